@@ -1,0 +1,233 @@
+//! Health: what a reader makes of a running run. Reading classifies; it never writes.
+//!
+//! [`judge`] weighs what the store heard of an owner against what can be seen of its processes on this host. Readers
+//! and the reaper use the same judgement, so what `ps` shows as dead is what a reap would end.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::process::{Evidence, Liveness};
+use crate::run::{Owner, Run, State, StateName};
+use crate::time::{Timestamp, show_duration};
+
+/// Somebody who can see the processes of this host.
+pub trait Witness: Send + Sync {
+    /// Looks at the owner of each run, present or last, and at what its attempt left alive. Many at a time, because a
+    /// look around the host costs the same for one as for all.
+    fn look(&self, runs: &[&Run]) -> Vec<Sight>;
+}
+
+/// What was seen of the processes of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sight {
+    /// Its owner.
+    pub owner: Liveness,
+    /// What else lives of its attempt. Looked for only where the owner does not live.
+    pub leftovers: Leftovers,
+}
+
+/// Living processes of an attempt, its owner not counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Leftovers {
+    /// Those that could be named.
+    pub pids: Vec<u32>,
+    /// There are others, which this user may not look into.
+    pub unseen: bool,
+}
+
+impl Leftovers {
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.pids.is_empty() && !self.unseen
+    }
+}
+
+impl fmt::Display for Leftovers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pids: Vec<String> = self.pids.iter().map(u32::to_string).collect();
+        match (pids.is_empty(), self.unseen) {
+            (true, true) => f.write_str("processes that you may not look into"),
+            (true, false) => f.write_str("nothing"),
+            (false, true) => write!(f, "pid {} and others that you may not look into", pids.join(", ")),
+            (false, false) => write!(f, "pid {}", pids.join(", ")),
+        }
+    }
+}
+
+/// What was found out about the owner of a running run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Judgement {
+    /// It is there, as far as anyone can tell.
+    Live,
+    /// It lives on this host, but its lease lapsed.
+    Unresponsive,
+    /// It is gone; processes that it started are not.
+    Orphaned {
+        /// What proves the first.
+        evidence: Evidence,
+        /// The second.
+        leftovers: Leftovers,
+    },
+    /// It is gone.
+    Dead(Evidence),
+}
+
+/// Judges the owner of a running run.
+///
+/// With a witness the registry is of one host, and a process that lives is never called dead however silent it is.
+/// Without one, or where the witness could not see, the lease decides.
+pub fn judge(owner: &Owner, sight: Option<&Sight>) -> Judgement {
+    let silent_for = owner.heard.silent_for;
+    let lapsed = owner.lease.lapsed(silent_for);
+    let by_lease = || {
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let evidence = Evidence::LeaseLapsed { silent_ms: ms(silent_for), lease_ms: ms(owner.lease.lasts()) };
+        if lapsed { Judgement::Dead(evidence) } else { Judgement::Live }
+    };
+    let Some(sight) = sight else { return by_lease() };
+    match &sight.owner {
+        Liveness::Alive if lapsed => Judgement::Unresponsive,
+        Liveness::Alive => Judgement::Live,
+        Liveness::Unknown(_) => by_lease(),
+        Liveness::Dead(evidence) if sight.leftovers.is_empty() => Judgement::Dead(evidence.clone()),
+        Liveness::Dead(evidence) => {
+            Judgement::Orphaned { evidence: evidence.clone(), leftovers: sight.leftovers.clone() }
+        }
+    }
+}
+
+/// How a running run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// Beats and, where that is asked for, progress arrive.
+    Healthy,
+    /// Beats are missing; its lease holds.
+    Late,
+    /// Beats arrive; progress does not.
+    Stalled,
+    /// It should have ended.
+    Overdue,
+    /// Its owner lives, but is silent.
+    Unresponsive,
+    /// Its owner is gone; processes that it started are not.
+    Orphaned,
+}
+
+impl Health {
+    /// The word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Late => "late",
+            Self::Stalled => "stalled",
+            Self::Overdue => "overdue",
+            Self::Unresponsive => "unresponsive",
+            Self::Orphaned => "orphaned",
+        }
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A run as a reader sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// What is on record.
+    pub run: Run,
+    /// How it stands: as on record, except that a running run whose owner is gone is dead.
+    pub state: StateName,
+    /// How it does, if it runs.
+    pub health: Option<Health>,
+    /// Why it is so, for people.
+    pub reason: Option<String>,
+    /// Living processes of a run whose owner is gone.
+    pub leftovers: Leftovers,
+    /// What proves that its owner is gone, where nobody has written that yet.
+    pub evidence: Option<Evidence>,
+}
+
+/// Reads a run: judges its owner, if it has one, and says how it does.
+pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
+    let mut seen = Seen {
+        state: run.state.name(),
+        health: None,
+        reason: None,
+        leftovers: Leftovers::default(),
+        evidence: None,
+        run,
+    };
+    if seen.run.copied && !seen.state.is_ended() {
+        seen.reason = Some("copied: it belongs to the registry this one was copied from".into());
+        return seen;
+    }
+    let State::Running(running) = &seen.run.state else {
+        seen.reason = standing(&seen.run);
+        return seen;
+    };
+    let (owner, limits) = (&running.owner, &seen.run.spec.policy.limits);
+    let over = |limit: Option<Duration>, since: Timestamp| limit.filter(|limit| now.since(since) > *limit);
+    match judge(owner, sight) {
+        Judgement::Dead(evidence) => {
+            seen.state = StateName::Dead;
+            seen.reason = Some(evidence.to_string());
+            seen.evidence = Some(evidence);
+        }
+        Judgement::Orphaned { evidence, leftovers } => {
+            seen.health = Some(Health::Orphaned);
+            seen.reason = Some(format!("{evidence}; still alive: {leftovers}"));
+            seen.leftovers = leftovers;
+            seen.evidence = Some(evidence);
+        }
+        Judgement::Unresponsive => {
+            seen.health = Some(Health::Unresponsive);
+            let silent = show_duration(owner.heard.silent_for);
+            seen.reason =
+                Some(format!("its owner, pid {}, lives but has been silent for {silent}", owner.identity.pid));
+        }
+        Judgement::Live => {
+            let (health, reason) = if let Some(timeout) = over(limits.timeout, running.started_at) {
+                (Health::Overdue, Some(format!("its timeout is {}", show_duration(timeout))))
+            } else if let Some(limit) = over(limits.stall_after, running.progressed_at) {
+                (Health::Stalled, Some(format!("no progress for more than {}", show_duration(limit))))
+            } else if owner.heard.silent_for > owner.lease.beat() * 2 {
+                (Health::Late, Some(format!("silent for {}", show_duration(owner.heard.silent_for))))
+            } else {
+                (Health::Healthy, None)
+            };
+            seen.health = Some(health);
+            seen.reason = reason;
+        }
+    }
+    if let Some(request) = seen.run.cancel.as_ref().filter(|_| seen.state == StateName::Running) {
+        let why = request.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        seen.reason = Some(format!("cancel requested by {}{why}", request.by.user));
+    }
+    seen
+}
+
+/// What the record of a run that is not running has to say for itself.
+fn standing(run: &Run) -> Option<String> {
+    use crate::run::End;
+    match &run.state {
+        State::Pending(pending) => pending.reason.clone(),
+        State::Suspended(suspended) => Some(suspended.reason.clone()),
+        State::Running(_) => None,
+        State::Ended(ending) => match &ending.how {
+            End::Succeeded => None,
+            End::Failed(failure) => Some(failure.error_message.clone()),
+            End::Cancelled(request) => {
+                let why = request.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+                Some(format!("by {}{why}", request.by.user))
+            }
+            End::Interrupted(interruption) => Some(interruption.reason.clone()),
+            End::Dead(reap) => Some(reap.evidence.to_string()),
+        },
+    }
+}

@@ -1,0 +1,154 @@
+//! Identifiers, and the only place that draws random numbers.
+//!
+//! Every id is its own type, so that a worker can never be passed where a run is meant. Ids are drawn from an
+//! [`Entropy`], the kernel's in a real process and a seeded one in the simulation.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::time::Timestamp;
+
+/// Where random bits come from.
+pub trait Entropy: Send + Sync {
+    /// 128 bits that nobody else draws.
+    fn draw(&self) -> u128;
+}
+
+/// The kernel's generator. It is asked for every number anew, so that a process cloned by a restored
+/// virtual machine does not repeat what its twin draws.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    #[allow(clippy::disallowed_methods, reason = "the one place that draws random numbers")]
+    fn draw(&self) -> u128 {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the kernel hands out random numbers");
+        u128::from_ne_bytes(bytes)
+    }
+}
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+
+            /// Accepts the canonical spelling alone: 36 characters, lower case, hyphenated.
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                let id = Uuid::try_parse(text).map_err(|_| InvalidId(text.chars().take(64).collect()))?;
+                if id.as_hyphenated().to_string() == text { Ok(Self(id)) } else { Err(InvalidId(text.into())) }
+            }
+        }
+    };
+}
+
+uuid_id!(
+    /// One run, for ever. A version 7 UUID: ids sort by the millisecond in which they were made.
+    RunId
+);
+uuid_id!(
+    /// One incarnation of a process that owns runs. A restarted process is another worker.
+    WorkerId
+);
+uuid_id!(
+    /// Marks one write, so that its author recognises it after the answer was lost.
+    ///
+    /// Equality of content would not do: two reapers write the same verdict, and only one of them won.
+    Stamp
+);
+
+/// Text that is not an id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an id")]
+pub struct InvalidId(String);
+
+impl RunId {
+    /// A new id for a run made at `now`.
+    pub fn draw(now: Timestamp, entropy: &dyn Entropy) -> Self {
+        Self(version_7(now, entropy))
+    }
+}
+
+impl WorkerId {
+    /// A new id for a process that starts at `now`.
+    pub fn draw(now: Timestamp, entropy: &dyn Entropy) -> Self {
+        Self(version_7(now, entropy))
+    }
+}
+
+impl Stamp {
+    /// A stamp that no other write bears.
+    pub fn draw(entropy: &dyn Entropy) -> Self {
+        Self(uuid::Builder::from_random_bytes(entropy.draw().to_be_bytes()).into_uuid())
+    }
+}
+
+fn version_7(now: Timestamp, entropy: &dyn Entropy) -> Uuid {
+    let millis = u64::try_from(now.as_micros() / 1_000).unwrap_or(0);
+    let random = entropy.draw().to_be_bytes();
+    let mut tail = [0; 10];
+    tail.copy_from_slice(&random[..10]);
+    uuid::Builder::from_unix_timestamp_millis(millis, &tail).into_uuid()
+}
+
+/// The fence of a run. Rises by one with every claim, resume or reap; never reset, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// The epoch after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_sort_by_time_and_read_back() {
+        let early = RunId::draw(Timestamp::from_micros(1_000_000), &SystemEntropy);
+        let late = RunId::draw(Timestamp::from_micros(2_000_000), &SystemEntropy);
+        assert!(early < late);
+        assert_eq!(early.to_string().parse(), Ok(early));
+    }
+
+    #[test]
+    fn s_06_only_the_canonical_spelling_is_an_id() {
+        let id = RunId::draw(Timestamp::from_micros(1), &SystemEntropy).to_string();
+        for text in
+            ["", "..", "../../etc/passwd", "CON", "\0", &id.to_uppercase(), &id.replace('-', ""), &format!("{{{id}}}")]
+        {
+            assert!(text.parse::<RunId>().is_err(), "{text:?} was taken for an id");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Every run outlives its process.
+//!
+//! outlive is a run registry: it knows every run that is in flight, notices when one dies, resumes it where it left
+//! off, and tells its story. This crate is the library; `outlive-cli` has the command.
+//!
+//! ```
+//! use outlive::registry::Registry;
+//! use outlive::run::{Progress, Spec};
+//!
+//! # fn main() -> Result<(), outlive::error::Error> {
+//! # let home = std::env::temp_dir().join(format!("outlive-doc-{}", std::process::id()));
+//! # pollster::block_on(async {
+//! let registry = Registry::open(&format!("sqlite:{}", home.join(".outlive").display())).await?;
+//! let run = registry.start(Spec::new("import", registry.me().clone())).await?;
+//!
+//! let first = run.checkpoint().and_then(|checkpoint| checkpoint.as_u64()).unwrap_or(0);
+//! for file in first..10 {
+//!     if run.stop_requested().is_some() {
+//!         run.cancelled().await?;
+//!         return Ok(());
+//!     }
+//!     // … import one file …
+//!     run.set_checkpoint((file + 1).into()).await?;
+//!     run.progress(Progress { done: Some(file + 1), total: Some(10), ..Progress::default() }).await?;
+//! }
+//! run.succeed().await?;
+//! registry.close().await;
+//! # Ok(())
+//! # }).inspect(|()| std::fs::remove_dir_all(&home).unwrap_or_default())
+//! # }
+//! ```
+//!
+//! The layers, from the inside out: values ([`id`], [`time`], [`run`], [`policy`], [`filter`]), rules ([`transition`],
+//! [`health`]), evidence ([`process`], [`trust`]), storage ([`store`]), and what runs ([`runtime`], [`registry`]).
+
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
+pub mod error;
+pub mod filter;
+pub mod health;
+pub mod home;
+pub mod id;
+pub mod policy;
+pub mod process;
+pub mod registry;
+pub mod run;
+pub mod runtime;
+#[cfg(any(test, feature = "testing"))]
+pub mod simulation;
+pub mod spool;
+pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod time;
+pub mod transition;
+pub mod trust;

@@ -1,0 +1,484 @@
+//! Processes: who one is, whether it still lives, and on what evidence.
+//!
+//! A pid says little: it is reused, means something else in another namespace, and answers for a zombie. So an
+//! [`Identity`] records everything that tells one process from all others of this boot, and [`Identity::probe`]
+//! compares. The strongest evidence needs no pid at all: a worker holds a lock on a file of its own, and the kernel
+//! frees it when the last process that inherited it is gone. Only full evidence is [`Liveness::Dead`]; whatever could
+//! not be seen is [`Liveness::Unknown`]. A probe never sends a signal.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::id::WorkerId;
+use crate::time::show_duration;
+
+/// The variable that every process of a run has in its environment: its run's id.
+pub const RUN_VARIABLE: &str = "OUTLIVE_RUN_ID";
+
+/// Where a process stands: what a pid or a start time means there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vantage {
+    /// The host's name: a label.
+    pub host: String,
+    /// Changes with every boot.
+    pub boot_id: String,
+    /// The pid namespace.
+    pub pid_ns: u64,
+    /// The time namespace, which shifts start times.
+    pub time_ns: u64,
+}
+
+impl Vantage {
+    /// Where this process stands. What cannot be read is left empty, and nothing empty proves a death.
+    pub fn here() -> Self {
+        let namespace = |name| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |found| found.ino());
+        Self {
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into(),
+            pid_ns: namespace("pid"),
+            time_ns: namespace("time"),
+        }
+    }
+}
+
+/// One process, told from all others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Where it stands.
+    #[serde(flatten)]
+    pub vantage: Vantage,
+    /// Its pid there.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot. Alone it collides within a tick.
+    pub start_ticks: u64,
+    /// Its inode in pidfs, never reused within a boot. Only kernels from 6.9 on have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pidfs_inode: Option<u64>,
+    /// The inode of the lock it holds, if it holds one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_inode: Option<u64>,
+}
+
+impl Identity {
+    /// This process.
+    pub fn own() -> Self {
+        let pid = rustix::process::getpid();
+        Self::of(pid.as_raw_nonzero().get().unsigned_abs()).unwrap_or_else(|_| Self {
+            vantage: Vantage::here(),
+            pid: pid.as_raw_nonzero().get().unsigned_abs(),
+            start_ticks: 0,
+            pidfs_inode: None,
+            lock_inode: None,
+        })
+    }
+
+    /// The process that has `pid` now.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let fd = open_pidfd(pid)?;
+        let stat = read_stat(pid)?;
+        Ok(Self {
+            vantage: Vantage::here(),
+            pid,
+            start_ticks: stat.start_ticks,
+            pidfs_inode: pidfs_inode(&fd),
+            lock_inode: None,
+        })
+    }
+
+    /// Whether this process still lives, seen from `from`.
+    pub fn probe(&self, from: &Vantage) -> Liveness {
+        self.examine(from).map_or_else(|verdict| verdict, |_| Liveness::Alive)
+    }
+
+    /// Sends `signal`, if and only if the process that has the pid is proven to be this one.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        match self.examine(&Vantage::here()) {
+            Ok(fd) => Ok(pidfd_send_signal(&fd, signal)?),
+            Err(Liveness::Dead(_)) => Err(Errno::SRCH.into()),
+            Err(verdict) => Err(io::Error::other(format!("not proven to be the same process: {verdict}"))),
+        }
+    }
+
+    /// A handle on the living process, or the verdict that it is not one.
+    fn examine(&self, from: &Vantage) -> Result<OwnedFd, Liveness> {
+        let unknown = |why: &str| Err(Liveness::Unknown(why.into()));
+        if self.vantage.boot_id.is_empty() || from.boot_id.is_empty() {
+            return unknown("the boot id could not be read");
+        }
+        if self.vantage.boot_id != from.boot_id {
+            return Err(Liveness::Dead(Evidence::OtherBoot {
+                recorded: self.vantage.boot_id.clone(),
+                current: from.boot_id.clone(),
+            }));
+        }
+        if self.vantage.pid_ns != from.pid_ns || from.pid_ns == 0 {
+            return unknown("it lives in another pid namespace");
+        }
+        let fd = match open_pidfd(self.pid) {
+            Ok(fd) => fd,
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {
+                return Err(Liveness::Dead(Evidence::NoSuchProcess { pid: self.pid }));
+            }
+            Err(error) => return Err(Liveness::Unknown(format!("pid {} could not be opened: {error}", self.pid))),
+        };
+        match (self.pidfs_inode, pidfs_inode(&fd)) {
+            (Some(recorded), Some(current)) if recorded != current => {
+                Err(Liveness::Dead(Evidence::PidReused { pid: self.pid }))
+            }
+            (Some(_), Some(_)) if has_exited(&fd) => Err(Liveness::Dead(Evidence::Zombie { pid: self.pid })),
+            (Some(_), Some(_)) => Ok(fd),
+            _ => Err(self.compare_start(from, &fd)),
+        }
+    }
+
+    /// Without pidfs a start time can prove that a process is gone, never that it is the same: a pid can be reused
+    /// within one tick.
+    fn compare_start(&self, from: &Vantage, fd: &OwnedFd) -> Liveness {
+        if self.vantage.time_ns != from.time_ns || from.time_ns == 0 {
+            return Liveness::Unknown("it lives in another time namespace".into());
+        }
+        match read_stat(self.pid) {
+            Ok(stat) if stat.start_ticks != self.start_ticks => Liveness::Dead(Evidence::PidReused { pid: self.pid }),
+            Ok(_) if has_exited(fd) => Liveness::Dead(Evidence::Zombie { pid: self.pid }),
+            Ok(_) => Liveness::Unknown("a pid and a start time do not prove that it is the same process".into()),
+            Err(error) => Liveness::Unknown(format!("pid {} could not be read: {error}", self.pid)),
+        }
+    }
+}
+
+/// What a probe found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Liveness {
+    /// It lives.
+    Alive,
+    /// It is gone, and this proves it.
+    Dead(Evidence),
+    /// It could not be told.
+    Unknown(String),
+}
+
+impl fmt::Display for Liveness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alive => f.write_str("alive"),
+            Self::Dead(evidence) => write!(f, "dead: {evidence}"),
+            Self::Unknown(why) => write!(f, "unknown: {why}"),
+        }
+    }
+}
+
+/// What proves that an owner is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// The lock it held until its end is free.
+    LockFree,
+    /// The machine has booted since.
+    OtherBoot {
+        /// The boot it ran in.
+        recorded: String,
+        /// The boot of the observer.
+        current: String,
+    },
+    /// Nothing has its pid.
+    NoSuchProcess {
+        /// The pid.
+        pid: u32,
+    },
+    /// Another process has its pid.
+    PidReused {
+        /// The pid.
+        pid: u32,
+    },
+    /// It exited and waits to be collected.
+    Zombie {
+        /// The pid.
+        pid: u32,
+    },
+    /// It was silent for longer than its lease, by the store's clock.
+    LeaseLapsed {
+        /// For how long.
+        silent_ms: u64,
+        /// For how long it might have been.
+        lease_ms: u64,
+    },
+    /// It lived but was silent for longer than its policy allows, and was ended with its tree.
+    Hung {
+        /// For how long.
+        silent_ms: u64,
+    },
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = |ms: &u64| show_duration(Duration::from_millis(*ms));
+        match self {
+            Self::LockFree => f.write_str("the lock its owner held until its end is free"),
+            Self::OtherBoot { .. } => f.write_str("the machine has rebooted since"),
+            Self::NoSuchProcess { pid } => write!(f, "no process has its owner's pid {pid}"),
+            Self::PidReused { pid } => write!(f, "another process has its owner's pid {pid}"),
+            Self::Zombie { pid } => write!(f, "its owner, pid {pid}, has exited"),
+            Self::LeaseLapsed { silent_ms, lease_ms } => {
+                write!(f, "its owner was silent for {}, its lease is {}", time(silent_ms), time(lease_ms))
+            }
+            Self::Hung { silent_ms } => write!(f, "its owner hung for {} and was ended", time(silent_ms)),
+        }
+    }
+}
+
+fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// The process's inode in pidfs; none on kernels where every pidfd shares one.
+fn pidfs_inode(fd: &OwnedFd) -> Option<u64> {
+    const PIDFS_MAGIC: u64 = 0x5049_4446;
+    let kind = rustix::fs::fstatfs(fd).ok()?;
+    (kind.f_type as u64 == PIDFS_MAGIC).then(|| fstat(fd).ok().map(|stat| stat.st_ino))?
+}
+
+/// Whether all threads of the process are gone: a zombie, and not merely an exited first thread.
+fn has_exited(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut fds, Some(&now)), Ok(ready) if ready > 0)
+}
+
+struct Stat {
+    start_ticks: u64,
+}
+
+fn read_stat(pid: u32) -> io::Result<Stat> {
+    parse_stat(&fs::read(format!("/proc/{pid}/stat"))?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// A process may call itself anything, `) R 1 1 (` included: the fields begin after the last parenthesis.
+fn parse_stat(stat: &[u8]) -> Option<Stat> {
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields = std::str::from_utf8(&stat[end + 1..]).ok()?;
+    // Field 22 of the line; the 20th of those after the name.
+    Some(Stat { start_ticks: fields.split_ascii_whitespace().nth(19)?.parse().ok()? })
+}
+
+/// A file whose lock lives as long as the processes that hold it.
+#[derive(Debug)]
+pub struct LifeLock {
+    file: OwnedFd,
+    inode: u64,
+}
+
+impl LifeLock {
+    /// Makes the file, locked before anyone can see it.
+    pub fn create(dir: &OwnedFd, name: &Path) -> io::Result<Self> {
+        let mode = Mode::from_raw_mode(0o644);
+        let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, ".", unnamed, mode)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let inode = fstat(&file)?.st_ino;
+        crate::store::files::link(&file, dir, name)?;
+        Ok(Self { file, inode })
+    }
+
+    /// The file's inode, to be recorded: a copy of the file is another.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// The locked file, for a child to inherit.
+    pub fn into_file(self) -> OwnedFd {
+        self.file
+    }
+}
+
+/// Whether a lock is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockState {
+    /// Somebody who may hold it lives.
+    Held,
+    /// Nobody does.
+    Free,
+    /// There is no such file, it is another, or it could not be asked.
+    Unknown,
+}
+
+/// Asks for the lock's state. Shares the lock for an instant; only its maker ever wants it alone, and had it first.
+pub fn lock_state(dir: &OwnedFd, name: &Path, inode: Option<u64>) -> LockState {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let Ok(file) = rustix::fs::openat(dir, name, flags, Mode::empty()) else { return LockState::Unknown };
+    let same = inode.is_none_or(|inode| fstat(&file).is_ok_and(|stat| stat.st_ino == inode));
+    if !same {
+        return LockState::Unknown;
+    }
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => LockState::Free,
+        Err(Errno::WOULDBLOCK) => LockState::Held,
+        Err(_) => LockState::Unknown,
+    }
+}
+
+/// The processes that have a file with this inode open, of those that this user may look into.
+pub fn holders(inode: u64) -> Vec<u32> {
+    let has_it_open = |pid: &u32| {
+        let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        fds.flatten().any(|fd| fs::metadata(fd.path()).is_ok_and(|found| found.ino() == inode && found.is_file()))
+    };
+    pids().filter(has_it_open).collect()
+}
+
+/// The living processes that have `variable` in their environment, by its value, of those that this user may look into.
+pub fn carriers(variable: &str) -> HashMap<String, Vec<u32>> {
+    let prefix = format!("{variable}=");
+    let mut found: HashMap<String, Vec<u32>> = HashMap::new();
+    for pid in pids() {
+        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { continue };
+        let value = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(prefix.as_bytes()));
+        if let Some(value) = value.and_then(|value| std::str::from_utf8(value).ok()) {
+            found.entry(value.into()).or_default().push(pid);
+        }
+    }
+    found
+}
+
+/// Kills every process that has this value of `variable` in its environment. Each is opened first and looked at then,
+/// so that none is taken for another that had its pid before.
+pub fn end_carriers(variable: &str, value: &str) {
+    let wanted = format!("{variable}={value}");
+    for pid in pids().filter(|pid| *pid != std::process::id()) {
+        let Ok(fd) = open_pidfd(pid) else { continue };
+        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { continue };
+        if environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()) {
+            // One that is gone by now needs no killing.
+            let _ = pidfd_send_signal(&fd, Signal::KILL);
+        }
+    }
+}
+
+/// Waits until a process is gone, for at most `patience`.
+pub fn wait_gone(identity: &Identity, patience: Duration) -> bool {
+    match identity.examine(&Vantage::here()) {
+        Ok(fd) => {
+            let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+            matches!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)), Ok(ready) if ready > 0)
+        }
+        Err(verdict) => matches!(verdict, Liveness::Dead(_)),
+    }
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Where the lock of a worker is, below a local registry.
+pub fn worker_lock(worker: WorkerId) -> PathBuf {
+    PathBuf::from(format!("workers/{worker}.lock"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> (Identity, Vantage) {
+        (Identity::own(), Vantage::here())
+    }
+
+    fn sleeper() -> (std::process::Child, Identity) {
+        let child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let identity = Identity::of(child.id()).unwrap();
+        (child, identity)
+    }
+
+    #[test]
+    fn a_living_process_is_alive() {
+        let (identity, here) = own();
+        assert_eq!(identity.probe(&here), Liveness::Alive);
+    }
+
+    #[test]
+    fn f_06_a_zombie_is_dead_and_so_is_a_collected_one() {
+        let (mut child, identity) = sleeper();
+        assert_eq!(identity.probe(&Vantage::here()), Liveness::Alive);
+        child.kill().unwrap();
+        let fd = open_pidfd(identity.pid).unwrap();
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).unwrap();
+        assert_eq!(identity.probe(&Vantage::here()), Liveness::Dead(Evidence::Zombie { pid: identity.pid }));
+        child.wait().unwrap();
+        assert_eq!(identity.probe(&Vantage::here()), Liveness::Dead(Evidence::NoSuchProcess { pid: identity.pid }));
+    }
+
+    #[test]
+    fn f_05_a_reused_pid_is_told_by_its_pidfs_inode_or_start() {
+        let (mut identity, here) = own();
+        let reused = Liveness::Dead(Evidence::PidReused { pid: identity.pid });
+        identity.pidfs_inode = identity.pidfs_inode.map(|inode| inode + 1);
+        assert_eq!(identity.probe(&here), reused);
+        identity.pidfs_inode = None;
+        assert!(matches!(identity.probe(&here), Liveness::Unknown(_)), "a start time alone proved a life");
+        identity.start_ticks += 1;
+        assert_eq!(identity.probe(&here), reused);
+    }
+
+    #[test]
+    fn f_07_the_name_of_a_process_cannot_forge_its_start() {
+        let honest = b"42 (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 259611 0 0";
+        let forged = b"42 () R 1 1 () S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 259611 0 0";
+        assert_eq!(parse_stat(honest).unwrap().start_ticks, 259_611);
+        assert_eq!(parse_stat(forged).unwrap().start_ticks, 259_611);
+        assert!(parse_stat(b"").is_none());
+    }
+
+    #[test]
+    fn f_08_f_09_f_11_what_another_vantage_can_and_cannot_tell() {
+        let (identity, here) = own();
+        let unknown = |from: &Vantage, identity: &Identity| matches!(identity.probe(from), Liveness::Unknown(_));
+        let other_pids = Vantage { pid_ns: here.pid_ns + 1, ..here.clone() };
+        assert!(unknown(&other_pids, &identity));
+        let other_times = Vantage { time_ns: here.time_ns + 1, ..here.clone() };
+        let without_pidfs = Identity { pidfs_inode: None, ..identity.clone() };
+        assert!(unknown(&other_times, &without_pidfs));
+        let blind = Vantage { boot_id: String::new(), ..here.clone() };
+        assert!(unknown(&blind, &identity));
+        let rebooted = Vantage { boot_id: "another".into(), ..here };
+        assert!(matches!(identity.probe(&rebooted), Liveness::Dead(Evidence::OtherBoot { .. })));
+    }
+
+    #[test]
+    fn a_signal_reaches_only_the_proven_process() {
+        let (mut child, identity) = sleeper();
+        let stranger = Identity { start_ticks: 1, pidfs_inode: Some(1), ..identity.clone() };
+        assert!(stranger.signal(Signal::KILL).is_err());
+        let elsewhere = Identity { vantage: Vantage { pid_ns: 1, ..identity.vantage.clone() }, ..identity.clone() };
+        assert!(elsewhere.signal(Signal::KILL).is_err());
+        assert_eq!(identity.probe(&Vantage::here()), Liveness::Alive);
+        identity.signal(Signal::KILL).unwrap();
+        assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn a_life_lock_is_free_once_its_holders_are_gone() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = rustix::fs::open(place.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let name = Path::new("life");
+        let lock = LifeLock::create(&dir, name).unwrap();
+        let inode = Some(lock.inode());
+        assert_eq!(lock_state(&dir, name, inode), LockState::Held);
+        assert_eq!(holders(lock.inode()), [std::process::id()]);
+        drop(lock);
+        assert_eq!(lock_state(&dir, name, inode), LockState::Free);
+        assert_eq!(lock_state(&dir, name, inode.map(|inode| inode + 1)), LockState::Unknown);
+        assert_eq!(lock_state(&dir, Path::new("none"), inode), LockState::Unknown);
+    }
+}

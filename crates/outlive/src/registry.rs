@@ -1,0 +1,565 @@
+//! The registry: one store of runs, as its users see it.
+//!
+//! It puts the pieces together: rules from `transition.rs`, a store, the witness of this host, the keeper that beats,
+//! the key that signs. Every change goes through [`settle`], which knows what a lost answer means.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::health::{Seen, Sight, see};
+use crate::home::home;
+use crate::id::{Entropy, RunId, Stamp, SystemEntropy, WorkerId};
+use crate::process::{Identity, LifeLock};
+use crate::run::{Actor, Event, Run, Spec, StateName};
+use crate::runtime::handle::RunHandle;
+use crate::runtime::keeper::{Keeper, Keeping, deliver_one, lock};
+use crate::spool::{Spool, Spooled};
+use crate::store::memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::{Sharing, SqliteStore};
+use crate::store::{self, Beat, Change, Cursor, Expect, Order, Page, Record, Selection, Store, Write, Written};
+use crate::time::{Clock, SystemClock};
+use crate::transition::{Action, Transition, apply, enqueued};
+use crate::trust::Trust;
+
+/// How often a change is tried when others change the run meanwhile.
+const TRIES: usize = 32;
+/// How often a write is repeated whose answer was lost.
+const REPEATS: usize = 4;
+/// How many runs an ambiguous name lists.
+const SHOWN: usize = 5;
+
+/// Opens another connection to the same store, for the keeper's thread.
+type Reopen = Arc<dyn Fn() -> Result<Arc<dyn Store>, store::Error> + Send + Sync>;
+
+/// One store of runs.
+pub struct Registry {
+    url: String,
+    store: Arc<dyn Store>,
+    #[cfg(feature = "sqlite")]
+    local: Option<Arc<SqliteStore>>,
+    reopen: Reopen,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    me: Actor,
+    trust: Option<Trust>,
+    spool: Option<Spool>,
+    worker: Mutex<Option<Working>>,
+    recognise: fn(&Record, Stamp) -> bool,
+}
+
+/// This process as a worker: from its first claim on.
+struct Working {
+    keeping: Arc<Keeping>,
+    _keeper: Option<Keeper>,
+    _life: Option<LifeLock>,
+}
+
+impl Registry {
+    /// Opens the registry that `url` names: `sqlite:PATH` for a directory of this machine, made if it is missing, or
+    /// `memory:` for one that ends with this process.
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        if url == "memory:" {
+            let store = MemoryStore::default();
+            let reopened = store.clone();
+            let reopen: Reopen = Arc::new(move || Ok(Arc::new(reopened.clone()) as Arc<dyn Store>));
+            return Self::assemble(url.into(), Arc::new(store), reopen);
+        }
+        #[cfg(feature = "sqlite")]
+        if let Some(path) = url.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
+            return Self::open_local(Path::new(path), Some(Sharing::Private));
+        }
+        Err(Error::Invalid(format!("`{url}` is not a registry: use sqlite:PATH or memory:")))
+    }
+
+    /// Opens the registry in a directory of this machine. With `create` it is made if it is missing.
+    #[cfg(feature = "sqlite")]
+    pub fn open_local(path: &Path, create: Option<Sharing>) -> Result<Self, Error> {
+        let connect = move |path: &Path| match create {
+            Some(sharing) => SqliteStore::create(path, sharing, Arc::new(SystemClock), Arc::new(SystemEntropy)),
+            None => SqliteStore::open(path, Arc::new(SystemClock), Arc::new(SystemEntropy)),
+        };
+        let store = Arc::new(connect(path)?);
+        let path: PathBuf = store.path().into();
+        let url = format!("sqlite:{}", path.display());
+        let reopen: Reopen = Arc::new(move || Ok(Arc::new(connect(&path)?) as Arc<dyn Store>));
+        let mut registry = Self::assemble(url, store.clone(), reopen)?;
+        registry.local = Some(store);
+        Ok(registry)
+    }
+
+    fn assemble(url: String, store: Arc<dyn Store>, reopen: Reopen) -> Result<Self, Error> {
+        let home = home();
+        let denied = |error: std::io::Error| Error::Store(store::Error::Denied(error.to_string()));
+        let trust = home.as_deref().map(|home| Trust::open(home, &SystemEntropy)).transpose();
+        let trust = match trust {
+            Ok(trust) => trust,
+            // A home that cannot be written keeps nobody from running: what is made is then signed by nobody.
+            Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied || !has_key(home.as_deref()) => None,
+            Err(error) => return Err(denied(error)),
+        };
+        Ok(Self {
+            url,
+            store,
+            #[cfg(feature = "sqlite")]
+            local: None,
+            reopen,
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            me: actor(),
+            trust,
+            spool: home.as_deref().map(Spool::new),
+            worker: Mutex::new(None),
+            recognise: |record, stamp| record.stamp == stamp,
+        })
+    }
+
+    /// A registry over any store, with clocks and randomness given, no home, and no thread: its worker beats only when
+    /// [`Registry::tick`] is called. For tests and simulations.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn over(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        me: Actor,
+        identity: Identity,
+    ) -> Self {
+        let reopened = store.clone();
+        let worker = WorkerId::draw(clock.now(), &*entropy);
+        let keeping =
+            Arc::new(Keeping::new(worker, identity, me.clone(), clock.clone(), entropy.clone(), "test:".into(), None));
+        Self {
+            url: "test:".into(),
+            store,
+            #[cfg(feature = "sqlite")]
+            local: None,
+            reopen: Arc::new(move || Ok(reopened.clone())),
+            clock,
+            entropy,
+            me,
+            trust: None,
+            spool: None,
+            worker: Mutex::new(Some(Working { keeping, _keeper: None, _life: None })),
+            recognise: |record, stamp| record.stamp == stamp,
+        }
+    }
+
+    /// Replaces how own writes are recognised after a lost answer, to prove that a wrong way is caught.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn recognising_by(mut self, recognise: fn(&Record, Stamp) -> bool) -> Self {
+        self.recognise = recognise;
+        self
+    }
+
+    /// Keeps results that the store would not take in `home`.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn spooling_to(mut self, home: &Path) -> Self {
+        self.spool = Some(Spool::new(home));
+        self
+    }
+
+    /// One beat of this process's worker, now.
+    #[cfg(any(test, feature = "testing"))]
+    pub async fn tick(&self) -> Result<(), Error> {
+        let keeping = self.keeping()?;
+        Ok(keeping.tick(&*self.store).await?)
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// The local store below, if it is one.
+    #[cfg(feature = "sqlite")]
+    pub fn local(&self) -> Option<&SqliteStore> {
+        self.local.as_deref()
+    }
+
+    /// Who this process acts for.
+    pub fn me(&self) -> &Actor {
+        &self.me
+    }
+
+    /// Its clocks.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    pub(crate) fn entropy(&self) -> &dyn Entropy {
+        &*self.entropy
+    }
+
+    /// Whose specs this user executes; none without a home.
+    pub fn trust(&self) -> Option<&Trust> {
+        self.trust.as_ref()
+    }
+
+    /// Whether the stamp on a record is that of our own write.
+    pub(crate) fn is_own(&self, record: &Record, stamp: Stamp) -> bool {
+        (self.recognise)(record, stamp)
+    }
+
+    /// This process's worker, if it has claimed anything yet.
+    pub fn worker(&self) -> Option<WorkerId> {
+        lock(&self.worker).as_ref().map(|working| working.keeping.worker)
+    }
+
+    fn keeping(&self) -> Result<Arc<Keeping>, Error> {
+        let mut worker = lock(&self.worker);
+        if let Some(working) = &*worker {
+            return Ok(working.keeping.clone());
+        }
+        let id = WorkerId::draw(self.clock.now(), &*self.entropy);
+        #[cfg(feature = "sqlite")]
+        let (identity, life) = match &self.local {
+            Some(local) => local.hold_life_lock(id).map(|(identity, life)| (identity, Some(life)))?,
+            None => (Identity::own(), None),
+        };
+        #[cfg(not(feature = "sqlite"))]
+        let (identity, life) = (Identity::own(), None);
+        let keeping = Arc::new(Keeping::new(
+            id,
+            identity,
+            self.me.clone(),
+            self.clock.clone(),
+            self.entropy.clone(),
+            self.url.clone(),
+            self.spool.clone(),
+        ));
+        let reopen = self.reopen.clone();
+        let keeper = Keeper::start(keeping.clone(), move || reopen())
+            .map_err(|error| store::Error::Unavailable(format!("the thread that beats cannot be started: {error}")))?;
+        *worker = Some(Working { keeping: keeping.clone(), _keeper: Some(keeper), _life: life });
+        Ok(keeping)
+    }
+
+    fn draft(&self, spec: Spec) -> Result<Run, Error> {
+        spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
+        let now = self.clock.now();
+        let id = RunId::draw(now, &*self.entropy);
+        let signature = self.trust.as_ref().map(|trust| trust.sign(id, &spec));
+        Ok(Run::new(id, Arc::new(spec), signature, now))
+    }
+
+    /// Makes a run and owns it at once.
+    pub async fn start(&self, spec: Spec) -> Result<RunHandle, Error> {
+        let keeping = self.keeping()?;
+        let run = self.draft(spec)?;
+        let made = enqueued(&run, &self.me);
+        let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease) };
+        let claimed = apply(&run, &action, &self.me, self.clock.now())
+            .map_err(|refusal| Error::Refused { run: run.id, refusal })?;
+        let record = self.create(claimed.run, vec![made, claimed.event]).await?;
+        Ok(RunHandle::new(record, keeping, self.store.clone()))
+    }
+
+    /// Makes a run that waits to be claimed.
+    pub async fn enqueue(&self, spec: Spec) -> Result<Run, Error> {
+        let run = self.draft(spec)?;
+        let made = enqueued(&run, &self.me);
+        Ok(self.create(run, vec![made]).await?.run)
+    }
+
+    async fn create(&self, run: Run, events: Vec<Event>) -> Result<Record, Error> {
+        let id = run.id;
+        let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
+        match settle(&*self.store, write).await? {
+            Ok(record) => Ok(record),
+            Err(_) => Err(Error::Invalid(format!("there is a run `{id}` already"))),
+        }
+    }
+
+    /// Takes up to `limit` waiting runs that match, in the order of their priority.
+    pub async fn claim(&self, filter: Filter, limit: usize) -> Result<Vec<RunHandle>, Error> {
+        let keeping = self.keeping()?;
+        let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
+        let rule = |run: &Run, now| {
+            let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease) };
+            let transition = apply(run, &action, &self.me, now).ok()?;
+            Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
+        };
+        let selection = Selection { filter, order: Order::Claim, limit };
+        let claimed = self.store.update(&selection, &rule).await?;
+        Ok(claimed.into_iter().map(|record| RunHandle::new(record, keeping.clone(), self.store.clone())).collect())
+    }
+
+    /// Tries an ended run again, owned by this process at once.
+    pub async fn resume(&self, id: RunId, failed_too: bool) -> Result<RunHandle, Error> {
+        let keeping = self.keeping()?;
+        self.take(id, &keeping, |run| Action::Resume {
+            failed_too,
+            leftovers: self
+                .look(&[run])
+                .and_then(|mut sights| sights.pop())
+                .map(|sight| sight.leftovers)
+                .unwrap_or_default(),
+            owner: Some(keeping.owner(run.spec.policy.lease)),
+        })
+        .await
+    }
+
+    /// Takes a suspended run.
+    pub async fn wake(&self, id: RunId) -> Result<RunHandle, Error> {
+        let keeping = self.keeping()?;
+        self.take(id, &keeping, |run| Action::Wake { owner: keeping.owner(run.spec.policy.lease) }).await
+    }
+
+    async fn take(
+        &self,
+        id: RunId,
+        keeping: &Arc<Keeping>,
+        action: impl Fn(&Run) -> Action,
+    ) -> Result<RunHandle, Error> {
+        let (record, _) = self.change(id, action).await?;
+        Ok(RunHandle::new(record, keeping.clone(), self.store.clone()))
+    }
+
+    /// Asks for a run to be stopped. It has stopped only if the answer says that it is cancelled.
+    pub async fn cancel(&self, id: RunId, reason: Option<String>) -> Result<Run, Error> {
+        Ok(self.change(id, |_| Action::RequestCancel { reason: reason.clone() }).await?.0.run)
+    }
+
+    /// Hides an ended run, or shows it again.
+    pub async fn archive(&self, id: RunId, archived: bool) -> Result<Run, Error> {
+        Ok(self.change(id, |_| if archived { Action::Archive } else { Action::Unarchive }).await?.0.run)
+    }
+
+    /// Applies an action to a run, again if it changes meanwhile.
+    pub(crate) async fn change(
+        &self,
+        id: RunId,
+        action: impl Fn(&Run) -> Action,
+    ) -> Result<(Record, Transition), Error> {
+        for _ in 0..TRIES {
+            let Some(record) = self.store.get(&[id]).await?.pop() else { return Err(Error::NotFound(id.to_string())) };
+            let transition = apply(&record.run, &action(&record.run), &self.me, self.clock.now())
+                .map_err(|refusal| Error::Refused { run: id, refusal })?;
+            let write = Write::change(&record, transition.clone(), Stamp::draw(&*self.entropy));
+            if let Ok(record) = settle(&*self.store, write).await? {
+                return Ok((record, transition));
+            }
+        }
+        Err(Error::Contended(id))
+    }
+
+    /// What can be seen of the processes of these runs on this host; none where the store is of no host.
+    pub(crate) fn look(&self, runs: &[&Run]) -> Option<Vec<Sight>> {
+        self.store.witness().map(|witness| witness.look(runs))
+    }
+
+    /// A run as it stands.
+    pub async fn get(&self, id: RunId) -> Result<Seen, Error> {
+        let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
+        self.see(vec![found.run]).pop().ok_or_else(|| Error::NotFound(id.to_string()))
+    }
+
+    /// A page of runs as they stand. A state in the filter means the state that is seen: a running run whose owner is
+    /// gone is found among the dead.
+    pub async fn list(&self, filter: &Filter, page: &Page) -> Result<(Vec<Seen>, Option<Cursor>), Error> {
+        let mut wide = filter.clone();
+        if let Some(states) = wide.states.as_mut().filter(|states| states.contains(&StateName::Dead)) {
+            states.insert(StateName::Running);
+        }
+        let (mut found, mut page) = (Vec::new(), page.clone());
+        loop {
+            let listing = self.store.list(&wide, &page).await?;
+            let seen = self.see(listing.records.into_iter().map(|record| record.run).collect());
+            found.extend(
+                seen.into_iter()
+                    .filter(|seen| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state))),
+            );
+            match listing.next {
+                Some(next) if found.is_empty() => page.after = Some(next),
+                next => return Ok((found, next)),
+            }
+        }
+    }
+
+    fn see(&self, runs: Vec<Run>) -> Vec<Seen> {
+        let now = self.clock.now();
+        let spooled = self.spooled();
+        let sights = self.look(&runs.iter().collect::<Vec<_>>());
+        let one = |(index, run): (usize, Run)| match self.settled(&run, &spooled) {
+            Some(settled) => {
+                Seen { reason: Some("its result is spooled, and on record soon".into()), ..see(settled, None, now) }
+            }
+            None => see(run, sights.as_ref().map(|sights| &sights[index]), now),
+        };
+        runs.into_iter().enumerate().map(one).collect()
+    }
+
+    /// The run as it is once its spooled end is delivered.
+    fn settled(&self, run: &Run, spooled: &[Spooled]) -> Option<Run> {
+        run.owner()?;
+        let end = spooled.iter().find(|end| end.run == run.id && end.epoch == run.epoch)?;
+        apply(run, &end.action(), &self.me, self.clock.now()).ok().map(|transition| transition.run)
+    }
+
+    fn spooled(&self) -> Vec<Spooled> {
+        self.spool.as_ref().map(|spool| spool.waiting(&self.url)).unwrap_or_default()
+    }
+
+    /// Records the ends that an earlier process could not. Answers with how many there were.
+    pub async fn deliver_spooled(&self) -> Result<usize, Error> {
+        let spooled = self.spooled();
+        for end in &spooled {
+            deliver_one(&*self.store, end, &self.me, &*self.clock).await?;
+            if let Some(spool) = &self.spool {
+                spool.forget(end);
+            }
+        }
+        Ok(spooled.len())
+    }
+
+    /// The run that `text` means: an id, the beginning of one, a name (its newest bearer), `@last`, or `@~2` for the
+    /// last but two.
+    pub async fn find(&self, text: &str) -> Result<Seen, Error> {
+        if let Ok(id) = text.parse() {
+            return self.get(id).await;
+        }
+        let back = match text.strip_prefix('@') {
+            Some("last") => Some(0),
+            Some(back) => back.strip_prefix('~').and_then(|back| back.parse::<usize>().ok()),
+            None => None,
+        };
+        if let Some(back) = back {
+            return self.nth_newest(text, back).await;
+        }
+        let newest = |filter: Filter, limit| async move {
+            let page = Page { limit, ..Page::default() };
+            self.store.list(&filter, &page).await
+        };
+        let named = newest(Filter { name: Some(text.into()), ..Filter::default() }, 1).await?.records.pop();
+        if let Some(record) = named {
+            return self.get(record.run.id).await;
+        }
+        let is_prefix = text.len() >= 2 && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f' | '-'));
+        if !is_prefix {
+            return Err(Error::NotFound(shorten(text)));
+        }
+        let found = newest(Filter { id_prefix: Some(text.into()), ..Filter::default() }, SHOWN).await?.records;
+        match found.as_slice() {
+            [] => Err(Error::NotFound(shorten(text))),
+            [one] => self.get(one.run.id).await,
+            several => {
+                Err(Error::Ambiguous { what: text.into(), ids: several.iter().map(|record| record.run.id).collect() })
+            }
+        }
+    }
+
+    async fn nth_newest(&self, text: &str, mut back: usize) -> Result<Seen, Error> {
+        let mut page = Page::default();
+        loop {
+            let listing = self.store.list(&Filter::default(), &page).await?;
+            if let Some(record) = listing.records.get(back) {
+                return self.get(record.run.id).await;
+            }
+            back -= listing.records.len();
+            page.after = Some(listing.next.ok_or_else(|| Error::NotFound(shorten(text)))?);
+        }
+    }
+
+    /// A run's story, from its first event on.
+    pub async fn story(&self, id: RunId) -> Result<Vec<Event>, Error> {
+        Ok(self.store.events(id).await?)
+    }
+
+    /// Whether this user may execute what the run says.
+    pub fn executable(&self, run: &Run) -> Result<(), Error> {
+        let covered = self.trust.as_ref().is_some_and(|trust| trust.covers(run));
+        if covered && !run.copied { Ok(()) } else { Err(Error::Untrusted(run.id)) }
+    }
+
+    /// Ends this process's work: delivers what is owed and leaves, so that nobody waits for its lease.
+    pub async fn close(self) {
+        let Some(working) = lock(&self.worker).take() else { return };
+        let keeping = working.keeping.clone();
+        // What could not be delivered stays in the spool.
+        let _ = keeping.deliver(&*self.store).await;
+        drop(working);
+        let beat = Beat {
+            worker: keeping.worker,
+            identity: keeping.identity.clone(),
+            lease: Default::default(),
+            held: [].into(),
+            attention: None,
+            leaving: true,
+        };
+        // A worker that cannot say goodbye is found by its lock.
+        let _ = self.store.beat(&beat).await;
+        #[cfg(feature = "sqlite")]
+        if let Some(local) = &self.local {
+            local.drop_life_lock(keeping.worker);
+        }
+    }
+}
+
+fn has_key(home: Option<&Path>) -> bool {
+    home.is_some_and(|home| home.join("key").exists())
+}
+
+fn shorten(text: &str) -> String {
+    const LONGEST: usize = 80;
+    if text.chars().count() > LONGEST { text.chars().take(LONGEST).chain(['…']).collect() } else { text.into() }
+}
+
+/// The user, host and process that act here.
+fn actor() -> Actor {
+    let uid = rustix::process::geteuid().as_raw();
+    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok().filter(|user| !user.is_empty());
+    Actor {
+        user: user.unwrap_or_else(|| format!("uid {uid}")),
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        pid: std::process::id(),
+    }
+}
+
+/// Tries a write until it is known what became of it: the record it made, or, if it lost, what is there instead.
+///
+/// A write whose answer was lost is unknown. It is looked for by its stamp and repeated as it was: it expects the same
+/// revision, so that at most one of the repetitions takes effect, and each bears the same stamp.
+pub(crate) async fn settle(store: &dyn Store, write: Write) -> Result<Result<Record, Option<Record>>, Error> {
+    let mut last = None;
+    for _ in 0..REPEATS {
+        let written = match store.commit(vec![write.clone()]).await {
+            Ok(written) => written.into_iter().next(),
+            Err(error @ store::Error::Unknown(_)) => {
+                last = Some(error);
+                match store.get(&[write.run.id]).await?.pop() {
+                    Some(found) if found.stamp == write.stamp => return Ok(Ok(found)),
+                    found => {
+                        let expected = match write.expect {
+                            Expect::Absent => found.is_none(),
+                            Expect::Revision(revision) => {
+                                found.as_ref().is_some_and(|found| found.revision == revision)
+                            }
+                        };
+                        if !expected {
+                            return Ok(Err(found));
+                        }
+                        continue;
+                    }
+                }
+            }
+            Err(error) => return Err(error.into()),
+        };
+        return match written {
+            Some(Written::Done(revision)) => Ok(Ok(Record { run: write.run, revision, stamp: write.stamp })),
+            Some(Written::Conflict(Some(found))) if found.stamp == write.stamp => Ok(Ok(*found)),
+            Some(Written::Conflict(found)) => Ok(Err(found.map(|found| *found))),
+            Some(Written::KeyBusy { key, holders }) => Err(Error::KeyBusy { key, holders }),
+            None => Err(store::Error::Unavailable("the store gave no answer".into()).into()),
+        };
+    }
+    Err(last.unwrap_or_else(|| store::Error::Unavailable("the store gave no answer".into())).into())
+}

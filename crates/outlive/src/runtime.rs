@@ -1,0 +1,5 @@
+//! What runs beside the user's work: the keeper, which beats, and the reaper, which finds who does not.
+
+pub mod handle;
+pub mod keeper;
+pub mod reaper;

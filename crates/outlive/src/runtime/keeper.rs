@@ -1,0 +1,449 @@
+//! The keeper: beats for a worker, tells the holders of its runs what the store says of them, and delivers ends that
+//! the store would not take at first.
+//!
+//! It has a thread and a store connection of its own, so that work which blocks, burns all processors or holds a
+//! transaction open never keeps it from beating. What one beat does is [`Keeping::tick`], which the thread calls in a
+//! loop and the simulation calls by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::id::{Entropy, Epoch, RunId, Stamp, WorkerId};
+use crate::policy::{Lease, OnLeaseLoss};
+use crate::process::Identity;
+use crate::run::{Actor, CancelRequest, Heard, Interruption, Owner, Run, State};
+use crate::spool::{OwnEnd, Spool, Spooled};
+use crate::store::{self, Beat, Expect, Record, Store, Write, Written};
+use crate::time::Clock;
+use crate::transition::{Action, Fence, Verdict, apply};
+
+/// How long to wait before an end that was not taken is tried again.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// Why a holder should stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// The run is no longer its own: somebody reaped it, or it was ended.
+    Lost,
+    /// Somebody asked for it.
+    Cancelled(CancelRequest),
+    /// It has run for longer than it may.
+    TimedOut,
+    /// The store could not be reached for so long that somebody else may soon own the run.
+    LeaseOver,
+}
+
+type Watcher = Box<dyn Fn(&Stop) + Send>;
+
+/// A run that this worker holds.
+pub(crate) struct Held {
+    pub(crate) epoch: Epoch,
+    /// As it was last read or written.
+    pub(crate) record: Mutex<Record>,
+    told: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    stop: Option<Stop>,
+    watcher: Option<Watcher>,
+}
+
+impl Held {
+    pub(crate) fn new(record: Record) -> Self {
+        Self { epoch: record.run.epoch, record: Mutex::new(record), told: Mutex::default() }
+    }
+
+    pub(crate) fn record(&self) -> Record {
+        lock(&self.record).clone()
+    }
+
+    pub(crate) fn stop(&self) -> Option<Stop> {
+        lock(&self.told).stop.clone()
+    }
+
+    /// Has `watcher` called with every reason to stop, the present one included.
+    pub(crate) fn watch(&self, watcher: Watcher) {
+        let mut told = lock(&self.told);
+        if let Some(stop) = &told.stop {
+            watcher(stop);
+        }
+        told.watcher = Some(watcher);
+    }
+
+    /// Tells the holder to stop. What it was told first stands, unless the run is lost.
+    fn tell(&self, stop: Stop) {
+        let mut told = lock(&self.told);
+        if told.stop.is_none() || stop == Stop::Lost && told.stop != Some(Stop::Lost) {
+            if let Some(watcher) = &told.watcher {
+                watcher(&stop);
+            }
+            told.stop = Some(stop);
+        }
+    }
+
+    fn is_watched(&self) -> bool {
+        lock(&self.told).watcher.is_some()
+    }
+}
+
+/// What a worker holds and owes. Shared by its run handles and the thread that beats.
+pub(crate) struct Keeping {
+    pub(crate) worker: WorkerId,
+    pub(crate) identity: Identity,
+    pub(crate) me: Actor,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) registry: String,
+    pub(crate) spool: Option<Spool>,
+    state: Mutex<Keep>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Keep {
+    held: BTreeMap<RunId, Arc<Held>>,
+    /// Ends that the store has not taken.
+    owed: Vec<Spooled>,
+    attention: Option<u64>,
+    /// Owned but not held, when last compared. Only who is so twice was really forgotten.
+    suspects: BTreeSet<RunId>,
+    /// When the store last took a beat, by time since boot.
+    heard: Option<Duration>,
+    leaving: bool,
+    /// Something happened that should not wait for the next beat.
+    nudged: bool,
+}
+
+impl Keeping {
+    pub(crate) fn new(
+        worker: WorkerId,
+        identity: Identity,
+        me: Actor,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        registry: String,
+        spool: Option<Spool>,
+    ) -> Self {
+        Self { worker, identity, me, clock, entropy, registry, spool, state: Mutex::default(), wake: Condvar::new() }
+    }
+
+    /// This worker as the owner of a run with that lease.
+    pub(crate) fn owner(&self, lease: Lease) -> Owner {
+        Owner { worker: self.worker, identity: self.identity.clone(), lease, heard: Heard::default() }
+    }
+
+    pub(crate) fn fence(&self, epoch: Epoch) -> Fence {
+        Fence { worker: self.worker, epoch }
+    }
+
+    pub(crate) fn hold(&self, held: &Arc<Held>) {
+        let mut keep = self.keep();
+        keep.heard.get_or_insert_with(|| self.clock.since_boot());
+        keep.held.insert(held.record().run.id, held.clone());
+        self.nudge(keep);
+    }
+
+    /// Lets go of a run that has ended or is to end otherwise.
+    pub(crate) fn release(&self, id: RunId) {
+        self.keep().held.remove(&id);
+    }
+
+    /// Takes over an end that the store did not take: on the disk at once, in the store as soon as it can be.
+    pub(crate) fn owe(
+        &self,
+        held: &Held,
+        end: OwnEnd,
+        exit: Option<crate::run::Exit>,
+        stamp: Stamp,
+    ) -> std::io::Result<()> {
+        let run = held.record().run.id;
+        let spooled =
+            Spooled { registry: self.registry.clone(), run, worker: self.worker, epoch: held.epoch, stamp, end, exit };
+        let kept = self.spool.as_ref().map_or(Ok(()), |spool| spool.keep(&spooled));
+        let mut keep = self.keep();
+        keep.held.remove(&run);
+        keep.owed.push(spooled);
+        self.nudge(keep);
+        kept
+    }
+
+    /// Whether ends are still to be delivered.
+    pub(crate) fn owes(&self) -> bool {
+        !self.keep().owed.is_empty()
+    }
+
+    fn keep(&self) -> MutexGuard<'_, Keep> {
+        lock(&self.state)
+    }
+
+    fn nudge(&self, mut keep: MutexGuard<'_, Keep>) {
+        keep.nudged = true;
+        drop(keep);
+        self.wake.notify_all();
+    }
+
+    /// One beat: delivers what is owed, renews the lease, and passes on what the store says.
+    pub(crate) async fn tick(&self, store: &dyn Store) -> Result<(), store::Error> {
+        let ticked = self.beat(store).await;
+        self.check_limits(ticked.is_err());
+        ticked.and(self.deliver(store).await)
+    }
+
+    async fn beat(&self, store: &dyn Store) -> Result<(), store::Error> {
+        self.deliver(store).await?;
+        let (beat, held) = {
+            let keep = self.keep();
+            let named = keep.held.values().map(|held| (held.record().run.id, held.epoch)).collect();
+            let lease = keep
+                .held
+                .values()
+                .map(|held| lease_of(&held.record().run))
+                .min_by_key(Lease::lasts)
+                .unwrap_or_default();
+            let beat = Beat {
+                worker: self.worker,
+                identity: self.identity.clone(),
+                lease,
+                held: named,
+                attention: keep.attention,
+                leaving: keep.leaving && keep.held.is_empty(),
+            };
+            (beat, keep.held.clone())
+        };
+        let started = self.clock.since_boot();
+        let reply = store.beat(&beat).await?;
+        {
+            let mut keep = self.keep();
+            // From when it was sent: the store may have heard it no later than that.
+            keep.heard = Some(started);
+            keep.attention = Some(reply.attention);
+        }
+        for id in &reply.lost {
+            self.lose(&held, *id);
+        }
+        for (id, request) in &reply.cancelled {
+            if let Some(held) = held.get(id) {
+                held.tell(Stop::Cancelled(request.clone()));
+            }
+        }
+        for id in &reply.unknown {
+            if let Some(held) = held.get(id) {
+                self.register_again(store, held).await?;
+            }
+        }
+        self.end_forgotten(store, reply.forgotten).await
+    }
+
+    fn lose(&self, held: &BTreeMap<RunId, Arc<Held>>, id: RunId) {
+        if let Some(held) = held.get(&id) {
+            self.release(id);
+            held.tell(Stop::Lost);
+        }
+    }
+
+    /// Brings a run back on record that the store knew and does not know any more, or knows less of than we do.
+    async fn register_again(&self, store: &dyn Store, held: &Held) -> Result<(), store::Error> {
+        let known = held.record();
+        let found = store.get(&[known.run.id]).await?.pop();
+        let expect = match &found {
+            None => Expect::Absent,
+            Some(record) if record.revision < known.revision => Expect::Revision(record.revision),
+            Some(_) => return Ok(()),
+        };
+        let write =
+            Write { expect, run: known.run, events: Vec::new(), ended: None, stamp: Stamp::draw(&*self.entropy) };
+        let stamp = write.stamp;
+        if let Some(Written::Done(revision)) = store.commit(vec![write]).await?.pop() {
+            let mut record = lock(&held.record);
+            record.revision = revision;
+            record.stamp = stamp;
+        }
+        Ok(())
+    }
+
+    /// Ends runs that the store says are ours and that nobody here holds: their claim was lost on the way, or their
+    /// handle was.
+    async fn end_forgotten(&self, store: &dyn Store, forgotten: Vec<RunId>) -> Result<(), store::Error> {
+        let twice: Vec<RunId> = {
+            let mut keep = self.keep();
+            let owed: BTreeSet<RunId> = keep.owed.iter().map(|spooled| spooled.run).collect();
+            let now: BTreeSet<RunId> =
+                forgotten.into_iter().filter(|id| !keep.held.contains_key(id) && !owed.contains(id)).collect();
+            let before = std::mem::replace(&mut keep.suspects, now.clone());
+            if !now.is_empty() {
+                keep.attention = None;
+            }
+            now.intersection(&before).copied().collect()
+        };
+        for record in store.get(&twice).await? {
+            let fence = self.fence(record.run.epoch);
+            let interruption = Interruption { signal: None, reason: "its worker did not know that it owned it".into() };
+            let action = Action::Interrupt { fence, interruption, exit: None };
+            if let Ok(transition) = apply(&record.run, &action, &self.me, self.clock.now()) {
+                store.commit(vec![Write::change(&record, transition, Stamp::draw(&*self.entropy))]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends runs that are past their time, and tells those to stop whose lease is about to run out unheard.
+    fn check_limits(&self, unheard: bool) {
+        let (held, heard) = {
+            let keep = self.keep();
+            (keep.held.clone(), keep.heard)
+        };
+        let silent = heard.map_or(Duration::ZERO, |heard| self.clock.since_boot().saturating_sub(heard));
+        for held in held.values() {
+            let run = held.record().run;
+            let State::Running(running) = &run.state else { continue };
+            let policy = &run.spec.policy;
+            let careful = if run.spec.keys.is_empty() { OnLeaseLoss::Continue } else { OnLeaseLoss::Stop };
+            if unheard
+                && policy.on_lease_loss.unwrap_or(careful) == OnLeaseLoss::Stop
+                && silent >= running.owner.lease.own_deadline()
+            {
+                held.tell(Stop::LeaseOver);
+            }
+            if policy.limits.timeout.is_some_and(|timeout| self.clock.now().since(running.started_at) > timeout) {
+                let watched = held.is_watched();
+                held.tell(Stop::TimedOut);
+                // A holder that watches ends its work first and then says so. One that does not is ended here.
+                if !watched {
+                    let error_message = "it ran for longer than its timeout".into();
+                    let verdict = Verdict::Failed { error_type: "timeout".into(), error_message };
+                    // A spool that cannot be written leaves the end to be delivered from memory.
+                    let _ = self.owe(held, OwnEnd::Finished(verdict), None, Stamp::draw(&*self.entropy));
+                }
+            }
+        }
+    }
+
+    /// Writes the ends that are owed. One that the rules refuse has been made void by another owner or end.
+    pub(crate) async fn deliver(&self, store: &dyn Store) -> Result<(), store::Error> {
+        loop {
+            let Some(next) = self.keep().owed.first().cloned() else { return Ok(()) };
+            deliver_one(store, &next, &self.me, &*self.clock).await?;
+            if let Some(spool) = &self.spool {
+                spool.forget(&next);
+            }
+            self.keep().owed.retain(|owed| owed.stamp != next.stamp);
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        let keep = self.keep();
+        let beat =
+            keep.held.values().map(|held| lease_of(&held.record().run).beat()).min().unwrap_or(Lease::default().beat());
+        let spread = u32::from((self.entropy.draw() & 0x3f) as u8);
+        // Between 0.9 and 1.0 of the beat, so that many workers do not beat in step.
+        let jittered = beat - beat * spread / 630;
+        if keep.owed.is_empty() { jittered } else { jittered.min(RETRY) }
+    }
+}
+
+fn lease_of(run: &Run) -> Lease {
+    run.owner().map_or_else(Lease::default, |owner| owner.lease)
+}
+
+/// Records one end, unless it is on record or void.
+pub(crate) async fn deliver_one(
+    store: &dyn Store,
+    spooled: &Spooled,
+    me: &Actor,
+    clock: &dyn Clock,
+) -> Result<(), store::Error> {
+    const TRIES: usize = 16;
+    for _ in 0..TRIES {
+        let Some(record) = store.get(&[spooled.run]).await?.pop() else { return Ok(()) };
+        if record.stamp == spooled.stamp {
+            return Ok(());
+        }
+        match apply(&record.run, &spooled.action(), me, clock.now()) {
+            // Another owner or end has made it void.
+            Err(_) => return Ok(()),
+            Ok(transition) => {
+                let written = store.commit(vec![Write::change(&record, transition, spooled.stamp)]).await?;
+                if matches!(written.first(), Some(Written::Done(_))) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Err(store::Error::Unavailable(format!("run `{}` kept changing while its end was to be recorded", spooled.run)))
+}
+
+/// The thread that beats for a worker until it is dropped.
+pub(crate) struct Keeper {
+    pub(crate) keeping: Arc<Keeping>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Starts the thread. It opens its own connection when the first beat is due, so that a short run never pays for it.
+    pub(crate) fn start(
+        keeping: Arc<Keeping>,
+        open: impl Fn() -> Result<Arc<dyn Store>, store::Error> + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let kept = keeping.clone();
+        let thread =
+            std::thread::Builder::new().name("outlive-keeper".into()).spawn(move || keep_beating(&kept, open))?;
+        Ok(Self { keeping, thread: Some(thread) })
+    }
+}
+
+fn keep_beating(keeping: &Keeping, open: impl Fn() -> Result<Arc<dyn Store>, store::Error>) {
+    let mut store: Option<Arc<dyn Store>> = None;
+    let mut last = keeping.clock.awake();
+    loop {
+        let next = last + keeping.interval();
+        let wait = next.saturating_sub(keeping.clock.awake());
+        let leaving = {
+            let idle = |keep: &mut Keep| !keep.leaving && !keep.nudged;
+            let (mut keep, _) =
+                keeping.wake.wait_timeout_while(keeping.keep(), wait, idle).unwrap_or_else(PoisonError::into_inner);
+            keep.nudged = false;
+            keep.leaving
+        };
+        let owes = keeping.owes();
+        if leaving && !owes {
+            return;
+        }
+        if !owes && keeping.clock.awake() < next {
+            continue;
+        }
+        last = keeping.clock.awake();
+        if store.is_none() {
+            store = open().ok();
+        }
+        match &store {
+            // A defect in one beat must not end all beats.
+            Some(store) => {
+                drop(std::panic::catch_unwind(AssertUnwindSafe(|| pollster::block_on(keeping.tick(&**store)))))
+            }
+            None => keeping.check_limits(true),
+        }
+        if leaving {
+            return;
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.keeping.keep().leaving = true;
+        self.keeping.wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was its own; there is nobody left to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Values behind these locks are replaced whole, so a panic elsewhere leaves none half-changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,186 @@
+//! The reaper: finds running runs whose owner is gone, and ends those attempts.
+//!
+//! Looking and writing are two steps, and anything may happen in between. So a reap names what was seen, and the store
+//! applies the rule to the run as it is then: a beat in between wins, and of many reapers one is told that it won.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::health::{Judgement, judge};
+use crate::id::{RunId, Stamp, WorkerId};
+use crate::process::{self, Evidence};
+use crate::registry::Registry;
+use crate::run::{Run, StateName};
+use crate::store::{self, Change, Order, Page, Record, Selection};
+use crate::transition::{Action, Observed, apply};
+
+/// How many runs are ended in one write.
+const BATCH: usize = 64;
+/// How long a process that was killed may take to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
+
+/// What one pass of a reaper found.
+#[derive(Debug, Clone, Default)]
+pub struct Reaped {
+    /// Ended by this pass, each told to nobody else.
+    pub ended: Vec<Run>,
+    /// Their owners are gone, but processes of theirs live on.
+    pub orphaned: Vec<(Run, crate::health::Leftovers)>,
+    /// Their owners live, but are silent.
+    pub unresponsive: Vec<Run>,
+    /// Their owners' leases lapsed, but this reaper could not have heard them for long enough to judge.
+    pub unjudged: Vec<Run>,
+    /// Nothing is wrong with these.
+    pub live: usize,
+}
+
+/// A reaper that remembers since when it has been able to see.
+#[derive(Debug, Default)]
+pub struct Reaper {
+    /// It could not reach the store when it last tried.
+    blind: bool,
+    /// Since when it sees again, in time awake.
+    sees_since: Option<Duration>,
+    /// Its own worker, whose runs it leaves alone.
+    worker: Option<WorkerId>,
+}
+
+struct Verdict {
+    observed: Observed,
+    evidence: Evidence,
+    stamp: Stamp,
+    jitter: u8,
+}
+
+impl Reaper {
+    /// A reaper. `worker` is the caller's own, if it has one.
+    pub fn new(worker: Option<WorkerId>) -> Self {
+        Self { worker, ..Self::default() }
+    }
+
+    /// Looks at every running run and ends those whose owner is gone.
+    pub async fn pass(&mut self, registry: &Registry) -> Result<Reaped, Error> {
+        let done = self.look_and_end(registry).await;
+        match &done {
+            Err(_) => self.blind = true,
+            Ok(_) if self.blind => {
+                self.blind = false;
+                self.sees_since = Some(registry.clock().awake());
+            }
+            Ok(_) => {}
+        }
+        done
+    }
+
+    async fn look_and_end(&self, registry: &Registry) -> Result<Reaped, Error> {
+        let mut reaped = Reaped::default();
+        let mut page = Page { order: Order::Oldest, ..Page::default() };
+        let filter = Filter::in_states([StateName::Running]);
+        loop {
+            let listing = registry.store().list(&filter, &page).await?;
+            let mut verdicts = BTreeMap::new();
+            self.judge_all(registry, listing.records, &mut verdicts, &mut reaped);
+            while !verdicts.is_empty() {
+                let rest = verdicts.keys().nth(BATCH).copied().map(|id| verdicts.split_off(&id));
+                reaped.ended.extend(self.end(registry, &verdicts).await?);
+                verdicts = rest.unwrap_or_default();
+            }
+            match listing.next {
+                Some(next) => page.after = Some(next),
+                None => return Ok(reaped),
+            }
+        }
+    }
+
+    fn judge_all(
+        &self,
+        registry: &Registry,
+        records: Vec<Record>,
+        verdicts: &mut BTreeMap<RunId, Verdict>,
+        reaped: &mut Reaped,
+    ) {
+        let runs: Vec<&Run> = records.iter().map(|record| &record.run).collect();
+        let sights = registry.look(&runs);
+        for (index, record) in records.iter().enumerate() {
+            let run = &record.run;
+            let Some(owner) = run.owner() else { continue };
+            if run.copied || self.worker == Some(owner.worker) {
+                reaped.live += 1;
+                continue;
+            }
+            let evidence = match judge(owner, sights.as_ref().map(|sights| &sights[index])) {
+                Judgement::Live => {
+                    reaped.live += 1;
+                    continue;
+                }
+                Judgement::Orphaned { leftovers, .. } => {
+                    reaped.orphaned.push((run.clone(), leftovers));
+                    continue;
+                }
+                Judgement::Unresponsive => match end_hung(run) {
+                    Some(evidence) => evidence,
+                    None => {
+                        reaped.unresponsive.push(run.clone());
+                        continue;
+                    }
+                },
+                Judgement::Dead(Evidence::LeaseLapsed { .. }) if !self.may_judge(registry, owner.lease.lasts()) => {
+                    reaped.unjudged.push(run.clone());
+                    continue;
+                }
+                Judgement::Dead(evidence) => evidence,
+            };
+            let observed = Observed { epoch: run.epoch, beat: owner.heard.beat };
+            let jitter = registry.entropy().draw().to_ne_bytes()[0];
+            verdicts.insert(run.id, Verdict { observed, evidence, stamp: Stamp::draw(registry.entropy()), jitter });
+        }
+    }
+
+    /// Whoever was blind must not judge: owners get a full lease to be heard first.
+    fn may_judge(&self, registry: &Registry, lease: Duration) -> bool {
+        !self.blind && self.sees_since.is_none_or(|since| registry.clock().awake().saturating_sub(since) > lease)
+    }
+
+    async fn end(&self, registry: &Registry, verdicts: &BTreeMap<RunId, Verdict>) -> Result<Vec<Run>, Error> {
+        let rule = |run: &Run, now| {
+            let verdict = verdicts.get(&run.id)?;
+            let action = Action::Reap {
+                observed: verdict.observed,
+                evidence: verdict.evidence.clone(),
+                reaper: self.worker,
+                jitter: verdict.jitter,
+            };
+            let transition = apply(run, &action, registry.me(), now).ok()?;
+            Some(Change { transition, stamp: verdict.stamp })
+        };
+        let filter = Filter::of(verdicts.keys().copied());
+        let selection = Selection { filter, order: Order::Oldest, limit: verdicts.len() };
+        let ended = match registry.store().update(&selection, &rule).await {
+            Ok(ended) => ended,
+            Err(store::Error::Unknown(_)) => {
+                // The answer was lost: those that bear our stamp are ours.
+                let ids: Vec<RunId> = verdicts.keys().copied().collect();
+                let found = registry.store().get(&ids).await?;
+                found.into_iter().filter(|record| registry.is_own(record, verdicts[&record.run.id].stamp)).collect()
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(ended.into_iter().map(|record| record.run).collect())
+    }
+}
+
+/// Ends an owner that lives but was silent for longer than its policy allows, with its tree. Only a process that is
+/// proven to be the owner is signalled.
+fn end_hung(run: &Run) -> Option<Evidence> {
+    let owner = run.owner()?;
+    let silent = owner.heard.silent_for;
+    run.spec.policy.limits.hung_after.filter(|limit| silent > *limit)?;
+    owner.identity.signal(Signal::KILL).ok()?;
+    process::end_carriers(process::RUN_VARIABLE, &run.id.to_string());
+    process::wait_gone(&owner.identity, GONE_WITHIN)
+        .then(|| Evidence::Hung { silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX) })
+}

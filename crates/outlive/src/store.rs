@@ -1,0 +1,395 @@
+//! Stores: where runs live, behind one small trait.
+//!
+//! A store keeps records and compares revisions; it knows no lifecycle. What a change may be is decided by
+//! [`crate::transition`], and what a store must do is said here and checked by [`crate::conformance`].
+
+pub(crate) mod files;
+pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::filter::Filter;
+use crate::health::Witness;
+use crate::id::{Epoch, RunId, Stamp, WorkerId};
+use crate::policy::Lease;
+use crate::process::Identity;
+use crate::run::{CancelRequest, Event, Heard, Owner, Run};
+use crate::time::Timestamp;
+use crate::transition::Transition;
+
+/// The most runs of one page.
+pub const PAGE_LIMIT: usize = 1_000;
+
+/// A store of runs.
+///
+/// # Contract
+///
+/// 1. **Atomic and conditional.** A [`Write`] takes effect only if the record still has the revision it expects, and
+///    then wholly: the run, its event, its keys and its place among its owner's runs change together. Revisions of a
+///    run only rise. A record that was written is read by every later call.
+/// 2. **Keys.** A write after which a run newly holds keys takes effect only if each has a holder to spare. Whatever
+///    makes a run hold no keys frees them in the same write.
+/// 3. **Owners are heard of.** A write that makes a worker an owner counts as a beat of that worker. Reading a running
+///    run tells when its owner was last heard of ([`Heard`]), by one clock, the store's own. Time in which the store
+///    could not have heard anybody is not silence.
+/// 4. **Beats are cheap and powerless.** A beat moves nothing but its worker's own record; no run's revision changes.
+///    Its answer names what the worker must know: runs it holds and does not own, is asked to cancel, or owns and does
+///    not hold.
+/// 5. **Stamps are kept.** A record bears the stamp of its last write.
+/// 6. **Stories only grow.** Events are read back in the order of their writes, each once.
+/// 7. **Lists are exact.** [`Store::list`] returns the runs that [`Filter::matches`], in order, each on one page.
+/// 8. **Errors are honest.** [`Error::Unknown`] says that a write may have taken effect; any other error says that it
+///    has not. A missing run is an absence, never an error.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// The records of these runs, in any order; unknown ids are left out.
+    async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error>;
+
+    /// A page of the records that match.
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error>;
+
+    /// Tries each write, and tells what became of it, in order. Writes are independent of each other.
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error>;
+
+    /// Locks the runs of a selection, applies a rule to each with the store's time, and writes what it answers. Runs
+    /// that others hold are skipped. Ends after `limit` changes and returns the changed records.
+    async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error>;
+
+    /// Renews a worker's lease.
+    async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error>;
+
+    /// The workers known, each with when it was last heard of.
+    async fn workers(&self) -> Result<Vec<Worker>, Error>;
+
+    /// A run's story from its first event; none for an unknown run.
+    async fn events(&self, id: RunId) -> Result<Vec<Event>, Error>;
+
+    /// Who can see the processes that own these runs. A store that several hosts share has nobody.
+    fn witness(&self) -> Option<Arc<dyn Witness>>;
+}
+
+/// A pure rule over a run and the store's time.
+pub type Rule<'a> = &'a (dyn Fn(&Run, Timestamp) -> Option<Change> + Send + Sync);
+
+/// What a rule answers for a run that is to change.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// How it changes.
+    pub transition: Transition,
+    /// Marks the write.
+    pub stamp: Stamp,
+}
+
+/// How often a record was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+/// A run as a store keeps it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// The run.
+    pub run: Run,
+    /// Which version of it this is.
+    pub revision: Revision,
+    /// The stamp of the write that made it so.
+    pub stamp: Stamp,
+}
+
+/// What a write replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// Nothing: the run is new.
+    Absent,
+    /// This version.
+    Revision(Revision),
+}
+
+/// One conditional change.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// What it replaces.
+    pub expect: Expect,
+    /// The run from then on, and its events: one for a change, two for a run that is made and claimed at once.
+    pub run: Run,
+    /// What the story says.
+    pub events: Vec<Event>,
+    /// The run as its attempt left it, if this ends one.
+    pub ended: Option<Run>,
+    /// Marks the write.
+    pub stamp: Stamp,
+}
+
+impl Write {
+    /// The change of `record` that the rules allowed.
+    pub fn change(record: &Record, transition: Transition, stamp: Stamp) -> Self {
+        Self {
+            expect: Expect::Revision(record.revision),
+            run: transition.run,
+            events: vec![transition.event],
+            ended: transition.ended,
+            stamp,
+        }
+    }
+}
+
+/// What became of a write.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Written {
+    /// It took effect, and this is the version it made.
+    Done(Revision),
+    /// The record is another than expected: this one, or none.
+    Conflict(Option<Box<Record>>),
+    /// A key has no holder to spare.
+    KeyBusy {
+        /// The key.
+        key: String,
+        /// Who holds it.
+        holders: Vec<RunId>,
+    },
+}
+
+/// Where a page begins, and how long it may be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// Right behind this run.
+    pub after: Option<Cursor>,
+    /// At most this many, and never more than [`PAGE_LIMIT`].
+    pub limit: usize,
+    /// In this order.
+    pub order: Order,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self { after: None, limit: PAGE_LIMIT, order: Order::Newest }
+    }
+}
+
+/// An order of runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The latest made first.
+    Newest,
+    /// The first made first.
+    Oldest,
+    /// As they are claimed: priority, then time, then id.
+    Claim,
+}
+
+/// A place in a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    /// The run's priority.
+    pub priority: i32,
+    /// When the run was made.
+    pub created_at: Timestamp,
+    /// The run.
+    pub id: RunId,
+}
+
+impl Cursor {
+    /// The place of `run`.
+    pub fn at(run: &Run) -> Self {
+        Self { priority: run.spec.priority, created_at: run.created_at, id: run.id }
+    }
+
+    /// A key that sorts as `order` does.
+    pub(crate) fn sort_key(&self, order: Order) -> (i64, i128, u128) {
+        let id = u128::from_be_bytes(*uuid::Uuid::parse_str(&self.id.to_string()).unwrap_or_default().as_bytes());
+        let at = i128::from(self.created_at.as_micros());
+        match order {
+            Order::Newest => (0, -at, !id),
+            Order::Oldest => (0, at, id),
+            Order::Claim => (i64::from(self.priority), at, id),
+        }
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.priority, self.created_at.as_micros(), self.id)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = InvalidCursor;
+
+    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
+        let parse = || {
+            let mut parts = text.splitn(3, '.');
+            let priority = parts.next()?.parse().ok()?;
+            let created_at = Timestamp::from_micros(parts.next()?.parse().ok()?);
+            Some(Self { priority, created_at, id: parts.next()?.parse().ok()? })
+        };
+        parse().ok_or_else(|| InvalidCursor(text.chars().take(64).collect()))
+    }
+}
+
+/// Text that is no place in a listing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not the `next` of an earlier page")]
+pub struct InvalidCursor(String);
+
+/// A page of records.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listing {
+    /// The records.
+    pub records: Vec<Record>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<Cursor>,
+}
+
+/// Which runs an update takes.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// Those that match.
+    pub filter: Filter,
+    /// In this order.
+    pub order: Order,
+    /// Until this many have changed.
+    pub limit: usize,
+}
+
+/// A sign of life.
+#[derive(Debug, Clone)]
+pub struct Beat {
+    /// Whose.
+    pub worker: WorkerId,
+    /// Which process it is, for a store that has not heard of it yet.
+    pub identity: Identity,
+    /// What it promises.
+    pub lease: Lease,
+    /// The runs it holds, by which claim.
+    pub held: Arc<[(RunId, Epoch)]>,
+    /// What the last answer said of its attention; none asks for a full comparison.
+    pub attention: Option<u64>,
+    /// It is about to end and is not to be waited for.
+    pub leaving: bool,
+}
+
+/// What a beat learns.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BeatReply {
+    /// Rises whenever the set of runs that the worker owns, or a cancel request among them, changes.
+    pub attention: u64,
+    /// Held, but no longer owned.
+    pub lost: Vec<RunId>,
+    /// Held, but not on record at all.
+    pub unknown: Vec<RunId>,
+    /// Held, and asked to be cancelled.
+    pub cancelled: Vec<(RunId, CancelRequest)>,
+    /// Owned, but not held.
+    pub forgotten: Vec<RunId>,
+}
+
+/// What a beat must know of one run.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    pub(crate) epoch: Epoch,
+    pub(crate) owner: Option<WorkerId>,
+    pub(crate) cancel: Option<CancelRequest>,
+}
+
+impl From<&Run> for Standing {
+    fn from(run: &Run) -> Self {
+        Self { epoch: run.epoch, owner: run.owner().map(|owner| owner.worker), cancel: run.cancel.clone() }
+    }
+}
+
+impl BeatReply {
+    /// Compares what a worker holds with the runs it owns, and looks for those that it holds and does not own.
+    pub(crate) fn compare(
+        beat: &Beat,
+        attention: u64,
+        mut owned: HashMap<RunId, Standing>,
+        find: impl Fn(RunId) -> Result<Option<Standing>, Error>,
+    ) -> Result<Self, Error> {
+        let mut reply = Self { attention, ..Self::default() };
+        for (id, epoch) in beat.held.iter() {
+            let standing = match owned.remove(id) {
+                Some(standing) => Some(standing),
+                None => find(*id)?,
+            };
+            match standing {
+                None => reply.unknown.push(*id),
+                Some(run) if run.epoch != *epoch || run.owner != Some(beat.worker) => reply.lost.push(*id),
+                Some(run) => reply.cancelled.extend(run.cancel.map(|request| (*id, request))),
+            }
+        }
+        reply.forgotten = owned.into_keys().collect();
+        reply.forgotten.sort();
+        Ok(reply)
+    }
+}
+
+/// A process that owns runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Worker {
+    /// Which incarnation.
+    pub id: WorkerId,
+    /// Which process.
+    pub identity: Identity,
+    /// What it promised.
+    pub lease: Lease,
+    /// When it was last heard of.
+    pub heard: Heard,
+}
+
+impl From<&Owner> for Worker {
+    fn from(owner: &Owner) -> Self {
+        Self { id: owner.worker, identity: owner.identity.clone(), lease: owner.lease, heard: owner.heard }
+    }
+}
+
+/// How a store fails.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// It cannot be reached now. Nothing was written.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It did not answer. What was to be written may have been.
+    #[error("no answer whether it was written: {0}")]
+    Unknown(String),
+    /// It has no room. Nothing was written.
+    #[error("{0}")]
+    Full(String),
+    /// It may not be written, or not even read.
+    #[error("{0}")]
+    Denied(String),
+    /// It was made by a later version of outlive.
+    #[error("`{what}` has format {found}; this outlive knows formats up to {known}")]
+    Newer {
+        /// Which.
+        what: String,
+        /// The format it has.
+        found: i64,
+        /// The last one known.
+        known: i64,
+    },
+    /// What it holds cannot be read.
+    #[error("{0}")]
+    Corrupt(String),
+    /// It cannot do what is relied on.
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+impl Error {
+    /// Whether the same call may succeed later.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Unknown(_) | Self::Full(_))
+    }
+}
+
+/// The silence of an owner, given by the store's clock when it was last heard and since when the store could hear.
+pub(crate) fn silence(now: Duration, heard: Duration, could_hear_since: Duration) -> Duration {
+    now.saturating_sub(heard.max(could_hear_since))
+}

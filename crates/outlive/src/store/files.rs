@@ -1,0 +1,152 @@
+//! Write-once files: a file appears whole, under a name that nothing had, or not at all.
+//!
+//! The content is written to a file that has no name and synced; only then is the name linked to it. So a crash leaves
+//! either nothing or everything, two writers of one name learn who was first, and a synced directory makes it last.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::id::{Entropy, Stamp, SystemEntropy};
+
+/// Unnamed files of file systems that cannot have any bear this prefix until they are linked.
+pub(crate) const TEMPORARY: &str = ".tmp-";
+
+/// Whether a name was free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Published {
+    /// It was, and now names our file.
+    Done,
+    /// It names another.
+    Exists,
+}
+
+/// A file with its content, synced, that has no name yet.
+pub(crate) struct Prepared {
+    file: File,
+    temporary: Option<(OwnedFd, PathBuf)>,
+}
+
+impl Prepared {
+    /// Writes `bytes` to an unnamed file in `dir`. With `sync` they are on the disk when this returns.
+    pub(crate) fn new(dir: &OwnedFd, bytes: &[u8], mode: Mode, sync: bool) -> io::Result<Self> {
+        let mut prepared = Self::open(dir, mode)?;
+        rustix::fs::fchmod(&prepared.file, mode)?;
+        prepared.file.write_all(bytes)?;
+        if sync {
+            prepared.file.sync_data()?;
+        }
+        Ok(prepared)
+    }
+
+    fn open(dir: &OwnedFd, mode: Mode) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::openat(dir, ".", flags | OFlags::TMPFILE, mode) {
+            Ok(file) => Ok(Self { file: file.into(), temporary: None }),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                let name = PathBuf::from(format!("{TEMPORARY}{}", Stamp::draw(&SystemEntropy as &dyn Entropy)));
+                let file =
+                    rustix::fs::openat(dir, &name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
+                Ok(Self { file: file.into(), temporary: Some((dir.try_clone()?, name)) })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The file, to write what only the open file knows.
+    pub(crate) fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Gives the file its name in `dir`, if nothing has it.
+    pub(crate) fn publish(self, dir: &OwnedFd, name: &Path) -> io::Result<Published> {
+        let linked = match &self.temporary {
+            None => link_file(&self.file, dir, name),
+            Some((from, temporary)) => {
+                rustix::fs::linkat(from, temporary, dir, name, AtFlags::empty()).map_err(Into::into)
+            }
+        };
+        match linked {
+            Ok(()) => Ok(Published::Done),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Published::Exists),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if let Some((dir, temporary)) = &self.temporary {
+            // A name left behind is swept by `doctor`.
+            let _ = rustix::fs::unlinkat(dir, temporary, AtFlags::empty());
+        }
+    }
+}
+
+/// Gives an unnamed file its name.
+pub(crate) fn link(file: &OwnedFd, dir: &OwnedFd, name: &Path) -> io::Result<()> {
+    link_file(file, dir, name)
+}
+
+fn link_file(file: &impl AsRawFd, dir: &OwnedFd, name: &Path) -> io::Result<()> {
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::linkat(rustix::fs::CWD, unnamed, dir, name, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// Reads a whole file of at most `limit` bytes, never through a link and never something that is not a file.
+pub(crate) fn read(dir: &OwnedFd, name: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::openat(dir, name, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
+}
+
+/// Whether something has this name.
+pub(crate) fn exists(dir: &OwnedFd, name: &Path) -> bool {
+    rustix::fs::accessat(dir, name, rustix::fs::Access::EXISTS, AtFlags::empty()).is_ok()
+}
+
+/// Opens a directory below `dir`, never through a link.
+pub(crate) fn open_dir(dir: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+}
+
+/// Opens a directory below `dir`, made if it is missing.
+pub(crate) fn make_dir(dir: &OwnedFd, name: &Path, mode: Mode) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(dir, name, mode) {
+        Ok(()) => {
+            let made = open_dir(dir, name)?;
+            // The umask has no say in who may read a run.
+            rustix::fs::fchmod(&made, mode)?;
+            Ok(made)
+        }
+        Err(Errno::EXIST) => open_dir(dir, name),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The names in a directory.
+pub(crate) fn names(dir: &OwnedFd) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let entry = entry?;
+        if let Some(name) =
+            OsStr::from_bytes(entry.file_name().to_bytes()).to_str().filter(|name| *name != "." && *name != "..")
+        {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}

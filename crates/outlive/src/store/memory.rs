@@ -1,0 +1,219 @@
+//! Runs in memory: the reference for every other store, and the ground of the simulation.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{
+    Beat, BeatReply, Cursor, Error, Expect, Listing, Order, PAGE_LIMIT, Page, Record, Revision, Rule, Selection,
+    Standing, Store, Worker, Write, Written, silence,
+};
+use crate::filter::Filter;
+use crate::health::Witness;
+use crate::id::{RunId, WorkerId};
+use crate::run::{Event, Heard, Run};
+use crate::time::{Clock, SystemClock, Timestamp};
+
+/// A map of runs. Clones share it.
+#[derive(Clone)]
+pub struct MemoryStore {
+    inner: Arc<Mutex<Inner>>,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Default)]
+struct Inner {
+    runs: BTreeMap<RunId, (Record, Vec<Event>)>,
+    workers: HashMap<WorkerId, Known>,
+    hears_since: Duration,
+}
+
+struct Known {
+    worker: Worker,
+    heard: Duration,
+    attention: u64,
+}
+
+impl MemoryStore {
+    /// An empty store that lives by `clock`.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { inner: Arc::default(), clock }
+    }
+
+    /// Says that nobody could be heard until now, as after an outage.
+    pub fn was_deaf(&self) {
+        self.lock().hears_since = self.clock.awake();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic while the lock was held cannot leave a half-made change: every change is made from finished values.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new(Arc::new(SystemClock))
+    }
+}
+
+impl Inner {
+    fn read(&self, record: &Record, now: Duration) -> Record {
+        let mut record = record.clone();
+        if let Some(owner) = record.run.owner_mut() {
+            owner.heard = match self.workers.get(&owner.worker) {
+                Some(known) => known.heard(now, self.hears_since),
+                None => Heard { silent_for: now.saturating_sub(self.hears_since), ..Heard::default() },
+            };
+        }
+        record
+    }
+
+    fn sorted(&self, filter: &Filter, order: Order, now: Duration) -> Vec<Record> {
+        let mut found: Vec<Record> = self
+            .runs
+            .values()
+            .filter(|(record, _)| filter.matches(&record.run))
+            .map(|(record, _)| self.read(record, now))
+            .collect();
+        found.sort_by_key(|record| Cursor::at(&record.run).sort_key(order));
+        found
+    }
+
+    fn write(&mut self, write: Write, now: (Timestamp, Duration)) -> Written {
+        let current = self.runs.get(&write.run.id).map(|(record, _)| record);
+        let revision = match (current, write.expect) {
+            (None, Expect::Absent) => Revision(1),
+            (Some(record), Expect::Revision(expected)) if record.revision == expected => Revision(expected.0 + 1),
+            (current, _) => return Written::Conflict(current.map(|record| Box::new(self.read(record, now.1)))),
+        };
+        if let Some(busy) = self.busy_key(current.map(|record| &record.run), &write.run) {
+            return busy;
+        }
+        let before = current.and_then(|record| record.run.owner()).map(|owner| owner.worker);
+        let after = write.run.owner().cloned();
+        if let Some(owner) = &after {
+            let known = self.workers.entry(owner.worker).or_insert_with(|| Known::new(owner.into()));
+            if before != Some(owner.worker) {
+                known.beat(now);
+            }
+        }
+        for worker in [before, after.map(|owner| owner.worker)].into_iter().flatten() {
+            if let Some(known) = self.workers.get_mut(&worker) {
+                known.attention += 1;
+            }
+        }
+        let record = Record { run: write.run, revision, stamp: write.stamp };
+        let slot = self.runs.entry(record.run.id).or_insert_with(|| (record.clone(), Vec::new()));
+        slot.0 = record;
+        slot.1.extend(write.events);
+        Written::Done(revision)
+    }
+
+    fn busy_key(&self, before: Option<&Run>, after: &Run) -> Option<Written> {
+        let held = before.map_or(&[][..], Run::held_keys);
+        after.held_keys().iter().filter(|key| !held.contains(key)).find_map(|key| {
+            let holds = |run: &Run| run.id != after.id && run.held_keys().iter().any(|held| held.name == key.name);
+            let holders: Vec<RunId> =
+                self.runs.values().filter(|(record, _)| holds(&record.run)).map(|(record, _)| record.run.id).collect();
+            (holders.len() >= key.limit as usize).then(|| Written::KeyBusy { key: key.name.clone(), holders })
+        })
+    }
+}
+
+impl Known {
+    fn new(worker: Worker) -> Self {
+        Self { worker, heard: Duration::ZERO, attention: 0 }
+    }
+
+    fn beat(&mut self, (at, now): (Timestamp, Duration)) {
+        self.worker.heard.beat += 1;
+        self.worker.heard.at = at;
+        self.heard = now;
+    }
+
+    fn heard(&self, now: Duration, hears_since: Duration) -> Heard {
+        Heard { silent_for: silence(now, self.heard, hears_since), ..self.worker.heard }
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
+        let (inner, now) = (self.lock(), self.clock.awake());
+        Ok(ids.iter().filter_map(|id| inner.runs.get(id)).map(|(record, _)| inner.read(record, now)).collect())
+    }
+
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
+        let (inner, now) = (self.lock(), self.clock.awake());
+        let mut records = inner.sorted(filter, page.order, now);
+        if let Some(after) = page.after {
+            let after = after.sort_key(page.order);
+            records.retain(|record| Cursor::at(&record.run).sort_key(page.order) > after);
+        }
+        let limit = page.limit.clamp(1, PAGE_LIMIT);
+        let more = records.len() > limit;
+        records.truncate(limit);
+        let next = records.last().filter(|_| more).map(|record| Cursor::at(&record.run));
+        Ok(Listing { records, next })
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+        let (mut inner, now) = (self.lock(), (self.clock.now(), self.clock.awake()));
+        Ok(writes.into_iter().map(|write| inner.write(write, now)).collect())
+    }
+
+    async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
+        let (mut inner, now) = (self.lock(), (self.clock.now(), self.clock.awake()));
+        let mut changed = Vec::new();
+        for record in inner.sorted(&selection.filter, selection.order, now.1) {
+            if changed.len() >= selection.limit {
+                break;
+            }
+            let Some(change) = rule(&record.run, now.0) else { continue };
+            if let Written::Done(_) = inner.write(Write::change(&record, change.transition, change.stamp), now) {
+                changed.extend(inner.runs.get(&record.run.id).map(|(record, _)| inner.read(record, now.1)));
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
+        let (mut inner, now) = (self.lock(), (self.clock.now(), self.clock.awake()));
+        let owned: HashMap<RunId, Standing> = inner
+            .runs
+            .iter()
+            .filter(|(_, (record, _))| record.run.owner().is_some_and(|owner| owner.worker == beat.worker))
+            .map(|(id, (record, _))| (*id, (&record.run).into()))
+            .collect();
+        if beat.leaving && owned.is_empty() {
+            inner.workers.remove(&beat.worker);
+            return Ok(BeatReply::default());
+        }
+        let worker =
+            || Worker { id: beat.worker, identity: beat.identity.clone(), lease: beat.lease, heard: Heard::default() };
+        let known = inner.workers.entry(beat.worker).or_insert_with(|| Known::new(worker()));
+        known.beat(now);
+        let attention = known.attention;
+        let find = |id| Ok(inner.runs.get(&id).map(|(record, _)| (&record.run).into()));
+        BeatReply::compare(beat, attention, owned, find)
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        let (inner, now) = (self.lock(), self.clock.awake());
+        let seen = |known: &Known| Worker { heard: known.heard(now, inner.hears_since), ..known.worker.clone() };
+        let mut workers: Vec<Worker> = inner.workers.values().map(seen).collect();
+        workers.sort_by_key(|worker| worker.id);
+        Ok(workers)
+    }
+
+    async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
+        Ok(self.lock().runs.get(&id).map(|(_, events)| events.clone()).unwrap_or_default())
+    }
+
+    fn witness(&self) -> Option<Arc<dyn Witness>> {
+        None
+    }
+}

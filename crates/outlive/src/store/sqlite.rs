@@ -1,0 +1,484 @@
+//! Runs of one machine, in a directory: a database for what is in flight, write-once files for what has ended.
+//!
+//! The calls work on the caller's thread and wait for at most [the patience of a writer](schema): a transaction takes
+//! about a millisecond, and what beats does so on a thread of its own. See ADR 0004 for how files and database agree.
+
+mod place;
+mod rows;
+mod run_files;
+mod schema;
+mod witness;
+mod workers;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+use rustix::fs::OFlags;
+
+use self::place::Place;
+pub use self::place::Sharing;
+use self::run_files::Unnamed;
+use self::schema::{Database, from_sqlite};
+use self::workers::Moment;
+use super::files::Published;
+use super::{
+    Beat, BeatReply, Cursor, Error, Expect, Listing, PAGE_LIMIT, Page, Record, Revision, Rule, Selection, Store,
+    Worker, Write, Written,
+};
+use crate::filter::Filter;
+use crate::health::Witness;
+use crate::id::{Entropy, RunId, WorkerId};
+use crate::process::{Identity, LifeLock, Vantage, worker_lock};
+use crate::run::{Event, Run};
+use crate::time::Clock;
+
+/// How many runs an update looks at between two looks at the clock.
+const SCAN_STEP: usize = 256;
+/// Room set aside, so that a run can still be ended on a full disk.
+const SPARE: &str = "spare";
+const SPARE_BYTES: u64 = 64 << 10;
+
+/// A registry in a directory of this machine.
+pub struct SqliteStore {
+    path: PathBuf,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    vantage: Vantage,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    place: Place,
+    database: Database,
+    /// Why the database on disk is not used.
+    trouble: Option<Error>,
+    /// The file system failed under the database: what the connection believes must be read anew.
+    suspect: bool,
+}
+
+impl SqliteStore {
+    /// Opens the registry at `path`.
+    pub fn open(path: &Path, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
+        Self::at(path, Place::open(path)?, clock, entropy)
+    }
+
+    /// Opens the registry at `path`, made if it is missing. Any number of processes may do so at once.
+    pub fn create(
+        path: &Path,
+        sharing: Sharing,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, Error> {
+        Self::at(path, Place::create(path, sharing, &*entropy)?, clock, entropy)
+    }
+
+    fn at(path: &Path, place: Place, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
+        let path =
+            std::path::absolute(path).map_err(|error| place::from_io("the working directory is gone", &error))?;
+        let vantage = Vantage::here();
+        let inner = Mutex::new(open_inner(place, &Moment::read(&*clock, &vantage))?);
+        Ok(Self { path, clock, entropy, vantage, inner })
+    }
+
+    /// Takes the lock that proves, as long as this process lives, that a worker does. Answers with the worker's
+    /// identity, which names the lock.
+    pub fn hold_life_lock(&self, worker: WorkerId) -> Result<(Identity, LifeLock), Error> {
+        let inner = self.lock()?;
+        let failed = |error| place::from_io("the worker's lock cannot be made", &error);
+        let mode = inner.place.sharing.dir_mode();
+        super::files::make_dir(&inner.place.dir, Path::new("workers"), mode).map_err(failed)?;
+        let lock = LifeLock::create(&inner.place.dir, &worker_lock(worker)).map_err(failed)?;
+        Ok((Identity { lock_inode: Some(lock.inode()), ..Identity::own() }, lock))
+    }
+
+    /// Removes the lock of a worker that is about to end and owns nothing.
+    pub fn drop_life_lock(&self, worker: WorkerId) {
+        if let Ok(inner) = self.lock() {
+            // What stays behind is swept by `doctor`.
+            let _ = rustix::fs::unlinkat(&inner.place.dir, worker_lock(worker), rustix::fs::AtFlags::empty());
+        }
+    }
+
+    /// Takes the lock that the processes of a run's attempt are to inherit.
+    pub fn hold_tree_lock(&self, run: &Run) -> Result<LifeLock, Error> {
+        let inner = self.lock()?;
+        let failed = |error| place::from_io("the lock of the run's processes cannot be made", &error);
+        run_files::attempts_dir(&inner.place, run.id).map_err(failed)?;
+        LifeLock::create(&inner.place.dir, &run_files::tree_lock(run)).map_err(failed)
+    }
+
+    /// Why the database on disk is not used, if it is not: what is read comes from the files of the runs.
+    pub fn trouble(&self) -> Option<Error> {
+        self.lock().ok().and_then(|inner| inner.trouble.clone())
+    }
+
+    /// Where the registry is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Who may see it.
+    pub fn sharing(&self) -> Result<Sharing, Error> {
+        Ok(self.lock()?.place.sharing)
+    }
+
+    fn now(&self) -> Moment {
+        Moment::read(&*self.clock, &self.vantage)
+    }
+
+    /// The registry as it is on disk: reopened if its directory or database was replaced under us.
+    fn lock(&self) -> Result<MutexGuard<'_, Inner>, Error> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if !inner.place.is_linked() {
+            let place = Place::create(&self.path, inner.place.sharing, &*self.entropy)?;
+            *inner = open_inner(place, &self.now())?;
+        } else if inner.suspect || schema::is_replaced(&inner.place, &inner.database) {
+            let place =
+                Place::open(&inner.place.path().map_err(|error| place::from_io("the registry is gone", &error))?)?;
+            *inner = open_inner(place, &self.now())?;
+        }
+        Ok(inner)
+    }
+
+    fn writer(&self) -> Result<MutexGuard<'_, Inner>, Error> {
+        let mut inner = self.lock()?;
+        if inner.database.read_only {
+            let newer = || Error::Denied("the registry was made by a later outlive and can only be read".into());
+            return Err(inner.trouble.clone().unwrap_or_else(newer));
+        }
+        if inner.place.copied {
+            inner.part_from_original(&*self.entropy)?;
+        }
+        Ok(inner)
+    }
+
+    fn write<T>(&self, change: impl Fn(&mut Inner) -> Result<T, Error>) -> Result<T, Error> {
+        let mut inner = self.writer()?;
+        match change(&mut inner) {
+            Err(Error::Full(_)) if inner.release_spare() => change(&mut inner),
+            done => done,
+        }
+    }
+}
+
+fn open_inner(place: Place, now: &Moment) -> Result<Inner, Error> {
+    let fill = |connection: &Connection| {
+        workers::set_hears_since(connection, now)?;
+        for known in run_files::read_all(&place)?.0 {
+            rows::put(connection, &known.record, &known.events)?;
+            rows::move_keys(connection, None, &known.record.run)?;
+        }
+        Ok(())
+    };
+    let (database, trouble) = match schema::open(&place, fill) {
+        Ok(database) => (database, None),
+        Err(trouble @ (Error::Corrupt(_) | Error::Denied(_))) => (schema::salvage(fill)?, Some(trouble)),
+        Err(error) => return Err(error),
+    };
+    if !database.read_only && !super::files::exists(&place.dir, Path::new(SPARE)) {
+        set_spare_aside(&place);
+    }
+    Ok(Inner { place, database, trouble, suspect: false })
+}
+
+/// Sets room aside, if there is any.
+fn set_spare_aside(place: &Place) {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let Ok(file) = rustix::fs::openat(&place.dir, SPARE, flags, place.sharing.file_mode()) else { return };
+    if rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SPARE_BYTES).is_err() {
+        let _ = rustix::fs::unlinkat(&place.dir, SPARE, rustix::fs::AtFlags::empty());
+    }
+}
+
+impl Inner {
+    fn connection(&self) -> &Connection {
+        &self.database.connection
+    }
+
+    fn release_spare(&self) -> bool {
+        rustix::fs::unlinkat(&self.place.dir, SPARE, rustix::fs::AtFlags::empty()).is_ok()
+    }
+
+    /// Marks the runs that came with the copy, then makes it a registry of its own.
+    fn part_from_original(&mut self, entropy: &dyn Entropy) -> Result<(), Error> {
+        self.transaction(true, |inner| {
+            let mut came_along = Vec::new();
+            rows::scan(inner.connection(), &Filter::default(), super::Order::Oldest, None, |record| {
+                came_along.push(record);
+                Ok(true)
+            })?;
+            for mut record in came_along.into_iter().filter(|record| !record.run.state.name().is_ended()) {
+                record.run.copied = true;
+                record.revision = Revision(record.revision.0 + 1);
+                rows::put(inner.connection(), &record, &[])?;
+            }
+            Ok(())
+        })?;
+        self.place
+            .become_original(entropy)
+            .map_err(|error| place::from_io("the copied registry cannot be made its own", &error))
+    }
+
+    /// Runs `change` alone. Durable ones are on the disk when this returns.
+    fn transaction<T>(
+        &mut self,
+        durable: bool,
+        change: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let sql = if durable {
+            "PRAGMA synchronous = FULL; BEGIN IMMEDIATE"
+        } else {
+            "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE"
+        };
+        self.connection().execute_batch(sql).map_err(from_sqlite)?;
+        let done = change(self);
+        let ended = match &done {
+            Ok(_) => self.connection().execute_batch("COMMIT").map_err(from_sqlite),
+            Err(_) => Ok(()),
+        };
+        if !self.connection().is_autocommit() {
+            let _ = self.connection().execute_batch("ROLLBACK");
+        }
+        if matches!(ended, Err(Error::Unknown(_))) || matches!(done, Err(Error::Unknown(_))) {
+            self.suspect = true;
+        }
+        ended.and(done)
+    }
+
+    /// A record as it is read: with the end that its file may know already, and what was heard of its owner.
+    fn read(&self, record: Record, now: &Moment) -> Result<Record, Error> {
+        let mut record = record;
+        if record.run.owner().is_some()
+            && let Some(filed) = run_files::filed_end(&self.place, &record.run)
+        {
+            record = filed.record();
+        }
+        if self.place.copied && !record.run.state.name().is_ended() {
+            record.run.copied = true;
+        }
+        if let Some(owner) = record.run.owner_mut() {
+            owner.heard = workers::heard(self.connection(), owner.worker, now)?;
+        }
+        Ok(record)
+    }
+
+    fn find(&self, id: RunId, now: &Moment) -> Result<Option<Record>, Error> {
+        rows::find(self.connection(), id)?.map(|record| self.read(record, now)).transpose()
+    }
+
+    /// Writes down an end that a file knows and the database does not.
+    fn adopt(&self, record: &Record) -> Result<(), Error> {
+        let Some(filed) = record.run.owner().and_then(|_| run_files::filed_end(&self.place, &record.run)) else {
+            return Ok(());
+        };
+        let told = rows::events(self.connection(), record.run.id)?;
+        let missed: Vec<Event> = filed.events.iter().filter(|event| !told.contains(event)).cloned().collect();
+        self.replace(Some(&record.run), &filed.record(), &missed)
+    }
+
+    /// Tries one write inside a transaction. `synced` gathers the directories whose names must be made to last.
+    fn apply(
+        &self,
+        write: &Write,
+        end: Option<Unnamed>,
+        now: &Moment,
+        synced: &mut Vec<std::os::fd::OwnedFd>,
+    ) -> Result<Written, Error> {
+        let on_record = rows::find(self.connection(), write.run.id)?;
+        if let Some(record) = &on_record {
+            self.adopt(record)?;
+        }
+        let current = self.find(write.run.id, now)?;
+        let revision = match (&current, write.expect) {
+            (None, Expect::Absent) => Revision(1),
+            (Some(record), Expect::Revision(expected)) if record.revision == expected => Revision(expected.0 + 1),
+            _ => return Ok(Written::Conflict(current.map(Box::new))),
+        };
+        let before = current.map(|record| record.run);
+        if let Some(busy) = self.busy_key(before.as_ref(), &write.run)? {
+            return Ok(busy);
+        }
+        if let Some(end) = end {
+            synced.push(self.publish(end, write)?);
+        }
+        run_files::note(&self.place, before.as_ref(), write)?;
+        if let Some(owner) = write.run.owner()
+            && before.as_ref().and_then(Run::owner).map(|owner| owner.worker) != Some(owner.worker)
+        {
+            workers::took(self.connection(), owner, now)?;
+        }
+        let record = Record { run: write.run.clone(), revision, stamp: write.stamp };
+        self.replace(before.as_ref(), &record, &write.events)?;
+        Ok(Written::Done(revision))
+    }
+
+    fn replace(&self, before: Option<&Run>, record: &Record, events: &[Event]) -> Result<(), Error> {
+        rows::put(self.connection(), record, events)?;
+        rows::move_keys(self.connection(), before, &record.run)?;
+        let owners = [before.and_then(Run::owner), record.run.owner()];
+        for owner in owners.into_iter().flatten() {
+            workers::alert(self.connection(), owner.worker)?;
+        }
+        Ok(())
+    }
+
+    fn busy_key(&self, before: Option<&Run>, after: &Run) -> Result<Option<Written>, Error> {
+        let held = before.map_or(&[][..], Run::held_keys);
+        for key in after.held_keys().iter().filter(|key| !held.contains(key)) {
+            let holders = rows::key_holders(self.connection(), &key.name, after.id)?;
+            if holders.len() >= key.limit as usize {
+                return Ok(Some(Written::KeyBusy { key: key.name.clone(), holders }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn publish(&self, end: Unnamed, write: &Write) -> Result<std::os::fd::OwnedFd, Error> {
+        match end.publish() {
+            Ok((Published::Done, dir)) => Ok(dir),
+            // An end that could be understood would have been taken over: this one is damaged, and never overwritten.
+            Ok((Published::Exists, _)) => Err(Error::Corrupt(format!(
+                "the file of attempt {} of run `{}` is damaged",
+                write.ended.as_ref().map_or(0, |run| run.attempt),
+                write.run.id
+            ))),
+            Err(error) => Err(place::from_io("the end of an attempt cannot be filed", &error)),
+        }
+    }
+
+    fn commit(&mut self, writes: &[Write], now: &Moment) -> Result<Vec<Written>, Error> {
+        let ends = run_files::prepare_ends(&self.place, writes, |write| rows::events(self.connection(), write.run.id))?;
+        // What a synced file says need not be synced twice.
+        let durable = ends.iter().any(Option::is_none);
+        let mut synced = Vec::new();
+        let done = self.transaction(durable, |inner| {
+            writes.iter().zip(ends).map(|(write, end)| inner.apply(write, end, now, &mut synced)).collect()
+        });
+        Self::settle(&self.place, done, &synced)
+    }
+
+    /// An end that has its name has happened, whatever the database says.
+    fn settle<T>(place: &Place, done: Result<T, Error>, synced: &[std::os::fd::OwnedFd]) -> Result<T, Error> {
+        if synced.is_empty() {
+            return done;
+        }
+        run_files::sync_dirs(place, synced)?;
+        done.map_err(|error| Error::Unknown(error.to_string()))
+    }
+
+    fn update(&mut self, selection: &Selection, rule: Rule<'_>, now: &Moment) -> Result<Vec<Record>, Error> {
+        let mut synced = Vec::new();
+        let done = self.transaction(true, |inner| {
+            let mut changed = Vec::new();
+            let mut after = None;
+            loop {
+                let mut batch = Vec::new();
+                rows::scan(inner.connection(), &selection.filter, selection.order, after, |record| {
+                    batch.push(record);
+                    Ok(batch.len() < SCAN_STEP)
+                })?;
+                after = batch.last().map(|record| Cursor::at(&record.run));
+                let last = batch.len() < SCAN_STEP;
+                for record in batch {
+                    if changed.len() >= selection.limit {
+                        return Ok(changed);
+                    }
+                    changed.extend(inner.update_one(record, selection, rule, now, &mut synced)?);
+                }
+                if last {
+                    return Ok(changed);
+                }
+            }
+        });
+        Self::settle(&self.place, done, &synced)
+    }
+
+    fn update_one(
+        &self,
+        record: Record,
+        selection: &Selection,
+        rule: Rule<'_>,
+        now: &Moment,
+        synced: &mut Vec<std::os::fd::OwnedFd>,
+    ) -> Result<Option<Record>, Error> {
+        let record = self.read(record, now)?;
+        if !selection.filter.matches(&record.run) {
+            return Ok(None);
+        }
+        let Some(change) = rule(&record.run, now.at) else { return Ok(None) };
+        let write = Write::change(&record, change.transition, change.stamp);
+        let story = |write: &Write| rows::events(self.connection(), write.run.id);
+        let end = run_files::prepare_ends(&self.place, std::slice::from_ref(&write), story)?.pop().flatten();
+        match self.apply(&write, end, now, synced)? {
+            Written::Done(_) => self.find(write.run.id, now),
+            Written::Conflict(_) | Written::KeyBusy { .. } => Ok(None),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
+        let (inner, now) = (self.lock()?, self.now());
+        ids.iter().filter_map(|id| inner.find(*id, &now).transpose()).collect()
+    }
+
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
+        let (inner, now) = (self.lock()?, self.now());
+        let limit = page.limit.clamp(1, PAGE_LIMIT);
+        let mut records = Vec::new();
+        // An end that only a file knows makes a running row match as ended.
+        let mut wide = filter.clone();
+        if let Some(states) = &mut wide.states {
+            states.insert(crate::run::StateName::Running);
+        }
+        wide.owner = None;
+        rows::scan(inner.connection(), &wide, page.order, page.after, |record| {
+            let record = inner.read(record, &now)?;
+            if filter.matches(&record.run) {
+                records.push(record);
+            }
+            Ok(records.len() <= limit)
+        })?;
+        let more = records.len() > limit;
+        records.truncate(limit);
+        let next = records.last().filter(|_| more).map(|record| Cursor::at(&record.run));
+        Ok(Listing { records, next })
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+        self.write(|inner| inner.commit(&writes, &self.now()))
+    }
+
+    async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
+        self.write(|inner| inner.update(selection, rule, &self.now()))
+    }
+
+    async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
+        self.write(|inner| inner.transaction(false, |inner| workers::beat(inner.connection(), beat, &self.now())))
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        let inner = self.lock()?;
+        workers::all(inner.connection(), &self.now())
+    }
+
+    async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
+        let inner = self.lock()?;
+        let mut events = rows::events(inner.connection(), id)?;
+        if let Some(record) = rows::find(inner.connection(), id)?
+            && let Some(filed) = record.run.owner().and_then(|_| run_files::filed_end(&inner.place, &record.run))
+        {
+            let missed: Vec<Event> = filed.events.into_iter().filter(|event| !events.contains(event)).collect();
+            events.extend(missed);
+        }
+        Ok(events)
+    }
+
+    fn witness(&self) -> Option<Arc<dyn Witness>> {
+        let dir = self.lock().ok()?.place.dir.try_clone().ok()?;
+        Some(Arc::new(witness::LocalWitness { dir, vantage: self.vantage.clone() }))
+    }
+}

@@ -1,0 +1,288 @@
+//! The directory of a local registry: made once, checked at every opening.
+//!
+//! It holds the paths by an open directory, so that a repository may be moved while its runs are in flight. It refuses
+//! what would break its promises: a file system that several machines may write, a directory that others may change, a
+//! link that leads elsewhere.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Entropy, Stamp};
+use crate::store::Error;
+use crate::store::files::{self, Prepared};
+
+const IDENTITY: &str = "registry.id";
+const IDENTITY_LIMIT: u64 = 4 << 10;
+
+/// Who may see a registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// Its owner alone.
+    Private,
+    /// The group of its directory: everybody sees everybody's runs, nobody executes another's.
+    Group,
+}
+
+impl Sharing {
+    pub(super) fn dir_mode(self) -> Mode {
+        Mode::from_raw_mode(if self == Self::Group { 0o2770 } else { 0o700 })
+    }
+
+    pub(super) fn file_mode(self) -> Mode {
+        Mode::from_raw_mode(if self == Self::Group { 0o660 } else { 0o600 })
+    }
+}
+
+/// What a registry knows of itself. The file that holds it also holds its own inode and birth, which a copy does not
+/// share: so a copied registry is told from a moved one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    format: u32,
+    uuid: String,
+    sharing: Sharing,
+    inode: u64,
+    born: i64,
+}
+
+/// An open registry directory.
+pub(super) struct Place {
+    pub(super) dir: OwnedFd,
+    pub(super) sharing: Sharing,
+    /// Names the registry; new for a copy.
+    pub(super) uuid: String,
+    /// The directory was copied, and nobody has written to the copy yet.
+    pub(super) copied: bool,
+}
+
+impl Place {
+    /// Opens the directory at `path`.
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        let shown = path.display();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+            rustix::io::Errno::NOENT => Error::Unavailable(format!("no registry at `{shown}`")),
+            rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR => {
+                Error::Denied(format!("`{shown}` is not a directory; a link to one is not followed"))
+            }
+            error => Error::Denied(format!("`{shown}` cannot be opened: {error}")),
+        })?;
+        check_file_system(&dir, path)?;
+        let identity = read_identity(&dir, path)?;
+        check_access(&dir, path, identity.sharing)?;
+        let copied = !is_original(&dir, &identity);
+        Ok(Self { dir, sharing: identity.sharing, uuid: identity.uuid, copied })
+    }
+
+    /// Makes the directory at `path`, unless it is there, and opens it. Many may do so at once.
+    pub(super) fn create(path: &Path, sharing: Sharing, entropy: &dyn Entropy) -> Result<Self, Error> {
+        let failed = |error: io::Error| from_io(&format!("`{}` cannot be made", path.display()), &error);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(failed)?;
+        }
+        match rustix::fs::mkdir(path, sharing.dir_mode()) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        check_file_system(&dir, path)?;
+        if !files::exists(&dir, Path::new(IDENTITY)) {
+            fill(&dir, sharing, entropy).map_err(failed)?;
+        }
+        Self::open(path)
+    }
+
+    /// Where the directory is now, links resolved.
+    pub(super) fn path(&self) -> io::Result<PathBuf> {
+        use std::os::fd::AsRawFd;
+        std::fs::read_link(format!("/proc/self/fd/{}", self.dir.as_raw_fd()))
+    }
+
+    /// Whether the directory still has a name.
+    pub(super) fn is_linked(&self) -> bool {
+        rustix::fs::fstat(&self.dir).is_ok_and(|stat| stat.st_nlink > 0)
+    }
+
+    /// Makes a copy a registry of its own.
+    pub(super) fn become_original(&mut self, entropy: &dyn Entropy) -> io::Result<()> {
+        let name = Path::new(IDENTITY);
+        rustix::fs::unlinkat(&self.dir, name, rustix::fs::AtFlags::empty())?;
+        self.uuid = write_identity(&self.dir, self.sharing, entropy)?;
+        self.copied = false;
+        Ok(())
+    }
+}
+
+fn fill(dir: &OwnedFd, sharing: Sharing, entropy: &dyn Entropy) -> io::Result<()> {
+    // Access first: what is made below it is then never seen by anyone it is not meant for.
+    rustix::fs::fchmod(dir, sharing.dir_mode())?;
+    for below in ["runs", "workers"] {
+        files::make_dir(dir, Path::new(below), sharing.dir_mode())?;
+    }
+    Prepared::new(dir, b"*\n", sharing.file_mode(), false)?.publish(dir, Path::new(".gitignore"))?;
+    write_identity(dir, sharing, entropy)?;
+    Ok(())
+}
+
+fn write_identity(dir: &OwnedFd, sharing: Sharing, entropy: &dyn Entropy) -> io::Result<String> {
+    use std::io::Write;
+    let mut prepared = Prepared::new(dir, b"", sharing.file_mode(), false)?;
+    let (inode, born) = birth(prepared.file())?;
+    let identity = Identity { format: 1, uuid: Stamp::draw(entropy).to_string(), sharing, inode, born };
+    let mut text = serde_json::to_vec(&identity)?;
+    text.push(b'\n');
+    prepared.file().write_all(&text)?;
+    prepared.file().sync_data()?;
+    prepared.publish(dir, Path::new(IDENTITY))?;
+    Ok(identity.uuid)
+}
+
+fn read_identity(dir: &OwnedFd, path: &Path) -> Result<Identity, Error> {
+    let shown = path.join(IDENTITY);
+    let bytes = files::read(dir, Path::new(IDENTITY), IDENTITY_LIMIT).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::Unavailable(format!("no registry at `{}`", path.display())),
+        _ => from_io(&format!("`{}` cannot be read", shown.display()), &error),
+    })?;
+    let identity: Identity = serde_json::from_slice(&bytes)
+        .map_err(|error| Error::Corrupt(format!("`{}` cannot be understood: {error}", shown.display())))?;
+    if identity.format > 1 {
+        return Err(Error::Newer { what: shown.display().to_string(), found: identity.format.into(), known: 1 });
+    }
+    Ok(identity)
+}
+
+fn is_original(dir: &OwnedFd, identity: &Identity) -> bool {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(dir, IDENTITY, flags, Mode::empty()).map(File::from);
+    file.ok().and_then(|file| birth(&file).ok()).is_none_or(|found| found == (identity.inode, identity.born))
+}
+
+/// What tells a file from its copies: its inode, and its birth where the file system keeps it.
+fn birth(file: &File) -> io::Result<(u64, i64)> {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let stat = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME)?;
+    let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    let born =
+        if known { stat.stx_btime.tv_sec.saturating_mul(1_000_000_000) + i64::from(stat.stx_btime.tv_nsec) } else { 0 };
+    Ok((file.metadata()?.ino(), born))
+}
+
+fn check_access(dir: &OwnedFd, path: &Path, sharing: Sharing) -> Result<(), Error> {
+    let stat = rustix::fs::fstat(dir).map_err(|error| from_io("the registry cannot be looked at", &error.into()))?;
+    let shown = path.display();
+    let me = rustix::process::geteuid().as_raw();
+    if sharing == Sharing::Private && stat.st_uid != me {
+        return Err(Error::Denied(format!("the registry `{shown}` belongs to user {}, not to user {me}", stat.st_uid)));
+    }
+    let open_to = stat.st_mode & if sharing == Sharing::Group { 0o002 } else { 0o022 };
+    if open_to != 0 {
+        return Err(Error::Denied(format!(
+            "the registry `{shown}` can be written by others (mode {:o})",
+            stat.st_mode & 0o7777
+        )));
+    }
+    Ok(())
+}
+
+/// File systems on which the locks of one machine mean nothing to another.
+const SHARED_FILE_SYSTEMS: [(u64, &str); 9] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "SMB"),
+    (0xfe53_4d42, "SMB"),
+    (0x6573_5546, "FUSE or virtiofs"),
+    (0x0102_1997, "9p"),
+    (0x00c3_6400, "Ceph"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x0116_1970, "GFS2"),
+];
+
+/// Whether a registry may live on a file system with this magic number.
+fn shared_file_system(magic: u64) -> Option<&'static str> {
+    SHARED_FILE_SYSTEMS.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
+}
+
+fn check_file_system(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
+    let kind = rustix::fs::fstatfs(dir).map_err(|error| from_io("the file system cannot be told", &error.into()))?;
+    match shared_file_system(kind.f_type as u64 & 0xffff_ffff) {
+        Some(name) => Err(Error::Unsupported(format!(
+            "`{}` is on {name}, where the locks of one machine mean nothing to another",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What an error of the file system means for a registry.
+pub(super) fn from_io(what: &str, error: &io::Error) -> Error {
+    let text = format!("{what}: {error}");
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full(text),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Error::Denied(text),
+        _ => Error::Unavailable(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::SystemEntropy;
+
+    #[test]
+    fn f_36_f_37_shared_file_systems_are_refused_by_their_magic() {
+        for magic in [0x6969, 0x6573_5546, 0xff53_4d42, 0x0102_1997] {
+            assert!(shared_file_system(magic).is_some());
+        }
+        let (ext4, tmpfs, overlay) = (0xef53, 0x0102_1994, 0x794c_7630);
+        assert_eq!([ext4, tmpfs, overlay].map(shared_file_system), [None; 3]);
+    }
+
+    #[test]
+    fn s_05_a_link_in_place_of_the_directory_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let (real, link) = (place.path().join("real"), place.path().join(".outlive"));
+        Place::create(&real, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let Err(refused) = Place::open(&link) else { panic!("a link was followed") };
+        assert!(matches!(refused, Error::Denied(_)), "{refused}");
+    }
+
+    #[test]
+    fn s_32_modes_do_not_depend_on_the_umask_and_open_ones_are_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(".outlive");
+        Place::create(&path, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!(mode(&path.join(IDENTITY)), 0o600);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let Err(refused) = Place::open(&path) else { panic!("an open registry was taken") };
+        assert!(refused.to_string().contains("can be written by others"), "{refused}");
+    }
+
+    #[test]
+    fn f_49_a_copy_is_told_from_a_move() {
+        let place = tempfile::tempdir().unwrap();
+        let (first, moved, copy) = (place.path().join("a"), place.path().join("b"), place.path().join("c"));
+        let uuid = Place::create(&first, Sharing::Private, &SystemEntropy).map(|place| place.uuid).unwrap();
+        std::fs::rename(&first, &moved).unwrap();
+        let after = Place::open(&moved).map(|place| (place.uuid, place.copied)).unwrap();
+        assert_eq!(after, (uuid.clone(), false));
+        let done = std::process::Command::new("cp").arg("-rp").arg(&moved).arg(&copy).status().unwrap();
+        assert!(done.success());
+        let mut copied =
+            Place::open(&copy).map_err(|error| error.to_string()).unwrap_or_else(|error| panic!("{error}"));
+        assert!(copied.copied);
+        copied.become_original(&SystemEntropy).unwrap();
+        let own = Place::open(&copy).map(|place| (place.uuid, place.copied)).unwrap();
+        assert!(own.0 != uuid && !own.1);
+    }
+}

@@ -1,0 +1,192 @@
+//! Rows: how a record is laid out in the database, and how the parts of a filter are said in SQL.
+//!
+//! The body of a row is the whole run as JSON. The columns beside it repeat what is searched and sorted by; they hold
+//! nothing of their own. The SQL may let too much through and never too little: [`Filter::matches`] has the last word.
+
+use rusqlite::types::Value as Sql;
+use rusqlite::{CachedStatement, Connection, Row, params, params_from_iter};
+
+use super::schema::from_sqlite;
+use crate::filter::Filter;
+use crate::id::RunId;
+use crate::run::{Event, Run};
+use crate::store::{Cursor, Error, Order, Record, Revision};
+
+const COLUMNS: &str = "id, revision, stamp, body";
+
+fn corrupt(id: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::Corrupt(format!("the record of run `{id}` cannot be understood: {error}"))
+}
+
+fn record(row: &Row<'_>) -> Result<Record, Error> {
+    let id: String = row.get(0).map_err(from_sqlite)?;
+    let (revision, stamp, body): (i64, String, String) =
+        (row.get(1).map_err(from_sqlite)?, row.get(2).map_err(from_sqlite)?, row.get(3).map_err(from_sqlite)?);
+    let run: Run = serde_json::from_str(&body).map_err(|error| corrupt(&id, &error))?;
+    if run.id.to_string() != id {
+        return Err(corrupt(&id, &"it tells of another run"));
+    }
+    let stamp = stamp.parse().map_err(|error| corrupt(&id, &error))?;
+    Ok(Record { run, revision: Revision(revision.unsigned_abs()), stamp })
+}
+
+pub(super) fn find(connection: &Connection, id: RunId) -> Result<Option<Record>, Error> {
+    let mut statement = cached(connection, &format!("SELECT {COLUMNS} FROM runs WHERE id = ?1"))?;
+    let mut rows = statement.query([id.to_string()]).map_err(from_sqlite)?;
+    rows.next().map_err(from_sqlite)?.map(record).transpose()
+}
+
+/// Calls `visit` with each record that may match, in order, right behind `after`, until it answers that it has enough.
+pub(super) fn scan(
+    connection: &Connection,
+    filter: &Filter,
+    order: Order,
+    after: Option<Cursor>,
+    mut visit: impl FnMut(Record) -> Result<bool, Error>,
+) -> Result<(), Error> {
+    let (sql, values) = translate(filter, order, after);
+    let mut statement = cached(connection, &sql)?;
+    let mut rows = statement.query(params_from_iter(values)).map_err(from_sqlite)?;
+    while let Some(row) = rows.next().map_err(from_sqlite)? {
+        if !visit(record(row)?)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn translate(filter: &Filter, order: Order, after: Option<Cursor>) -> (String, Vec<Sql>) {
+    let mut clauses: Vec<String> = Vec::new();
+    let mut values: Vec<Sql> = Vec::new();
+    let mut say = |clause: &str, bound: Vec<Sql>| {
+        clauses.push(clause.into());
+        values.extend(bound);
+    };
+    let marks = |count: usize| vec!["?"; count].join(", ");
+    if let Some(ids) = &filter.ids {
+        say(&format!("id IN ({})", marks(ids.len())), ids.iter().map(|id| Sql::Text(id.to_string())).collect());
+    }
+    if let Some(prefix) = &filter.id_prefix {
+        say("substr(id, 1, ?) = ?", vec![Sql::Integer(prefix.chars().count() as i64), Sql::Text(prefix.clone())]);
+    }
+    if let Some(states) = &filter.states {
+        let names = states.iter().map(|state| Sql::Text(state.as_str().into())).collect();
+        say(&format!("state IN ({})", marks(states.len())), names);
+    }
+    if let Some(name) = &filter.name {
+        say("name = ?", vec![Sql::Text(name.clone())]);
+    }
+    if let Some(kind) = &filter.kind {
+        say("kind = ?", vec![Sql::Text(kind.clone())]);
+    }
+    if let Some(worker) = filter.owner {
+        say("owner = ?", vec![Sql::Text(worker.to_string())]);
+    }
+    if let Some(since) = filter.since {
+        say("created_at >= ?", vec![Sql::Integer(since.as_micros())]);
+    }
+    if let Some(until) = filter.until {
+        say("created_at < ?", vec![Sql::Integer(until.as_micros())]);
+    }
+    if let Some(archived) = filter.archived {
+        say("archived = ?", vec![Sql::Integer(archived.into())]);
+    }
+    let (columns, direction) = match order {
+        Order::Newest => ("created_at, id", "DESC"),
+        Order::Oldest => ("created_at, id", "ASC"),
+        Order::Claim => ("priority, created_at, id", "ASC"),
+    };
+    if let Some(after) = after {
+        let mut place = vec![Sql::Integer(after.created_at.as_micros()), Sql::Text(after.id.to_string())];
+        if order == Order::Claim {
+            place.insert(0, Sql::Integer(after.priority.into()));
+        }
+        let behind = if direction == "DESC" { "<" } else { ">" };
+        say(&format!("({columns}) {behind} ({})", marks(place.len())), place);
+    }
+    let matching = if clauses.is_empty() { "1".into() } else { clauses.join(" AND ") };
+    let sorted = columns.split(", ").map(|column| format!("{column} {direction}")).collect::<Vec<_>>().join(", ");
+    (format!("SELECT {COLUMNS} FROM runs WHERE {matching} ORDER BY {sorted}"), values)
+}
+
+/// Writes a record and its events over whatever is there.
+pub(super) fn put(connection: &Connection, record: &Record, events: &[Event]) -> Result<(), Error> {
+    let run = &record.run;
+    let id = run.id.to_string();
+    let body = serde_json::to_string(run).map_err(|error| corrupt(&id, &error))?;
+    cached(
+        connection,
+        "INSERT OR REPLACE INTO runs (id, revision, stamp, state, epoch, owner, cancel, archived, priority, created_at, name, kind, body)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+    )?
+    .execute(params![
+        id,
+        record.revision.0 as i64,
+        record.stamp.to_string(),
+        run.state.name().as_str(),
+        run.epoch.0 as i64,
+        run.owner().map(|owner| owner.worker.to_string()),
+        run.cancel.is_some(),
+        run.archived.is_some(),
+        run.spec.priority,
+        run.created_at.as_micros(),
+        run.spec.name,
+        run.spec.kind,
+        body,
+    ])
+    .map_err(from_sqlite)?;
+    for event in events {
+        let body = serde_json::to_string(event).map_err(|error| corrupt(&id, &error))?;
+        cached(
+            connection,
+            "INSERT INTO events (run, seq, body) VALUES (?1, (SELECT ifnull(max(seq), 0) + 1 FROM events WHERE run = ?1), ?2)",
+        )?
+        .execute(params![id, body])
+        .map_err(from_sqlite)?;
+    }
+    Ok(())
+}
+
+pub(super) fn events(connection: &Connection, id: RunId) -> Result<Vec<Event>, Error> {
+    let mut statement = cached(connection, "SELECT body FROM events WHERE run = ?1 ORDER BY seq")?;
+    let mut rows = statement.query([id.to_string()]).map_err(from_sqlite)?;
+    let mut events = Vec::new();
+    while let Some(row) = rows.next().map_err(from_sqlite)? {
+        let body: String = row.get(0).map_err(from_sqlite)?;
+        events.push(serde_json::from_str(&body).map_err(|error| corrupt(&id.to_string(), &error))?);
+    }
+    Ok(events)
+}
+
+/// Who else holds a key.
+pub(super) fn key_holders(connection: &Connection, key: &str, but: RunId) -> Result<Vec<RunId>, Error> {
+    let mut statement = cached(connection, "SELECT run FROM keys WHERE name = ?1 AND run <> ?2")?;
+    let mut rows = statement.query(params![key, but.to_string()]).map_err(from_sqlite)?;
+    let mut holders = Vec::new();
+    while let Some(row) = rows.next().map_err(from_sqlite)? {
+        let run: String = row.get(0).map_err(from_sqlite)?;
+        holders.push(run.parse().map_err(|error| corrupt(&run, &error))?);
+    }
+    Ok(holders)
+}
+
+/// Moves a run's keys from what it held to what it holds.
+pub(super) fn move_keys(connection: &Connection, before: Option<&Run>, after: &Run) -> Result<(), Error> {
+    let held = before.map_or(&[][..], Run::held_keys);
+    let id = after.id.to_string();
+    for key in held {
+        cached(connection, "DELETE FROM keys WHERE name = ?1 AND run = ?2")?
+            .execute(params![key.name, id])
+            .map_err(from_sqlite)?;
+    }
+    for key in after.held_keys() {
+        cached(connection, "INSERT OR REPLACE INTO keys VALUES (?1, ?2)")?
+            .execute(params![key.name, id])
+            .map_err(from_sqlite)?;
+    }
+    Ok(())
+}
+
+pub(super) fn cached<'a>(connection: &'a Connection, sql: &str) -> Result<CachedStatement<'a>, Error> {
+    connection.prepare_cached(sql).map_err(from_sqlite)
+}

@@ -1,0 +1,290 @@
+//! The files of runs: what is true of a run whatever becomes of the database.
+//!
+//! ```text
+//! runs/<id>/spec.json                     when the run is made
+//! runs/<id>/attempts/0001.running-1.json  when an attempt is claimed, suspended or put back: attempt, state, epoch
+//! runs/<id>/attempts/0001.json            when an attempt has ended; the truth about it
+//! runs/<id>/archived                      while the run is archived
+//! ```
+//!
+//! Each is written once, whole, and never again. An attempt's end is synced before the database hears of it, so the
+//! database may lag behind a file, never the other way round; whoever finds an end that the database has missed takes
+//! it over. A file whose checksum does not fit is no evidence of anything.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::place::{Place, from_io};
+use crate::id::{RunId, Stamp};
+use crate::run::{Event, Run, StateName};
+use crate::store::files::{self, Prepared, Published};
+use crate::store::{Error, Record, Revision, Write};
+
+/// The largest file that is read back.
+const FILE_LIMIT: u64 = 16 << 20;
+/// From this many files on, one sync of the file system is cheaper than one for each.
+const SYNC_EACH_LIMIT: usize = 8;
+
+/// What a file says of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Filed {
+    schema: u32,
+    /// The registry it was written in.
+    registry: String,
+    revision: u64,
+    stamp: Stamp,
+    pub(super) run: Run,
+    pub(super) events: Vec<Event>,
+}
+
+impl Filed {
+    pub(super) fn record(&self) -> Record {
+        Record { run: self.run.clone(), revision: Revision(self.revision), stamp: self.stamp }
+    }
+}
+
+/// A file that is written and synced, waiting for its name.
+pub(super) struct Unnamed {
+    prepared: Prepared,
+    dir: OwnedFd,
+    name: PathBuf,
+}
+
+impl Unnamed {
+    /// Names it. That another end has the name already is told, not repaired.
+    pub(super) fn publish(self) -> io::Result<(Published, OwnedFd)> {
+        let published = self.prepared.publish(&self.dir, &self.name)?;
+        Ok((published, self.dir))
+    }
+}
+
+/// Prepares the attempt files of those writes that end an attempt. `story` gives the events before each.
+pub(super) fn prepare_ends(
+    place: &Place,
+    writes: &[Write],
+    story: impl Fn(&Write) -> Result<Vec<Event>, Error>,
+) -> Result<Vec<Option<Unnamed>>, Error> {
+    let ends = writes.iter().filter(|write| write.ended.is_some()).count();
+    let each = ends <= SYNC_EACH_LIMIT;
+    let mut prepared = Vec::with_capacity(writes.len());
+    for write in writes {
+        prepared.push(match &write.ended {
+            None => None,
+            Some(ended) => Some(prepare(place, ended, write, story(write)?, each).map_err(cannot_file)?),
+        });
+    }
+    if !each {
+        rustix::fs::syncfs(&place.dir).map_err(|error| cannot_file(error.into()))?;
+    }
+    Ok(prepared)
+}
+
+fn prepare(place: &Place, ended: &Run, write: &Write, mut events: Vec<Event>, sync: bool) -> io::Result<Unnamed> {
+    events.extend(write.events.iter().cloned());
+    events.retain(|event| event.attempt == ended.attempt || event.epoch == ended.epoch);
+    let dir = attempts_dir(place, ended.id)?;
+    let bytes = encode(place, ended, write, events)?;
+    let prepared = Prepared::new(&dir, &bytes, place.sharing.file_mode(), sync)?;
+    Ok(Unnamed { prepared, dir, name: end_name(ended.attempt) })
+}
+
+/// Makes names last that were given to files.
+pub(super) fn sync_dirs(place: &Place, dirs: &[OwnedFd]) -> Result<(), Error> {
+    let synced = if dirs.len() > SYNC_EACH_LIMIT {
+        rustix::fs::syncfs(&place.dir)
+    } else {
+        dirs.iter().try_for_each(rustix::fs::fsync)
+    };
+    synced.map_err(|error| Error::Unknown(format!("the end of an attempt could not be synced: {error}")))
+}
+
+/// Writes what must be found again if the database is lost while the run is in flight. Not synced: the database is.
+pub(super) fn note(place: &Place, before: Option<&Run>, write: &Write) -> Result<(), Error> {
+    let run = &write.run;
+    let publish = |dir: &OwnedFd, name: &Path| -> io::Result<()> {
+        let bytes = encode(place, run, write, write.events.clone())?;
+        Prepared::new(dir, &bytes, place.sharing.file_mode(), false)?.publish(dir, name).map(|_| ())
+    };
+    let noted = || -> io::Result<()> {
+        if before.is_none() {
+            publish(&run_dir(place, run.id)?, Path::new("spec.json"))?;
+        }
+        let moved = before.is_none_or(|before| before.state.name() != run.state.name() || before.epoch != run.epoch);
+        let fresh = before.is_none() && run.state.name() == StateName::Pending;
+        if moved && !fresh && run.ending().is_none() {
+            publish(&attempts_dir(place, run.id)?, &stage_name(run))?;
+        }
+        if before.is_some_and(|before| before.archived.is_some() != run.archived.is_some()) {
+            mark_archived(place, run)?;
+        }
+        Ok(())
+    };
+    noted().map_err(cannot_file)
+}
+
+fn mark_archived(place: &Place, run: &Run) -> io::Result<()> {
+    let (dir, name) = (run_dir(place, run.id)?, Path::new("archived"));
+    match &run.archived {
+        Some(archived) => {
+            let bytes = serde_json::to_vec(archived)?;
+            Prepared::new(&dir, &bytes, place.sharing.file_mode(), false)?.publish(&dir, name).map(|_| ())
+        }
+        None => match rustix::fs::unlinkat(&dir, name, rustix::fs::AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        },
+    }
+}
+
+/// The end of the attempt that `run` is at, if it was filed.
+pub(super) fn filed_end(place: &Place, run: &Run) -> Option<Filed> {
+    let name = attempts_path(run.id).join(end_name(run.attempt));
+    if files::exists(&place.dir, &name) { read(&place.dir, &name).ok() } else { None }
+}
+
+/// Where the lock is that the processes of an attempt inherit.
+pub(super) fn tree_lock(run: &Run) -> PathBuf {
+    attempts_path(run.id).join(format!("{:04}.tree", run.attempt))
+}
+
+/// What the files say of a run: the last thing that is known of it, and its story.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) record: Record,
+    pub(super) events: Vec<Event>,
+}
+
+/// Reads back what the files say of all runs, and which of them cannot be understood.
+pub(super) fn read_all(place: &Place) -> Result<(Vec<Known>, Vec<String>), Error> {
+    let failed = |error| from_io("the files of the runs cannot be read", &error);
+    let mut known = Vec::new();
+    let mut bad = Vec::new();
+    let runs = match files::open_dir(&place.dir, Path::new("runs")) {
+        Ok(runs) => runs,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((known, bad)),
+        Err(error) => return Err(failed(error)),
+    };
+    for name in files::names(&runs).map_err(failed)? {
+        let Ok(id) = name.parse::<RunId>() else { continue };
+        match read_run(place, id) {
+            Ok(found) => known.push(found),
+            Err(error) => bad.push(format!("runs/{name}: {error}")),
+        }
+    }
+    Ok((known, bad))
+}
+
+fn read_run(place: &Place, id: RunId) -> io::Result<Known> {
+    let run_dir = files::open_dir(&place.dir, &run_path(id))?;
+    let mut found: Vec<Filed> = read(&run_dir, Path::new("spec.json")).into_iter().collect();
+    if let Ok(dir) = files::open_dir(&run_dir, Path::new("attempts")) {
+        let names = files::names(&dir)?;
+        found.extend(
+            names.iter().filter(|name| name.ends_with(".json")).filter_map(|name| read(&dir, Path::new(name)).ok()),
+        );
+    }
+    found.retain(|filed| filed.run.id == id);
+    found.sort_by_key(|filed| (filed.run.attempt, filed.run.ending().is_some(), filed.run.epoch, filed.revision));
+    let Some(last) = found.last() else { return Err(io::Error::other("no file of it can be understood")) };
+    let mut record = last.record();
+    record.run.copied |= last.registry != place.uuid;
+    record.run.archived = files::read(&run_dir, Path::new("archived"), FILE_LIMIT)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let mut events: Vec<Event> = Vec::new();
+    for event in found.iter().flat_map(|filed| &filed.events) {
+        if !events.contains(event) {
+            events.push(event.clone());
+        }
+    }
+    events.sort_by_key(|event| (event.at, event.epoch));
+    Ok(Known { record, events })
+}
+
+/// Encodes with a checksum: a torn or edited file is told from a whole one.
+fn encode(place: &Place, run: &Run, write: &Write, events: Vec<Event>) -> io::Result<Vec<u8>> {
+    let revision = match write.expect {
+        crate::store::Expect::Absent => 1,
+        crate::store::Expect::Revision(Revision(revision)) => revision + 1,
+    };
+    let filed =
+        Filed { schema: 1, registry: place.uuid.clone(), revision, stamp: write.stamp, run: run.clone(), events };
+    let mut value = serde_json::to_value(&filed)?;
+    let sum = checksum(&value);
+    if let Value::Object(fields) = &mut value {
+        fields.insert("sha256".into(), sum.into());
+    }
+    let mut bytes = serde_json::to_vec(&value)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+fn checksum(value: &Value) -> String {
+    let digest = Sha256::digest(value.to_string().as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn read(dir: &OwnedFd, name: &Path) -> io::Result<Filed> {
+    let mut value: Value = serde_json::from_slice(&files::read(dir, name, FILE_LIMIT)?)?;
+    let sum = value.as_object_mut().and_then(|fields| fields.shift_remove("sha256"));
+    if sum.as_ref().and_then(Value::as_str) != Some(checksum(&value).as_str()) {
+        return Err(io::Error::other("its checksum does not fit"));
+    }
+    let schema = value.get("schema").and_then(Value::as_u64);
+    if schema != Some(1) {
+        return Err(io::Error::other(format!("its schema is {schema:?}; this outlive knows 1")));
+    }
+    Ok(serde_json::from_value(value)?)
+}
+
+fn cannot_file(error: io::Error) -> Error {
+    from_io("the files of the run cannot be written", &error)
+}
+
+fn run_path(id: RunId) -> PathBuf {
+    PathBuf::from(format!("runs/{id}"))
+}
+
+fn attempts_path(id: RunId) -> PathBuf {
+    PathBuf::from(format!("runs/{id}/attempts"))
+}
+
+fn end_name(attempt: u32) -> PathBuf {
+    PathBuf::from(format!("{attempt:04}.json"))
+}
+
+fn stage_name(run: &Run) -> PathBuf {
+    PathBuf::from(format!("{:04}.{}-{}.json", run.attempt, run.state.name(), run.epoch))
+}
+
+fn dir_mode(place: &Place) -> Mode {
+    place.sharing.dir_mode()
+}
+
+fn run_dir(place: &Place, id: RunId) -> io::Result<OwnedFd> {
+    let path = run_path(id);
+    match files::make_dir(&place.dir, &path, dir_mode(place)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            files::make_dir(&place.dir, Path::new("runs"), dir_mode(place))?;
+            files::make_dir(&place.dir, &path, dir_mode(place))
+        }
+        made => made,
+    }
+}
+
+/// The directory of a run's attempts, made if it is missing.
+pub(super) fn attempts_dir(place: &Place, id: RunId) -> io::Result<OwnedFd> {
+    let path = attempts_path(id);
+    match files::open_dir(&place.dir, &path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            files::make_dir(&run_dir(place, id)?, Path::new("attempts"), dir_mode(place))
+        }
+        opened => opened,
+    }
+}

@@ -1,0 +1,294 @@
+//! The database of a local registry: how it is opened, made, brought up to date, and refused.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::place::{Place, from_io};
+use crate::store::Error;
+use crate::store::files::{self, Prepared};
+
+/// The database, below the registry's directory.
+pub(super) const DATABASE: &str = "registry.db";
+const OPENING: &str = "open.lock";
+
+/// How long a writer waits for the others before it gives up. Writers hold the lock for about a millisecond.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The first release with the repaired WAL reset: below it two checkpoints at once can corrupt the file.
+const OLDEST_SQLITE: i32 = 3_051_003;
+
+/// `outl`: tells our database from any other.
+const APPLICATION: i32 = 0x6f75_746c;
+
+/// What brings format n to format n+1. Never edited once released.
+const MIGRATIONS: [&str; 2] = [
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+     CREATE TABLE runs (
+         id TEXT PRIMARY KEY, revision INTEGER NOT NULL, stamp TEXT NOT NULL,
+         state TEXT NOT NULL, epoch INTEGER NOT NULL, owner TEXT, cancel INTEGER NOT NULL, archived INTEGER NOT NULL,
+         priority INTEGER NOT NULL, created_at INTEGER NOT NULL, name TEXT, kind TEXT NOT NULL,
+         body TEXT NOT NULL) WITHOUT ROWID;
+     CREATE TABLE events (run TEXT NOT NULL, seq INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
+     CREATE TABLE keys (name TEXT NOT NULL, run TEXT NOT NULL, PRIMARY KEY (name, run)) WITHOUT ROWID;
+     CREATE TABLE workers (
+         id TEXT PRIMARY KEY, beat INTEGER NOT NULL, heard_at INTEGER NOT NULL, heard_awake INTEGER NOT NULL,
+         boot_id TEXT NOT NULL, time_ns INTEGER NOT NULL, attention INTEGER NOT NULL, body TEXT NOT NULL) WITHOUT ROWID;
+     CREATE INDEX runs_by_time ON runs (created_at, id);
+     CREATE INDEX runs_by_state ON runs (state, priority, created_at, id);",
+    "CREATE INDEX runs_by_name ON runs (name, created_at) WHERE name IS NOT NULL;
+     CREATE INDEX runs_by_owner ON runs (owner, id, epoch, cancel) WHERE owner IS NOT NULL;",
+];
+
+/// The format this outlive writes.
+pub(super) const FORMAT: i64 = MIGRATIONS.len() as i64;
+
+/// The oldest outlive format whose reader understands what this one writes.
+const READABLE_FROM: i64 = 1;
+
+/// An open database.
+pub(super) struct Database {
+    pub(super) connection: Connection,
+    /// Its inode, to notice when the file is replaced under us.
+    pub(super) inode: u64,
+    /// Made by a later outlive, or put together from files: it may be read.
+    pub(super) read_only: bool,
+}
+
+/// Opens the database of `place`. One that is missing or of an older format is made or brought up to date by whoever
+/// comes first, while the others wait; `fill` runs inside that same transaction when it was missing.
+pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Database, Error> {
+    if rusqlite::version_number() < OLDEST_SQLITE {
+        return Err(Error::Unsupported(format!(
+            "SQLite {} can corrupt a database that two processes use",
+            rusqlite::version()
+        )));
+    }
+    if let Some(database) = connect(place)? {
+        let found = format(&database.connection, place)?;
+        if found == FORMAT || database.read_only {
+            return Ok(database);
+        }
+    }
+    let _alone = opening_lock(place)?;
+    let (database, missing) = match connect(place)? {
+        Some(database) => (database, false),
+        None => (create(place)?, true),
+    };
+    let found = format(&database.connection, place)?;
+    migrate(&database.connection, found, |connection| if missing || found == 0 { fill(connection) } else { Ok(()) })?;
+    Ok(database)
+}
+
+/// An in-memory database, filled and then only read: what can be seen when the one on disk cannot be used.
+pub(super) fn salvage(fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Database, Error> {
+    let connection = Connection::open_in_memory().map_err(from_sqlite)?;
+    migrate(&connection, 0, fill)?;
+    Ok(Database { connection, inode: 0, read_only: true })
+}
+
+/// Whether the file at the database's name is another than the one that is open.
+pub(super) fn is_replaced(place: &Place, database: &Database) -> bool {
+    database.inode != 0 && inode(&place.dir) != Some(database.inode)
+}
+
+fn inode(dir: &OwnedFd) -> Option<u64> {
+    rustix::fs::statat(dir, DATABASE, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stat.st_ino)
+}
+
+fn opening_lock(place: &Place) -> Result<OwnedFd, Error> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let lock = rustix::fs::openat(&place.dir, OPENING, flags, place.sharing.file_mode())
+        .and_then(|file| flock(&file, FlockOperation::LockExclusive).map(|()| file));
+    lock.map_err(|error| from_io("the registry cannot be locked to be made", &error.into()))
+}
+
+fn create(place: &Place) -> Result<Database, Error> {
+    let made = || -> io::Result<()> {
+        // What a deleted database left behind belongs to it, and processes that still have it open go on using theirs.
+        for rest in ["-wal", "-shm"] {
+            match rustix::fs::unlinkat(&place.dir, format!("{DATABASE}{rest}"), rustix::fs::AtFlags::empty()) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // SQLite gives its other files the mode of this one.
+        Prepared::new(&place.dir, b"", place.sharing.file_mode(), false)?.publish(&place.dir, Path::new(DATABASE))?;
+        Ok(())
+    };
+    made().map_err(|error| from_io("the registry's database cannot be made", &error))?;
+    connect(place)?.ok_or_else(|| Error::Unavailable("the registry's database vanished as it was made".into()))
+}
+
+fn connect(place: &Place) -> Result<Option<Database>, Error> {
+    let Some(inode) = inode(&place.dir) else { return Ok(None) };
+    let path =
+        place.path().map_err(|error| from_io("the registry's directory cannot be found", &error))?.join(DATABASE);
+    let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let named = |error| from_sqlite(error).named(&path);
+    let connection = match Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE) {
+        Ok(connection) => connection,
+        Err(_) if !files::exists(&place.dir, Path::new(DATABASE)) => return Ok(None),
+        Err(error) => return Err(named(error)),
+    };
+    configure(&connection).map_err(named)?;
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(named)?;
+    Ok(Some(Database { connection, inode, read_only: version > FORMAT }))
+}
+
+/// The file may come from anywhere: nothing in it is trusted to run, and no crafted page is followed.
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(PATIENCE)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, 64 << 20)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+    connection.set_prepared_statement_cache_capacity(32);
+    connection.execute_batch(
+        "PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 100;",
+    )
+}
+
+/// The format of the database; 0 for one that has not been made yet.
+fn format(connection: &Connection, place: &Place) -> Result<i64, Error> {
+    let pragma =
+        |name| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0)).map_err(from_sqlite);
+    let (found, application) = (pragma("user_version")?, pragma("application_id")?);
+    let what = || place.path().unwrap_or_default().join(DATABASE).display().to_string();
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(from_sqlite)?;
+    if application != i64::from(APPLICATION) && (found != 0 || tables != 0) {
+        return Err(Error::Corrupt(format!("`{}` is not a registry's database", what())));
+    }
+    if found > FORMAT {
+        let readable: Option<i64> =
+            connection.query_row("SELECT value FROM meta WHERE name = 'readable_from'", [], |row| row.get(0)).ok();
+        if readable.is_none_or(|readable| readable > FORMAT) {
+            return Err(Error::Newer { what: what(), found, known: FORMAT });
+        }
+    }
+    Ok(found)
+}
+
+fn migrate(connection: &Connection, found: i64, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<(), Error> {
+    if found == 0 {
+        let journal: String =
+            connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(from_sqlite)?;
+        if journal != "wal" && journal != "memory" {
+            return Err(Error::Unsupported(format!(
+                "SQLite keeps its journal as `{journal}` here, not as a write-ahead log"
+            )));
+        }
+    }
+    let run = |sql: &str| connection.execute_batch(sql).map_err(from_sqlite);
+    run("PRAGMA synchronous = FULL; BEGIN IMMEDIATE")?;
+    let done = (|| {
+        let from = connection.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0)).map_err(from_sqlite)?;
+        for migration in MIGRATIONS.iter().skip(from as usize) {
+            run(migration)?;
+        }
+        run(&format!(
+            "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT};
+             INSERT OR REPLACE INTO meta VALUES ('readable_from', {READABLE_FROM});"
+        ))?;
+        fill(connection)?;
+        run("COMMIT")
+    })();
+    if done.is_err() {
+        // The first error is the one to tell.
+        let _ = run("ROLLBACK");
+    }
+    done.and_then(|()| run("PRAGMA synchronous = NORMAL"))
+}
+
+/// What an error of SQLite means for a store.
+pub(super) fn from_sqlite(error: rusqlite::Error) -> Error {
+    let text = error.to_string();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => Error::Full(text),
+        Some(
+            ErrorCode::ReadOnly
+            | ErrorCode::PermissionDenied
+            | ErrorCode::CannotOpen
+            | ErrorCode::AuthorizationForStatementDenied,
+        ) => Error::Denied(text),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::Corrupt(text),
+        Some(ErrorCode::SystemIoFailure) => Error::Unknown(text),
+        None if matches!(
+            error,
+            rusqlite::Error::FromSqlConversionFailure(..) | rusqlite::Error::InvalidColumnType(..)
+        ) =>
+        {
+            Error::Corrupt(text)
+        }
+        _ => Error::Unavailable(text),
+    }
+}
+
+impl Error {
+    /// The same error, naming the file.
+    fn named(self, path: &Path) -> Self {
+        let name = |text: String| format!("`{}`: {text}", path.display());
+        match self {
+            Self::Unavailable(text) => Self::Unavailable(name(text)),
+            Self::Unknown(text) => Self::Unknown(name(text)),
+            Self::Full(text) => Self::Full(name(text)),
+            Self::Denied(text) => Self::Denied(name(text)),
+            Self::Corrupt(text) => Self::Corrupt(name(text)),
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::SystemEntropy;
+    use crate::store::sqlite::place::Sharing;
+
+    #[test]
+    fn f_33_the_sqlite_in_use_is_new_enough() {
+        assert!(rusqlite::version_number() >= OLDEST_SQLITE);
+    }
+
+    #[test]
+    fn l22_an_older_format_is_brought_up_to_date_once_and_keeps_its_rows() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::create(&dir.path().join("r"), Sharing::Private, &SystemEntropy)
+            .map_err(|e| e.to_string())
+            .unwrap_or_else(|e| panic!("{e}"));
+        let old = create(&place).map_err(|e| e.to_string()).unwrap_or_else(|e| panic!("{e}"));
+        old.connection
+            .execute_batch(&format!(
+                "PRAGMA journal_mode = WAL; {} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;
+                 INSERT INTO meta VALUES ('kept', 7);",
+                MIGRATIONS[0]
+            ))
+            .unwrap();
+        drop(old);
+        let openers: Vec<_> = std::thread::scope(|scope| {
+            let open = || {
+                open(&place, |_| panic!("an existing database was filled")).map(|database| {
+                    database
+                        .connection
+                        .query_row("SELECT value FROM meta WHERE name = 'kept'", [], |row| row.get::<_, i64>(0))
+                        .unwrap()
+                })
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for opened in openers {
+            assert_eq!(opened.unwrap(), 7);
+        }
+        let now = open(&place, |_| Ok(())).unwrap();
+        assert_eq!(format(&now.connection, &place).unwrap(), FORMAT);
+    }
+}

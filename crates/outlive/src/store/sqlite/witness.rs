@@ -1,0 +1,72 @@
+//! What can be seen of the owners of a local registry's runs: their locks first, then their processes.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use crate::health::{Leftovers, Sight, Witness};
+use crate::process::{
+    Evidence, Liveness, LockState, RUN_VARIABLE, Vantage, carriers, holders, lock_state, worker_lock,
+};
+use crate::run::{Owner, Run};
+
+pub(super) struct LocalWitness {
+    pub(super) dir: OwnedFd,
+    pub(super) vantage: Vantage,
+}
+
+impl Witness for LocalWitness {
+    fn look(&self, runs: &[&Run]) -> Vec<Sight> {
+        let owner_of =
+            |run: &Run| run.owner().or_else(|| run.ending().and_then(|ending| ending.owner.as_ref())).cloned();
+        let owners: Vec<Option<Owner>> = runs.iter().map(|run| owner_of(run)).collect();
+        let unowned = || Liveness::Unknown("nobody owned it".into());
+        let verdicts: Vec<Liveness> =
+            owners.iter().map(|owner| owner.as_ref().map_or_else(unowned, |owner| self.owner(owner))).collect();
+        // After the verdicts: whatever a dead owner started is there to be found by now.
+        let none_gone = verdicts.iter().all(|verdict| *verdict == Liveness::Alive);
+        let carriers = if none_gone { Default::default() } else { carriers(RUN_VARIABLE) };
+        let mut sights = Vec::with_capacity(runs.len());
+        for ((run, owner), verdict) in runs.iter().zip(owners).zip(verdicts) {
+            let mut leftovers = Leftovers::default();
+            if verdict != Liveness::Alive {
+                leftovers.pids.extend(carriers.get(&run.id.to_string()).into_iter().flatten());
+                self.add_holders(&mut leftovers, &super::run_files::tree_lock(run), None);
+                if let Some(owner) = owner {
+                    self.add_holders(&mut leftovers, &worker_lock(owner.worker), owner.identity.lock_inode);
+                }
+            }
+            sights.push(Sight { owner: verdict, leftovers });
+        }
+        sights
+    }
+}
+
+impl LocalWitness {
+    fn owner(&self, owner: &Owner) -> Liveness {
+        let identity = &owner.identity;
+        let process = identity.probe(&self.vantage);
+        if identity.lock_inode.is_none() || matches!(process, Liveness::Dead(Evidence::OtherBoot { .. })) {
+            return process;
+        }
+        match (lock_state(&self.dir, &worker_lock(owner.worker), identity.lock_inode), process) {
+            (LockState::Free, _) => Liveness::Dead(Evidence::LockFree),
+            // Somebody holds it who inherited it; the owner itself is proven gone.
+            (LockState::Held, Liveness::Dead(evidence)) => Liveness::Dead(evidence),
+            (LockState::Held, _) => Liveness::Alive,
+            (LockState::Unknown, process) => process,
+        }
+    }
+
+    fn add_holders(&self, leftovers: &mut Leftovers, name: &Path, inode: Option<u64>) {
+        if lock_state(&self.dir, name, inode) != LockState::Held {
+            return;
+        }
+        let stat = rustix::fs::statat(&self.dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        let mut pids = stat.map(|stat| holders(stat.st_ino)).unwrap_or_default();
+        leftovers.unseen |= pids.is_empty();
+        leftovers.pids.append(&mut pids);
+        leftovers.pids.retain(|pid| *pid != std::process::id());
+        leftovers.pids.sort_unstable();
+        leftovers.pids.dedup();
+    }
+}

@@ -1,0 +1,235 @@
+//! The workers of a local registry: one narrow row for each, which is all that a beat touches.
+//!
+//! Silence is measured in time that the machine was awake. Everybody who could beat slept when it slept.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
+
+use super::rows::{cached, find};
+use super::schema::from_sqlite;
+use crate::id::{RunId, WorkerId};
+use crate::policy::Lease;
+use crate::process::{Identity, Vantage};
+use crate::run::{Heard, Owner};
+use crate::store::{Beat, BeatReply, Error, Standing, Worker, silence};
+use crate::time::{Clock, Timestamp};
+
+/// A moment by the clocks of this machine, with what the second of them is relative to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub(super) at: Timestamp,
+    pub(super) awake: Duration,
+    pub(super) boot_id: String,
+    pub(super) time_ns: u64,
+}
+
+impl Moment {
+    pub(super) fn read(clock: &dyn Clock, vantage: &Vantage) -> Self {
+        Self { at: clock.now(), awake: clock.awake(), boot_id: vantage.boot_id.clone(), time_ns: vantage.time_ns }
+    }
+
+    fn same_awake(&self, other: &Self) -> bool {
+        self.boot_id == other.boot_id && self.time_ns == other.time_ns
+    }
+
+    /// For how long nothing was heard since `heard` that could have been.
+    fn silence_since(&self, heard: &Self, could_hear_since: &Self) -> Duration {
+        let open = if self.same_awake(could_hear_since) { could_hear_since.awake } else { Duration::ZERO };
+        if self.same_awake(heard) {
+            silence(self.awake, heard.awake, open)
+        } else {
+            self.at.since(heard.at.max(could_hear_since.at))
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Body {
+    identity: Identity,
+    lease: Lease,
+}
+
+fn moment(row: &Row<'_>, from: usize) -> rusqlite::Result<Moment> {
+    Ok(Moment {
+        at: Timestamp::from_micros(row.get(from)?),
+        awake: Duration::from_nanos(row.get::<_, i64>(from + 1)?.unsigned_abs()),
+        boot_id: row.get(from + 2)?,
+        time_ns: row.get::<_, i64>(from + 3)?.cast_unsigned(),
+    })
+}
+
+/// Since when this database could hear anybody: since it was made.
+pub(super) fn set_hears_since(connection: &Connection, now: &Moment) -> Result<(), Error> {
+    let values: [(&str, rusqlite::types::Value); 4] = [
+        ("hears_at", now.at.as_micros().into()),
+        ("hears_awake", (now.awake.as_nanos() as i64).into()),
+        ("hears_boot_id", now.boot_id.clone().into()),
+        ("hears_time_ns", now.time_ns.cast_signed().into()),
+    ];
+    for (name, value) in values {
+        connection.execute("INSERT OR REPLACE INTO meta VALUES (?1, ?2)", params![name, value]).map_err(from_sqlite)?;
+    }
+    Ok(())
+}
+
+pub(super) fn hears_since(connection: &Connection) -> Result<Moment, Error> {
+    let sql = "SELECT (SELECT value FROM meta WHERE name = 'hears_at'), (SELECT value FROM meta WHERE name = 'hears_awake'),
+                      (SELECT value FROM meta WHERE name = 'hears_boot_id'), (SELECT value FROM meta WHERE name = 'hears_time_ns')";
+    cached(connection, sql)?.query_row([], |row| moment(row, 0)).map_err(from_sqlite)
+}
+
+/// When the owner of a run was last heard of.
+pub(super) fn heard(connection: &Connection, owner: WorkerId, now: &Moment) -> Result<Heard, Error> {
+    let open = hears_since(connection)?;
+    let sql = "SELECT beat, heard_at, heard_awake, boot_id, time_ns FROM workers WHERE id = ?1";
+    let known = cached(connection, sql)?
+        .query_row([owner.to_string()], |row| Ok((row.get::<_, i64>(0)?, moment(row, 1)?)))
+        .optional()
+        .map_err(from_sqlite)?;
+    Ok(match known {
+        Some((beat, last)) => {
+            Heard { beat: beat.unsigned_abs(), at: last.at, silent_for: now.silence_since(&last, &open) }
+        }
+        None => Heard { beat: 0, at: open.at, silent_for: now.silence_since(&open, &open) },
+    })
+}
+
+pub(super) fn all(connection: &Connection, now: &Moment) -> Result<Vec<Worker>, Error> {
+    let open = hears_since(connection)?;
+    let mut statement =
+        cached(connection, "SELECT id, beat, heard_at, heard_awake, boot_id, time_ns, body FROM workers ORDER BY id")?;
+    let mut rows = statement.query([]).map_err(from_sqlite)?;
+    let mut workers = Vec::new();
+    while let Some(row) = rows.next().map_err(from_sqlite)? {
+        let (id, beat, body): (String, i64, String) =
+            (|| Ok((row.get(0)?, row.get(1)?, row.get(6)?)))().map_err(from_sqlite)?;
+        let last = moment(row, 2).map_err(from_sqlite)?;
+        let corrupt = |error: &dyn std::fmt::Display| {
+            Error::Corrupt(format!("the record of worker `{id}` cannot be understood: {error}"))
+        };
+        let Body { identity, lease } = serde_json::from_str(&body).map_err(|error| corrupt(&error))?;
+        let heard = Heard { beat: beat.unsigned_abs(), at: last.at, silent_for: now.silence_since(&last, &open) };
+        workers.push(Worker { id: id.parse().map_err(|error| corrupt(&error))?, identity, lease, heard });
+    }
+    Ok(workers)
+}
+
+/// Notes that a worker has become the owner of a run: it was heard of.
+pub(super) fn took(connection: &Connection, owner: &Owner, now: &Moment) -> Result<(), Error> {
+    touch(connection, owner.worker, &owner.identity, owner.lease, now).map(|_| ())
+}
+
+/// Notes that the set of a worker's runs, or what is asked of them, has changed.
+pub(super) fn alert(connection: &Connection, worker: WorkerId) -> Result<(), Error> {
+    let sql = "UPDATE workers SET attention = attention + 1 WHERE id = ?1";
+    cached(connection, sql)?.execute([worker.to_string()]).map_err(from_sqlite)?;
+    Ok(())
+}
+
+/// Counts a beat. Answers with the worker's attention, and whether the worker was known.
+fn touch(
+    connection: &Connection,
+    id: WorkerId,
+    identity: &Identity,
+    lease: Lease,
+    now: &Moment,
+) -> Result<(u64, bool), Error> {
+    let (at, awake, time_ns) = (now.at.as_micros(), now.awake.as_nanos() as i64, now.time_ns.cast_signed());
+    let sql = "UPDATE workers SET beat = beat + 1, heard_at = ?2, heard_awake = ?3, boot_id = ?4, time_ns = ?5
+               WHERE id = ?1 RETURNING attention";
+    let known = cached(connection, sql)?
+        .query_row(params![id.to_string(), at, awake, now.boot_id, time_ns], |row| row.get::<_, i64>(0))
+        .optional()
+        .map_err(from_sqlite)?;
+    if let Some(attention) = known {
+        return Ok((attention.unsigned_abs(), true));
+    }
+    let body = serde_json::to_string(&Body { identity: identity.clone(), lease })
+        .map_err(|error| Error::Unavailable(format!("worker `{id}` cannot be written down: {error}")))?;
+    let sql = "INSERT INTO workers (id, beat, heard_at, heard_awake, boot_id, time_ns, attention, body) VALUES (?1, 1, ?2, ?3, ?4, ?5, 0, ?6)";
+    cached(connection, sql)?
+        .execute(params![id.to_string(), at, awake, now.boot_id, time_ns, body])
+        .map_err(from_sqlite)?;
+    Ok((0, false))
+}
+
+/// Renews a worker's lease, and compares what it holds with what it owns where either may have changed.
+pub(super) fn beat(connection: &Connection, beat: &Beat, now: &Moment) -> Result<BeatReply, Error> {
+    if beat.leaving {
+        let sql = "DELETE FROM workers WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE owner = ?1)";
+        if cached(connection, sql)?.execute([beat.worker.to_string()]).map_err(from_sqlite)? > 0 {
+            return Ok(BeatReply::default());
+        }
+    }
+    let (attention, known) = touch(connection, beat.worker, &beat.identity, beat.lease, now)?;
+    if known && beat.attention == Some(attention) {
+        return Ok(BeatReply { attention, ..BeatReply::default() });
+    }
+    let find = |id| Ok(find(connection, id)?.map(|record| (&record.run).into()));
+    let mut reply = BeatReply::compare(beat, attention, owned(connection, beat.worker)?, find)?;
+    if !known && beat.attention.is_some() {
+        // It had beaten here before, so this database has replaced the one it knew, and may know less than it does.
+        let lost = &reply.lost;
+        reply.unknown = beat.held.iter().map(|(id, _)| *id).filter(|id| !lost.contains(id)).collect();
+    }
+    Ok(reply)
+}
+
+fn owned(connection: &Connection, worker: WorkerId) -> Result<HashMap<RunId, Standing>, Error> {
+    let mut statement = cached(connection, "SELECT id, epoch, cancel FROM runs WHERE owner = ?1")?;
+    let mut rows = statement.query([worker.to_string()]).map_err(from_sqlite)?;
+    let mut owned = HashMap::new();
+    while let Some(row) = rows.next().map_err(from_sqlite)? {
+        let (id, epoch, cancel): (String, i64, bool) =
+            (|| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))().map_err(from_sqlite)?;
+        let id: RunId = id.parse().map_err(|error| Error::Corrupt(format!("{error}")))?;
+        let cancel = if cancel { find(connection, id)?.and_then(|record| record.run.cancel) } else { None };
+        owned.insert(id, Standing { epoch: crate::id::Epoch(epoch.unsigned_abs()), owner: Some(worker), cancel });
+    }
+    Ok(owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(at: u64, awake: u64, boot: &str, time_ns: u64) -> Moment {
+        Moment {
+            at: Timestamp::from_micros((at * 1_000_000).cast_signed()),
+            awake: Duration::from_secs(awake),
+            boot_id: boot.into(),
+            time_ns,
+        }
+    }
+
+    #[test]
+    fn f_29_a_night_of_sleep_is_not_silence() {
+        let (made, heard) = (moment(0, 0, "a", 1), moment(100, 100, "a", 1));
+        let woken = moment(100 + 8 * 3_600, 102, "a", 1);
+        assert_eq!(woken.silence_since(&heard, &made), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn f_56_a_clock_set_back_or_ahead_is_not_silence() {
+        let (made, heard) = (moment(0, 0, "a", 1), moment(10_000, 100, "a", 1));
+        for wall in [10_000 - 7_200, 10_000 + 7_200] {
+            assert_eq!(moment(wall, 103, "a", 1).silence_since(&heard, &made), Duration::from_secs(3));
+        }
+    }
+
+    #[test]
+    fn what_another_boot_or_time_namespace_heard_is_compared_by_wall_time() {
+        let (made, heard) = (moment(0, 5_000, "a", 1), moment(100, 5_100, "a", 1));
+        assert_eq!(moment(130, 7, "b", 1).silence_since(&heard, &made), Duration::from_secs(30));
+        assert_eq!(moment(130, 9_999, "a", 2).silence_since(&heard, &made), Duration::from_secs(30));
+    }
+
+    #[test]
+    fn time_before_the_database_was_made_is_not_silence() {
+        let (heard, made) = (moment(100, 100, "a", 1), moment(500, 500, "a", 1));
+        assert_eq!(moment(505, 505, "a", 1).silence_since(&heard, &made), Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,216 @@
+//! Time: the only module that reads a clock.
+//!
+//! Three clocks, because three questions are asked. *When was it?* is answered by wall time, which people read and
+//! which may jump. *For how long has an owner on this host been silent?* is answered by the time the machine has been
+//! awake: a laptop that slept for a night has heard nothing, and nobody was due to speak. *Is my own lease at a
+//! far-away store over?* is answered by the time since boot, which goes on through sleep as the store's clock does.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A moment of wall time in UTC, to the microsecond.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// The moment that many microseconds after 1970.
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since 1970.
+    pub const fn as_micros(self) -> i64 {
+        self.0
+    }
+
+    /// How long `earlier` lies behind; zero where it lies ahead.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// This moment moved on by `duration`; the end of time where that overflows.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    fn to_jiff(self) -> jiff::Timestamp {
+        let (min, max) = (jiff::Timestamp::MIN.as_microsecond(), jiff::Timestamp::MAX.as_microsecond());
+        jiff::Timestamp::from_microsecond(self.0.clamp(min, max)).expect("a clamped timestamp is in range")
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.6}", self.to_jiff())
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = InvalidTime;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTime> {
+        let parsed: jiff::Timestamp = text.parse().map_err(|_| InvalidTime(text.chars().take(64).collect()))?;
+        Ok(Self(parsed.as_microsecond()))
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Text that is not a moment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a time such as 2026-11-15T09:30:00Z")]
+pub struct InvalidTime(String);
+
+/// The clocks of a process. Injected, so that tests and the simulation can move time.
+pub trait Clock: Send + Sync {
+    /// Wall time: for people, for records, never for judging an owner of this host.
+    fn now(&self) -> Timestamp;
+
+    /// How long this machine has been awake since it booted.
+    fn awake(&self) -> Duration;
+
+    /// How long ago this machine booted, sleep included.
+    fn since_boot(&self) -> Duration;
+}
+
+/// The clocks of the machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+#[allow(clippy::disallowed_methods, reason = "the one place that reads a clock")]
+fn read(clock: rustix::time::ClockId) -> rustix::time::Timespec {
+    rustix::time::clock_gettime(clock)
+}
+
+fn elapsed(clock: rustix::time::ClockId) -> Duration {
+    let time = read(clock);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let time = read(rustix::time::ClockId::Realtime);
+        Timestamp(time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1_000))
+    }
+
+    fn awake(&self) -> Duration {
+        elapsed(rustix::time::ClockId::Monotonic)
+    }
+
+    fn since_boot(&self) -> Duration {
+        elapsed(rustix::time::ClockId::Boottime)
+    }
+}
+
+/// Durations in records: whole milliseconds, in fields whose names end in `_ms`.
+pub(crate) mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
+
+    pub(crate) mod option {
+        use super::{Deserialize, Deserializer, Duration, Serializer};
+
+        pub(crate) fn serialize<S: Serializer>(value: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+            match value {
+                Some(duration) => super::serialize(duration, serializer),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+            Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_millis))
+        }
+    }
+}
+
+/// A duration as a person writes it: `250ms`, `90s`, `15m`, `36h`, `30d`.
+pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
+    let invalid = || InvalidDuration(text.chars().take(64).collect());
+    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(invalid)?;
+    let (number, unit) = text.split_at(split);
+    let number: u64 = number.parse().map_err(|_| invalid())?;
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(invalid()),
+    };
+    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(invalid)
+}
+
+/// Text that is not a duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a duration such as 250ms, 90s, 15m, 36h or 30d")]
+pub struct InvalidDuration(String);
+
+/// A duration in the two largest units that matter: `3d 4h`, `2m 5s`, `1.2s`, `35ms`.
+pub fn show_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{}ms", duration.as_millis()),
+        1..10 => format!("{:.1}s", duration.as_secs_f64()),
+        10..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h {}m", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_read_back_and_never_overflow() {
+        let time = Timestamp::from_micros(1_763_248_800_123_456);
+        assert_eq!(time.to_string(), "2025-11-15T23:20:00.123456Z");
+        assert_eq!(time.to_string().parse(), Ok(time));
+        assert_eq!(Timestamp::from_micros(i64::MAX).after(Duration::MAX), Timestamp::from_micros(i64::MAX));
+        assert_eq!(Timestamp::default().since(time), Duration::ZERO);
+        assert!(!Timestamp::from_micros(i64::MIN).to_string().is_empty());
+    }
+
+    #[test]
+    fn durations_are_read_strictly_and_shown_shortly() {
+        assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("30d"), Ok(Duration::from_secs(30 * 86_400)));
+        for text in ["", "s", "90", "-1s", "1.5h", "99999999999999999999d", "18446744073709551615d"] {
+            assert!(parse_duration(text).is_err(), "{text:?} was taken for a duration");
+        }
+        let shown =
+            [35, 1_200, 59_000, 125_000, 7_500_000, 273_600_000].map(|ms| show_duration(Duration::from_millis(ms)));
+        assert_eq!(shown, ["35ms", "1.2s", "59s", "2m 5s", "2h 5m", "3d 4h"]);
+    }
+}
