@@ -1,2 +1,13 @@
-//! x
-fn main() {}
+//! The command `outlive`.
+
+mod cli;
+mod launcher;
+mod operation;
+mod operations;
+mod run_view;
+mod settings;
+mod terminal;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

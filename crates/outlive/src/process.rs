@@ -252,9 +252,7 @@ fn pidfs_inode(fd: &OwnedFd) -> Option<u64> {
 
 /// Whether all threads of the process are gone: a zombie, and not merely an exited first thread.
 fn has_exited(fd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(fd, PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(poll(&mut fds, Some(&now)), Ok(ready) if ready > 0)
+    wait_exited(fd, Duration::ZERO)
 }
 
 struct Stat {
@@ -352,27 +350,36 @@ pub fn carriers(variable: &str) -> HashMap<String, Vec<u32>> {
     found
 }
 
-/// Kills every process that has this value of `variable` in its environment. Each is opened first and looked at then,
-/// so that none is taken for another that had its pid before.
+/// How long a process that was killed may take to be gone.
+pub const GONE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Kills every process that has this value of `variable` in its environment, and waits a little until they are gone.
+/// Each is opened first and looked at then, so that none is taken for another that had its pid before.
 pub fn end_carriers(variable: &str, value: &str) {
     let wanted = format!("{variable}={value}");
+    let mut killed = Vec::new();
     for pid in pids().filter(|pid| *pid != std::process::id()) {
         let Ok(fd) = open_pidfd(pid) else { continue };
         let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { continue };
-        if environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()) {
-            // One that is gone by now needs no killing.
-            let _ = pidfd_send_signal(&fd, Signal::KILL);
+        let carries = environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes());
+        if carries && pidfd_send_signal(&fd, Signal::KILL).is_ok() {
+            killed.push(fd);
         }
     }
+    for fd in killed {
+        wait_exited(&fd, GONE_WITHIN);
+    }
+}
+
+fn wait_exited(fd: &OwnedFd, patience: Duration) -> bool {
+    let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+    matches!(poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit)), Ok(ready) if ready > 0)
 }
 
 /// Waits until a process is gone, for at most `patience`.
 pub fn wait_gone(identity: &Identity, patience: Duration) -> bool {
     match identity.examine(&Vantage::here()) {
-        Ok(fd) => {
-            let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
-            matches!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)), Ok(ready) if ready > 0)
-        }
+        Ok(fd) => wait_exited(&fd, patience),
         Err(verdict) => matches!(verdict, Liveness::Dead(_)),
     }
 }

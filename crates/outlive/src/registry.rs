@@ -515,13 +515,20 @@ fn shorten(text: &str) -> String {
 
 /// The user, host and process that act here.
 fn actor() -> Actor {
-    let uid = rustix::process::geteuid().as_raw();
-    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok().filter(|user| !user.is_empty());
     Actor {
-        user: user.unwrap_or_else(|| format!("uid {uid}")),
+        user: user_name(rustix::process::geteuid().as_raw()),
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         pid: std::process::id(),
     }
+}
+
+/// The name of a user: as the machine knows it, else as the environment claims, else a number.
+fn user_name(uid: u32) -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let has_uid = |line: &&str| line.split(':').nth(2).and_then(|field| field.parse().ok()) == Some(uid);
+    let known = users.lines().find(has_uid).and_then(|line| line.split(':').next()).map(str::to_owned);
+    let claimed = || std::env::var("USER").ok().filter(|user| !user.is_empty());
+    known.or_else(claimed).unwrap_or_else(|| format!("uid {uid}"))
 }
 
 /// Tries a write until it is known what became of it: the record it made, or, if it lost, what is there instead.

@@ -164,25 +164,34 @@ impl RunHandle {
 
     /// Applies an owner's action to what is on record, starting from what is known of it.
     async fn change(&self, action: &Action, stamp: Stamp) -> Result<(), Error> {
+        let id = self.id();
+        let read = || async {
+            let found = self.store.get(&[id]).await?.pop();
+            found.ok_or_else(|| Error::NotFound(id.to_string()))
+        };
         let mut record = self.held.record();
+        let mut fresh = false;
         for _ in 0..TRIES {
-            let id = record.run.id;
-            let transition = apply(&record.run, action, &self.keeping.me, self.keeping.clock.now())
-                .map_err(|refusal| Error::Refused { run: id, refusal })?;
+            let transition = match apply(&record.run, action, &self.keeping.me, self.keeping.clock.now()) {
+                Ok(transition) => transition,
+                Err(refusal) if fresh => return Err(Error::Refused { run: id, refusal }),
+                // What is known here may be old: somebody may have asked for a cancel since.
+                Err(_) => {
+                    (record, fresh) = (read().await?, true);
+                    continue;
+                }
+            };
             let write = Write::change(&record, transition, stamp);
             match crate::registry::settle(&*self.store, write).await? {
                 Ok(written) => {
                     *lock(&self.held.record) = written;
                     return Ok(());
                 }
-                Err(Some(current)) => record = current,
-                Err(None) => match self.store.get(&[id]).await?.pop() {
-                    Some(current) => record = current,
-                    None => return Err(Error::NotFound(id.to_string())),
-                },
+                Err(Some(current)) => (record, fresh) = (current, true),
+                Err(None) => (record, fresh) = (read().await?, true),
             }
         }
-        Err(Error::Contended(record.run.id))
+        Err(Error::Contended(id))
     }
 
     fn close(&mut self) {

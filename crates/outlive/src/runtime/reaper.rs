@@ -20,8 +20,6 @@ use crate::transition::{Action, Observed, apply};
 
 /// How many runs are ended in one write.
 const BATCH: usize = 64;
-/// How long a process that was killed may take to be gone.
-const GONE_WITHIN: Duration = Duration::from_secs(2);
 
 /// What one pass of a reaper found.
 #[derive(Debug, Clone, Default)]
@@ -181,6 +179,6 @@ fn end_hung(run: &Run) -> Option<Evidence> {
     run.spec.policy.limits.hung_after.filter(|limit| silent > *limit)?;
     owner.identity.signal(Signal::KILL).ok()?;
     process::end_carriers(process::RUN_VARIABLE, &run.id.to_string());
-    process::wait_gone(&owner.identity, GONE_WITHIN)
+    process::wait_gone(&owner.identity, process::GONE_WITHIN)
         .then(|| Evidence::Hung { silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX) })
 }

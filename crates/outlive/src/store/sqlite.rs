@@ -3,6 +3,7 @@
 //! The calls work on the caller's thread and wait for at most [the patience of a writer](schema): a transaction takes
 //! about a millisecond, and what beats does so on a thread of its own. See ADR 0004 for how files and database agree.
 
+mod doctor;
 mod place;
 mod rows;
 mod run_files;
@@ -17,6 +18,7 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use rustix::fs::OFlags;
 
+pub use self::doctor::Finding;
 use self::place::Place;
 pub use self::place::Sharing;
 use self::run_files::Unnamed;

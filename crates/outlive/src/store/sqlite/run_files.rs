@@ -144,8 +144,26 @@ fn mark_archived(place: &Place, run: &Run) -> io::Result<()> {
 
 /// The end of the attempt that `run` is at, if it was filed.
 pub(super) fn filed_end(place: &Place, run: &Run) -> Option<Filed> {
-    let name = attempts_path(run.id).join(end_name(run.attempt));
+    let name = end_path(run);
     if files::exists(&place.dir, &name) { read(&place.dir, &name).ok() } else { None }
+}
+
+/// Where the end of the attempt is filed that `run` is at.
+pub(super) fn end_path(run: &Run) -> PathBuf {
+    attempts_path(run.id).join(end_name(run.attempt))
+}
+
+/// Writes the end of an attempt again that the database knows and no file does.
+pub(super) fn file_again(place: &Place, record: &Record, events: Vec<Event>) -> Result<(), Error> {
+    let write = Write {
+        expect: crate::store::Expect::Revision(Revision(record.revision.0.saturating_sub(1))),
+        run: record.run.clone(),
+        events: Vec::new(),
+        ended: Some(record.run.clone()),
+        stamp: record.stamp,
+    };
+    let filed = prepare(place, &record.run, &write, events, true).and_then(Unnamed::publish).map_err(cannot_file)?;
+    sync_dirs(place, &[filed.1])
 }
 
 /// Where the lock is that the processes of an attempt inherit.

@@ -102,7 +102,7 @@ fn inode(dir: &OwnedFd) -> Option<u64> {
     rustix::fs::statat(dir, DATABASE, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stat.st_ino)
 }
 
-fn opening_lock(place: &Place) -> Result<OwnedFd, Error> {
+pub(super) fn opening_lock(place: &Place) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let lock = rustix::fs::openat(&place.dir, OPENING, flags, place.sharing.file_mode())
         .and_then(|file| flock(&file, FlockOperation::LockExclusive).map(|()| file));

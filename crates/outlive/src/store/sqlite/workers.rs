@@ -2,7 +2,7 @@
 //!
 //! Silence is measured in time that the machine was awake. Everybody who could beat slept when it slept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -176,6 +176,24 @@ pub(super) fn beat(connection: &Connection, beat: &Beat, now: &Moment) -> Result
         reply.unknown = beat.held.iter().map(|(id, _)| *id).filter(|id| !lost.contains(id)).collect();
     }
     Ok(reply)
+}
+
+/// The workers that own runs.
+pub(super) fn owners(connection: &Connection) -> Result<HashSet<String>, Error> {
+    let mut statement = cached(connection, "SELECT DISTINCT owner FROM runs WHERE owner IS NOT NULL")?;
+    let rows = statement.query_map([], |row| row.get(0)).map_err(from_sqlite)?;
+    rows.collect::<Result<_, _>>().map_err(from_sqlite)
+}
+
+/// Forgets workers that have long been silent and own nothing.
+pub(super) fn forget_silent(connection: &Connection, now: &Moment, silent_for: Duration) -> Result<(), Error> {
+    let silent: Vec<Worker> =
+        all(connection, now)?.into_iter().filter(|worker| worker.heard.silent_for > silent_for).collect();
+    for worker in silent {
+        let sql = "DELETE FROM workers WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE owner = ?1)";
+        cached(connection, sql)?.execute([worker.id.to_string()]).map_err(from_sqlite)?;
+    }
+    Ok(())
 }
 
 fn owned(connection: &Connection, worker: WorkerId) -> Result<HashMap<RunId, Standing>, Error> {

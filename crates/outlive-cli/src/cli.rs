@@ -1,0 +1,93 @@
+//! The command line: renders the table of operations as commands, and says what they answer.
+//!
+//! stdout is data, stderr is talk.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use outlive::error::Error;
+
+use crate::operation::{Answer, error_body, exit_status_table};
+use crate::operations::TABLE;
+use crate::settings::Context;
+use crate::{launcher, terminal};
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    let matches = match command(words.get(1).and_then(|word| word.to_str())).try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(error) => {
+            // Help that nobody reads any more is no failure.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let context = Context::new(matches.get_one::<String>("registry").cloned());
+    let json = matches.get_flag("json");
+    match matches.subcommand() {
+        Some((launcher::NAME, matches)) => launcher::run(matches, &context, json),
+        Some((name, matches)) => operate(name, matches, &context, json),
+        None => ExitCode::from(2),
+    }
+}
+
+/// The command tree. `run` is built alone where it is called: it is called most, and waits for nobody.
+pub fn command(verb: Option<&str>) -> Command {
+    let root = Command::new("outlive")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Every run outlives its process: run, watch, cancel and reap")
+        .after_help("`outlive run -- sleep 60` starts a run; `outlive ps` lists what is in flight.")
+        .after_long_help(exit_status_table())
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .arg(
+            Arg::new("registry")
+                .long("registry")
+                .global(true)
+                .value_name("URL")
+                .help("The registry: sqlite:PATH (default: the nearest .outlive, else the user's)"),
+        )
+        .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Answer with JSON"))
+        .subcommand(launcher::command());
+    if verb == Some(launcher::NAME) {
+        return root;
+    }
+    root.subcommands(TABLE.iter().map(|operation| (operation.command)()))
+}
+
+fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> ExitCode {
+    let called =
+        TABLE.iter().find(|operation| operation.name == name).map(|operation| (operation.call)(matches, context));
+    match called {
+        Some(Ok(answer)) => say(&answer, json),
+        Some(Err(error)) => fail(&error, json),
+        None => ExitCode::from(2),
+    }
+}
+
+fn say(answer: &Answer, json: bool) -> ExitCode {
+    let text = if json { format!("{}\n", answer.json) } else { answer.text.clone() };
+    // A reader that has seen enough has closed the pipe; that is no failure of ours.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::from(answer.exit_status)
+}
+
+/// Says what went wrong and what to type next, and answers with the exit status that says so too.
+pub fn fail(error: &Error, json: bool) -> ExitCode {
+    let text = if json {
+        format!("{}\n", error_body(error))
+    } else {
+        let hint = error.hint().map(|hint| format!("hint: {}\n", terminal::plain(&hint))).unwrap_or_default();
+        format!("outlive: {}\n{hint}", terminal::plain(&error.to_string()))
+    };
+    talk(&text);
+    ExitCode::from(error.code().exit_status())
+}
+
+/// Says something to people.
+pub fn talk(text: &str) {
+    // There is nobody to tell that there is nobody to tell.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}

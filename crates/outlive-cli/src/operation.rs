@@ -1,0 +1,122 @@
+//! Operations: what outlive can do, declared once for every surface.
+//!
+//! The input struct of an operation is its declaration: its doc comment is the help, its fields are the flags and the
+//! JSON fields. Its output is the JSON on every surface, and displayed it is the panel for people. Its effect says
+//! whether it only reads. A surface is a loop over [`crate::operations::TABLE`].
+
+use std::fmt::Display;
+
+use clap::{ArgMatches, Args, Command};
+use outlive::error::{Code, Error};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::settings::Context;
+
+/// The version of the JSON that every operation answers with.
+pub const SCHEMA: u32 = 1;
+
+/// What an operation does to the registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing, not even a byte.
+    Read,
+    /// It changes or adds records.
+    Write,
+}
+
+/// One thing that outlive can do.
+pub trait Operate: Args + DeserializeOwned {
+    /// Its verb.
+    const NAME: &'static str;
+    /// What it does to the registry.
+    const EFFECT: Effect;
+    /// Calls that show how it is used, one a line.
+    const EXAMPLES: &'static str;
+    /// What it answers.
+    type Output: Serialize + Display;
+
+    /// Does it.
+    fn operate(self, context: &Context) -> impl Future<Output = Result<Self::Output, Error>>;
+
+    /// The exit status of an answer that is no error and yet no plain success.
+    fn exit_status(_output: &Self::Output) -> u8 {
+        0
+    }
+}
+
+/// An answer, rendered for every surface.
+pub struct Answer {
+    /// For programs.
+    pub json: Value,
+    /// For people.
+    pub text: String,
+    /// For the shell.
+    pub exit_status: u8,
+}
+
+/// An operation as a surface sees it.
+#[allow(dead_code, reason = "the command line needs neither effect nor JSON input; the other surfaces do")]
+pub struct Operation {
+    /// Its verb.
+    pub name: &'static str,
+    /// What it does to the registry.
+    pub effect: Effect,
+    /// Its flags and help.
+    pub command: fn() -> Command,
+    /// Does what the flags say.
+    pub call: fn(&ArgMatches, &Context) -> Result<Answer, Error>,
+    /// Does what the fields of a JSON object say.
+    pub call_json: fn(Value, &Context) -> Result<Answer, Error>,
+}
+
+impl Operation {
+    /// The operation that `T` declares.
+    pub const fn of<T: Operate>() -> Self {
+        Self { name: T::NAME, effect: T::EFFECT, command: command::<T>, call: call::<T>, call_json: call_json::<T> }
+    }
+}
+
+fn command<T: Operate>() -> Command {
+    let examples: Vec<String> = T::EXAMPLES.lines().map(|line| format!("  {line}")).collect();
+    T::augment_args(Command::new(T::NAME)).after_help(format!("Examples:\n{}", examples.join("\n")))
+}
+
+fn call<T: Operate>(matches: &ArgMatches, context: &Context) -> Result<Answer, Error> {
+    let input = T::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string()))?;
+    answer(input, context)
+}
+
+fn call_json<T: Operate>(input: Value, context: &Context) -> Result<Answer, Error> {
+    let input = serde_json::from_value(input).map_err(|error| Error::Invalid(format!("{}: {error}", T::NAME)))?;
+    answer::<T>(input, context)
+}
+
+fn answer<T: Operate>(input: T, context: &Context) -> Result<Answer, Error> {
+    let output = pollster::block_on(input.operate(context))?;
+    let mut json = json!({ "schema": SCHEMA });
+    let body = serde_json::to_value(&output).map_err(|error| Error::Invalid(error.to_string()))?;
+    if let (Value::Object(json), Value::Object(body)) = (&mut json, body) {
+        json.extend(body);
+    }
+    Ok(Answer { json, text: output.to_string(), exit_status: T::exit_status(&output) })
+}
+
+/// The body of every error, on every surface.
+pub fn error_body(error: &Error) -> Value {
+    json!({
+        "schema": SCHEMA,
+        "error": { "code": error.code().as_str(), "message": error.to_string(), "hint": error.hint() },
+    })
+}
+
+/// The exit statuses, for the help.
+pub fn exit_status_table() -> String {
+    let rows = Code::ALL.map(|code| format!("  {:>3}  {}", code.exit_status(), code.as_str()));
+    format!(
+        "Exit status:\n    0  done\n{}\n  126  the command cannot be executed\n  127  the command is not found\n  \
+         n, 128+n  `run`: the command's own exit status, or 128 plus the signal that ended it",
+        rows.join("\n")
+    )
+}

@@ -1,0 +1,114 @@
+use std::fmt;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::process::{Identity, Vantage};
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Effect, Operate};
+use crate::settings::{Context, Location};
+use crate::terminal::plain;
+
+/// Look the registry and this machine over, and mend what can be mended
+///
+/// Without --fix nothing is changed. Nothing is ever deleted that holds data: a damaged database is kept under another
+/// name and rebuilt from the files of the runs.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Doctor {
+    /// Mend what can be mended
+    #[arg(long)]
+    pub fix: bool,
+}
+
+/// What was found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    registry: String,
+    checks: Vec<Check>,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    /// `ok`, `mended` or `problem`.
+    verdict: &'static str,
+    what: String,
+    remedy: Option<String>,
+}
+
+impl Check {
+    fn new(verdict: &'static str, what: impl Into<String>) -> Self {
+        Self { verdict, what: what.into(), remedy: None }
+    }
+}
+
+impl Operate for Doctor {
+    const NAME: &'static str = "doctor";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive doctor\noutlive doctor --fix";
+    type Output = Report;
+
+    async fn operate(self, context: &Context) -> Result<Report, Error> {
+        let registry = match context.location()? {
+            Location::Directory(path) => path.display().to_string(),
+            Location::Url(url) => url,
+        };
+        let mut checks = machine();
+        match context.existing().await {
+            Ok(None) => checks.push(Check::new("ok", "no registry yet; the first run makes it")),
+            Err(error) => checks.push(Check { remedy: error.hint(), ..Check::new("problem", error.to_string()) }),
+            Ok(Some(registry)) => {
+                if let Some(store) = registry.local() {
+                    let findings = store.examine(self.fix)?;
+                    if findings.is_empty() {
+                        checks.push(Check::new("ok", "the registry is sound"));
+                    }
+                    checks.extend(findings.into_iter().map(|finding| Check {
+                        verdict: if finding.mended { "mended" } else { "problem" },
+                        what: finding.what,
+                        remedy: finding.remedy,
+                    }));
+                }
+                if self.fix {
+                    match registry.deliver_spooled().await? {
+                        0 => {}
+                        delivered => {
+                            checks.push(Check::new("mended", format!("{delivered} spooled results are on record")))
+                        }
+                    }
+                }
+            }
+        }
+        Ok(Report { registry, checks })
+    }
+
+    fn exit_status(report: &Report) -> u8 {
+        report.checks.iter().any(|check| check.verdict == "problem").into()
+    }
+}
+
+fn machine() -> Vec<Check> {
+    let here = Vantage::here();
+    let boot = match here.boot_id.is_empty() {
+        false => Check::new("ok", "the boot id can be read: a reboot is noticed at once"),
+        true => Check::new("problem", "the boot id cannot be read: deaths are noticed by lease only"),
+    };
+    let pidfs = match Identity::own().pidfs_inode {
+        Some(_) => Check::new("ok", "the kernel tells processes apart: a reused pid is noticed"),
+        None => Check::new("ok", "the kernel is older than 6.9: a reused pid is noticed by its owner's lock"),
+    };
+    vec![boot, pidfs]
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "registry {}", plain(&self.registry))?;
+        for check in &self.checks {
+            writeln!(f, "  {:<8} {}", check.verdict, plain(&check.what))?;
+            if let Some(remedy) = check.remedy.as_ref().filter(|_| check.verdict == "problem") {
+                writeln!(f, "           `outlive doctor --fix`: {}", plain(remedy))?;
+            }
+        }
+        Ok(())
+    }
+}

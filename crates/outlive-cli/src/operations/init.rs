@@ -1,0 +1,65 @@
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::registry::Registry;
+use outlive::store::sqlite::Sharing;
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Effect, Operate};
+use crate::settings::{Context, DIRECTORY, Location};
+
+/// Make a registry in this directory
+///
+/// Not needed: the first run makes one. Use it for a registry that a group shares, where everybody sees everybody's
+/// runs and nobody executes another's, or to have one in a directory that is no repository.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Init {
+    /// Let the group of the directory see and use it
+    #[arg(long)]
+    pub shared: bool,
+}
+
+/// Where the registry is.
+#[derive(Debug, Serialize)]
+pub struct Initialised {
+    registry: String,
+    path: PathBuf,
+    shared: bool,
+}
+
+impl Operate for Init {
+    const NAME: &'static str = "init";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive init\noutlive --registry sqlite:/srv/runs init --shared";
+    type Output = Initialised;
+
+    async fn operate(self, context: &Context) -> Result<Initialised, Error> {
+        let path = match context.named() {
+            Some(Location::Directory(path)) => path,
+            Some(Location::Url(url)) => {
+                return Err(Error::Invalid(format!("`{url}` is made by its server; `init` makes directories")));
+            }
+            None => std::env::current_dir()
+                .map_err(|error| Error::Invalid(format!("the working directory is gone: {error}")))?
+                .join(DIRECTORY),
+        };
+        let sharing = if self.shared { Sharing::Group } else { Sharing::Private };
+        let registry = Registry::open_local(&path, Some(sharing))?;
+        let store = registry.local().ok_or_else(|| Error::Invalid("not a directory".into()))?;
+        let shared = store.sharing()? == Sharing::Group;
+        if self.shared && !shared {
+            return Err(Error::Invalid(format!("`{}` is there already, and is private", store.path().display())));
+        }
+        Ok(Initialised { registry: registry.url().into(), path: store.path().into(), shared })
+    }
+}
+
+impl fmt::Display for Initialised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shared = if self.shared { " shared by its group" } else { "" };
+        writeln!(f, "registry{shared} at {}", self.path.display())
+    }
+}

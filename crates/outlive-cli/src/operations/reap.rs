@@ -1,0 +1,122 @@
+use std::fmt;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::filter::Filter;
+use outlive::health::Health;
+use outlive::id::RunId;
+use outlive::run::StateName;
+use outlive::runtime::reaper::Reaper;
+use outlive::store::Page;
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Effect, Operate};
+use crate::settings::Context;
+use crate::terminal::plain;
+
+/// Put the death of runs on record whose owner is gone
+///
+/// What becomes of each is the run's own policy. Runs whose owner lives, or of which processes are left, are listed and
+/// left alone. Any number of reapers may work at once: each run is told to one of them.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reap {
+    /// Only say what would be reaped
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+pub struct Found {
+    dry_run: bool,
+    /// Ended by this call, or, in a dry run, to be ended.
+    reaped: Vec<Line>,
+    /// Their owners are gone, but processes of theirs live on.
+    orphaned: Vec<Line>,
+    /// Their owners live, but are silent.
+    unresponsive: Vec<Line>,
+    /// Nothing is wrong with these.
+    live: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    id: RunId,
+    state: StateName,
+    reason: String,
+}
+
+impl Operate for Reap {
+    const NAME: &'static str = "reap";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive reap --dry-run\noutlive reap";
+    type Output = Found;
+
+    async fn operate(self, context: &Context) -> Result<Found, Error> {
+        let Some(registry) = context.existing().await? else {
+            return Ok(Found { dry_run: self.dry_run, ..Found::default() });
+        };
+        if self.dry_run {
+            return look(&registry).await;
+        }
+        registry.deliver_spooled().await?;
+        let reaped = Reaper::new(registry.worker()).pass(&registry).await?;
+        let line = |run: &outlive::run::Run, reason: String| Line { id: run.id, state: run.state.name(), reason };
+        let mut found = Found { live: reaped.live, ..Found::default() };
+        for run in &reaped.ended {
+            let story = registry.story(run.id).await?;
+            let evidence = story.iter().rev().find_map(|event| event.evidence.as_ref());
+            found.reaped.push(line(run, evidence.map(ToString::to_string).unwrap_or_default()));
+        }
+        found.orphaned = reaped.orphaned.iter().map(|(run, left)| line(run, format!("still alive: {left}"))).collect();
+        for run in &reaped.unresponsive {
+            let pid = run.owner().map_or(0, |owner| owner.identity.pid);
+            found.unresponsive.push(line(run, format!("its owner, pid {pid}, lives")));
+        }
+        Ok(found)
+    }
+}
+
+async fn look(registry: &outlive::registry::Registry) -> Result<Found, Error> {
+    let mut found = Found { dry_run: true, ..Found::default() };
+    let (filter, mut page) = (Filter::in_states([StateName::Running, StateName::Dead]), Page::default());
+    loop {
+        let (seen, next) = registry.list(&filter, &page).await?;
+        for seen in seen.into_iter().filter(|seen| seen.run.owner().is_some()) {
+            let line = Line { id: seen.run.id, state: seen.state, reason: seen.reason.unwrap_or_default() };
+            match (seen.state, seen.health) {
+                (StateName::Dead, _) => found.reaped.push(line),
+                (_, Some(Health::Orphaned)) => found.orphaned.push(line),
+                (_, Some(Health::Unresponsive)) => found.unresponsive.push(line),
+                _ => found.live += 1,
+            }
+        }
+        match next {
+            Some(next) => page.after = Some(next),
+            None => return Ok(found),
+        }
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.reaped {
+            let verb = if self.dry_run { "would be reaped" } else { line.state.as_str() };
+            writeln!(f, "{} {verb}: {}", line.id, plain(&line.reason))?;
+        }
+        for (word, lines) in [("orphaned", &self.orphaned), ("unresponsive", &self.unresponsive)] {
+            for line in lines {
+                writeln!(
+                    f,
+                    "{} {word}, left alone: {}; `outlive cancel {}` ends it",
+                    line.id,
+                    plain(&line.reason),
+                    line.id
+                )?;
+            }
+        }
+        let verb = if self.dry_run { "to reap" } else { "reaped" };
+        writeln!(f, "{} {verb}, {} live", self.reaped.len(), self.live)
+    }
+}

@@ -1,0 +1,69 @@
+use std::fmt;
+
+use clap::Args;
+use outlive::error::Error;
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Effect, Operate};
+use crate::run_view::RunView;
+use crate::settings::Context;
+use crate::terminal::plain;
+
+/// Allow runs to be executed that somebody else made
+///
+/// A registry may have come with a cloned repository, or be written by others. What they put there is shown and never
+/// executed, until you have read it and allowed it here. Without --yes it only shows what would be allowed.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Trust {
+    /// Ids, beginnings of ids, names, @last, or @~2
+    #[arg(required = true)]
+    pub runs: Vec<String>,
+    /// Allow them
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// What was allowed.
+#[derive(Debug, Serialize)]
+pub struct Trusted {
+    allowed: bool,
+    runs: Vec<RunView>,
+}
+
+impl Operate for Trust {
+    const NAME: &'static str = "trust";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive trust nightly\noutlive trust nightly --yes";
+    type Output = Trusted;
+
+    async fn operate(self, context: &Context) -> Result<Trusted, Error> {
+        let [first, ..] = self.runs.as_slice() else { return Err(Error::Invalid("no run was named".into())) };
+        let registry = context.for_lookup(first).await?;
+        let trust = registry
+            .trust()
+            .ok_or_else(|| Error::Invalid("there is no home to keep it in: set OUTLIVE_HOME".into()))?;
+        let mut found = Vec::new();
+        for run in &self.runs {
+            found.push(registry.find(run).await?);
+        }
+        if self.yes {
+            for seen in &found {
+                trust.allow(&seen.run).map_err(|error| Error::Invalid(format!("it cannot be noted: {error}")))?;
+            }
+        }
+        Ok(Trusted { allowed: self.yes, runs: found.iter().map(|seen| RunView::new(seen, &registry)).collect() })
+    }
+}
+
+impl fmt::Display for Trusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for run in &self.runs {
+            let command = run.command.as_ref().map_or_else(|| run.kind.clone(), |command| command.join(" "));
+            writeln!(f, "{}  made by {}", run.id, plain(&run.created_by))?;
+            writeln!(f, "  runs: {}", plain(&command))?;
+            writeln!(f, "  in:   {}", plain(run.cwd.as_deref().unwrap_or("-")))?;
+        }
+        if self.allowed { writeln!(f, "allowed") } else { writeln!(f, "nothing was changed; add --yes to allow this") }
+    }
+}

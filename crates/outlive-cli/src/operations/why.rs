@@ -1,0 +1,76 @@
+use std::fmt;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::process::Evidence;
+use outlive::run::{Event, StateName};
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Effect, Operate};
+use crate::run_view::RunView;
+use crate::settings::Context;
+use crate::terminal::plain;
+
+/// Tell a run's story: who did what, when, and on what evidence
+#[derive(Debug, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Why {
+    /// An id, the beginning of one, a name, @last, or @~2
+    pub run: String,
+}
+
+/// A run and its story.
+#[derive(Debug, Serialize)]
+pub struct Story {
+    #[serde(flatten)]
+    run: RunView,
+    /// What happened, in order.
+    events: Vec<Event>,
+    /// What proves that its owner is gone, where nobody has put that on record yet.
+    evidence: Option<Evidence>,
+}
+
+impl Operate for Why {
+    const NAME: &'static str = "why";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive why train\noutlive why @last --json";
+    type Output = Story;
+
+    async fn operate(self, context: &Context) -> Result<Story, Error> {
+        let registry = context.for_lookup(&self.run).await?;
+        let seen = registry.find(&self.run).await?;
+        let events = registry.story(seen.run.id).await?;
+        Ok(Story { run: RunView::new(&seen, &registry), events, evidence: seen.evidence })
+    }
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = self.run.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
+        writeln!(f, "{} is {}{reason}", self.run.title(), self.run.word())?;
+        for event in &self.events {
+            let moved = match event.from {
+                Some(from) if from != event.to => format!("{from} → {}", event.to),
+                _ => event.to.to_string(),
+            };
+            let reason = event.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
+            writeln!(
+                f,
+                "  {}  {:<14}  {:<22}  attempt {} epoch {}  by {}{reason}",
+                event.at,
+                event.action,
+                moved,
+                event.attempt,
+                event.epoch,
+                plain(&event.by.to_string())
+            )?;
+        }
+        if self.run.state == StateName::Dead && self.evidence.is_some() {
+            writeln!(f, "  not on record yet: {}", plain(self.run.reason.as_deref().unwrap_or_default()))?;
+        }
+        match self.run.next_step() {
+            Some(step) => writeln!(f, "next: {step}"),
+            None => Ok(()),
+        }
+    }
+}

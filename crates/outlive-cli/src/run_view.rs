@@ -1,0 +1,179 @@
+//! A run as every surface shows it: flat, with a fixed set of fields.
+
+use std::collections::BTreeMap;
+
+use outlive::health::{Health, Seen};
+use outlive::id::{RunId, WorkerId};
+use outlive::registry::Registry;
+use outlive::run::{Actor, End, Exit, State, StateName};
+use outlive::time::{Timestamp, show_duration};
+use serde::Serialize;
+
+use crate::terminal::plain;
+
+/// A run, flat. Fields that do not apply are null, never missing.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunView {
+    pub id: RunId,
+    pub name: Option<String>,
+    pub kind: String,
+    pub labels: BTreeMap<String, String>,
+    pub command: Option<Vec<String>>,
+    pub cwd: Option<String>,
+    pub state: StateName,
+    pub health: Option<Health>,
+    pub reason: Option<String>,
+    pub attempt: u32,
+    pub epoch: u64,
+    pub owner: Option<WorkerId>,
+    pub owner_host: Option<String>,
+    pub owner_pid: Option<u32>,
+    pub last_beat_at: Option<Timestamp>,
+    pub leftover_pids: Vec<u32>,
+    pub created_by: String,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+    pub updated_at: Timestamp,
+    pub duration_ms: Option<u64>,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub error_type: Option<String>,
+    pub error_message: Option<String>,
+    pub cancel_requested_at: Option<Timestamp>,
+    pub cancel_requested_by: Option<String>,
+    pub progress_done: Option<u64>,
+    pub progress_total: Option<u64>,
+    pub progress_message: Option<String>,
+    pub reaps: u32,
+    pub archived: bool,
+    pub copied: bool,
+    pub trusted: bool,
+}
+
+fn person(actor: &Actor) -> String {
+    format!("{}@{}", actor.user, actor.host)
+}
+
+impl RunView {
+    /// The run as it was seen through `registry`.
+    pub fn new(seen: &Seen, registry: &Registry) -> Self {
+        let (run, spec) = (&seen.run, &seen.run.spec);
+        let (started_at, ended_at) = match &run.state {
+            State::Running(running) => (Some(running.started_at), None),
+            State::Suspended(suspended) => (Some(suspended.started_at), None),
+            State::Ended(ending) => (ending.started_at, Some(ending.at)),
+            State::Pending(_) => (None, None),
+        };
+        let ending = run.ending();
+        let (exit_code, signal) = match ending.and_then(|ending| ending.exit) {
+            Some(Exit::Code(code)) => (Some(code), None),
+            Some(Exit::Signal(signal)) => (None, Some(signal)),
+            None => (None, None),
+        };
+        let failure = ending.and_then(|ending| match &ending.how {
+            End::Failed(failure) => Some(failure),
+            _ => None,
+        });
+        let owner = run.owner();
+        let until = ended_at.unwrap_or_else(|| registry.clock().now());
+        let progress = run.progress.clone().unwrap_or_default();
+        Self {
+            id: run.id,
+            name: spec.name.clone(),
+            kind: spec.kind.clone(),
+            labels: spec.labels.clone(),
+            command: spec.command.as_ref().map(|command| command.argv.iter().map(ToString::to_string).collect()),
+            cwd: spec.command.as_ref().map(|command| command.cwd.to_string()),
+            state: seen.state,
+            health: seen.health,
+            reason: seen.reason.clone(),
+            attempt: run.attempt,
+            epoch: run.epoch.0,
+            owner: owner.map(|owner| owner.worker),
+            owner_host: owner.map(|owner| owner.identity.vantage.host.clone()),
+            owner_pid: owner.map(|owner| owner.identity.pid),
+            last_beat_at: owner.map(|owner| owner.heard.at),
+            leftover_pids: seen.leftovers.pids.clone(),
+            created_by: person(&spec.created_by),
+            created_at: run.created_at,
+            started_at,
+            ended_at,
+            updated_at: run.updated_at,
+            duration_ms: started_at.map(|at| u64::try_from(until.since(at).as_millis()).unwrap_or(u64::MAX)),
+            exit_code,
+            signal,
+            error_type: failure.map(|failure| failure.error_type.clone()),
+            error_message: failure.map(|failure| failure.error_message.clone()),
+            cancel_requested_at: run.cancel.as_ref().map(|request| request.at),
+            cancel_requested_by: run.cancel.as_ref().map(|request| person(&request.by)),
+            progress_done: progress.done,
+            progress_total: progress.total,
+            progress_message: progress.message,
+            reaps: run.reaps,
+            archived: run.archived.is_some(),
+            copied: run.copied,
+            trusted: registry.executable(run).is_ok(),
+        }
+    }
+
+    /// What people call it: its name, else its command, else its kind.
+    pub fn title(&self) -> String {
+        let words = || self.command.as_ref().map(|command| command.join(" "));
+        plain(&self.name.clone().or_else(words).unwrap_or_else(|| self.kind.clone()))
+    }
+
+    /// How it stands, in one word: its health where that says more than `running`.
+    pub fn word(&self) -> &'static str {
+        match self.health {
+            Some(Health::Healthy) | None => self.state.as_str(),
+            Some(health) => health.as_str(),
+        }
+    }
+
+    /// For how long it has run.
+    pub fn duration(&self) -> String {
+        self.duration_ms.map(|ms| show_duration(std::time::Duration::from_millis(ms))).unwrap_or_default()
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> String {
+        match (self.progress_done, self.progress_total) {
+            (Some(done), Some(total)) => format!("{done}/{total}"),
+            (Some(done), None) => done.to_string(),
+            _ => String::new(),
+        }
+    }
+
+    /// What a person would type next about it.
+    pub fn next_step(&self) -> Option<String> {
+        let id = self.id;
+        match (self.state, self.health) {
+            (_, _) if self.copied => None,
+            (StateName::Running, Some(Health::Orphaned)) => {
+                Some(format!("`outlive cancel {id}` ends what is left of it"))
+            }
+            (StateName::Running, Some(Health::Unresponsive)) => {
+                Some(format!("`outlive why {id}`; `outlive cancel {id}`"))
+            }
+            (StateName::Dead, _) if self.owner.is_some() => Some("`outlive reap` puts its death on record".into()),
+            _ => None,
+        }
+    }
+}
+
+/// The beginning of each id that tells it from all others of the list.
+pub fn short_ids(ids: &[RunId]) -> Vec<String> {
+    const SHORTEST: usize = 13;
+    let mut sorted: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    sorted.sort();
+    let shared = |one: &str, other: &str| one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+    let shorten = |id: &RunId| {
+        let text = id.to_string();
+        let at = sorted.partition_point(|other| *other < text);
+        let neighbours = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter_map(|index| sorted.get(index));
+        let length = neighbours.map(|other| shared(&text, other) + 1).max().unwrap_or(0).max(SHORTEST);
+        text[..length.min(text.len())].trim_end_matches('-').to_owned()
+    };
+    ids.iter().map(shorten).collect()
+}

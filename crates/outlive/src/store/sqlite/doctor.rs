@@ -1,0 +1,185 @@
+//! The doctor: looks a local registry over, and mends what can be mended without losing anything.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::place::from_io;
+use super::schema::{self, DATABASE, from_sqlite};
+use super::{Inner, SPARE, SqliteStore, rows, run_files, set_spare_aside, workers};
+use crate::filter::Filter;
+use crate::process::{LockState, lock_state};
+use crate::run::State;
+use crate::store::files::{self, TEMPORARY};
+use crate::store::{Error, Order};
+
+/// How old a file must be before it counts as left behind.
+const LEFT_BEHIND: Duration = Duration::from_secs(3_600);
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What, and where.
+    pub what: String,
+    /// What mends it, or has; none where only a person can.
+    pub remedy: Option<String>,
+    /// It was mended.
+    pub mended: bool,
+}
+
+impl SqliteStore {
+    /// Looks the registry over. With `mend`, what can be mended is.
+    pub fn examine(&self, mend: bool) -> Result<Vec<Finding>, Error> {
+        let mut findings = Vec::new();
+        let mut note = |what: String, remedy: Option<&str>, mended: bool| {
+            findings.push(Finding { what, remedy: remedy.map(Into::into), mended });
+        };
+        let damage = self.damage()?;
+        if let Some(damage) = &damage {
+            if mend {
+                self.quarantine()?;
+            }
+            let remedy = "the database is kept under another name and rebuilt from the files of the runs";
+            note(format!("the database is damaged: {damage}"), Some(remedy), mend);
+        } else if let Some(trouble) = self.trouble() {
+            note(format!("the database cannot be used: {trouble}"), None, false);
+        }
+        let inner = self.lock()?;
+        for bad in run_files::read_all(&inner.place)?.1 {
+            note(bad, None, false);
+        }
+        for (what, path) in inner.damaged_ends()? {
+            let aside = path.with_extension("json.damaged");
+            if mend {
+                rustix::fs::renameat(&inner.place.dir, &path, &inner.place.dir, &aside)
+                    .map_err(|error| from_io(&what, &error.into()))?;
+            }
+            note(what, Some("it is kept under another name"), mend);
+        }
+        for what in inner.missing_ends(mend)? {
+            note(what, Some("it is written again from the database"), mend);
+        }
+        for path in inner.left_behind(self.clock.now())? {
+            if mend {
+                let _ = rustix::fs::unlinkat(&inner.place.dir, &path, rustix::fs::AtFlags::empty());
+            }
+            note(
+                format!("`{}` was left behind by a process that is gone", path.display()),
+                Some("it is removed"),
+                mend,
+            );
+        }
+        if !inner.database.read_only && !files::exists(&inner.place.dir, Path::new(SPARE)) {
+            if mend {
+                set_spare_aside(&inner.place);
+            }
+            note("no room is set aside for a full disk".into(), Some("it is set aside"), mend);
+        }
+        if mend && !inner.database.read_only {
+            workers::forget_silent(inner.connection(), &self.now(), LEFT_BEHIND)?;
+        }
+        Ok(findings)
+    }
+
+    /// What is wrong with the pages of the database, if anything is.
+    fn damage(&self) -> Result<Option<String>, Error> {
+        let inner = self.lock()?;
+        if let Some(Error::Corrupt(what)) = &inner.trouble {
+            return Ok(Some(what.clone()));
+        }
+        match inner.connection().query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {
+            Ok(verdict) if verdict == "ok" => Ok(None),
+            Ok(verdict) => Ok(Some(verdict)),
+            Err(error) => match from_sqlite(error) {
+                Error::Corrupt(what) => Ok(Some(what)),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Puts the database aside, whole, and has it rebuilt. Nothing of it is deleted.
+    fn quarantine(&self) -> Result<(), Error> {
+        let mut inner = self.lock()?;
+        let _alone = schema::opening_lock(&inner.place)?;
+        let mark = self.clock.now().as_micros();
+        for rest in ["", "-wal", "-shm"] {
+            let (from, to) = (format!("{DATABASE}{rest}"), format!("{DATABASE}.corrupt-{mark}{rest}"));
+            match rustix::fs::renameat(&inner.place.dir, &from, &inner.place.dir, &to) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Err(error) => return Err(from_io("the damaged database cannot be put aside", &error.into())),
+            }
+        }
+        inner.suspect = true;
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn each(&self, filter: &Filter, mut visit: impl FnMut(&super::Record) -> Result<(), Error>) -> Result<(), Error> {
+        rows::scan(self.connection(), filter, Order::Oldest, None, |record| visit(&record).map(|()| true))
+    }
+
+    /// Ends of attempts that are still running in the database, and whose file cannot be understood.
+    fn damaged_ends(&self) -> Result<Vec<(String, PathBuf)>, Error> {
+        let mut damaged = Vec::new();
+        self.each(&Filter::default(), |record| {
+            let path = run_files::end_path(&record.run);
+            if record.run.ending().is_none()
+                && files::exists(&self.place.dir, &path)
+                && run_files::filed_end(&self.place, &record.run).is_none()
+            {
+                damaged.push((format!("`{}` is damaged", path.display()), path));
+            }
+            Ok(())
+        })?;
+        Ok(damaged)
+    }
+
+    /// Ends that the database knows and that have no file, as after a power cut.
+    fn missing_ends(&self, mend: bool) -> Result<Vec<String>, Error> {
+        let mut missing = Vec::new();
+        self.each(&Filter::default(), |record| {
+            let path = run_files::end_path(&record.run);
+            if matches!(record.run.state, State::Ended(_)) && !files::exists(&self.place.dir, &path) {
+                if mend && !self.database.read_only {
+                    run_files::file_again(&self.place, record, rows::events(self.connection(), record.run.id)?)?;
+                }
+                missing.push(format!("`{}` is missing", path.display()));
+            }
+            Ok(())
+        })?;
+        Ok(missing)
+    }
+
+    /// Unnamed files of processes that died before naming them, and locks that nobody holds any more.
+    fn left_behind(&self, now: crate::time::Timestamp) -> Result<Vec<PathBuf>, Error> {
+        let failed = |error| from_io("the registry's directory cannot be read", &error);
+        let old = |path: &Path| {
+            rustix::fs::statat(&self.place.dir, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
+                let at = crate::time::Timestamp::from_micros(stat.st_mtime.saturating_mul(1_000_000));
+                now.since(at) > LEFT_BEHIND
+            })
+        };
+        let mut found = Vec::new();
+        let mut dirs = vec![PathBuf::from(".")];
+        self.each(&Filter::default(), |record| {
+            dirs.extend(run_files::end_path(&record.run).ancestors().skip(1).take(2).map(Path::to_path_buf));
+            Ok(())
+        })?;
+        for dir in dirs {
+            let Ok(open) = files::open_dir(&self.place.dir, &dir) else { continue };
+            let names = files::names(&open).map_err(failed)?.into_iter().filter(|name| name.starts_with(TEMPORARY));
+            found.extend(names.map(|name| dir.join(name)).filter(|path| old(path)));
+        }
+        let owners = workers::owners(self.connection())?;
+        if let Ok(open) = files::open_dir(&self.place.dir, Path::new("workers")) {
+            for name in files::names(&open).map_err(failed)? {
+                let owns = name.strip_suffix(".lock").is_none_or(|worker| owners.contains(worker));
+                let path = Path::new("workers").join(&name);
+                if !owns && lock_state(&self.place.dir, &path, None) == LockState::Free && old(&path) {
+                    found.push(path);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
