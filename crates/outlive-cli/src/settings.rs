@@ -10,7 +10,7 @@ use std::time::Duration;
 use outlive::error::Error;
 use outlive::policy::{Lease, Policy};
 use outlive::registry::Registry;
-use outlive::store::sqlite::Sharing;
+use outlive::store::sqlite::{Sharing, SqliteStore};
 use outlive::time::parse_duration;
 use serde::{Deserialize, Deserializer};
 
@@ -84,7 +84,16 @@ impl Context {
     pub async fn existing(&self) -> Result<Option<Registry>, Error> {
         match self.location()? {
             Location::Directory(path) if !path.join("registry.id").exists() && !path.is_symlink() => Ok(None),
-            Location::Directory(path) => Ok(Some(Registry::open_local(&path, None)?)),
+            Location::Directory(path) => {
+                let registry = Registry::open_local(&path, None)?;
+                if let Some(trouble) = registry.local().and_then(SqliteStore::trouble) {
+                    let hint = Error::Store(trouble.clone()).hint().unwrap_or_default();
+                    crate::cli::talk(&format!(
+                        "outlive: {trouble}; shown is what the files of the runs say\nhint: {hint}\n"
+                    ));
+                }
+                Ok(Some(registry))
+            }
             Location::Url(url) => Ok(Some(Registry::open(&url).await?)),
         }
     }

@@ -8,6 +8,7 @@ mod place;
 mod rows;
 mod run_files;
 mod schema;
+mod turn;
 mod witness;
 mod workers;
 
@@ -22,7 +23,8 @@ pub use self::doctor::Finding;
 use self::place::Place;
 pub use self::place::Sharing;
 use self::run_files::Unnamed;
-use self::schema::{Database, from_sqlite};
+use self::schema::{Database, PATIENCE, from_sqlite};
+use self::turn::Queue;
 use self::workers::Moment;
 use super::files::Published;
 use super::{
@@ -54,6 +56,8 @@ pub struct SqliteStore {
 struct Inner {
     place: Place,
     database: Database,
+    /// Where writers queue; none where there is nothing to write to.
+    queue: Option<Queue>,
     /// Why the database on disk is not used.
     trouble: Option<Error>,
     /// The file system failed under the database: what the connection believes must be read anew.
@@ -146,6 +150,12 @@ impl SqliteStore {
 
     fn writer(&self) -> Result<MutexGuard<'_, Inner>, Error> {
         let mut inner = self.lock()?;
+        if inner.trouble.is_some() {
+            // What was in the way may be gone: a disk that was read-only, a file that was put aside.
+            inner.suspect = true;
+            drop(inner);
+            inner = self.lock()?;
+        }
         if inner.database.read_only {
             let newer = || Error::Denied("the registry was made by a later outlive and can only be read".into());
             return Err(inner.trouble.clone().unwrap_or_else(newer));
@@ -182,7 +192,8 @@ fn open_inner(place: Place, now: &Moment) -> Result<Inner, Error> {
     if !database.read_only && !super::files::exists(&place.dir, Path::new(SPARE)) {
         set_spare_aside(&place);
     }
-    Ok(Inner { place, database, trouble, suspect: false })
+    let queue = if database.read_only { None } else { Some(Queue::open(&place)?) };
+    Ok(Inner { place, database, queue, trouble, suspect: false })
 }
 
 /// Sets room aside, if there is any.
@@ -234,6 +245,7 @@ impl Inner {
         } else {
             "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE"
         };
+        let _turn = self.queue.as_ref().map(|queue| queue.wait(PATIENCE)).transpose()?;
         self.connection().execute_batch(sql).map_err(from_sqlite)?;
         let done = change(self);
         let ended = match &done {

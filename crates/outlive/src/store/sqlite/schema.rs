@@ -19,7 +19,7 @@ pub(super) const DATABASE: &str = "registry.db";
 const OPENING: &str = "open.lock";
 
 /// How long a writer waits for the others before it gives up. Writers hold the lock for about a millisecond.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The first release with the repaired WAL reset: below it two checkpoints at once can corrupt the file.
 const OLDEST_SQLITE: i32 = 3_051_003;

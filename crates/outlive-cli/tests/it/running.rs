@@ -1,0 +1,154 @@
+//! A run from its start to its end: exit status, signals, cancel, death and its evidence.
+
+use std::os::unix::process::ExitStatusExt;
+
+use super::sandbox::{Ends, Sandbox, is_alive, signal_pid, until};
+
+#[test]
+fn the_exit_status_is_the_commands_own() {
+    let sandbox = Sandbox::new();
+    for code in [0, 1, 7, 125, 255] {
+        let ended = sandbox.outlive(["run", "--", "sh", "-c", &format!("exit {code}")]).status().unwrap();
+        assert_eq!(ended.code(), Some(code));
+    }
+    let killed = sandbox.outlive(["run", "--name", "killed", "--", "sh", "-c", "kill -9 $$"]).status().unwrap();
+    assert_eq!(killed.signal(), Some(9), "the shell could not see that a signal ended it");
+    let run = sandbox.show("killed");
+    assert_eq!((&run["state"], &run["signal"], &run["error_type"]), (&"failed".into(), &9.into(), &"signal".into()));
+}
+
+#[test]
+fn the_command_has_its_streams_and_the_runs_environment() {
+    let sandbox = Sandbox::new();
+    let script = "echo in=$(cat); echo err >&2; echo id=$OUTLIVE_RUN_ID attempt=$OUTLIVE_ATTEMPT epoch=$OUTLIVE_EPOCH; echo \"$@\"";
+    let mut command = sandbox.outlive(["run", "--name", "streams", "--", "sh", "-c", script, "sh", "a  b", "*"]);
+    command
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"given").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let id = sandbox.show("streams")["id"].as_str().unwrap().to_owned();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("in=given\nid={id} attempt=1 epoch=1\na  b *\n"));
+    assert_eq!(output.stderr, b"err\n");
+}
+
+#[test]
+fn l18_a_signal_to_the_owner_interrupts_its_run_alone() {
+    let sandbox = Sandbox::new();
+    let other = sandbox.start("other", &["sleep", "300"]);
+    for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
+        let mut run = sandbox.start(signal, &["sleep", "300"]);
+        run.signal(signal);
+        let status = run.wrapper.wait().unwrap();
+        assert_eq!(status.signal().map(|signal| 128 + signal).or(status.code()), Some(128 + number));
+        let seen = sandbox.show(signal);
+        assert_eq!((&seen["state"], &seen["reason"]), (&"interrupted".into(), &format!("signal {number}").into()));
+    }
+    assert_eq!(sandbox.show("other")["state"], "running");
+    drop(other);
+}
+
+#[test]
+fn a_command_that_ignores_the_signal_and_exits_well_was_still_interrupted() {
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.start("polite", &["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]);
+    run.signal("TERM");
+    assert_eq!(run.wrapper.wait().unwrap().code(), Some(128 + 15));
+    assert_eq!(sandbox.show("polite")["state"], "interrupted");
+}
+
+#[test]
+fn r05_cancel_stops_the_run_and_says_who_asked() {
+    let sandbox = Sandbox::impatient();
+    let mut run = sandbox.start("doomed", &["sleep", "300"]);
+    let said = sandbox.outlive(["cancel", "doomed", "--reason", "wrong data", "--json"]).json();
+    assert_eq!(said["runs"][0]["outcome"], "cancel_requested");
+    run.wrapper.wait().unwrap();
+    let seen = sandbox.show("doomed");
+    assert_eq!(seen["state"], "cancelled");
+    assert!(seen["reason"].as_str().unwrap().ends_with("wrong data"), "{seen}");
+    let refused = sandbox.outlive(["cancel", "doomed"]).fails_with(103);
+    assert!(refused.contains("cannot request cancel a run that is cancelled"), "{refused}");
+    assert_eq!(sandbox.outlive(["cancel", "--all", "--json"]).json()["runs"], serde_json::json!([]));
+}
+
+#[test]
+fn l17_a_run_past_its_timeout_is_ended_with_that_reason() {
+    let sandbox = Sandbox::impatient();
+    let said = sandbox.outlive(["run", "--name", "slow", "--timeout", "300ms", "--", "sleep", "300"]).output().unwrap();
+    assert!(!said.status.success());
+    let run = sandbox.show("slow");
+    assert_eq!((&run["state"], &run["error_type"]), (&"failed".into(), &"timeout".into()));
+}
+
+#[test]
+fn l06_a_killed_owner_is_seen_dead_at_the_next_read_with_evidence() {
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.start("victim", &["sleep", "300"]);
+    let child = child_of(run.pid());
+    run.kill();
+    signal_pid(child, "KILL");
+    until("the child to be gone", || !is_alive(child));
+    let database = std::fs::read(sandbox.database()).unwrap();
+    let seen = sandbox.show("victim");
+    assert_eq!(seen["state"], "dead");
+    assert_eq!(seen["reason"], "the lock its owner held until its end is free");
+    assert!(sandbox.outlive(["why", "victim"]).succeeds().contains("not on record yet"));
+    assert_eq!(std::fs::read(sandbox.database()).unwrap(), database, "a read wrote");
+    let reaped = sandbox.outlive(["reap", "--json"]).json();
+    assert_eq!(reaped["reaped"].as_array().unwrap().len(), 1);
+    assert_eq!(sandbox.outlive(["reap", "--json"]).json()["reaped"], serde_json::json!([]));
+}
+
+#[test]
+fn f_01_r02_a_tree_that_lives_on_is_orphaned_and_named_until_cancel_ends_it() {
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.start("parent", &["sh", "-c", "setsid sleep 301 & sleep 302"]);
+    let child = child_of(run.pid());
+    run.kill();
+    let seen = sandbox.show("parent");
+    assert_eq!((&seen["state"], &seen["health"]), (&"running".into(), &"orphaned".into()));
+    let pids: Vec<u64> = seen["leftover_pids"].as_array().unwrap().iter().map(|pid| pid.as_u64().unwrap()).collect();
+    assert!(pids.len() == 3 && pids.contains(&child.into()), "{seen}");
+    let reaped = sandbox.outlive(["reap", "--json"]).json();
+    assert_eq!((&reaped["reaped"], reaped["orphaned"].as_array().unwrap().len()), (&serde_json::json!([]), 1));
+    assert_eq!(sandbox.outlive(["cancel", "parent", "--json"]).json()["runs"][0]["outcome"], "cancelled");
+    assert!(pids.iter().all(|pid| !is_alive(*pid as u32)), "a process of the tree was left");
+}
+
+#[test]
+fn a_lock_lets_one_run_in_and_frees_with_its_end() {
+    let sandbox = Sandbox::new();
+    let words = ["run", "--lock", "db", "--", "true"];
+    let mut holder =
+        sandbox.outlive(["run", "--name", "holder", "--lock", "db", "--", "sleep", "300"]).spawn().unwrap();
+    sandbox.wait_for_state("holder", "running");
+    let refused = sandbox.outlive(words).fails_with(105);
+    assert!(refused.contains("key `db` is held by"), "{refused}");
+    signal_pid(holder.id(), "TERM");
+    holder.wait().unwrap();
+    sandbox.outlive(words).succeeds();
+}
+
+#[test]
+fn names_beginnings_and_at_words_find_a_run() {
+    let sandbox = Sandbox::new();
+    for name in ["first", "second", "third"] {
+        sandbox.outlive(["run", "--name", name, "--", "true"]).succeeds();
+    }
+    let id = sandbox.show("second")["id"].as_str().unwrap().to_owned();
+    for word in [&id, "second", "@~1", &id[..30]] {
+        assert_eq!(sandbox.show(word)["id"], *id, "{word}");
+    }
+    assert_eq!(sandbox.show("@last")["name"], "third");
+    assert!(sandbox.outlive(["show", "01"]).fails_with(102).contains("names several runs"));
+}
+
+/// The only child of a process.
+pub(crate) fn child_of(pid: u32) -> u32 {
+    let children = || std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    until("the command to be started", || !children().trim().is_empty());
+    children().split_whitespace().next().unwrap().parse().unwrap()
+}

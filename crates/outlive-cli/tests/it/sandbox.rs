@@ -1,0 +1,247 @@
+//! A place of its own for each test: a home, a directory, and the command.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// How long anything may take that should happen soon. Only a test that fails waits this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Sandbox {
+    dir: tempfile::TempDir,
+}
+
+impl Sandbox {
+    pub(crate) fn new() -> Self {
+        let sandbox = Self { dir: tempfile::tempdir().unwrap() };
+        // A repository, so that its registry is made in it.
+        std::fs::create_dir_all(sandbox.work().join(".git")).unwrap();
+        sandbox
+    }
+
+    /// A sandbox whose runs beat every tenth of a second and are given up after half of one.
+    pub(crate) fn impatient() -> Self {
+        let sandbox = Self::new();
+        sandbox.outlive(["init"]).succeeds();
+        sandbox.write_config("beat = \"100ms\"\nlease = \"500ms\"\n");
+        sandbox
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The working directory.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.path().join("work")
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.path().join("home")
+    }
+
+    /// The registry of the working directory, once it is made.
+    pub(crate) fn registry(&self) -> PathBuf {
+        self.work().join(".outlive")
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.registry().join("registry.db")
+    }
+
+    pub(crate) fn write_config(&self, text: &str) {
+        std::fs::write(self.registry().join("config.toml"), text).unwrap();
+    }
+
+    /// `outlive` with these words, in the working directory.
+    pub(crate) fn outlive<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&self, words: I) -> Command {
+        self.command(binary(), words)
+    }
+
+    /// Any program, in the working directory, with `outlive` found by name.
+    pub(crate) fn command<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(
+        &self,
+        program: impl AsRef<OsStr>,
+        words: I,
+    ) -> Command {
+        let mut command = Command::new(program);
+        let path = format!("{}:{}", binary().parent().unwrap().display(), std::env::var("PATH").unwrap_or_default());
+        command.args(words).current_dir(self.work()).env("PATH", path).env("OUTLIVE_HOME", self.home());
+        command.env_remove("OUTLIVE_REGISTRY").env_remove("OUTLIVE_RUN_ID").stdin(Stdio::null());
+        command
+    }
+
+    /// A shell script.
+    pub(crate) fn shell(&self, script: &str) -> Command {
+        self.command("sh", ["-ec", script])
+    }
+
+    /// A run in the background, on record before this returns.
+    pub(crate) fn start(&self, name: &str, command: &[&str]) -> Started {
+        let words = ["run", "--name", name, "--"].into_iter().chain(command.iter().copied());
+        let wrapper = self.outlive(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        self.wait_for(name, |run| run["owner_pid"].as_u64() == Some(wrapper.id().into()));
+        Started { wrapper }
+    }
+
+    /// The run of this name, once it is as wanted.
+    pub(crate) fn wait_for(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        until(&format!("run `{name}` to be as wanted"), || {
+            let output = self.outlive(["show", name, "--json"]).output().unwrap();
+            last = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| text(&output.stderr).into());
+            output.status.success() && wanted(&last)
+        });
+        last
+    }
+
+    pub(crate) fn wait_for_state(&self, name: &str, state: &str) -> Value {
+        self.wait_for(name, |run| run["state"] == state)
+    }
+
+    pub(crate) fn show(&self, name: &str) -> Value {
+        self.outlive(["show", name, "--json"]).json()
+    }
+
+    pub(crate) fn runs(&self) -> Vec<Value> {
+        let mut runs = Vec::new();
+        let mut after: Option<String> = None;
+        loop {
+            let mut command = self.outlive(["ps", "--all", "--limit", "1000", "--json"]);
+            command.args(after.iter().flat_map(|next| ["--after", next]));
+            let page = command.json();
+            runs.extend(page["runs"].as_array().unwrap().iter().cloned());
+            match page["next"].as_str() {
+                Some(next) => after = Some(next.into()),
+                None => return runs,
+            }
+        }
+    }
+}
+
+pub(crate) fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_outlive"))
+}
+
+/// A run in the background. Whatever is left of it is killed at the end.
+pub(crate) struct Started {
+    pub(crate) wrapper: Child,
+}
+
+impl Started {
+    pub(crate) fn pid(&self) -> u32 {
+        self.wrapper.id()
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        signal_pid(self.pid(), signal);
+    }
+
+    /// Kills the wrapper alone, as the kernel would, and collects it.
+    pub(crate) fn kill(&mut self) {
+        self.signal("KILL");
+        self.wrapper.wait().unwrap();
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.wrapper.kill();
+        let _ = self.wrapper.wait();
+    }
+}
+
+pub(crate) fn signal_pid(pid: u32, signal: &str) {
+    let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).status().unwrap();
+    assert!(sent.success(), "signal {signal} could not be sent to {pid}");
+}
+
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+/// Waits until something is so.
+#[allow(clippy::disallowed_methods, reason = "a test gives up by real time")]
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !so() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What tests say of a command's end.
+pub(crate) trait Ends {
+    /// It succeeds, and this is its standard output.
+    fn succeeds(&mut self) -> String;
+    /// It ends with this status, and this is what it said to people.
+    fn fails_with(&mut self, status: i32) -> String;
+    /// It succeeds and answers with JSON.
+    fn json(&mut self) -> Value;
+}
+
+impl Ends for Command {
+    fn succeeds(&mut self) -> String {
+        let output = self.output().unwrap();
+        assert!(output.status.success(), "{self:?} ended with {}:\n{}", output.status, said(&output));
+        text(&output.stdout)
+    }
+
+    fn fails_with(&mut self, status: i32) -> String {
+        let output = self.output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{self:?}:\n{}", said(&output));
+        text(&output.stderr)
+    }
+
+    fn json(&mut self) -> Value {
+        serde_json::from_str(&self.succeeds()).unwrap()
+    }
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", text(&output.stdout), text(&output.stderr))
+}
+
+/// Whether this test may mount, freeze and enter namespaces. Elsewhere those tests say that they did nothing.
+pub(crate) fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: this test mounts, freezes or enters namespaces, which needs root");
+    }
+    root
+}
+
+/// A line of text with what differs between two machines or two moments made equal.
+pub(crate) fn settled(sandbox: &Sandbox, text: &str) -> String {
+    let path = sandbox.path().display().to_string();
+    text.replace(&path, "[SANDBOX]").lines().map(settle_line).map(|line| line + "\n").collect()
+}
+
+fn settle_line(line: &str) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for word in line.split(' ') {
+        words.push(settle_word(word));
+    }
+    words.join(" ")
+}
+
+fn settle_word(word: &str) -> String {
+    let core: String = word.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    let hexadecimal = core.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    if hexadecimal && core.len() >= 12 && core.starts_with("01") {
+        return word.replace(&core, "[ID]");
+    }
+    let is_time = word.len() >= 27 && word.contains("T") && word.trim_end_matches(',').ends_with('Z');
+    if is_time {
+        return "[TIME]".into();
+    }
+    word.into()
+}
