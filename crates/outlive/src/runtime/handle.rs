@@ -165,10 +165,19 @@ impl RunHandle {
     /// Applies an owner's action to what is on record, starting from what is known of it.
     async fn change(&self, action: &Action, stamp: Stamp) -> Result<(), Error> {
         let mut record = self.held.record();
+        let mut remembered = true;
         for _ in 0..TRIES {
             let id = record.run.id;
-            let transition = apply(&record.run, action, &self.keeping.me, self.keeping.clock.now())
-                .map_err(|refusal| Error::Refused { run: id, refusal })?;
+            let transition = match apply(&record.run, action, &self.keeping.me, self.keeping.clock.now()) {
+                Ok(transition) => transition,
+                // What is remembered may be outdated: a beat that brings a cancel request does not bring the record.
+                Err(_) if std::mem::replace(&mut remembered, false) => {
+                    record = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
+                    continue;
+                }
+                Err(refusal) => return Err(Error::Refused { run: id, refusal }),
+            };
+            remembered = false;
             let write = Write::change(&record, transition, stamp);
             match crate::registry::settle(&*self.store, write).await? {
                 Ok(written) => {
