@@ -273,9 +273,10 @@ impl Registry {
     async fn create(&self, run: Run, events: Vec<Event>) -> Result<Record, Error> {
         let id = run.id;
         let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
-        match settle(&*self.store, write).await? {
+        let mut doubt = Doubt::default();
+        match settle(&*self.store, write, &mut doubt).await? {
             Ok(record) => Ok(record),
-            Err(_) => Err(Error::Invalid(format!("there is a run `{id}` already"))),
+            Err(_) => Err(doubt.or(Error::Invalid(format!("there is a run `{id}` already")))),
         }
     }
 
@@ -340,16 +341,18 @@ impl Registry {
         id: RunId,
         action: impl Fn(&Run) -> Action,
     ) -> Result<(Record, Transition), Error> {
+        let mut doubt = Doubt::default();
         for _ in 0..TRIES {
-            let Some(record) = self.store.get(&[id]).await?.pop() else { return Err(Error::NotFound(id.to_string())) };
+            let found = self.store.get(&[id]).await.map_err(|error| doubt.or(error))?.pop();
+            let record = found.ok_or_else(|| doubt.or(Error::NotFound(id.to_string())))?;
             let transition = apply(&record.run, &action(&record.run), &self.me, self.clock.now())
-                .map_err(|refusal| Error::Refused { run: id, refusal })?;
+                .map_err(|refusal| doubt.or(Error::Refused { run: id, refusal }))?;
             let write = Write::change(&record, transition.clone(), Stamp::draw(&*self.entropy));
-            if let Ok(record) = settle(&*self.store, write).await? {
+            if let Ok(record) = settle(&*self.store, write, &mut doubt).await? {
                 return Ok((record, transition));
             }
         }
-        Err(Error::Contended(id))
+        Err(doubt.or(Error::Contended(id)))
     }
 
     /// What can be seen of the processes of these runs on this host; none where the store is of no host.
@@ -524,42 +527,76 @@ fn actor() -> Actor {
     }
 }
 
+/// What became of writes whose answer was lost, as long as nobody can tell.
+///
+/// Doubt outlives a repetition: the first copy may still be on its way. While there is any, no error may say that
+/// nothing was written.
+#[derive(Debug, Default)]
+pub(crate) struct Doubt(Option<store::Error>);
+
+impl Doubt {
+    /// The error to answer with: that of the lost answer, if there is one.
+    pub(crate) fn or(&self, error: impl Into<Error>) -> Error {
+        self.0.clone().map_or_else(|| error.into(), Error::Store)
+    }
+
+    /// Whether an own write may be on record without bearing its stamp any more.
+    pub(crate) fn remains(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
 /// Tries a write until it is known what became of it: the record it made, or, if it lost, what is there instead.
 ///
 /// A write whose answer was lost is unknown. It is looked for by its stamp and repeated as it was: it expects the same
 /// revision, so that at most one of the repetitions takes effect, and each bears the same stamp.
-pub(crate) async fn settle(store: &dyn Store, write: Write) -> Result<Result<Record, Option<Record>>, Error> {
-    let mut last = None;
+pub(crate) async fn settle(
+    store: &dyn Store,
+    write: Write,
+    doubt: &mut Doubt,
+) -> Result<Result<Record, Option<Record>>, Error> {
+    let expected = match write.expect {
+        Expect::Absent => 0,
+        Expect::Revision(revision) => revision.0,
+    };
     for _ in 0..REPEATS {
-        let written = match store.commit(vec![write.clone()]).await {
-            Ok(written) => written.into_iter().next(),
+        match store.commit(vec![write.clone()]).await {
+            Ok(written) => match written.into_iter().next() {
+                Some(Written::Done(revision)) => {
+                    return Ok(Ok(Record { run: write.run, revision, stamp: write.stamp }));
+                }
+                Some(Written::Conflict(found)) => return Ok(settled(&write, expected, found.map(|found| *found), doubt)),
+                Some(Written::KeyBusy { key, holders }) => return Err(doubt.or(Error::KeyBusy { key, holders })),
+                None => return Err(doubt.or(store::Error::Unavailable("the store gave no answer".into()))),
+            },
             Err(error @ store::Error::Unknown(_)) => {
-                last = Some(error);
-                match store.get(&[write.run.id]).await?.pop() {
-                    Some(found) if found.stamp == write.stamp => return Ok(Ok(found)),
-                    found => {
-                        let expected = match write.expect {
-                            Expect::Absent => found.is_none(),
-                            Expect::Revision(revision) => {
-                                found.as_ref().is_some_and(|found| found.revision == revision)
-                            }
-                        };
-                        if !expected {
-                            return Ok(Err(found));
-                        }
-                        continue;
-                    }
+                doubt.0 = Some(error);
+                let found = store.get(&[write.run.id]).await.map_err(|error| doubt.or(error))?.pop();
+                if found.as_ref().map_or(0, |found| found.revision.0) != expected {
+                    return Ok(settled(&write, expected, found, doubt));
                 }
             }
-            Err(error) => return Err(error.into()),
-        };
-        return match written {
-            Some(Written::Done(revision)) => Ok(Ok(Record { run: write.run, revision, stamp: write.stamp })),
-            Some(Written::Conflict(Some(found))) if found.stamp == write.stamp => Ok(Ok(*found)),
-            Some(Written::Conflict(found)) => Ok(Err(found.map(|found| *found))),
-            Some(Written::KeyBusy { key, holders }) => Err(Error::KeyBusy { key, holders }),
-            None => Err(store::Error::Unavailable("the store gave no answer".into()).into()),
-        };
+            Err(error) => return Err(doubt.or(error)),
+        }
     }
-    Err(last.unwrap_or_else(|| store::Error::Unavailable("the store gave no answer".into())).into())
+    Err(doubt.or(store::Error::Unavailable("the store gave no answer".into())))
+}
+
+/// What became of a write, now that the record is another than it expected.
+fn settled(
+    write: &Write,
+    expected: u64,
+    found: Option<Record>,
+    doubt: &mut Doubt,
+) -> Result<Record, Option<Record>> {
+    match found {
+        Some(found) if found.stamp == write.stamp => Ok(found),
+        found => {
+            // There is one next revision, and it is another's: no copy of this write took effect, nor ever can.
+            if found.as_ref().is_some_and(|found| found.revision.0 == expected + 1) {
+                doubt.0 = None;
+            }
+            Err(found)
+        }
+    }
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::keeper::{Held, Keeping, Stop, lock};
 use crate::error::Error;
 use crate::id::{RunId, Stamp};
+use crate::registry::{Doubt, settle};
 use crate::run::{Exit, Interruption, Progress, Run};
 use crate::spool::OwnEnd;
 use crate::store::{Record, Store, Write};
@@ -93,13 +94,13 @@ impl RunHandle {
     /// Says anything that can be said of a run in flight. Durable when this returns.
     pub async fn report(&self, report: Report) -> Result<(), Error> {
         let action = Action::Report { fence: self.fence(), report };
-        self.change(&action, Stamp::draw(&*self.keeping.entropy)).await
+        self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await
     }
 
     /// Lets go of the run until somebody wakes it.
     pub async fn suspend(mut self, reason: impl Into<String>) -> Result<(), Error> {
         let action = Action::Suspend { fence: self.fence(), reason: reason.into() };
-        self.change(&action, Stamp::draw(&*self.keeping.entropy)).await?;
+        self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await?;
         self.close();
         Ok(())
     }
@@ -137,8 +138,17 @@ impl RunHandle {
             OwnEnd::Interrupted(interruption) => Action::Interrupt { fence, interruption, exit },
         };
         let stamp = Stamp::draw(&*self.keeping.entropy);
-        match self.change(&action, stamp).await {
+        let mut doubt = Doubt::default();
+        match self.change(&action, stamp, &mut doubt).await {
             Ok(()) => {
+                self.close();
+                Ok(Recorded::Now)
+            }
+            // The run ended at this very claim, which nobody else can do: the answer was lost, and then somebody put a
+            // mark over the own end.
+            Err(Error::Refused { refusal: Refusal::Lost { state, epoch, claimed }, .. })
+                if doubt.remains() && epoch == claimed && state.is_ended() =>
+            {
                 self.close();
                 Ok(Recorded::Now)
             }
@@ -163,7 +173,7 @@ impl RunHandle {
     }
 
     /// Applies an owner's action to what is on record, starting from what is known of it.
-    async fn change(&self, action: &Action, stamp: Stamp) -> Result<(), Error> {
+    async fn change(&self, action: &Action, stamp: Stamp, doubt: &mut Doubt) -> Result<(), Error> {
         let mut record = self.held.record();
         let mut remembered = true;
         for _ in 0..TRIES {
@@ -175,23 +185,25 @@ impl RunHandle {
                     record = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
                     continue;
                 }
-                Err(refusal) => return Err(Error::Refused { run: id, refusal }),
+                // Whoever has lost a run must know, whatever became of what it last said.
+                Err(refusal @ Refusal::Lost { .. }) => return Err(Error::Refused { run: id, refusal }),
+                Err(refusal) => return Err(doubt.or(Error::Refused { run: id, refusal })),
             };
             remembered = false;
             let write = Write::change(&record, transition, stamp);
-            match crate::registry::settle(&*self.store, write).await? {
+            match settle(&*self.store, write, doubt).await? {
                 Ok(written) => {
                     *lock(&self.held.record) = written;
                     return Ok(());
                 }
                 Err(Some(current)) => record = current,
-                Err(None) => match self.store.get(&[id]).await?.pop() {
+                Err(None) => match self.store.get(&[id]).await.map_err(|error| doubt.or(error))?.pop() {
                     Some(current) => record = current,
-                    None => return Err(Error::NotFound(id.to_string())),
+                    None => return Err(doubt.or(Error::NotFound(id.to_string()))),
                 },
             }
         }
-        Err(Error::Contended(record.run.id))
+        Err(doubt.or(Error::Contended(record.run.id)))
     }
 
     fn close(&mut self) {

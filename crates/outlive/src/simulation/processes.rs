@@ -247,11 +247,14 @@ impl Process {
         let answer = call.await;
         let told = answer.as_ref().err().map_or_else(|| "done".into(), ToString::to_string);
         self.world.end(self.index, what, told);
-        // A reaper's pass makes several writes, each of which may go another way.
-        let one_write = what != "a reaper's pass";
-        if let Err(Error::Store(store::Error::Unavailable(_) | store::Error::Full(_)) | Error::KeyBusy { .. }) = answer
-            && one_write
-        {
+        let says_nothing_written = match &answer {
+            Ok(_) | Err(Error::Store(store::Error::Unknown(_))) => false,
+            // That the run is lost is true, and what matters, whether or not an earlier report is on record.
+            Err(Error::Refused { refusal: Refusal::Lost { .. }, .. }) => false,
+            // A reaper's pass makes several writes, each of which may go another way.
+            Err(_) => what != "a reaper's pass",
+        };
+        if says_nothing_written {
             let state = &mut *self.world.state();
             let verdict = state.ledger.promises.told_nothing_written(id).map_err(|broken| format!("{what}: {broken}"));
             self.world.judge(state, verdict);
@@ -270,10 +273,6 @@ impl Process {
 
     fn told_recorded(&self, run: RunId, fence: Fence, to: StateName) {
         let state = &mut *self.world.state();
-        // An interrupted run that somebody had asked to cancel is cancelled.
-        let left = state.ledger.left.get(&(run, fence.epoch)).map(|left| left.to);
-        let honoured = to == StateName::Interrupted && left == Some(StateName::Cancelled);
-        let to = if honoured { StateName::Cancelled } else { to };
         let verdict = state.ledger.told_recorded(Owed { process: self.index, run, epoch: fence.epoch, to });
         self.world.judge(state, verdict);
     }

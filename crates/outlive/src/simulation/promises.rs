@@ -18,6 +18,14 @@ pub(super) struct Owed {
     pub(super) to: StateName,
 }
 
+impl Owed {
+    /// An interrupted run that somebody had asked to cancel is cancelled.
+    fn is_met_by(&self, left: &Left) -> bool {
+        let honoured = self.to == StateName::Interrupted && left.to == StateName::Cancelled;
+        left.process == self.process && (left.to == self.to || honoured)
+    }
+}
+
 /// Everything that anybody was told.
 #[derive(Default)]
 pub(super) struct Promises {
@@ -113,7 +121,7 @@ impl Ledger {
     /// An owner was told that its end is on record.
     pub(super) fn told_recorded(&self, owed: Owed) -> Result<(), String> {
         match self.left.get(&(owed.run, owed.epoch)) {
-            Some(left) if left.process == owed.process && left.to == owed.to => Ok(()),
+            Some(left) if owed.is_met_by(left) => Ok(()),
             left => Err(format!(
                 "run {}: its owner was told that {} is on record, and there is {left:?}",
                 self.number(owed.run),
@@ -128,7 +136,7 @@ impl Ledger {
         for owed in self.promises.owed.iter().filter(|owed| lives(owed.process)) {
             match self.left.get(&(owed.run, owed.epoch)) {
                 Some(left) if left.reaped => ends.void += 1,
-                Some(left) if left.process == owed.process && left.to == owed.to => ends.delivered += 1,
+                Some(left) if owed.is_met_by(left) => ends.delivered += 1,
                 left => ends.lost.push(format!(
                     "run {}: the end that was owed ({} at epoch {}) is not on record: {left:?}",
                     self.number(owed.run),
