@@ -254,6 +254,7 @@ impl Registry {
     /// Makes a run and owns it at once.
     pub async fn start(&self, spec: Spec) -> Result<RunHandle, Error> {
         let keeping = self.keeping()?;
+        let _taking = keeping.take();
         let run = self.draft(spec)?;
         let made = enqueued(&run, &self.me);
         let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease) };
@@ -283,6 +284,7 @@ impl Registry {
     /// Takes up to `limit` waiting runs that match, in the order of their priority.
     pub async fn claim(&self, filter: Filter, limit: usize) -> Result<Vec<RunHandle>, Error> {
         let keeping = self.keeping()?;
+        let _taking = keeping.take();
         let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
         let rule = |run: &Run, now| {
             let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease) };
@@ -321,6 +323,7 @@ impl Registry {
         keeping: &Arc<Keeping>,
         action: impl Fn(&Run) -> Action,
     ) -> Result<RunHandle, Error> {
+        let _taking = keeping.take();
         let (record, _) = self.change(id, action).await?;
         Ok(RunHandle::new(record, keeping.clone(), self.store.clone()))
     }

@@ -208,7 +208,7 @@ impl RunHandle {
 
     fn close(&mut self) {
         self.open = false;
-        self.keeping.release(self.id());
+        self.keeping.release(&self.held);
     }
 }
 

@@ -109,13 +109,54 @@ struct Keep {
     /// Ends that the store has not taken.
     owed: Vec<Spooled>,
     attention: Option<u64>,
-    /// Owned but not held, when last compared. Only who is so twice was really forgotten.
-    suspects: BTreeSet<RunId>,
+    /// Owned but not held, when last compared. Only who stays so was really forgotten.
+    suspects: BTreeMap<RunId, Suspicion>,
+    /// Claims whose answer is awaited: any of them may explain a run that is owned and not yet held.
+    taking: BTreeSet<u64>,
+    /// How many claims there have been.
+    takes: u64,
     /// When the store last took a beat, by time since boot.
     heard: Option<Duration>,
     leaving: bool,
     /// Something happened that should not wait for the next beat.
     nudged: bool,
+}
+
+impl Keep {
+    /// Lets go of this claim. A later claim of the same run, by this worker again, stays.
+    fn release(&mut self, held: &Held) {
+        let id = lock(&held.record).run.id;
+        if self.held.get(&id).is_some_and(|kept| kept.epoch == held.epoch) {
+            self.held.remove(&id);
+        }
+    }
+
+    /// Whether the store may call this run ours without anybody here ever holding it by that claim.
+    fn is_forgotten(&self, run: &Run) -> bool {
+        let known = self.held.contains_key(&run.id) || self.owed.iter().any(|owed| owed.run == run.id);
+        let suspicion = self.suspects.get(&run.id).filter(|suspicion| suspicion.epoch == run.epoch);
+        !known && suspicion.is_some_and(|raised| self.taking.first().is_none_or(|first| *first >= raised.takes))
+    }
+}
+
+/// A run that the store says is ours and that nobody here holds.
+#[derive(Clone, Copy)]
+struct Suspicion {
+    epoch: Epoch,
+    /// How many claims there had been when it arose: a later one did not take the run.
+    takes: u64,
+}
+
+/// A claim whose answer is awaited. Kept until the run it brings is held.
+pub(crate) struct Taking {
+    keeping: Arc<Keeping>,
+    number: u64,
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        self.keeping.keep().taking.remove(&self.number);
+    }
 }
 
 impl Keeping {
@@ -147,9 +188,18 @@ impl Keeping {
         self.nudge(keep);
     }
 
+    /// Says that a claim is about to be sent.
+    pub(crate) fn take(self: &Arc<Self>) -> Taking {
+        let mut keep = self.keep();
+        let number = keep.takes;
+        keep.takes += 1;
+        keep.taking.insert(number);
+        Taking { keeping: self.clone(), number }
+    }
+
     /// Lets go of a run that has ended or is to end otherwise.
-    pub(crate) fn release(&self, id: RunId) {
-        self.keep().held.remove(&id);
+    pub(crate) fn release(&self, held: &Held) {
+        self.keep().release(held);
     }
 
     /// Takes over an end that the store did not take: on the disk at once, in the store as soon as it can be.
@@ -165,7 +215,7 @@ impl Keeping {
             Spooled { registry: self.registry.clone(), run, worker: self.worker, epoch: held.epoch, stamp, end, exit };
         let kept = self.spool.as_ref().map_or(Ok(()), |spool| spool.keep(&spooled));
         let mut keep = self.keep();
-        keep.held.remove(&run);
+        keep.release(held);
         keep.owed.push(spooled);
         self.nudge(keep);
         kept
@@ -240,7 +290,7 @@ impl Keeping {
 
     fn lose(&self, held: &BTreeMap<RunId, Arc<Held>>, id: RunId) {
         if let Some(held) = held.get(&id) {
-            self.release(id);
+            self.release(held);
             held.tell(Stop::Lost);
         }
     }
@@ -268,18 +318,24 @@ impl Keeping {
     /// Ends runs that the store says are ours and that nobody here holds: their claim was lost on the way, or their
     /// handle was.
     async fn end_forgotten(&self, store: &dyn Store, forgotten: Vec<RunId>) -> Result<(), store::Error> {
-        let twice: Vec<RunId> = {
+        let suspects: Vec<RunId> = {
             let mut keep = self.keep();
             let owed: BTreeSet<RunId> = keep.owed.iter().map(|spooled| spooled.run).collect();
-            let now: BTreeSet<RunId> =
-                forgotten.into_iter().filter(|id| !keep.held.contains_key(id) && !owed.contains(id)).collect();
-            let before = std::mem::replace(&mut keep.suspects, now.clone());
-            if !now.is_empty() {
+            let unheld = forgotten.into_iter().filter(|id| !keep.held.contains_key(id) && !owed.contains(id));
+            let suspects: Vec<RunId> = unheld.collect();
+            keep.suspects.retain(|id, _| suspects.contains(id));
+            if !suspects.is_empty() {
                 keep.attention = None;
             }
-            now.intersection(&before).copied().collect()
+            suspects
         };
-        for record in store.get(&twice).await? {
+        if suspects.is_empty() {
+            return Ok(());
+        }
+        for record in store.get(&suspects).await? {
+            if !self.is_forgotten(&record.run) {
+                continue;
+            }
             let fence = self.fence(record.run.epoch);
             let interruption = Interruption { signal: None, reason: "its worker did not know that it owned it".into() };
             let action = Action::Interrupt { fence, interruption, exit: None };
@@ -288,6 +344,19 @@ impl Keeping {
             }
         }
         Ok(())
+    }
+
+    /// Whether nobody here will ever hold the run by the claim on record. A first suspicion is only noted: the answer
+    /// to a claim may be on its way, and whoever sent it must have had it, or have given up, before the run is ended.
+    fn is_forgotten(&self, run: &Run) -> bool {
+        let mut keep = self.keep();
+        let forgotten = keep.is_forgotten(run);
+        let raised = Suspicion { epoch: run.epoch, takes: keep.takes };
+        let suspicion = keep.suspects.entry(run.id).or_insert(raised);
+        if suspicion.epoch != run.epoch {
+            *suspicion = raised;
+        }
+        forgotten
     }
 
     /// Ends runs that are past their time, and tells those to stop whose lease is about to run out unheard.
