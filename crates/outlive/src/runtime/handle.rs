@@ -12,7 +12,7 @@ use super::keeper::{Held, Keeping, Stop, lock};
 use crate::error::Error;
 use crate::id::{RunId, Stamp};
 use crate::registry::{Doubt, settle};
-use crate::run::{Exit, Interruption, Progress, Run};
+use crate::run::{Event, Exit, Interruption, Progress, Run, StateName};
 use crate::spool::OwnEnd;
 use crate::store::{Record, Store, Write};
 use crate::transition::{Action, Fence, Refusal, Report, Verdict, apply};
@@ -139,16 +139,17 @@ impl RunHandle {
         };
         let stamp = Stamp::draw(&*self.keeping.entropy);
         let mut doubt = Doubt::default();
-        match self.change(&action, stamp, &mut doubt).await {
+        let mut changed = self.change(&action, stamp, &mut doubt).await;
+        if let (true, Err(Error::Refused { refusal: Refusal::Lost { .. }, .. })) = (doubt.remains(), &changed) {
+            // Others may have gone on from the own end before it was read back: then the run was not lost.
+            changed = match self.has_ended_it(&action).await {
+                Ok(true) => Ok(()),
+                Ok(false) => changed,
+                Err(error) => Err(error.into()),
+            };
+        }
+        match changed {
             Ok(()) => {
-                self.close();
-                Ok(Recorded::Now)
-            }
-            // The run ended at this very claim, which nobody else can do: the answer was lost, and then somebody put a
-            // mark over the own end.
-            Err(Error::Refused { refusal: Refusal::Lost { state, epoch, claimed }, .. })
-                if doubt.remains() && epoch == claimed && state.is_ended() =>
-            {
                 self.close();
                 Ok(Recorded::Now)
             }
@@ -204,6 +205,19 @@ impl RunHandle {
             }
         }
         Err(doubt.or(Error::Contended(record.run.id)))
+    }
+
+    /// Whether the story tells of this end by this claim. The fence lets nobody else make one.
+    async fn has_ended_it(&self, action: &Action) -> Result<bool, crate::store::Error> {
+        let ends_so = |to: StateName| match action {
+            Action::Finish { verdict: Verdict::Succeeded, .. } => to == StateName::Succeeded,
+            Action::Finish { verdict: Verdict::Failed { .. }, .. } => to == StateName::Failed,
+            Action::Finish { verdict: Verdict::Cancelled, .. } => to == StateName::Cancelled,
+            _ => to.is_ended(),
+        };
+        let story = self.store.events(self.id()).await?;
+        let own = |event: &Event| event.epoch == self.held.epoch && event.action == action.name() && ends_so(event.to);
+        Ok(story.iter().any(own))
     }
 
     fn close(&mut self) {
