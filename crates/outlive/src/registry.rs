@@ -568,7 +568,9 @@ pub(crate) async fn settle(
                 Some(Written::Done(revision)) => {
                     return Ok(Ok(Record { run: write.run, revision, stamp: write.stamp }));
                 }
-                Some(Written::Conflict(found)) => return Ok(settled(&write, expected, found.map(|found| *found), doubt)),
+                Some(Written::Conflict(found)) => {
+                    return Ok(settled(&write, expected, found.map(|found| *found), doubt));
+                }
                 Some(Written::KeyBusy { key, holders }) => return Err(doubt.or(Error::KeyBusy { key, holders })),
                 None => return Err(doubt.or(store::Error::Unavailable("the store gave no answer".into()))),
             },
@@ -586,12 +588,7 @@ pub(crate) async fn settle(
 }
 
 /// What became of a write, now that the record is another than it expected.
-fn settled(
-    write: &Write,
-    expected: u64,
-    found: Option<Record>,
-    doubt: &mut Doubt,
-) -> Result<Record, Option<Record>> {
+fn settled(write: &Write, expected: u64, found: Option<Record>, doubt: &mut Doubt) -> Result<Record, Option<Record>> {
     match found {
         Some(found) if found.stamp == write.stamp => Ok(found),
         found => {

@@ -5,10 +5,10 @@
 //! have their clocks set. Everything that may vary is drawn from one seed: which task is polled next, what fails, how
 //! time passes. So a history that breaks a promise can be read, and repeated as often as it takes to understand it.
 //!
-//! - [`world`](self) holds what the processes share, and [`faulty`](self) is the store between them and it;
+//! - `world` holds what the processes share, and `faulty` is the store between them and it;
 //! - `processes` says what each of them does, `scheduler` who goes next;
-//! - `ledger` watches every write and every answer, and knows nothing of the code that it watches but the words of
-//!   `transition.rs`.
+//! - `ledger` keeps its own account of every write and beat, `rules` says what a write may do, and `promises` holds what
+//!   processes were told against it. They share nothing with the code that they watch but the words of `transition.rs`.
 
 mod faulty;
 mod history;
@@ -34,7 +34,7 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { steps: 260, planted: None }
+        Self { steps: 400, planted: None }
     }
 }
 
@@ -64,7 +64,11 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.history)?;
         writeln!(f, "seed {}: {}", self.seed, self.what)?;
-        write!(f, "replay: OUTLIVE_SIM_SEED={} cargo nextest run -p outlive --no-capture simulated_histories", self.seed)
+        write!(
+            f,
+            "replay: OUTLIVE_SIM_SEED={} cargo nextest run -p outlive --no-capture simulated_histories",
+            self.seed
+        )
     }
 }
 

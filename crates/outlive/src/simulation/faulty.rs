@@ -141,10 +141,12 @@ impl Faulty {
         write
     }
 
-    fn stale(&self, id: RunId) -> Option<Run> {
-        (self.world.plan.planted == Some(Planted::ReapWithoutRecheck))
-            .then(|| self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned())
-            .flatten()
+    /// What the planted defect of a store without a second look shows to a reaper's rule: the silence that it saw.
+    fn outdated(&self, run: &Run) -> Option<Run> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(&run.id).cloned()?;
+        let planted = self.world.plan.planted == Some(Planted::ReapWithoutRecheck);
+        let same_claim = seen.epoch == run.epoch && seen.owner().is_some() && run.owner().is_some();
+        (planted && same_claim).then_some(seen)
     }
 }
 
@@ -220,7 +222,7 @@ impl Store for Faulty {
             let reaps = selection.filter.ids.is_some();
             let changes: Mutex<BTreeMap<RunId, Change>> = Mutex::default();
             let watched = |run: &Run, now| {
-                let change = rule(self.stale(run.id).as_ref().filter(|_| reaps).unwrap_or(run), now)?;
+                let change = rule(self.outdated(run).as_ref().filter(|_| reaps).unwrap_or(run), now)?;
                 changes.lock().unwrap_or_else(PoisonError::into_inner).insert(run.id, change.clone());
                 Some(change)
             };

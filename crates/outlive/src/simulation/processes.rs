@@ -187,7 +187,7 @@ impl Process {
                 Some(Stop::LeaseOver) => return self.end(StateName::Interrupted, fence, handle).await,
                 None => {}
             }
-            match if self.calm() { 0 } else { self.draw(14) } {
+            match if self.calm() { 0 } else { self.draw(24) } {
                 0 | 1 => return self.end(StateName::Succeeded, fence, handle).await,
                 2 => return self.end(StateName::Failed, fence, handle).await,
                 3 => return self.end(StateName::Interrupted, fence, handle).await,
@@ -201,7 +201,7 @@ impl Process {
                     self.owe(Owed { process: self.index, run, epoch: fence.epoch, to: StateName::Failed });
                     return;
                 }
-                6..10 => {
+                6..14 => {
                     let progress = Some(Progress { done: Some(self.draw(100)), ..Progress::default() });
                     let report = Report { progress, checkpoint: Some(self.draw(100).into()), ..Report::default() };
                     let (answer, _) = self.call("report", Some(fence), handle.report(report)).await;

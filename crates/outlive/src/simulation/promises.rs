@@ -98,7 +98,9 @@ impl Ledger {
         let reaped = Epoch(epoch.0.saturating_sub(1));
         match self.left.get(&(run, reaped)) {
             Some(Left { process: winner, reaped: true, .. }) if *winner == process => Ok(()),
-            left => Err(format!("run {number}: a reaper was told that it won epoch {reaped}, and it was left by {left:?}")),
+            left => {
+                Err(format!("run {number}: a reaper was told that it won epoch {reaped}, and it was left by {left:?}"))
+            }
         }
     }
 
@@ -113,7 +115,9 @@ impl Ledger {
         }
         let by = self.left.get(&(run, fence.epoch)).and_then(|left| left.call);
         if ending.is_some() && by == ending {
-            return Err(format!("run {number}: its owner was told that it had lost, by the call whose end is on record"));
+            return Err(format!(
+                "run {number}: its owner was told that it had lost, by the call whose end is on record"
+            ));
         }
         Ok(())
     }

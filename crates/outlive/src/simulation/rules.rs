@@ -72,8 +72,9 @@ fn check_from(before: &Run, wrote: &Wrote<'_>) -> Result<(), String> {
             })
         }
         "archive" | "unarchive" => {
-            demand(before.ending().is_some() && before.state == after.state, || {
-                format!("`{action}` changed more than a mark: {state} to {}", after.state.name())
+            let unmarked = |run: &Run| Run { archived: None, updated_at: before.updated_at, ..run.clone() };
+            demand(before.ending().is_some() && unmarked(before) == unmarked(after), || {
+                format!("final is final: `{action}` changed more than a mark of a {state} run")
             })
         }
         "resume" => {

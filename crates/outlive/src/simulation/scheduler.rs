@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::faulty::deliver;
+use super::faulty::{at_once, deliver};
 use super::history::{Fact, What};
 use super::processes::Process;
 use super::world::{TaskState, World, lease};
 use crate::run::StateName;
-use crate::store::Written;
+use crate::store::{Store, Written};
 use crate::time::Clock;
 
 /// How many steps without faults it may take until all is quiet.
@@ -135,14 +135,14 @@ impl Scheduler<'_> {
     fn fail_something(&mut self) {
         let entropy = self.world.entropy.clone();
         let happens = entropy.below(400);
-        if happens >= 11 {
+        if happens >= 10 {
             return;
         }
         let Some(process) = self.someone() else { return };
         match happens {
             0..2 => self.crash(process),
-            2..6 => self.stand_still(process),
-            6..9 => {
+            2..7 => self.stand_still(process),
+            7..9 => {
                 let seconds = if entropy.one_in(2) { 3_600 } else { -3_600 };
                 let state = &mut *self.world.state();
                 state.processes[process].clock.jump(seconds);
@@ -214,7 +214,7 @@ impl Scheduler<'_> {
                 return Some(broken);
             }
             if step % 16 == 0 && self.is_quiet() {
-                return None;
+                return self.compare_with_store();
             }
         }
         let state = &mut *self.world.state();
@@ -228,6 +228,20 @@ impl Scheduler<'_> {
         let broken = format!("not quiet after {QUIET_WITHIN} steps without faults: {}", open.join("; "));
         self.world.judge(state, Err(broken.clone()));
         Some(broken)
+    }
+
+    /// Whether the store holds what the ledger says, to the last write.
+    fn compare_with_store(&self) -> Option<String> {
+        let state = &mut *self.world.state();
+        let verdict = state.ledger.records().try_for_each(|(number, entered)| {
+            let found = at_once(self.world.memory.get(&[entered.run.id])).unwrap_or_default().pop();
+            match found.is_some_and(|found| (found.revision, found.stamp) == (entered.revision, entered.stamp)) {
+                true => Ok(()),
+                false => Err(format!("run {number}: the store holds another record than was written last")),
+            }
+        });
+        self.world.judge(state, verdict.clone());
+        verdict.err()
     }
 
     fn is_quiet(&self) -> bool {
