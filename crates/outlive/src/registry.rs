@@ -562,41 +562,37 @@ pub(crate) async fn settle(
         Expect::Absent => 0,
         Expect::Revision(revision) => revision.0,
     };
+    let earlier = doubt.0.clone();
     for _ in 0..REPEATS {
-        match store.commit(vec![write.clone()]).await {
+        let found = match store.commit(vec![write.clone()]).await {
             Ok(written) => match written.into_iter().next() {
                 Some(Written::Done(revision)) => {
                     return Ok(Ok(Record { run: write.run, revision, stamp: write.stamp }));
                 }
-                Some(Written::Conflict(found)) => {
-                    return Ok(settled(&write, expected, found.map(|found| *found), doubt));
-                }
+                Some(Written::Conflict(found)) => found.map(|found| *found),
                 Some(Written::KeyBusy { key, holders }) => return Err(doubt.or(Error::KeyBusy { key, holders })),
                 None => return Err(doubt.or(store::Error::Unavailable("the store gave no answer".into()))),
             },
             Err(error @ store::Error::Unknown(_)) => {
                 doubt.0 = Some(error);
                 let found = store.get(&[write.run.id]).await.map_err(|error| doubt.or(error))?.pop();
-                if found.as_ref().map_or(0, |found| found.revision.0) != expected {
-                    return Ok(settled(&write, expected, found, doubt));
+                if found.as_ref().map_or(0, |found| found.revision.0) == expected {
+                    continue;
                 }
+                found
             }
             Err(error) => return Err(doubt.or(error)),
-        }
+        };
+        return Ok(match found {
+            Some(found) if found.stamp == write.stamp => Ok(found),
+            found => {
+                // There is one next revision, and it is another's: no copy of this write took effect, nor ever can.
+                if found.as_ref().is_some_and(|found| found.revision.0 == expected + 1) {
+                    doubt.0 = earlier;
+                }
+                Err(found)
+            }
+        });
     }
     Err(doubt.or(store::Error::Unavailable("the store gave no answer".into())))
-}
-
-/// What became of a write, now that the record is another than it expected.
-fn settled(write: &Write, expected: u64, found: Option<Record>, doubt: &mut Doubt) -> Result<Record, Option<Record>> {
-    match found {
-        Some(found) if found.stamp == write.stamp => Ok(found),
-        found => {
-            // There is one next revision, and it is another's: no copy of this write took effect, nor ever can.
-            if found.as_ref().is_some_and(|found| found.revision.0 == expected + 1) {
-                doubt.0 = None;
-            }
-            Err(found)
-        }
-    }
 }
