@@ -73,12 +73,12 @@ impl fmt::Display for Violation {
 }
 
 /// Plays one history, and checks every promise after every step of it.
-pub fn simulate(seed: u64, plan: &Plan) -> Result<History, Violation> {
+pub fn simulate(seed: u64, plan: &Plan) -> Result<History, Box<Violation>> {
     let world = world::World::new(seed, plan.clone());
     let broken = scheduler::play(&world);
     let history = world.take_history();
     match broken {
         None => Ok(history),
-        Some(what) => Err(Violation { seed, what, history }),
+        Some(what) => Err(Box::new(Violation { seed, what, history })),
     }
 }

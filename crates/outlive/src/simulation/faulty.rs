@@ -176,7 +176,7 @@ impl Store for Faulty {
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
         self.call("list", |state, _| {
-            state.ledger.looked(self.process);
+            state.ledger.looked(self.process, self.world.clock.awake());
             let listing = at_once(self.world.memory.list(filter, page))?;
             *self.seen.lock().unwrap_or_else(PoisonError::into_inner) =
                 listing.records.iter().map(|record| (record.run.id, record.run.clone())).collect();

@@ -48,14 +48,21 @@ struct Sign {
     order: u64,
 }
 
+/// A look at the runs: when it was, and since when the store had been able to hear.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    sign: Sign,
+    hears_since: Duration,
+}
+
 /// What is on record, by another hand.
 #[derive(Default)]
 pub(super) struct Ledger {
     runs: BTreeMap<RunId, Known>,
     heard: BTreeMap<WorkerId, Sign>,
     hears_since: Duration,
-    /// When each process last looked around, in the order of signs of life.
-    looked: BTreeMap<usize, u64>,
+    /// When each process last looked around.
+    looked: BTreeMap<usize, Look>,
     order: u64,
     pub(super) left: BTreeMap<(RunId, Epoch), Left>,
     pub(super) promises: Promises,
@@ -87,8 +94,9 @@ impl Ledger {
     }
 
     /// A process listed runs.
-    pub(super) fn looked(&mut self, process: usize) {
-        self.looked.insert(process, self.order);
+    pub(super) fn looked(&mut self, process: usize, now: Duration) {
+        let look = Look { sign: Sign { at: now, order: self.order }, hears_since: self.hears_since };
+        self.looked.insert(process, look);
     }
 
     /// Enters a write, or says which promise it broke.
@@ -126,20 +134,12 @@ impl Ledger {
                 if silent <= lease {
                     return Err(format!("reaped after {silent:?} of silence, within its lease of {lease:?}"));
                 }
-                if self.looked.get(&author.process).is_none_or(|looked| sign.order > *looked) {
-                    return Err("reaped although its owner was heard of since the reaper looked".into());
+                match self.looked.get(&author.process).filter(|look| sign.order <= look.sign.order) {
+                    Some(look) => check_evidence(wrote, look.sign.at.saturating_sub(sign.at.max(look.hears_since))),
+                    None => Err("reaped although its owner was heard of since the reaper looked".into()),
                 }
-                self.check_evidence(wrote, silent)
             }
             _ => Ok(()),
-        }
-    }
-
-    /// What a reap says it rests on must be what was the case.
-    fn check_evidence(&self, wrote: &Wrote<'_>, silent: Duration) -> Result<(), String> {
-        match wrote.events.last().and_then(|event| event.evidence.as_ref()) {
-            Some(Evidence::LeaseLapsed { silent_ms, .. }) if u128::from(*silent_ms) <= silent.as_millis() => Ok(()),
-            other => Err(format!("reaped after {silent:?} of silence on the evidence {other:?}")),
         }
     }
 
@@ -174,5 +174,13 @@ impl Ledger {
             }
         }
         Ok(())
+    }
+}
+
+/// What a reap says it rests on must be what its reaper saw.
+fn check_evidence(wrote: &Wrote<'_>, seen: Duration) -> Result<(), String> {
+    match wrote.events.last().and_then(|event| event.evidence.as_ref()) {
+        Some(Evidence::LeaseLapsed { silent_ms, .. }) if u128::from(*silent_ms) == seen.as_millis() => Ok(()),
+        other => Err(format!("reaped after a silence of {seen:?} was seen, on the evidence {other:?}")),
     }
 }
