@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::suspects::Suspects;
 use crate::id::{Entropy, Epoch, RunId, Stamp, WorkerId};
 use crate::policy::{Lease, OnLeaseLoss};
 use crate::process::Identity;
@@ -109,12 +110,8 @@ struct Keep {
     /// Ends that the store has not taken.
     owed: Vec<Spooled>,
     attention: Option<u64>,
-    /// Owned but not held, when last compared. Only who stays so was really forgotten.
-    suspects: BTreeMap<RunId, Suspicion>,
-    /// Claims whose answer is awaited: any of them may explain a run that is owned and not yet held.
-    taking: BTreeSet<u64>,
-    /// How many claims there have been.
-    takes: u64,
+    /// Owned but not held, as far as was last compared.
+    suspects: Suspects,
     /// When the store last took a beat, by time since boot.
     heard: Option<Duration>,
     leaving: bool,
@@ -130,21 +127,6 @@ impl Keep {
             self.held.remove(&id);
         }
     }
-
-    /// Whether the store may call this run ours without anybody here ever holding it by that claim.
-    fn is_forgotten(&self, run: &Run) -> bool {
-        let known = self.held.contains_key(&run.id) || self.owed.iter().any(|owed| owed.run == run.id);
-        let suspicion = self.suspects.get(&run.id).filter(|suspicion| suspicion.epoch == run.epoch);
-        !known && suspicion.is_some_and(|raised| self.taking.first().is_none_or(|first| *first >= raised.takes))
-    }
-}
-
-/// A run that the store says is ours and that nobody here holds.
-#[derive(Clone, Copy)]
-struct Suspicion {
-    epoch: Epoch,
-    /// How many claims there had been when it arose: a later one did not take the run.
-    takes: u64,
 }
 
 /// A claim whose answer is awaited. Kept until the run it brings is held.
@@ -155,7 +137,7 @@ pub(crate) struct Taking {
 
 impl Drop for Taking {
     fn drop(&mut self) {
-        self.keeping.keep().taking.remove(&self.number);
+        self.keeping.keep().suspects.taken(self.number);
     }
 }
 
@@ -190,11 +172,7 @@ impl Keeping {
 
     /// Says that a claim is about to be sent.
     pub(crate) fn take(self: &Arc<Self>) -> Taking {
-        let mut keep = self.keep();
-        let number = keep.takes;
-        keep.takes += 1;
-        keep.taking.insert(number);
-        Taking { keeping: self.clone(), number }
+        Taking { number: self.keep().suspects.take(), keeping: self.clone() }
     }
 
     /// Lets go of a run that has ended or is to end otherwise.
@@ -323,7 +301,7 @@ impl Keeping {
             let owed: BTreeSet<RunId> = keep.owed.iter().map(|spooled| spooled.run).collect();
             let unheld = forgotten.into_iter().filter(|id| !keep.held.contains_key(id) && !owed.contains(id));
             let suspects: Vec<RunId> = unheld.collect();
-            keep.suspects.retain(|id, _| suspects.contains(id));
+            keep.suspects.retain(&suspects);
             if !suspects.is_empty() {
                 keep.attention = None;
             }
@@ -333,7 +311,13 @@ impl Keeping {
             return Ok(());
         }
         for record in store.get(&suspects).await? {
-            if !self.is_forgotten(&record.run) {
+            let forgotten = {
+                let mut keep = self.keep();
+                let id = record.run.id;
+                let known = keep.held.contains_key(&id) || keep.owed.iter().any(|owed| owed.run == id);
+                !known && keep.suspects.suspect(id, record.run.epoch)
+            };
+            if !forgotten {
                 continue;
             }
             let fence = self.fence(record.run.epoch);
@@ -344,19 +328,6 @@ impl Keeping {
             }
         }
         Ok(())
-    }
-
-    /// Whether nobody here will ever hold the run by the claim on record. A first suspicion is only noted: the answer
-    /// to a claim may be on its way, and whoever sent it must have had it, or have given up, before the run is ended.
-    fn is_forgotten(&self, run: &Run) -> bool {
-        let mut keep = self.keep();
-        let forgotten = keep.is_forgotten(run);
-        let raised = Suspicion { epoch: run.epoch, takes: keep.takes };
-        let suspicion = keep.suspects.entry(run.id).or_insert(raised);
-        if suspicion.epoch != run.epoch {
-            *suspicion = raised;
-        }
-        forgotten
     }
 
     /// Ends runs that are past their time, and tells those to stop whose lease is about to run out unheard.
