@@ -6,17 +6,22 @@
 //! time passes. So a history that breaks a promise can be read, and repeated as often as it takes to understand it.
 //!
 //! - `world` holds what the processes share, and `faulty` is the store between them and it;
-//! - `processes` says what each of them does, `scheduler` who goes next;
+//! - `processes` and `work` say what each of them does, `scheduler` who goes next, `mishaps` what befalls
+//!   them;
 //! - `ledger` keeps its own account of every write and beat, `rules` says what a write may do, and `promises` holds what
 //!   processes were told against it. They share nothing with the code that they watch but the words of `transition.rs`.
 
+mod clock;
 mod faulty;
 mod history;
 mod ledger;
+mod mishaps;
+mod planted;
 mod processes;
 mod promises;
 mod rules;
 mod scheduler;
+mod work;
 mod world;
 
 use std::fmt;

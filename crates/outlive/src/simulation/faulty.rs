@@ -11,7 +11,6 @@ use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
 
-use super::Planted;
 use super::history::{Fact, What};
 use super::rules::Wrote;
 use super::world::{Late, State, World};
@@ -20,16 +19,16 @@ use crate::health::Witness;
 use crate::id::RunId;
 use crate::run::{Event, Run};
 use crate::store::{
-    Beat, BeatReply, Change, Error, Expect, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
+    Beat, BeatReply, Change, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
 };
 use crate::time::Clock;
 
 /// The store of one process.
 pub(super) struct Faulty {
-    world: Arc<World>,
+    pub(super) world: Arc<World>,
     process: usize,
     /// What the process saw when it last listed runs. Only a planted defect looks at it.
-    seen: Mutex<BTreeMap<RunId, Run>>,
+    pub(super) seen: Mutex<BTreeMap<RunId, Run>>,
 }
 
 /// How a call goes.
@@ -124,29 +123,6 @@ impl Faulty {
             Written::Done(_) => {}
         }
         Ok(written)
-    }
-
-    /// The planted defect of a store that ends a run by its id alone.
-    fn forget_epoch(&self, mut write: Write) -> Write {
-        if self.world.plan.planted == Some(Planted::FinishWithoutEpoch)
-            && write.events.last().is_some_and(|event| event.action == "finish")
-            && let Ok(Some(current)) = at_once(self.world.memory.get(&[write.run.id])).map(|mut found| found.pop())
-        {
-            write.expect = Expect::Revision(current.revision);
-            write.run = Run { state: write.run.state, ..current.run };
-            if let Some(event) = write.events.last_mut() {
-                (event.epoch, event.attempt) = (write.run.epoch, write.run.attempt);
-            }
-        }
-        write
-    }
-
-    /// What the planted defect of a store without a second look shows to a reaper's rule: the silence that it saw.
-    fn outdated(&self, run: &Run) -> Option<Run> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(&run.id).cloned()?;
-        let planted = self.world.plan.planted == Some(Planted::ReapWithoutRecheck);
-        let same_claim = seen.epoch == run.epoch && seen.owner().is_some() && run.owner().is_some();
-        (planted && same_claim).then_some(seen)
     }
 }
 

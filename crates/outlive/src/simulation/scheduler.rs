@@ -1,4 +1,4 @@
-//! The scheduler: who goes next, how time passes, and what happens to processes.
+//! The scheduler: who goes next, how time passes, and when a history is over.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -9,21 +9,20 @@ use std::time::Duration;
 use super::faulty::{at_once, deliver};
 use super::history::{Fact, What};
 use super::processes::Process;
-use super::world::{TaskState, World, lease};
+use super::world::{TaskState, World};
 use crate::run::StateName;
 use crate::store::{Store, Written};
 use crate::time::Clock;
 
 /// How many steps without faults it may take until all is quiet.
 const QUIET_WITHIN: u32 = 6_000;
-/// The most processes that a history starts.
-const PROCESSES: usize = 12;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-struct Scheduler<'a> {
-    world: &'a Arc<World>,
-    tasks: Vec<Option<Task>>,
+/// Polls the tasks of all processes.
+pub(super) struct Scheduler<'a> {
+    pub(super) world: &'a Arc<World>,
+    pub(super) tasks: Vec<Option<Task>>,
 }
 
 /// Plays a history to its end, and answers with the first promise that was broken.
@@ -54,7 +53,7 @@ impl Scheduler<'_> {
         self.world.state().tasks.push(TaskState::of(process.index()));
     }
 
-    fn start_worker(&mut self) {
+    pub(super) fn start_worker(&mut self) {
         let worker: Rc<Process> = Process::start(self.world, "worker", true);
         self.spawn(&worker, worker.clone().keep());
         // Two, so that one of them may take up again what the other has lost and does not know.
@@ -62,7 +61,7 @@ impl Scheduler<'_> {
         self.spawn(&worker, worker.clone().work());
     }
 
-    fn start_reaper(&mut self) {
+    pub(super) fn start_reaper(&mut self) {
         let reaper = Process::start(self.world, "reaper", false);
         self.spawn(&reaper, reaper.clone().reap());
     }
@@ -129,73 +128,6 @@ impl Scheduler<'_> {
             let landed = matches!(landed, Ok(Written::Done(_)));
             state.history.counters.saw(if landed { Fact::LateLanded } else { Fact::LateVoid });
         }
-    }
-
-    /// Lets something happen to a process or to the store, now and then.
-    fn fail_something(&mut self) {
-        let entropy = self.world.entropy.clone();
-        let happens = entropy.below(400);
-        if happens >= 10 {
-            return;
-        }
-        let Some(process) = self.someone() else { return };
-        match happens {
-            0..2 => self.crash(process),
-            2..7 => self.stand_still(process),
-            7..9 => {
-                let seconds = if entropy.one_in(2) { 3_600 } else { -3_600 };
-                let state = &mut *self.world.state();
-                state.processes[process].clock.jump(seconds);
-                state.history.counters.saw(Fact::ClockJump);
-                self.world.tell(state, Some(process), What::World(format!("has its clock set by {seconds} s")));
-            }
-            _ => {
-                let state = &mut *self.world.state();
-                if state.outage_until.is_none() {
-                    let until = self.world.clock.awake() + self.world.between(500, 12_000);
-                    state.outage_until = Some(until);
-                    state.history.counters.saw(Fact::Outage);
-                    self.world.tell(state, None, What::World("the store goes away".into()));
-                }
-            }
-        }
-    }
-
-    fn someone(&self) -> Option<usize> {
-        let state = self.world.state();
-        let living: Vec<usize> = (0..state.processes.len()).filter(|index| state.processes[*index].lives).collect();
-        living.get(usize::try_from(self.world.entropy.below(living.len() as u64)).ok()?).copied()
-    }
-
-    /// Ends a process in the middle of whatever it does, and starts another of its sort.
-    ///
-    /// Its tasks are dropped, which gives their run handles the occasion to say that they were. They say it to a keeper
-    /// that has no thread here and is never polled again, so nothing of it reaches the store.
-    fn crash(&mut self, process: usize) {
-        let works = {
-            let state = &mut *self.world.state();
-            if state.processes.len() >= PROCESSES || state.processes[process].name.starts_with("person") {
-                return;
-            }
-            state.processes[process].lives = false;
-            state.history.counters.saw(Fact::Crash);
-            self.world.tell(state, Some(process), What::World("crashes".into()));
-            state.processes[process].works
-        };
-        for index in 0..self.tasks.len() {
-            if self.world.state().tasks[index].process == process {
-                self.tasks[index] = None;
-            }
-        }
-        if works { self.start_worker() } else { self.start_reaper() }
-    }
-
-    fn stand_still(&self, process: usize) {
-        let state = &mut *self.world.state();
-        let pause = self.world.between(0, 12_000) + 2 * lease().lasts();
-        state.processes[process].stands_still_until = self.world.clock.awake() + pause;
-        state.history.counters.saw(Fact::Pause);
-        self.world.tell(state, Some(process), What::World(format!("stands still for {pause:?}")));
     }
 
     /// Plays on without faults until every run has ended or waits by design, and nobody owes anything.

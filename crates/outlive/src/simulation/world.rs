@@ -1,59 +1,23 @@
 //! The world: what all processes of a history share, and what only the simulation may know.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use super::Plan;
+use super::clock::SkewedClock;
 use super::history::{Fact, History, Line, What};
 use super::ledger::{Author, Ledger};
 use super::promises::is_forgotten;
 use super::rules::Wrote;
 use crate::id::WorkerId;
-use crate::policy::Lease;
 use crate::run::StateName;
 use crate::store::Write;
 use crate::store::memory::MemoryStore;
 use crate::testing::{ManualClock, SeededEntropy};
-use crate::time::{Clock, Timestamp};
+use crate::time::Clock;
 use crate::transition::Fence;
-
-/// The lease of every run of a history.
-pub(super) fn lease() -> Lease {
-    Lease::new(Duration::from_secs(2), Duration::from_secs(6)).expect("three beats fit")
-}
-
-/// A clock that shows a wall time of its own. How fast time passes is the same for all.
-pub(super) struct SkewedClock {
-    clock: Arc<ManualClock>,
-    offset_micros: AtomicI64,
-}
-
-impl SkewedClock {
-    pub(super) fn new(clock: Arc<ManualClock>) -> Arc<Self> {
-        Arc::new(Self { clock, offset_micros: AtomicI64::new(0) })
-    }
-
-    pub(super) fn jump(&self, seconds: i64) {
-        self.offset_micros.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
-    }
-}
-
-impl Clock for SkewedClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.clock.now().as_micros() + self.offset_micros.load(Ordering::Relaxed))
-    }
-
-    fn awake(&self) -> Duration {
-        self.clock.awake()
-    }
-
-    fn since_boot(&self) -> Duration {
-        self.clock.since_boot()
-    }
-}
 
 /// A process as the simulation knows it.
 pub(super) struct ProcessState {
