@@ -166,7 +166,13 @@ impl Keeping {
     pub(crate) fn hold(&self, held: &Arc<Held>) {
         let mut keep = self.keep();
         keep.heard.get_or_insert_with(|| self.clock.since_boot());
-        keep.held.insert(held.record().run.id, held.clone());
+        let id = held.record().run.id;
+        // The answer to a claim may arrive after this very worker has claimed the run again.
+        if keep.held.get(&id).is_some_and(|kept| kept.epoch > held.epoch) {
+            held.tell(Stop::Lost);
+            return;
+        }
+        keep.held.insert(id, held.clone());
         self.nudge(keep);
     }
 
