@@ -45,6 +45,7 @@ pub mod process;
 pub mod registry;
 pub mod run;
 pub mod runtime;
+mod settle;
 #[cfg(any(test, feature = "testing"))]
 pub mod simulation;
 pub mod spool;

@@ -1,7 +1,7 @@
 //! The registry: one store of runs, as its users see it.
 //!
 //! It puts the pieces together: rules from `transition.rs`, a store, the witness of this host, the keeper that beats,
-//! the key that signs. Every change goes through [`settle`], which knows what a lost answer means.
+//! the key that signs. Every change goes through `settle.rs`, which knows what a lost answer means.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -15,19 +15,18 @@ use crate::process::{Identity, LifeLock};
 use crate::run::{Actor, Event, Run, Spec, StateName};
 use crate::runtime::handle::RunHandle;
 use crate::runtime::keeper::{Keeper, Keeping, deliver_one, lock};
+use crate::settle::{Doubt, settle};
 use crate::spool::{Spool, Spooled};
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore};
-use crate::store::{self, Beat, Change, Cursor, Expect, Order, Page, Record, Selection, Store, Write, Written};
+use crate::store::{self, Beat, Change, Cursor, Expect, Order, Page, Record, Selection, Store, Write};
 use crate::time::{Clock, SystemClock};
 use crate::transition::{Action, Transition, apply, enqueued};
 use crate::trust::Trust;
 
 /// How often a change is tried when others change the run meanwhile.
 const TRIES: usize = 32;
-/// How often a write is repeated whose answer was lost.
-const REPEATS: usize = 4;
 /// How many runs an ambiguous name lists.
 const SHOWN: usize = 5;
 
@@ -254,6 +253,7 @@ impl Registry {
     /// Makes a run and owns it at once.
     pub async fn start(&self, spec: Spec) -> Result<RunHandle, Error> {
         let keeping = self.keeping()?;
+        let _taking = keeping.take();
         let run = self.draft(spec)?;
         let made = enqueued(&run, &self.me);
         let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease) };
@@ -273,15 +273,17 @@ impl Registry {
     async fn create(&self, run: Run, events: Vec<Event>) -> Result<Record, Error> {
         let id = run.id;
         let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
-        match settle(&*self.store, write).await? {
+        let mut doubt = Doubt::default();
+        match settle(&*self.store, write, &mut doubt).await? {
             Ok(record) => Ok(record),
-            Err(_) => Err(Error::Invalid(format!("there is a run `{id}` already"))),
+            Err(_) => Err(doubt.or(Error::Invalid(format!("there is a run `{id}` already")))),
         }
     }
 
     /// Takes up to `limit` waiting runs that match, in the order of their priority.
     pub async fn claim(&self, filter: Filter, limit: usize) -> Result<Vec<RunHandle>, Error> {
         let keeping = self.keeping()?;
+        let _taking = keeping.take();
         let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
         let rule = |run: &Run, now| {
             let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease) };
@@ -320,6 +322,7 @@ impl Registry {
         keeping: &Arc<Keeping>,
         action: impl Fn(&Run) -> Action,
     ) -> Result<RunHandle, Error> {
+        let _taking = keeping.take();
         let (record, _) = self.change(id, action).await?;
         Ok(RunHandle::new(record, keeping.clone(), self.store.clone()))
     }
@@ -340,16 +343,18 @@ impl Registry {
         id: RunId,
         action: impl Fn(&Run) -> Action,
     ) -> Result<(Record, Transition), Error> {
+        let mut doubt = Doubt::default();
         for _ in 0..TRIES {
-            let Some(record) = self.store.get(&[id]).await?.pop() else { return Err(Error::NotFound(id.to_string())) };
+            let found = self.store.get(&[id]).await.map_err(|error| doubt.or(error))?.pop();
+            let record = found.ok_or_else(|| doubt.or(Error::NotFound(id.to_string())))?;
             let transition = apply(&record.run, &action(&record.run), &self.me, self.clock.now())
-                .map_err(|refusal| Error::Refused { run: id, refusal })?;
+                .map_err(|refusal| doubt.or(Error::Refused { run: id, refusal }))?;
             let write = Write::change(&record, transition.clone(), Stamp::draw(&*self.entropy));
-            if let Ok(record) = settle(&*self.store, write).await? {
+            if let Ok(record) = settle(&*self.store, write, &mut doubt).await? {
                 return Ok((record, transition));
             }
         }
-        Err(Error::Contended(id))
+        Err(doubt.or(Error::Contended(id)))
     }
 
     /// What can be seen of the processes of these runs on this host; none where the store is of no host.
@@ -529,44 +534,4 @@ fn user_name(uid: u32) -> String {
     let known = users.lines().find(has_uid).and_then(|line| line.split(':').next()).map(str::to_owned);
     let claimed = || std::env::var("USER").ok().filter(|user| !user.is_empty());
     known.or_else(claimed).unwrap_or_else(|| format!("uid {uid}"))
-}
-
-/// Tries a write until it is known what became of it: the record it made, or, if it lost, what is there instead.
-///
-/// A write whose answer was lost is unknown. It is looked for by its stamp and repeated as it was: it expects the same
-/// revision, so that at most one of the repetitions takes effect, and each bears the same stamp.
-pub(crate) async fn settle(store: &dyn Store, write: Write) -> Result<Result<Record, Option<Record>>, Error> {
-    let mut last = None;
-    for _ in 0..REPEATS {
-        let written = match store.commit(vec![write.clone()]).await {
-            Ok(written) => written.into_iter().next(),
-            Err(error @ store::Error::Unknown(_)) => {
-                last = Some(error);
-                match store.get(&[write.run.id]).await?.pop() {
-                    Some(found) if found.stamp == write.stamp => return Ok(Ok(found)),
-                    found => {
-                        let expected = match write.expect {
-                            Expect::Absent => found.is_none(),
-                            Expect::Revision(revision) => {
-                                found.as_ref().is_some_and(|found| found.revision == revision)
-                            }
-                        };
-                        if !expected {
-                            return Ok(Err(found));
-                        }
-                        continue;
-                    }
-                }
-            }
-            Err(error) => return Err(error.into()),
-        };
-        return match written {
-            Some(Written::Done(revision)) => Ok(Ok(Record { run: write.run, revision, stamp: write.stamp })),
-            Some(Written::Conflict(Some(found))) if found.stamp == write.stamp => Ok(Ok(*found)),
-            Some(Written::Conflict(found)) => Ok(Err(found.map(|found| *found))),
-            Some(Written::KeyBusy { key, holders }) => Err(Error::KeyBusy { key, holders }),
-            None => Err(store::Error::Unavailable("the store gave no answer".into()).into()),
-        };
-    }
-    Err(last.unwrap_or_else(|| store::Error::Unavailable("the store gave no answer".into())).into())
 }

@@ -3,3 +3,4 @@
 pub mod handle;
 pub mod keeper;
 pub mod reaper;
+mod suspects;

@@ -306,8 +306,10 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
                 _ => None,
             };
             if run.owner().is_none() {
+                // A clock set back since must not make it end before it began.
+                let at = started_at.map_or(now, |started_at| now.max(started_at));
                 next.state =
-                    State::Ended(Ending { how: End::Cancelled(request), at: now, started_at, owner: None, exit: None });
+                    State::Ended(Ending { how: End::Cancelled(request), at, started_at, owner: None, exit: None });
             }
         }
         (Action::Reap { observed, evidence: found, reaper, jitter }, State::Running(held)) => {

@@ -11,7 +11,8 @@ use serde_json::Value;
 use super::keeper::{Held, Keeping, Stop, lock};
 use crate::error::Error;
 use crate::id::{RunId, Stamp};
-use crate::run::{Exit, Interruption, Progress, Run};
+use crate::run::{Event, Exit, Interruption, Progress, Run, StateName};
+use crate::settle::{Doubt, settle};
 use crate::spool::OwnEnd;
 use crate::store::{Record, Store, Write};
 use crate::transition::{Action, Fence, Refusal, Report, Verdict, apply};
@@ -93,13 +94,13 @@ impl RunHandle {
     /// Says anything that can be said of a run in flight. Durable when this returns.
     pub async fn report(&self, report: Report) -> Result<(), Error> {
         let action = Action::Report { fence: self.fence(), report };
-        self.change(&action, Stamp::draw(&*self.keeping.entropy)).await
+        self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await
     }
 
     /// Lets go of the run until somebody wakes it.
     pub async fn suspend(mut self, reason: impl Into<String>) -> Result<(), Error> {
         let action = Action::Suspend { fence: self.fence(), reason: reason.into() };
-        self.change(&action, Stamp::draw(&*self.keeping.entropy)).await?;
+        self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await?;
         self.close();
         Ok(())
     }
@@ -137,7 +138,17 @@ impl RunHandle {
             OwnEnd::Interrupted(interruption) => Action::Interrupt { fence, interruption, exit },
         };
         let stamp = Stamp::draw(&*self.keeping.entropy);
-        match self.change(&action, stamp).await {
+        let mut doubt = Doubt::default();
+        let mut changed = self.change(&action, stamp, &mut doubt).await;
+        if let (true, Err(Error::Refused { refusal: Refusal::Lost { .. }, .. })) = (doubt.remains(), &changed) {
+            // Others may have gone on from the own end before it was read back: then the run was not lost.
+            changed = match self.has_ended_it(&action).await {
+                Ok(true) => Ok(()),
+                Ok(false) => changed,
+                Err(error) => Err(error.into()),
+            };
+        }
+        match changed {
             Ok(()) => {
                 self.close();
                 Ok(Recorded::Now)
@@ -163,40 +174,55 @@ impl RunHandle {
     }
 
     /// Applies an owner's action to what is on record, starting from what is known of it.
-    async fn change(&self, action: &Action, stamp: Stamp) -> Result<(), Error> {
-        let id = self.id();
-        let read = || async {
-            let found = self.store.get(&[id]).await?.pop();
-            found.ok_or_else(|| Error::NotFound(id.to_string()))
-        };
+    async fn change(&self, action: &Action, stamp: Stamp, doubt: &mut Doubt) -> Result<(), Error> {
         let mut record = self.held.record();
-        let mut fresh = false;
+        let mut remembered = true;
         for _ in 0..TRIES {
+            let id = record.run.id;
             let transition = match apply(&record.run, action, &self.keeping.me, self.keeping.clock.now()) {
                 Ok(transition) => transition,
-                Err(refusal) if fresh => return Err(Error::Refused { run: id, refusal }),
-                // What is known here may be old: somebody may have asked for a cancel since.
-                Err(_) => {
-                    (record, fresh) = (read().await?, true);
+                // What is remembered may be outdated: a beat that brings a cancel request does not bring the record.
+                Err(_) if std::mem::replace(&mut remembered, false) => {
+                    record = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
                     continue;
                 }
+                // Whoever has lost a run must know, whatever became of what it last said.
+                Err(refusal @ Refusal::Lost { .. }) => return Err(Error::Refused { run: id, refusal }),
+                Err(refusal) => return Err(doubt.or(Error::Refused { run: id, refusal })),
             };
+            remembered = false;
             let write = Write::change(&record, transition, stamp);
-            match crate::registry::settle(&*self.store, write).await? {
+            match settle(&*self.store, write, doubt).await? {
                 Ok(written) => {
                     *lock(&self.held.record) = written;
                     return Ok(());
                 }
-                Err(Some(current)) => (record, fresh) = (current, true),
-                Err(None) => (record, fresh) = (read().await?, true),
+                Err(Some(current)) => record = current,
+                Err(None) => match self.store.get(&[id]).await.map_err(|error| doubt.or(error))?.pop() {
+                    Some(current) => record = current,
+                    None => return Err(doubt.or(Error::NotFound(id.to_string()))),
+                },
             }
         }
-        Err(Error::Contended(id))
+        Err(doubt.or(Error::Contended(record.run.id)))
+    }
+
+    /// Whether the story tells of this end by this claim. The fence lets nobody else make one.
+    async fn has_ended_it(&self, action: &Action) -> Result<bool, crate::store::Error> {
+        let ends_so = |to: StateName| match action {
+            Action::Finish { verdict: Verdict::Succeeded, .. } => to == StateName::Succeeded,
+            Action::Finish { verdict: Verdict::Failed { .. }, .. } => to == StateName::Failed,
+            Action::Finish { verdict: Verdict::Cancelled, .. } => to == StateName::Cancelled,
+            _ => to.is_ended(),
+        };
+        let story = self.store.events(self.id()).await?;
+        let own = |event: &Event| event.epoch == self.held.epoch && event.action == action.name() && ends_so(event.to);
+        Ok(story.iter().any(own))
     }
 
     fn close(&mut self) {
         self.open = false;
-        self.keeping.release(self.id());
+        self.keeping.release(&self.held);
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::suspects::Suspects;
 use crate::id::{Entropy, Epoch, RunId, Stamp, WorkerId};
 use crate::policy::{Lease, OnLeaseLoss};
 use crate::process::Identity;
@@ -109,13 +110,35 @@ struct Keep {
     /// Ends that the store has not taken.
     owed: Vec<Spooled>,
     attention: Option<u64>,
-    /// Owned but not held, when last compared. Only who is so twice was really forgotten.
-    suspects: BTreeSet<RunId>,
+    /// Owned but not held, as far as was last compared.
+    suspects: Suspects,
     /// When the store last took a beat, by time since boot.
     heard: Option<Duration>,
     leaving: bool,
     /// Something happened that should not wait for the next beat.
     nudged: bool,
+}
+
+impl Keep {
+    /// Lets go of this claim. A later claim of the same run, by this worker again, stays.
+    fn release(&mut self, held: &Held) {
+        let id = lock(&held.record).run.id;
+        if self.held.get(&id).is_some_and(|kept| kept.epoch == held.epoch) {
+            self.held.remove(&id);
+        }
+    }
+}
+
+/// A claim whose answer is awaited. Kept until the run it brings is held.
+pub(crate) struct Taking {
+    keeping: Arc<Keeping>,
+    number: u64,
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        self.keeping.keep().suspects.taken(self.number);
+    }
 }
 
 impl Keeping {
@@ -143,13 +166,24 @@ impl Keeping {
     pub(crate) fn hold(&self, held: &Arc<Held>) {
         let mut keep = self.keep();
         keep.heard.get_or_insert_with(|| self.clock.since_boot());
-        keep.held.insert(held.record().run.id, held.clone());
+        let id = held.record().run.id;
+        // The answer to a claim may arrive after this very worker has claimed the run again.
+        if keep.held.get(&id).is_some_and(|kept| kept.epoch > held.epoch) {
+            held.tell(Stop::Lost);
+            return;
+        }
+        keep.held.insert(id, held.clone());
         self.nudge(keep);
     }
 
+    /// Says that a claim is about to be sent.
+    pub(crate) fn take(self: &Arc<Self>) -> Taking {
+        Taking { number: self.keep().suspects.take(), keeping: self.clone() }
+    }
+
     /// Lets go of a run that has ended or is to end otherwise.
-    pub(crate) fn release(&self, id: RunId) {
-        self.keep().held.remove(&id);
+    pub(crate) fn release(&self, held: &Held) {
+        self.keep().release(held);
     }
 
     /// Takes over an end that the store did not take: on the disk at once, in the store as soon as it can be.
@@ -165,7 +199,7 @@ impl Keeping {
             Spooled { registry: self.registry.clone(), run, worker: self.worker, epoch: held.epoch, stamp, end, exit };
         let kept = self.spool.as_ref().map_or(Ok(()), |spool| spool.keep(&spooled));
         let mut keep = self.keep();
-        keep.held.remove(&run);
+        keep.release(held);
         keep.owed.push(spooled);
         self.nudge(keep);
         kept
@@ -240,7 +274,7 @@ impl Keeping {
 
     fn lose(&self, held: &BTreeMap<RunId, Arc<Held>>, id: RunId) {
         if let Some(held) = held.get(&id) {
-            self.release(id);
+            self.release(held);
             held.tell(Stop::Lost);
         }
     }
@@ -268,18 +302,30 @@ impl Keeping {
     /// Ends runs that the store says are ours and that nobody here holds: their claim was lost on the way, or their
     /// handle was.
     async fn end_forgotten(&self, store: &dyn Store, forgotten: Vec<RunId>) -> Result<(), store::Error> {
-        let twice: Vec<RunId> = {
+        let suspects: Vec<RunId> = {
             let mut keep = self.keep();
             let owed: BTreeSet<RunId> = keep.owed.iter().map(|spooled| spooled.run).collect();
-            let now: BTreeSet<RunId> =
-                forgotten.into_iter().filter(|id| !keep.held.contains_key(id) && !owed.contains(id)).collect();
-            let before = std::mem::replace(&mut keep.suspects, now.clone());
-            if !now.is_empty() {
+            let unheld = forgotten.into_iter().filter(|id| !keep.held.contains_key(id) && !owed.contains(id));
+            let suspects: Vec<RunId> = unheld.collect();
+            keep.suspects.retain(&suspects);
+            if !suspects.is_empty() {
                 keep.attention = None;
             }
-            now.intersection(&before).copied().collect()
+            suspects
         };
-        for record in store.get(&twice).await? {
+        if suspects.is_empty() {
+            return Ok(());
+        }
+        for record in store.get(&suspects).await? {
+            let forgotten = {
+                let mut keep = self.keep();
+                let id = record.run.id;
+                let known = keep.held.contains_key(&id) || keep.owed.iter().any(|owed| owed.run == id);
+                !known && keep.suspects.suspect(id, record.run.epoch)
+            };
+            if !forgotten {
+                continue;
+            }
             let fence = self.fence(record.run.epoch);
             let interruption = Interruption { signal: None, reason: "its worker did not know that it owned it".into() };
             let action = Action::Interrupt { fence, interruption, exit: None };

@@ -1,0 +1,77 @@
+//! Settling: trying a write until it is known what became of it.
+//!
+//! A write whose answer was lost is unknown, neither done nor refused. Whoever wrote it looks for its stamp, and never
+//! reports a lost race that was won.
+
+use crate::error::Error;
+use crate::store::{self, Expect, Record, Store, Write, Written};
+
+/// How often a write is repeated whose answer was lost.
+const REPEATS: usize = 4;
+
+/// What became of writes whose answer was lost, as long as nobody can tell.
+///
+/// Doubt outlives a repetition: the first copy may still be on its way. While there is any, no error may say that
+/// nothing was written.
+#[derive(Debug, Default)]
+pub(crate) struct Doubt(Option<store::Error>);
+
+impl Doubt {
+    /// The error to answer with: that of the lost answer, if there is one.
+    pub(crate) fn or(&self, error: impl Into<Error>) -> Error {
+        self.0.clone().map_or_else(|| error.into(), Error::Store)
+    }
+
+    /// Whether an own write may be on record without bearing its stamp any more.
+    pub(crate) fn remains(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// Tries a write until it is known what became of it: the record it made, or, if it lost, what is there instead.
+///
+/// A write whose answer was lost is unknown. It is looked for by its stamp and repeated as it was: it expects the same
+/// revision, so that at most one of the repetitions takes effect, and each bears the same stamp.
+pub(crate) async fn settle(
+    store: &dyn Store,
+    write: Write,
+    doubt: &mut Doubt,
+) -> Result<Result<Record, Option<Record>>, Error> {
+    let expected = match write.expect {
+        Expect::Absent => 0,
+        Expect::Revision(revision) => revision.0,
+    };
+    let earlier = doubt.0.clone();
+    for _ in 0..REPEATS {
+        let found = match store.commit(vec![write.clone()]).await {
+            Ok(written) => match written.into_iter().next() {
+                Some(Written::Done(revision)) => {
+                    return Ok(Ok(Record { run: write.run, revision, stamp: write.stamp }));
+                }
+                Some(Written::Conflict(found)) => found.map(|found| *found),
+                Some(Written::KeyBusy { key, holders }) => return Err(doubt.or(Error::KeyBusy { key, holders })),
+                None => return Err(doubt.or(store::Error::Unavailable("the store gave no answer".into()))),
+            },
+            Err(error @ store::Error::Unknown(_)) => {
+                doubt.0 = Some(error);
+                let found = store.get(&[write.run.id]).await.map_err(|error| doubt.or(error))?.pop();
+                if found.as_ref().map_or(0, |found| found.revision.0) == expected {
+                    continue;
+                }
+                found
+            }
+            Err(error) => return Err(doubt.or(error)),
+        };
+        return Ok(match found {
+            Some(found) if found.stamp == write.stamp => Ok(found),
+            found => {
+                // There is one next revision, and it is another's: no copy of this write took effect, nor ever can.
+                if found.as_ref().is_some_and(|found| found.revision.0 == expected + 1) {
+                    doubt.0 = earlier;
+                }
+                Err(found)
+            }
+        });
+    }
+    Err(doubt.or(store::Error::Unavailable("the store gave no answer".into())))
+}

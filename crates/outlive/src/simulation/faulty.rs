@@ -1,0 +1,253 @@
+//! The store as one process sees it: every call takes its time, and any may go wrong.
+//!
+//! What takes effect does so at one moment, between two moments in which others may do anything. The ledger is told
+//! at that moment. A call goes wrong in the ways that the contract of [`Store`] knows: refused without effect, or not
+//! answered, with the effect there already, never, or later.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use async_trait::async_trait;
+
+use super::history::{Fact, What};
+use super::rules::Wrote;
+use super::world::{Late, State, World};
+use crate::filter::Filter;
+use crate::health::Witness;
+use crate::id::RunId;
+use crate::run::{Event, Run};
+use crate::store::{
+    Beat, BeatReply, Change, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
+};
+use crate::time::Clock;
+
+/// The store of one process.
+pub(super) struct Faulty {
+    pub(super) world: Arc<World>,
+    process: usize,
+    /// What the process saw when it last listed runs. Only a planted defect looks at it.
+    pub(super) seen: Mutex<BTreeMap<RunId, Run>>,
+}
+
+/// How a call goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Well,
+    Refused,
+    /// It takes effect, and nobody says so.
+    AnswerLost,
+    /// It takes no effect, and nobody says so.
+    Swallowed,
+    /// It takes effect later, if it still can.
+    Late,
+}
+
+fn unavailable() -> Error {
+    Error::Unavailable("the simulated store is away".into())
+}
+
+fn unknown() -> Error {
+    Error::Unknown("the simulated store did not answer".into())
+}
+
+/// The result of a future of the memory store, which never waits.
+pub(super) fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => unreachable!("the memory store waited"),
+    }
+}
+
+impl Faulty {
+    pub(super) fn new(world: Arc<World>, process: usize) -> Self {
+        Self { world, process, seen: Mutex::default() }
+    }
+
+    /// A call: time passes, `effect` happens or does not, time passes, and there is an answer or none.
+    async fn call<T>(
+        &self,
+        operation: &'static str,
+        effect: impl FnOnce(&mut State, Fate) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.world.yield_now().await;
+        let answer = {
+            let state = &mut *self.world.state();
+            assert!(state.processes[self.process].lives, "a dead process calls the store");
+            let fate = self.fate(state, operation);
+            match fate {
+                Fate::Refused => {
+                    state.history.counters.saw(Fact::Refusal);
+                    Err(unavailable())
+                }
+                fate => effect(state, fate),
+            }
+        };
+        self.world.yield_now().await;
+        if self.world.entropy.one_in(12) {
+            // A slow answer: the world has moved on when it arrives.
+            let slow = self.world.between(100, 4_000);
+            self.world.nap(slow).await;
+        }
+        answer
+    }
+
+    fn fate(&self, state: &mut State, operation: &'static str) -> Fate {
+        let entropy = &self.world.entropy;
+        let (fate, word) = if state.outage_until.is_some() {
+            (Fate::Refused, "refused, the store is away")
+        } else if state.calm || !entropy.one_in(7) {
+            return Fate::Well;
+        } else {
+            match (operation, entropy.below(6)) {
+                ("get" | "list" | "events" | "workers", 3..) => return Fate::Well,
+                ("get" | "list" | "events" | "workers", _) | (_, 0) => (Fate::Refused, "refused"),
+                (_, 1) => (Fate::Swallowed, "its answer is lost, it has no effect"),
+                ("commit", 2..=4) => (Fate::Late, "its answer is lost, it is on its way"),
+                _ => (Fate::AnswerLost, "its answer is lost, it takes effect"),
+            }
+        };
+        self.world.tell(state, Some(self.process), What::Fault(operation, word));
+        fate
+    }
+
+    /// Tries one write, and enters it if it takes effect.
+    fn write(&self, state: &mut State, write: Write) -> Result<Written, Error> {
+        let author = self.world.author(state, self.process);
+        let write = self.forget_epoch(write);
+        let written = deliver(&self.world, state, &author, write, false)?;
+        match &written {
+            Written::Conflict(_) => state.history.counters.saw(Fact::Conflict),
+            Written::KeyBusy { .. } => state.history.counters.saw(Fact::KeyBusy),
+            Written::Done(_) => {}
+        }
+        Ok(written)
+    }
+}
+
+/// Hands a write to the store below, and enters it if it takes effect.
+pub(super) fn deliver(
+    world: &World,
+    state: &mut State,
+    author: &super::ledger::Author,
+    write: Write,
+    late: bool,
+) -> Result<Written, Error> {
+    let (run, events, ended, stamp) = (write.run.clone(), write.events.clone(), write.ended.clone(), write.stamp);
+    let written = at_once(world.memory.commit(vec![write]))?.pop().expect("one answer for one write");
+    if let Written::Done(revision) = written {
+        let after = Record { run, revision, stamp };
+        let wrote = Wrote { worker: author.worker, after: &after, events: &events, ended: ended.as_ref() };
+        world.wrote(state, author, &wrote, late);
+    }
+    Ok(written)
+}
+
+#[async_trait]
+impl Store for Faulty {
+    async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
+        self.call("get", |_, _| at_once(self.world.memory.get(ids))).await
+    }
+
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
+        self.call("list", |state, _| {
+            state.ledger.looked(self.process, self.world.clock.awake());
+            let listing = at_once(self.world.memory.list(filter, page))?;
+            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) =
+                listing.records.iter().map(|record| (record.run.id, record.run.clone())).collect();
+            Ok(listing)
+        })
+        .await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+        self.call("commit", |state, fate| {
+            let counters = &mut state.history.counters;
+            match fate {
+                Fate::Swallowed => {
+                    counters.saw(Fact::UnknownNotLanded);
+                    return Err(unknown());
+                }
+                Fate::Late => {
+                    let author = self.world.author(state, self.process);
+                    let due = self.world.clock.awake() + self.world.between(0, 8_000);
+                    state.late.extend(writes.into_iter().map(|write| Late { due, author, write }));
+                    return Err(unknown());
+                }
+                _ => {}
+            }
+            let written: Result<Vec<Written>, Error> =
+                writes.into_iter().map(|write| self.write(state, write)).collect();
+            if fate == Fate::AnswerLost {
+                let landed = written?.iter().any(|written| matches!(written, Written::Done(_)));
+                state.history.counters.saw(if landed { Fact::UnknownLanded } else { Fact::UnknownNotLanded });
+                return Err(unknown());
+            }
+            written
+        })
+        .await
+    }
+
+    async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
+        self.call("update", |state, fate| {
+            if fate == Fate::Swallowed {
+                state.history.counters.saw(Fact::UnknownNotLanded);
+                return Err(unknown());
+            }
+            let reaps = selection.filter.ids.is_some();
+            let changes: Mutex<BTreeMap<RunId, Change>> = Mutex::default();
+            let watched = |run: &Run, now| {
+                let change = rule(self.outdated(run).as_ref().filter(|_| reaps).unwrap_or(run), now)?;
+                changes.lock().unwrap_or_else(PoisonError::into_inner).insert(run.id, change.clone());
+                Some(change)
+            };
+            let changed = at_once(self.world.memory.update(selection, &watched))?;
+            let mut changes = changes.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let author = self.world.author(state, self.process);
+            for record in &changed {
+                let Some(Change { transition, stamp }) = changes.remove(&record.run.id) else { continue };
+                let after = Record { run: transition.run, revision: record.revision, stamp };
+                let events = [transition.event];
+                let ended = transition.ended.as_ref();
+                let wrote = Wrote { worker: author.worker, after: &after, events: &events, ended };
+                self.world.wrote(state, &author, &wrote, false);
+            }
+            if reaps && changed.len() < selection.limit {
+                state.history.counters.saw(Fact::ReapGivenUp);
+            }
+            if fate == Fate::AnswerLost {
+                let landed = !changed.is_empty();
+                state.history.counters.saw(if landed { Fact::UnknownLanded } else { Fact::UnknownNotLanded });
+                return Err(unknown());
+            }
+            Ok(changed)
+        })
+        .await
+    }
+
+    async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
+        self.call("beat", |state, fate| {
+            if fate == Fate::Swallowed {
+                return Err(unknown());
+            }
+            let reply = at_once(self.world.memory.beat(beat))?;
+            state.ledger.beat(beat.worker, self.world.clock.awake());
+            self.world.tell(state, Some(self.process), What::Beat);
+            if fate == Fate::AnswerLost { Err(unknown()) } else { Ok(reply) }
+        })
+        .await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        self.call("workers", |_, _| at_once(self.world.memory.workers())).await
+    }
+
+    async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
+        self.call("events", |_, _| at_once(self.world.memory.events(id))).await
+    }
+
+    fn witness(&self) -> Option<Arc<dyn Witness>> {
+        None
+    }
+}

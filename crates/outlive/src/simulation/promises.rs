@@ -1,0 +1,162 @@
+//! What processes were told, held against what was so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ledger::{Author, Ledger, Left};
+use super::rules::Wrote;
+use crate::id::{Epoch, RunId, WorkerId};
+use crate::run::StateName;
+use crate::transition::Fence;
+
+/// An end that a worker was told would be on record later.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owed {
+    pub(super) process: usize,
+    pub(super) run: RunId,
+    pub(super) epoch: Epoch,
+    /// How it must be on record.
+    pub(super) to: StateName,
+}
+
+impl Owed {
+    /// An interrupted run that somebody had asked to cancel is cancelled.
+    fn is_met_by(&self, left: &Left) -> bool {
+        let honoured = self.to == StateName::Interrupted && left.to == StateName::Cancelled;
+        left.process == self.process && (left.to == self.to || honoured)
+    }
+}
+
+/// Everything that anybody was told.
+#[derive(Default)]
+pub(super) struct Promises {
+    /// Handles that processes have in their hands.
+    held: BTreeSet<(WorkerId, RunId, Epoch)>,
+    /// Who was told that it reaped.
+    won: BTreeMap<(RunId, Epoch), usize>,
+    /// The calls that made a write.
+    wrote: BTreeSet<u64>,
+    /// The calls that were told that nothing was written.
+    refused: BTreeSet<u64>,
+    owed: Vec<Owed>,
+}
+
+/// What the keeper says of a claim that it never heard of.
+const FORGOTTEN: &str = "its worker did not know that it owned it";
+
+/// Whether this write ended a run that its owner did not know of.
+pub(super) fn is_forgotten(wrote: &Wrote<'_>) -> bool {
+    wrote.events.last().is_some_and(|event| event.reason.as_deref() == Some(FORGOTTEN))
+}
+
+impl Promises {
+    /// A write took effect.
+    pub(super) fn wrote(&mut self, author: &Author, wrote: &Wrote<'_>) -> Result<(), String> {
+        if let Some(call) = author.call {
+            self.wrote.insert(call);
+            if self.refused.contains(&call) {
+                return Err("a write took effect whose caller had been told that nothing was written".into());
+            }
+        }
+        let run = &wrote.after.run;
+        if is_forgotten(wrote) && self.held.contains(&(author.worker, run.id, run.epoch)) {
+            return Err("a run was ended as forgotten by the very worker that holds it".into());
+        }
+        Ok(())
+    }
+
+    /// A process has a handle in its hands.
+    pub(super) fn hold(&mut self, fence: Fence, run: RunId) {
+        self.held.insert((fence.worker, run, fence.epoch));
+    }
+
+    /// It has it no more.
+    pub(super) fn let_go(&mut self, fence: Fence, run: RunId) {
+        self.held.remove(&(fence.worker, run, fence.epoch));
+    }
+
+    /// A call was told that nothing was written.
+    pub(super) fn told_nothing_written(&mut self, call: u64) -> Result<(), String> {
+        self.refused.insert(call);
+        match self.wrote.contains(&call) {
+            true => Err("a caller was told that nothing was written, and its write had taken effect".into()),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn owe(&mut self, owed: Owed) {
+        self.owed.push(owed);
+    }
+}
+
+impl Ledger {
+    /// A reaper was told that it ended this attempt.
+    pub(super) fn told_won(&mut self, process: usize, run: RunId, epoch: Epoch) -> Result<(), String> {
+        let number = self.number(run);
+        if let Some(other) = self.promises.won.insert((run, epoch), process) {
+            return Err(format!("run {number}: processes {other} and {process} were both told that they reaped it"));
+        }
+        let reaped = Epoch(epoch.0.saturating_sub(1));
+        match self.left.get(&(run, reaped)) {
+            Some(Left { process: winner, reaped: true, .. }) if *winner == process => Ok(()),
+            left => {
+                Err(format!("run {number}: a reaper was told that it won epoch {reaped}, and it was left by {left:?}"))
+            }
+        }
+    }
+
+    /// An owner was told that the run is no longer its own; by the call that was to end it, if `ending` says so.
+    pub(super) fn told_lost(&self, fence: Fence, run: RunId, ending: Option<u64>) -> Result<(), String> {
+        let number = self.number(run);
+        let is_owner = self.record(run).is_some_and(|record| {
+            record.run.epoch == fence.epoch && record.run.owner().is_some_and(|owner| owner.worker == fence.worker)
+        });
+        if is_owner {
+            return Err(format!("run {number}: its owner was told that it had lost it at epoch {}", fence.epoch));
+        }
+        let by = self.left.get(&(run, fence.epoch)).and_then(|left| left.call);
+        if ending.is_some() && by == ending {
+            return Err(format!(
+                "run {number}: its owner was told that it had lost, by the call whose end is on record"
+            ));
+        }
+        Ok(())
+    }
+
+    /// An owner was told that its end is on record.
+    pub(super) fn told_recorded(&self, owed: Owed) -> Result<(), String> {
+        match self.left.get(&(owed.run, owed.epoch)) {
+            Some(left) if owed.is_met_by(left) => Ok(()),
+            left => Err(format!(
+                "run {}: its owner was told that {} is on record, and there is {left:?}",
+                self.number(owed.run),
+                owed.to
+            )),
+        }
+    }
+
+    /// Whether each end that the living still owe is on record, or void because the owner had been reaped.
+    pub(super) fn owed_ends(&self, lives: impl Fn(usize) -> bool) -> OwedEnds {
+        let mut ends = OwedEnds::default();
+        for owed in self.promises.owed.iter().filter(|owed| lives(owed.process)) {
+            match self.left.get(&(owed.run, owed.epoch)) {
+                Some(left) if left.reaped => ends.void += 1,
+                Some(left) if owed.is_met_by(left) => ends.delivered += 1,
+                left => ends.lost.push(format!(
+                    "run {}: the end that was owed ({} at epoch {}) is not on record: {left:?}",
+                    self.number(owed.run),
+                    owed.to,
+                    owed.epoch
+                )),
+            }
+        }
+        ends
+    }
+}
+
+/// What became of the ends that were owed.
+#[derive(Debug, Default)]
+pub(super) struct OwedEnds {
+    pub(super) delivered: u64,
+    pub(super) void: u64,
+    pub(super) lost: Vec<String>,
+}

@@ -1,0 +1,221 @@
+//! The world: what all processes of a history share, and what only the simulation may know.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use super::Plan;
+use super::clock::SkewedClock;
+use super::history::{Fact, History, Line, What};
+use super::ledger::{Author, Ledger};
+use super::promises::is_forgotten;
+use super::rules::Wrote;
+use crate::id::WorkerId;
+use crate::run::StateName;
+use crate::store::Write;
+use crate::store::memory::MemoryStore;
+use crate::testing::{ManualClock, SeededEntropy};
+use crate::time::Clock;
+use crate::transition::Fence;
+
+/// A process as the simulation knows it.
+pub(super) struct ProcessState {
+    pub(super) name: String,
+    pub(super) worker: WorkerId,
+    pub(super) clock: Arc<SkewedClock>,
+    pub(super) lives: bool,
+    pub(super) stands_still_until: Duration,
+    /// It beats and owns runs.
+    pub(super) works: bool,
+}
+
+/// One thread of a process, as far as others must know of it.
+pub(super) struct TaskState {
+    pub(super) process: usize,
+    pub(super) sleeps_until: Duration,
+    call: Option<Call>,
+}
+
+impl TaskState {
+    pub(super) fn of(process: usize) -> Self {
+        Self { process, sleeps_until: Duration::ZERO, call: None }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Call {
+    id: u64,
+    fence: Option<Fence>,
+}
+
+/// A write that was sent and will arrive.
+pub(super) struct Late {
+    pub(super) due: Duration,
+    pub(super) author: Author,
+    pub(super) write: Write,
+}
+
+/// Everything that changes.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) history: History,
+    pub(super) ledger: Ledger,
+    pub(super) processes: Vec<ProcessState>,
+    pub(super) tasks: Vec<TaskState>,
+    pub(super) late: Vec<Late>,
+    pub(super) outage_until: Option<Duration>,
+    /// Nothing fails any more.
+    pub(super) calm: bool,
+    pub(super) step: u32,
+    /// The task that is polled.
+    pub(super) turn: usize,
+    calls: u64,
+    broken: Option<String>,
+}
+
+/// What all processes share.
+pub(super) struct World {
+    pub(super) plan: Plan,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) entropy: Arc<SeededEntropy>,
+    pub(super) memory: MemoryStore,
+    born: Duration,
+    state: Mutex<State>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, plan: Plan) -> Arc<Self> {
+        let clock = ManualClock::new();
+        Arc::new(Self {
+            plan,
+            memory: MemoryStore::new(clock.clone()),
+            entropy: Arc::new(SeededEntropy::new(seed)),
+            born: clock.awake(),
+            clock,
+            state: Mutex::default(),
+        })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // Only one thread plays a history; a panic ends it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn take_history(&self) -> History {
+        std::mem::take(&mut self.state().history)
+    }
+
+    /// The first promise that was broken.
+    pub(super) fn broken(&self) -> Option<String> {
+        self.state().broken.clone()
+    }
+
+    pub(super) fn between(&self, least_ms: u64, most_ms: u64) -> Duration {
+        Duration::from_micros(least_ms * 1_000 + self.entropy.below((most_ms - least_ms) * 1_000 + 1))
+    }
+
+    /// Enters a line; by `process`, or by nobody.
+    pub(super) fn tell(&self, state: &mut State, process: Option<usize>, what: What) {
+        let who = process.map_or_else(String::new, |process| state.processes[process].name.clone());
+        state.history.lines.push(Line { step: state.step, at: self.clock.awake() - self.born, who, what });
+    }
+
+    /// Enters what was found to be broken. What breaks later may only follow from it.
+    pub(super) fn judge(&self, state: &mut State, verdict: Result<(), String>) {
+        if let Err(broken) = verdict {
+            self.tell(state, None, What::World(format!("BROKEN: {broken}")));
+            state.broken.get_or_insert(broken);
+        }
+    }
+
+    /// Enters a write that took effect.
+    pub(super) fn wrote(&self, state: &mut State, author: &Author, wrote: &Wrote<'_>, late: bool) {
+        let run = &wrote.after.run;
+        let verdict = state.ledger.wrote(author, wrote, self.clock.awake());
+        let owner = run.owner().map(|owner| {
+            let named = state.processes.iter().find(|process| process.worker == owner.worker);
+            named.map_or_else(|| owner.worker.to_string(), |process| process.name.clone())
+        });
+        let line = What::Wrote {
+            run: state.ledger.number(run.id),
+            revision: wrote.after.revision,
+            action: wrote.action().into(),
+            to: run.state.name(),
+            epoch: run.epoch,
+            attempt: run.attempt,
+            owner,
+            late,
+        };
+        self.tell(state, Some(author.process), line);
+        let counters = &mut state.history.counters;
+        match (wrote.action(), run.state.name()) {
+            ("claim", _) => counters.saw(Fact::Claim),
+            ("resume", _) => counters.saw(Fact::Resume),
+            ("wake", _) => counters.saw(Fact::Wake),
+            ("reap", to) => {
+                counters.saw(Fact::Reap);
+                if to == StateName::Pending {
+                    counters.saw(Fact::Requeue);
+                }
+            }
+            ("finish" | "interrupt", StateName::Cancelled) => counters.saw(Fact::CancelHonoured),
+            _ => {}
+        }
+        if is_forgotten(wrote) {
+            counters.saw(Fact::Forgotten);
+        }
+        self.judge(state, verdict);
+    }
+
+    /// Who is writing.
+    pub(super) fn author(&self, state: &State, process: usize) -> Author {
+        let call = state.tasks[state.turn].call;
+        Author {
+            process,
+            worker: state.processes[process].worker,
+            call: call.map(|call| call.id),
+            fence: call.and_then(|call| call.fence),
+        }
+    }
+
+    /// The task that is polled makes a call.
+    pub(super) fn begin(&self, process: usize, what: &'static str, fence: Option<Fence>) -> u64 {
+        let state = &mut *self.state();
+        state.calls += 1;
+        let id = state.calls;
+        let turn = state.turn;
+        state.tasks[turn].call = Some(Call { id, fence });
+        self.tell(state, Some(process), What::Called(what));
+        id
+    }
+
+    /// It has its answer.
+    pub(super) fn end(&self, process: usize, what: &'static str, answer: String) {
+        let state = &mut *self.state();
+        let turn = state.turn;
+        state.tasks[turn].call = None;
+        self.tell(state, Some(process), What::Answered(what, answer));
+    }
+
+    /// Has the task that is polled wait.
+    pub(super) async fn nap(&self, duration: Duration) {
+        let until = self.clock.awake() + duration;
+        poll_fn(|_| {
+            let state = &mut *self.state();
+            let turn = state.turn;
+            if self.clock.awake() >= until {
+                return Poll::Ready(());
+            }
+            state.tasks[turn].sleeps_until = until;
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Lets others go first.
+    pub(super) async fn yield_now(&self) {
+        let mut yielded = false;
+        poll_fn(|_| if std::mem::replace(&mut yielded, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+}
