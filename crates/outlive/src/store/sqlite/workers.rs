@@ -158,11 +158,10 @@ fn touch(
 
 /// Renews a worker's lease, and compares what it holds with what it owns where either may have changed.
 pub(super) fn beat(connection: &Connection, beat: &Beat, now: &Moment) -> Result<BeatReply, Error> {
-    if beat.leaving {
-        let sql = "DELETE FROM workers WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE owner = ?1)";
-        if cached(connection, sql)?.execute([beat.worker.to_string()]).map_err(from_sqlite)? > 0 {
-            return Ok(BeatReply::default());
-        }
+    if beat.leaving && owned(connection, beat.worker)?.is_empty() {
+        let sql = "DELETE FROM workers WHERE id = ?1";
+        cached(connection, sql)?.execute([beat.worker.to_string()]).map_err(from_sqlite)?;
+        return Ok(BeatReply::default());
     }
     let (attention, known) = touch(connection, beat.worker, &beat.identity, beat.lease, now)?;
     if known && beat.attention == Some(attention) {
