@@ -1,0 +1,7 @@
+//! The library from outside: every store held to the contract, and the lifecycle on each of them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod filters;
+mod ground;
+mod mutant;
+mod suite;
