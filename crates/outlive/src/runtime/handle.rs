@@ -165,24 +165,35 @@ impl RunHandle {
     /// Applies an owner's action to what is on record, starting from what is known of it.
     async fn change(&self, action: &Action, stamp: Stamp) -> Result<(), Error> {
         let mut record = self.held.record();
+        let id = record.run.id;
+        // What is known here lags behind what others wrote, a cancel request for one: it alone refuses nothing.
+        let mut current = false;
         for _ in 0..TRIES {
-            let id = record.run.id;
-            let transition = apply(&record.run, action, &self.keeping.me, self.keeping.clock.now())
-                .map_err(|refusal| Error::Refused { run: id, refusal })?;
+            let transition = match apply(&record.run, action, &self.keeping.me, self.keeping.clock.now()) {
+                Ok(transition) => transition,
+                Err(refusal) if current => return Err(Error::Refused { run: id, refusal }),
+                Err(_) => {
+                    let found = self.store.get(&[id]).await?.pop();
+                    record = found.ok_or_else(|| Error::NotFound(id.to_string()))?;
+                    current = true;
+                    continue;
+                }
+            };
             let write = Write::change(&record, transition, stamp);
             match crate::registry::settle(&*self.store, write).await? {
                 Ok(written) => {
                     *lock(&self.held.record) = written;
                     return Ok(());
                 }
-                Err(Some(current)) => record = current,
+                Err(Some(found)) => record = found,
                 Err(None) => match self.store.get(&[id]).await?.pop() {
-                    Some(current) => record = current,
+                    Some(found) => record = found,
                     None => return Err(Error::NotFound(id.to_string())),
                 },
             }
+            current = true;
         }
-        Err(Error::Contended(record.run.id))
+        Err(Error::Contended(id))
     }
 
     fn close(&mut self) {
