@@ -3,5 +3,7 @@
 
 mod filters;
 mod ground;
+mod lifecycle;
 mod mutant;
 mod suite;
+mod world;
