@@ -36,6 +36,10 @@ pub trait Ground: Send + Sync {
     /// A new store with nothing in it.
     async fn fresh(&self) -> Arc<dyn Store>;
 
+    /// The store that was made last, through another connection where there are connections: what one process holds
+    /// apart by a lock of its own is not yet held apart for two.
+    async fn again(&self) -> Arc<dyn Store>;
+
     /// Lets time pass by the clock of the stores.
     async fn pass(&self, duration: Duration);
 

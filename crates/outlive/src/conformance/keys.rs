@@ -107,7 +107,7 @@ pub(super) async fn of_many_takers_of_a_key_one_holds_it(ground: &dyn Ground) ->
         let mut work: Vec<Work> = Vec::new();
         for _ in 0..TAKERS {
             let write = scene.making(scene.draft(keyed(1)), Some(scene.worker()))?;
-            let (store, answers) = (scene.store.clone(), answers.clone());
+            let (store, answers) = (ground.again().await, answers.clone());
             work.push(Box::pin(async move {
                 let answer = store.commit(vec![write]).await;
                 answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);

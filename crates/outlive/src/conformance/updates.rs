@@ -123,7 +123,7 @@ pub(super) async fn of_many_updaters_each_run_has_one(ground: &dyn Ground) -> Re
     let (idle, errors) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
     let mut work: Vec<Work> = Vec::new();
     for _ in 0..UPDATERS {
-        let (worker, stamp, store) = (scene.worker(), scene.stamp(), scene.store.clone());
+        let (worker, stamp, store) = (scene.worker(), scene.stamp(), ground.again().await);
         let (told, idle, errors) = (told.clone(), idle.clone(), errors.clone());
         work.push(Box::pin(async move {
             let rule = |run: &Run, now| claim(run, now, worker, stamp);

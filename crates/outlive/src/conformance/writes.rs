@@ -164,14 +164,18 @@ pub(super) async fn of_many_writers_one_wins(ground: &dyn Ground) -> Result<(), 
     let worker = scene.worker();
     let run = scene.start(worker).await?;
     let lost = Arc::new(AtomicUsize::new(0));
+    let mut stores = Vec::new();
+    for _ in 0..WRITERS {
+        stores.push(ground.again().await);
+    }
     for round in 0..ROUNDS {
         let current = scene.read(run.run.id).await?;
         let winners = Arc::new(Mutex::new(Vec::new()));
         let mut work: Vec<Work> = Vec::new();
-        for writer in 0..WRITERS {
+        for (writer, store) in stores.iter().enumerate() {
             let name = format!("{round}/{writer}");
             let write = scene.changing(&current, &report(worker, &current, &name))?;
-            let (store, winners, lost) = (scene.store.clone(), winners.clone(), lost.clone());
+            let (store, winners, lost) = (store.clone(), winners.clone(), lost.clone());
             work.push(Box::pin(async move {
                 match store.commit(vec![write]).await.as_deref() {
                     Ok([Written::Done(_)]) => winners.lock().unwrap_or_else(PoisonError::into_inner).push(name),

@@ -40,6 +40,10 @@ impl Ground for MemoryGround {
         Arc::new(self.make())
     }
 
+    async fn again(&self) -> Arc<dyn Store> {
+        Arc::new(self.made.lock().unwrap().last().unwrap().clone())
+    }
+
     async fn pass(&self, duration: Duration) {
         self.clock.pass(duration);
     }
@@ -58,16 +62,19 @@ pub(crate) struct SqliteGround {
     clock: Arc<ManualClock>,
     dir: TempDir,
     made: AtomicUsize,
+    last: Mutex<PathBuf>,
 }
 
 impl SqliteGround {
     pub(crate) fn new(clock: Arc<ManualClock>) -> Self {
-        Self { clock, dir: tempfile::tempdir().unwrap(), made: AtomicUsize::new(0) }
+        Self { clock, dir: tempfile::tempdir().unwrap(), made: AtomicUsize::new(0), last: Mutex::default() }
     }
 
     /// Where the next registry will be.
     pub(crate) fn next_path(&self) -> PathBuf {
-        self.dir.path().join(self.made.fetch_add(1, Ordering::SeqCst).to_string())
+        let path = self.dir.path().join(self.made.fetch_add(1, Ordering::SeqCst).to_string());
+        *self.last.lock().unwrap() = path.clone();
+        path
     }
 
     pub(crate) fn open(&self, path: &std::path::Path) -> SqliteStore {
@@ -79,6 +86,10 @@ impl SqliteGround {
 impl Ground for SqliteGround {
     async fn fresh(&self) -> Arc<dyn Store> {
         Arc::new(self.open(&self.next_path()))
+    }
+
+    async fn again(&self) -> Arc<dyn Store> {
+        Arc::new(self.open(&self.last.lock().unwrap()))
     }
 
     async fn pass(&self, duration: Duration) {

@@ -30,12 +30,13 @@ pub(crate) struct MutantGround {
     clock: Arc<ManualClock>,
     memory: MemoryGround,
     defect: Defect,
+    last: Mutex<Option<Arc<Mutant>>>,
 }
 
 impl MutantGround {
     pub(crate) fn new(defect: Defect) -> Self {
         let clock = ManualClock::new();
-        Self { memory: MemoryGround::new(clock.clone()), clock, defect }
+        Self { memory: MemoryGround::new(clock.clone()), clock, defect, last: Mutex::default() }
     }
 }
 
@@ -43,7 +44,13 @@ impl MutantGround {
 impl Ground for MutantGround {
     async fn fresh(&self) -> Arc<dyn Store> {
         let (inner, clock) = (self.memory.make(), self.clock.clone());
-        Arc::new(Mutant { inner, clock, defect: self.defect, notes: Mutex::default() })
+        let mutant = Arc::new(Mutant { inner, clock, defect: self.defect, notes: Mutex::default() });
+        *self.last.lock().unwrap() = Some(mutant.clone());
+        mutant
+    }
+
+    async fn again(&self) -> Arc<dyn Store> {
+        self.last.lock().unwrap().clone().unwrap()
     }
 
     async fn pass(&self, duration: Duration) {

@@ -1,8 +1,8 @@
 //! A world: one store, its clock, and as many processes as a test needs.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -138,7 +138,7 @@ type Hook = Box<dyn Fn(&'static str) -> Result<(), Error> + Send + Sync>;
 /// A store that can be interfered with between two calls.
 pub(crate) struct Watched {
     inner: Arc<dyn Store>,
-    hook: Mutex<Option<Arc<Hook>>>,
+    hook: Hook,
     /// How many verdicts of an update came too late.
     pub(crate) lost: AtomicUsize,
 }
@@ -148,13 +148,11 @@ impl Watched {
         inner: Arc<dyn Store>,
         hook: impl Fn(&'static str) -> Result<(), Error> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let hook: Hook = Box::new(hook);
-        Arc::new(Self { inner, hook: Mutex::new(Some(Arc::new(hook))), lost: AtomicUsize::new(0) })
+        Arc::new(Self { inner, hook: Box::new(hook), lost: AtomicUsize::new(0) })
     }
 
     fn before(&self, call: &'static str) -> Result<(), Error> {
-        let hook = self.hook.lock().unwrap().clone();
-        hook.map_or(Ok(()), |hook| hook(call))
+        (self.hook)(call)
     }
 }
 
@@ -203,7 +201,7 @@ impl Store for Watched {
     }
 }
 
-/// All files below a directory, with what tells whether one was written again.
+/// What tells whether a file was written again.
 pub(crate) fn inode_and_mtime(path: &Path) -> (u64, i64, i64) {
     use std::os::unix::fs::MetadataExt;
     let meta = std::fs::metadata(path).unwrap();

@@ -1,7 +1,7 @@
 //! Finding orphans: L03 to L08, L15 and L20.
 
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use outlive::process::{Evidence, Identity};
 use outlive::registry::Registry;
 use outlive::run::{Actor, End, StateName};
 use outlive::runtime::reaper::Reaper;
+use outlive::store::Error;
 use outlive::testing::{ManualClock, SeededEntropy, person, spec, stranger};
 use outlive::time::Clock;
 
@@ -60,7 +61,8 @@ fn l04_eight_reapers_a_thousand_orphans() {
         let passes: Vec<(usize, usize)> = std::thread::scope(|scope| {
             let reap = |_| {
                 let (all_looked, first) = (all_looked.clone(), AtomicBool::new(true));
-                let store = Watched::new(world.store.clone(), move |call| {
+                let connection = pollster::block_on(world.ground.again());
+                let store = Watched::new(connection, move |call| {
                     if call == "update" && first.swap(false, Ordering::SeqCst) {
                         all_looked.wait();
                     }
@@ -84,6 +86,30 @@ fn l04_eight_reapers_a_thousand_orphans() {
             let run = world.record(handle.id()).await.run;
             assert_eq!((run.reaps, run.epoch.0), (1, 2), "{run:?}");
         }
+    });
+}
+
+#[test]
+fn l04_what_was_reaped_before_the_store_failed_is_told() {
+    const ORPHANS: usize = 100;
+    on_each(async |world| {
+        let owner = world.process();
+        let mut handles = Vec::new();
+        for _ in 0..ORPHANS {
+            handles.push(owner.start(spec("orphan")).await.unwrap());
+        }
+        world.clock.pass(LEASE + TICK);
+        let updates = AtomicUsize::new(0);
+        let store = Watched::new(world.store.clone(), move |call| {
+            let second = call == "update" && updates.fetch_add(1, Ordering::SeqCst) == 1;
+            if second { Err(Error::Unavailable("away".into())) } else { Ok(()) }
+        });
+        let (reading, mut reaper) = (world.process_on(store, unseen(2)), Reaper::new(None));
+        let first = reaper.pass(&reading).await.unwrap().ended.len();
+        assert!(0 < first && first < ORPHANS, "{first} of {ORPHANS} were reaped before the failure");
+        assert_eq!(reaper.pass(&reading).await.unwrap().unjudged.len(), ORPHANS - first, "it was blind");
+        world.clock.pass(LEASE + TICK);
+        assert_eq!(reaper.pass(&reading).await.unwrap().ended.len(), ORPHANS - first);
     });
 }
 
