@@ -1,1 +1,147 @@
-//! x
+//! The conformance suite: what the [`Store`] trait means, as checks that every store must pass.
+//!
+//! A backend brings its [`Ground`], on which stores can be made and time can pass, and runs [`CHECKS`] on it. Each
+//! check names the promise of the trait's *Contract* that it holds the store to. A check answers instead of panicking,
+//! so that the suite can be held to account itself: stores with one defect each must fail it, at the promise they break.
+//!
+//! Not here: that [`Error::Unknown`](crate::store::Error::Unknown) is told apart from other failures. That takes a
+//! backend whose wire can be cut, and is proved by the simulation and by each backend's own tests.
+
+mod beats;
+mod hearing;
+mod keys;
+mod lists;
+mod scene;
+mod stories;
+mod updates;
+mod writes;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::store::Store;
+
+/// Work that runs beside other work.
+pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The answer of a check: nothing, or what the store did wrong.
+pub type Verdict<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+
+/// Where stores of one kind are made, and where time passes for them.
+#[async_trait]
+pub trait Ground: Send + Sync {
+    /// A new store with nothing in it.
+    async fn fresh(&self) -> Arc<dyn Store>;
+
+    /// The store that was made last, through another connection where there are connections: what one process holds
+    /// apart by a lock of its own is not yet held apart for two.
+    async fn again(&self) -> Arc<dyn Store>;
+
+    /// Lets time pass by the clock of the stores.
+    async fn pass(&self, duration: Duration);
+
+    /// Lets time pass in which no store of this ground can hear anybody: an outage, a night of sleep.
+    async fn deafen(&self, duration: Duration);
+
+    /// A time that is long beside what a few calls take, and short enough to be waited for.
+    fn stretch(&self) -> Duration;
+
+    /// Does all of this work at once and returns when it is done. A ground whose stores need a runtime of their own
+    /// does it there.
+    async fn at_once(&self, work: Vec<Work>) {
+        std::thread::scope(|scope| {
+            for work in work {
+                scope.spawn(|| pollster::block_on(work));
+            }
+        });
+    }
+}
+
+/// One thing that every store must do.
+#[derive(Clone, Copy)]
+pub struct Check {
+    /// What, as a sentence without spaces.
+    pub name: &'static str,
+    /// The promise of the contract of [`Store`] that it belongs to.
+    pub promise: u8,
+    /// Does the store do it?
+    pub run: fn(&dyn Ground) -> Verdict<'_>,
+}
+
+/// Ends a check with what the store did wrong.
+macro_rules! ensure {
+    ($holds:expr, $($wrong:tt)+) => {
+        if !$holds {
+            return Err(format!($($wrong)+));
+        }
+    };
+}
+use ensure;
+
+/// Declares the checks once: as the table, and as a macro that makes a test of each.
+macro_rules! table {
+    ($dollar:tt $($promise:literal: $($module:ident::$check:ident),+;)+) => {
+        /// All checks, by promise.
+        pub const CHECKS: &[Check] = &[$($(
+            Check { name: stringify!($check), promise: $promise, run: |ground| Box::pin($module::$check(ground)) },
+        )+)+];
+
+        /// Makes a test of every check, which calls the given function with its name.
+        #[macro_export]
+        macro_rules! conformance_tests {
+            ($dollar run:path) => {
+                $($(
+                    #[test]
+                    fn $check() {
+                        $dollar run(stringify!($check));
+                    }
+                )+)+
+            };
+        }
+    };
+}
+
+table! { $
+    1: writes::a_written_run_is_read_back_whole,
+       writes::a_duplicate_id_conflicts,
+       writes::a_stale_revision_conflicts,
+       writes::a_write_that_lost_leaves_no_trace,
+       writes::writes_of_a_batch_are_independent,
+       writes::revisions_only_rise,
+       writes::of_many_writers_one_wins,
+       updates::an_update_ends_at_its_limit,
+       updates::an_update_goes_in_order,
+       updates::an_update_takes_only_its_selection,
+       updates::an_update_passes_over_what_the_rule_refuses,
+       updates::an_update_tells_what_it_wrote,
+       updates::of_many_updaters_each_run_has_one;
+    2: keys::a_key_has_no_more_holders_than_its_limit,
+       keys::a_holder_keeps_its_key_while_it_reports,
+       keys::whatever_ends_a_run_frees_its_keys,
+       keys::an_update_respects_keys,
+       keys::of_many_takers_of_a_key_one_holds_it;
+    3: hearing::a_claim_counts_as_a_beat,
+       hearing::silence_lasts_until_the_next_beat,
+       hearing::every_beat_is_counted,
+       hearing::rules_are_told_what_was_heard,
+       hearing::time_in_which_nobody_could_be_heard_is_not_silence;
+    4: beats::a_beat_touches_no_run,
+       beats::a_beat_moves_only_its_own_worker,
+       beats::a_beat_never_revives,
+       beats::a_beat_names_lost_runs,
+       beats::a_beat_names_unknown_runs,
+       beats::a_beat_names_cancelled_runs,
+       beats::a_beat_names_forgotten_runs,
+       beats::attention_misses_nothing,
+       beats::a_worker_that_leaves_is_forgotten_unless_it_owns;
+    5: stories::a_record_bears_the_stamp_of_its_last_write;
+    6: stories::events_are_told_in_order_each_once,
+       stories::stories_do_not_mix;
+    7: lists::a_list_is_what_the_filter_matches,
+       lists::pages_neither_overlap_nor_leave_out,
+       lists::lists_are_in_order;
+    8: stories::a_missing_run_is_an_absence;
+}

@@ -158,6 +158,18 @@ impl Registry {
     #[must_use]
     pub fn spooling_to(mut self, home: &Path) -> Self {
         self.spool = Some(Spool::new(home));
+        if let Some(working) = lock(&self.worker).as_mut() {
+            let Keeping { worker, identity, me, clock, entropy, registry, .. } = &*working.keeping;
+            working.keeping = Arc::new(Keeping::new(
+                *worker,
+                identity.clone(),
+                me.clone(),
+                clock.clone(),
+                entropy.clone(),
+                registry.clone(),
+                self.spool.clone(),
+            ));
+        }
         self
     }
 

@@ -1,4 +1,6 @@
 //! The command `outlive`, as its users meet it: real processes, real signals, real disks.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "shown where a test fails, or was skipped")]
 
 mod bad_input;
 mod faults_process;

@@ -62,26 +62,29 @@ impl Reaper {
 
     /// Looks at every running run and ends those whose owner is gone.
     pub async fn pass(&mut self, registry: &Registry) -> Result<Reaped, Error> {
-        let done = self.look_and_end(registry).await;
-        match &done {
-            Err(_) => self.blind = true,
-            Ok(_) if self.blind => {
+        let mut reaped = Reaped::default();
+        match self.look_and_end(registry, &mut reaped).await {
+            Err(error) => {
+                self.blind = true;
+                // Nobody else is told of what was ended before the store failed. The next pass meets the failure again.
+                return if reaped.ended.is_empty() { Err(error) } else { Ok(reaped) };
+            }
+            Ok(()) if self.blind => {
                 self.blind = false;
                 self.sees_since = Some(registry.clock().awake());
             }
-            Ok(_) => {}
+            Ok(()) => {}
         }
-        done
+        Ok(reaped)
     }
 
-    async fn look_and_end(&self, registry: &Registry) -> Result<Reaped, Error> {
-        let mut reaped = Reaped::default();
+    async fn look_and_end(&self, registry: &Registry, reaped: &mut Reaped) -> Result<(), Error> {
         let mut page = Page { order: Order::Oldest, ..Page::default() };
         let filter = Filter::in_states([StateName::Running]);
         loop {
             let listing = registry.store().list(&filter, &page).await?;
             let mut verdicts = BTreeMap::new();
-            self.judge_all(registry, listing.records, &mut verdicts, &mut reaped);
+            self.judge_all(registry, listing.records, &mut verdicts, reaped);
             while !verdicts.is_empty() {
                 let rest = verdicts.keys().nth(BATCH).copied().map(|id| verdicts.split_off(&id));
                 reaped.ended.extend(self.end(registry, &verdicts).await?);
@@ -89,7 +92,7 @@ impl Reaper {
             }
             match listing.next {
                 Some(next) => page.after = Some(next),
-                None => return Ok(reaped),
+                None => return Ok(()),
             }
         }
     }

@@ -1,3 +1,12 @@
-//! The integration tests of the library, in one binary.
+//! The library from outside: every store held to the contract, and the lifecycle on each of them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::print_stdout, reason = "shown where a test fails: on which store, and how a race went")]
 
+mod docs;
+mod filters;
+mod ground;
+mod lifecycle;
+mod mutant;
 mod simulation;
+mod suite;
+mod world;

@@ -3,6 +3,7 @@
 //! ```text
 //! runs/<id>/spec.json                     when the run is made
 //! runs/<id>/attempts/0001.running-1.json  when an attempt is claimed, suspended or put back: attempt, state, epoch
+//! runs/<id>/attempts/0001.wish-4.json     when somebody asks for it to be stopped, hidden or shown again: revision
 //! runs/<id>/attempts/0001.json            when an attempt has ended; the truth about it
 //! runs/<id>/archived                      while the run is archived
 //! ```
@@ -24,7 +25,7 @@ use super::place::{Place, from_io};
 use crate::id::{RunId, Stamp};
 use crate::run::{Event, Run, StateName};
 use crate::store::files::{self, Prepared, Published};
-use crate::store::{Error, Record, Revision, Write};
+use crate::store::{Error, Expect, Record, Revision, Write};
 
 /// The largest file that is read back.
 const FILE_LIMIT: u64 = 16 << 20;
@@ -120,7 +121,12 @@ pub(super) fn note(place: &Place, before: Option<&Run>, write: &Write) -> Result
         if moved && !fresh && run.ending().is_none() {
             publish(&attempts_dir(place, run.id)?, &stage_name(run))?;
         }
-        if before.is_some_and(|before| before.archived.is_some() != run.archived.is_some()) {
+        let marked = before.is_some_and(|before| before.archived.is_some() != run.archived.is_some());
+        let asked = before.is_some_and(|before| before.cancel != run.cancel);
+        if marked || (asked && !moved) {
+            publish(&attempts_dir(place, run.id)?, &wish_name(run, write))?;
+        }
+        if marked {
             mark_archived(place, run)?;
         }
         Ok(())
@@ -225,12 +231,17 @@ fn read_run(place: &Place, id: RunId) -> io::Result<Known> {
     Ok(Known { record, events })
 }
 
+/// How often the record was written once `write` is done.
+fn revision(write: &Write) -> u64 {
+    match write.expect {
+        Expect::Absent => 1,
+        Expect::Revision(Revision(revision)) => revision + 1,
+    }
+}
+
 /// Encodes with a checksum: a torn or edited file is told from a whole one.
 fn encode(place: &Place, run: &Run, write: &Write, events: Vec<Event>) -> io::Result<Vec<u8>> {
-    let revision = match write.expect {
-        crate::store::Expect::Absent => 1,
-        crate::store::Expect::Revision(Revision(revision)) => revision + 1,
-    };
+    let revision = revision(write);
     let filed =
         Filed { schema: 1, registry: place.uuid.clone(), revision, stamp: write.stamp, run: run.clone(), events };
     let mut value = serde_json::to_value(&filed)?;
@@ -279,6 +290,11 @@ fn end_name(attempt: u32) -> PathBuf {
 
 fn stage_name(run: &Run) -> PathBuf {
     PathBuf::from(format!("{:04}.{}-{}.json", run.attempt, run.state.name(), run.epoch))
+}
+
+/// What a person wished of a run: that it be stopped, hidden or shown again.
+fn wish_name(run: &Run, write: &Write) -> PathBuf {
+    PathBuf::from(format!("{:04}.wish-{}.json", run.attempt, revision(write)))
 }
 
 fn dir_mode(place: &Place) -> Mode {

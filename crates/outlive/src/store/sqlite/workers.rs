@@ -17,6 +17,9 @@ use crate::run::{Heard, Owner};
 use crate::store::{Beat, BeatReply, Error, Standing, Worker, silence};
 use crate::time::{Clock, Timestamp};
 
+/// Attention below this many bits counts changes; above them stands the generation of the database.
+const GENERATION_SHIFT: u32 = 32;
+
 /// A moment by the clocks of this machine, with what the second of them is relative to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Moment {
@@ -69,6 +72,8 @@ pub(super) fn set_hears_since(connection: &Connection, now: &Moment) -> Result<(
         ("hears_boot_id", now.boot_id.clone().into()),
         ("hears_time_ns", now.time_ns.cast_signed().into()),
     ];
+    let sql = "INSERT OR REPLACE INTO meta VALUES ('generation', abs(random() >> 34))";
+    connection.execute(sql, []).map_err(from_sqlite)?;
     for (name, value) in values {
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?1, ?2)", params![name, value]).map_err(from_sqlite)?;
     }
@@ -147,22 +152,29 @@ fn touch(
     if let Some(attention) = known {
         return Ok((attention.unsigned_abs(), true));
     }
+    let attention = generation(connection)? << GENERATION_SHIFT;
     let body = serde_json::to_string(&Body { identity: identity.clone(), lease })
         .map_err(|error| Error::Unavailable(format!("worker `{id}` cannot be written down: {error}")))?;
-    let sql = "INSERT INTO workers (id, beat, heard_at, heard_awake, boot_id, time_ns, attention, body) VALUES (?1, 1, ?2, ?3, ?4, ?5, 0, ?6)";
+    let sql = "INSERT INTO workers (id, beat, heard_at, heard_awake, boot_id, time_ns, attention, body) VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7)";
     cached(connection, sql)?
-        .execute(params![id.to_string(), at, awake, now.boot_id, time_ns, body])
+        .execute(params![id.to_string(), at, awake, now.boot_id, time_ns, attention.cast_signed(), body])
         .map_err(from_sqlite)?;
-    Ok((0, false))
+    Ok((attention, false))
+}
+
+/// What tells this database from one that it replaced. Attention counts up from it, so that a worker which remembers
+/// the attention of another database is never taken for one that is up to date here.
+fn generation(connection: &Connection) -> Result<u64, Error> {
+    let sql = "SELECT ifnull((SELECT value FROM meta WHERE name = 'generation'), 0)";
+    cached(connection, sql)?.query_row([], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs).map_err(from_sqlite)
 }
 
 /// Renews a worker's lease, and compares what it holds with what it owns where either may have changed.
 pub(super) fn beat(connection: &Connection, beat: &Beat, now: &Moment) -> Result<BeatReply, Error> {
-    if beat.leaving {
-        let sql = "DELETE FROM workers WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE owner = ?1)";
-        if cached(connection, sql)?.execute([beat.worker.to_string()]).map_err(from_sqlite)? > 0 {
-            return Ok(BeatReply::default());
-        }
+    if beat.leaving && owned(connection, beat.worker)?.is_empty() {
+        let sql = "DELETE FROM workers WHERE id = ?1";
+        cached(connection, sql)?.execute([beat.worker.to_string()]).map_err(from_sqlite)?;
+        return Ok(BeatReply::default());
     }
     let (attention, known) = touch(connection, beat.worker, &beat.identity, beat.lease, now)?;
     if known && beat.attention == Some(attention) {
@@ -170,8 +182,9 @@ pub(super) fn beat(connection: &Connection, beat: &Beat, now: &Moment) -> Result
     }
     let find = |id| Ok(find(connection, id)?.map(|record| (&record.run).into()));
     let mut reply = BeatReply::compare(beat, attention, owned(connection, beat.worker)?, find)?;
-    if !known && beat.attention.is_some() {
-        // It had beaten here before, so this database has replaced the one it knew, and may know less than it does.
+    let generation = generation(connection)?;
+    if beat.attention.is_some_and(|told| !known || told >> GENERATION_SHIFT != generation) {
+        // This database has replaced the one that the worker beat to before, and may know less than the worker does.
         let lost = &reply.lost;
         reply.unknown = beat.held.iter().map(|(id, _)| *id).filter(|id| !lost.contains(id)).collect();
     }

@@ -1,0 +1,198 @@
+//! Promise 1, for single writes: conditional on what they replace, and whole.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::json;
+
+use super::scene::{Scene, failed, finish, recorded, report};
+use super::{Ground, Work, ensure};
+use crate::run::{Arg, Command, Key, Lineage, Progress, Spec};
+use crate::store::{Expect, Revision, Write, Written};
+use crate::testing::{person, spec};
+use crate::transition::{Action, Report};
+
+/// A spec that says all that one can say.
+fn full_spec(scene: &Scene) -> Spec {
+    let command = Command {
+        argv: vec![Arg::Text("echo".into()), Arg::Bytes { hex: "61ff00".into() }, Arg::Text("zwölf 🦀".into())],
+        cwd: Arg::Text("/tmp".into()),
+    };
+    let first = scene.draft(spec("first")).id;
+    let lineage = Lineage { rerun_of: first, origin: first, generation: 1, reason: Some("again".into()) };
+    Spec {
+        name: Some("nightly".into()),
+        labels: BTreeMap::from([("team".into(), "données".into()), ("empty".into(), String::new())]),
+        command: Some(command),
+        priority: -3,
+        not_before: Some(scene.now()),
+        keys: vec![Key { name: "gpu".into(), limit: 2 }],
+        lineage: Some(lineage),
+        ..Spec::new("train", person("ada"))
+    }
+}
+
+pub(super) async fn a_written_run_is_read_back_whole(ground: &dyn Ground) -> Result<(), String> {
+    let scene = Scene::on(ground).await;
+    let worker = scene.worker();
+    let waiting = scene.making(scene.draft(full_spec(&scene)), None)?;
+    ensure!(matches!(scene.commit(waiting.clone()).await?, Written::Done(_)), "a new run was refused");
+    let read = scene.read(waiting.run.id).await?.run;
+    ensure!(read == waiting.run, "wrote {:?} and read {read:?}", waiting.run);
+    let write = scene.making(scene.draft(spec("job")), Some(worker))?;
+    ensure!(matches!(scene.commit(write.clone()).await?, Written::Done(_)), "a new run was refused");
+    let started = scene.read(write.run.id).await?;
+    ensure!(recorded(&started.run) == write.run, "wrote {:?} and read {:?}", write.run, started.run);
+    let fence = super::scene::fence(worker, &started);
+    let progress = Progress {
+        done: Some(3),
+        total: Some(u64::MAX),
+        message: Some("half\nway".into()),
+        data: Some(json!({"loss": 0.1, "deep": [null, {"big": i64::MAX}]})),
+    };
+    let said = Report {
+        progress: Some(progress),
+        checkpoint: Some(json!({"step": 3, "z": 1, "a": 2})),
+        artifact: Some("model.bin".into()),
+        manifest_ref: Some("manifest.json".into()),
+    };
+    let reported = scene.changing(&started, &Action::Report { fence, report: said })?;
+    ensure!(matches!(scene.commit(reported.clone()).await?, Written::Done(_)), "a report was refused");
+    let read = scene.read(write.run.id).await?.run;
+    ensure!(recorded(&read) == recorded(&reported.run), "wrote {:?} and read {read:?}", reported.run);
+    let ended = scene.changing(&scene.read(write.run.id).await?, &finish(worker, &started))?;
+    ensure!(matches!(scene.commit(ended.clone()).await?, Written::Done(_)), "an end was refused");
+    let read = scene.read(write.run.id).await?.run;
+    ensure!(read.ending().is_some() && read.artifacts == ended.run.artifacts, "an ended run is read as {read:?}");
+    Ok(())
+}
+
+pub(super) async fn a_duplicate_id_conflicts(ground: &dyn Ground) -> Result<(), String> {
+    let scene = Scene::on(ground).await;
+    let first = scene.enqueue(spec("first")).await?;
+    let mut twin = scene.draft(spec("second"));
+    twin.id = first.run.id;
+    match scene.commit(scene.making(twin, None)?).await? {
+        Written::Conflict(Some(found)) => {
+            ensure!(*found == first, "the conflict shows {found:?} instead of the first run");
+        }
+        other => return Err(format!("a second run of the same id was answered with {other:?}")),
+    }
+    let read = scene.read(first.run.id).await?;
+    ensure!(read == first, "a second run of the same id changed the first to {read:?}");
+    Ok(())
+}
+
+pub(super) async fn a_stale_revision_conflicts(ground: &dyn Ground) -> Result<(), String> {
+    let scene = Scene::on(ground).await;
+    let worker = scene.worker();
+    let old = scene.start(worker).await?;
+    let new = scene.act(&old, &report(worker, &old, "first")).await?;
+    match scene.commit(scene.changing(&old, &finish(worker, &old))?).await? {
+        Written::Conflict(Some(found)) => {
+            ensure!(found.revision == new.revision, "the conflict shows revision {:?}", found.revision);
+            ensure!(recorded(&found.run) == recorded(&new.run), "the conflict shows {found:?}");
+        }
+        other => return Err(format!("a write over an older revision was answered with {other:?}")),
+    }
+    let ahead = Write {
+        expect: Expect::Revision(Revision(new.revision.0 + 1)),
+        ..scene.changing(&new, &finish(worker, &new))?
+    };
+    let answer = scene.commit(ahead).await?;
+    ensure!(matches!(answer, Written::Conflict(_)), "a revision that never was is answered with {answer:?}");
+    Ok(())
+}
+
+pub(super) async fn a_write_that_lost_leaves_no_trace(ground: &dyn Ground) -> Result<(), String> {
+    let scene = Scene::on(ground).await;
+    let worker = scene.worker();
+    let keyed = Spec { keys: vec![Key { name: "gpu".into(), limit: 1 }], ..spec("job") };
+    let waiting = scene.enqueue(keyed.clone()).await?;
+    let stale = scene.changing(&waiting, &Action::Claim { owner: super::scene::by(worker) })?;
+    let current = scene.act(&waiting, &super::scene::cancel()).await?;
+    let story = scene.store.events(waiting.run.id).await.map_err(failed)?;
+    let answer = scene.commit(stale).await?;
+    ensure!(matches!(answer, Written::Conflict(_)), "a write over an older revision was answered with {answer:?}");
+    let read = scene.read(waiting.run.id).await?;
+    ensure!(read == current, "a write that lost changed the run to {read:?}");
+    let told = scene.store.events(waiting.run.id).await.map_err(failed)?;
+    ensure!(told == story, "a write that lost is told of: {told:?}");
+    let taker = scene.commit(scene.making(scene.draft(keyed), Some(scene.worker()))?).await?;
+    ensure!(matches!(taker, Written::Done(_)), "a write that lost holds a key: {taker:?}");
+    let reply = scene.beat(worker, &[], None).await?;
+    ensure!(reply.forgotten.is_empty(), "a write that lost made an owner: {reply:?}");
+    Ok(())
+}
+
+pub(super) async fn writes_of_a_batch_are_independent(ground: &dyn Ground) -> Result<(), String> {
+    let scene = Scene::on(ground).await;
+    let taken = scene.enqueue(spec("taken")).await?;
+    let mut twin = scene.draft(spec("twin"));
+    twin.id = taken.run.id;
+    let (first, last) = (scene.draft(spec("first")), scene.draft(spec("last")));
+    let ids = [first.id, last.id];
+    let batch = vec![scene.making(first, None)?, scene.making(twin, None)?, scene.making(last, Some(scene.worker()))?];
+    let written = scene.store.commit(batch).await.map_err(failed)?;
+    let as_expected = matches!(written.as_slice(), [Written::Done(_), Written::Conflict(Some(_)), Written::Done(_)]);
+    ensure!(as_expected, "a batch of good, lost, good was answered with {written:?}");
+    let read = scene.store.get(&ids).await.map_err(failed)?;
+    ensure!(read.len() == 2, "of two good writes in a batch {} are read", read.len());
+    Ok(())
+}
+
+pub(super) async fn revisions_only_rise(ground: &dyn Ground) -> Result<(), String> {
+    let scene = Scene::on(ground).await;
+    let worker = scene.worker();
+    let mut last = scene.start(worker).await?;
+    for round in 0..4 {
+        let write = scene.changing(&last, &report(worker, &last, &format!("part {round}")))?;
+        let Written::Done(made) = scene.commit(write).await? else { return Err("a report was refused".into()) };
+        let next = scene.read(last.run.id).await?;
+        ensure!(next.revision > last.revision, "revision {:?} follows {:?}", next.revision, last.revision);
+        ensure!(next.revision == made, "the write made {made:?} and {:?} is read", next.revision);
+        last = next;
+    }
+    Ok(())
+}
+
+pub(super) async fn of_many_writers_one_wins(ground: &dyn Ground) -> Result<(), String> {
+    const WRITERS: usize = 8;
+    const ROUNDS: usize = 12;
+    let scene = Scene::on(ground).await;
+    let worker = scene.worker();
+    let run = scene.start(worker).await?;
+    let lost = Arc::new(AtomicUsize::new(0));
+    let mut stores = Vec::new();
+    for _ in 0..WRITERS {
+        stores.push(ground.again().await);
+    }
+    for round in 0..ROUNDS {
+        let current = scene.read(run.run.id).await?;
+        let winners = Arc::new(Mutex::new(Vec::new()));
+        let mut work: Vec<Work> = Vec::new();
+        for (writer, store) in stores.iter().enumerate() {
+            let name = format!("{round}/{writer}");
+            let write = scene.changing(&current, &report(worker, &current, &name))?;
+            let (store, winners, lost) = (store.clone(), winners.clone(), lost.clone());
+            work.push(Box::pin(async move {
+                match store.commit(vec![write]).await.as_deref() {
+                    Ok([Written::Done(_)]) => winners.lock().unwrap_or_else(PoisonError::into_inner).push(name),
+                    Ok([Written::Conflict(_)]) => drop(lost.fetch_add(1, Ordering::SeqCst)),
+                    // Neither won nor lost: the count below is then short.
+                    _ => {}
+                }
+            }));
+        }
+        ground.at_once(work).await;
+        let winners = winners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ensure!(winners.len() == 1, "{} of {WRITERS} writers were told that they won: {winners:?}", winners.len());
+        let read = scene.read(run.run.id).await?.run.artifacts;
+        ensure!(read.last() == winners.first(), "{winners:?} was told that it won, and {:?} is read", read.last());
+        ensure!(read.len() == round + 1, "after {} wins {} are read", round + 1, read.len());
+    }
+    let lost = lost.load(Ordering::SeqCst);
+    ensure!(lost == ROUNDS * (WRITERS - 1), "{lost} writers were told that they lost");
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! The lifecycle as a table, made by applying every action to a specimen of every state.
+//!
+//! `docs/lifecycle.md` is what this says, so the document cannot claim a rule that the code does not have.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::{SeededEntropy, owner, pending, person, spec};
+use crate::health::Leftovers;
+use crate::id::{Epoch, WorkerId};
+use crate::policy::{Lease, OrphanPolicy};
+use crate::process::Evidence;
+use crate::run::{Interruption, Run, Spec, StateName};
+use crate::time::Timestamp;
+use crate::transition::{Action, Fence, Observed, Refusal, Report, Verdict, apply};
+
+const PREAMBLE: &str = "\
+# The lifecycle
+
+Generated from `transition::apply` by applying every action to a run in every state; `UPDATE_DOCS=1 cargo nextest run
+-p outlive lifecycle_doc_is_current` writes it anew. A cell names the state that the action leads to, or, in italics,
+why it is refused; a dash where it does not apply. An action that is refused changes nothing.
+
+A run is made *pending* by `enqueue`. `interrupted` and `dead` are ended attempts that can be resumed; `succeeded`,
+`failed` and `cancelled` are final, except that a failed run may be tried again by name.
+";
+
+const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+
+/// A column: its head, and the action on a run whose owner is the given worker.
+type Column = (&'static str, fn(WorkerId, &Run) -> Action);
+
+const COLUMNS: [Column; 15] = [
+    ("claim", |worker, _| Action::Claim { owner: owner(worker, Lease::default()) }),
+    ("report", |worker, run| Action::Report { fence: fence(worker, run), report: Report::default() }),
+    ("suspend", |worker, run| Action::Suspend { fence: fence(worker, run), reason: "an approval".into() }),
+    ("wake", |worker, _| Action::Wake { owner: owner(worker, Lease::default()) }),
+    ("finish: succeeded", |worker, run| finish(worker, run, Verdict::Succeeded)),
+    ("finish: failed", |worker, run| finish(worker, run, failure())),
+    ("finish: cancelled", |worker, run| finish(worker, run, Verdict::Cancelled)),
+    ("interrupt", interrupt),
+    ("request cancel", |_, _| Action::RequestCancel { reason: None }),
+    ("reap", |_, run| reap(run, Evidence::LockFree, None)),
+    ("resume", |_, _| resume(false, Leftovers::default())),
+    ("resume, failed too", |_, _| resume(true, Leftovers::default())),
+    ("archive", |_, _| Action::Archive),
+    ("unarchive", |_, _| Action::Unarchive),
+    ("anything of an older claim", |worker, run| Action::Report {
+        fence: Fence { worker, epoch: Epoch(run.epoch.0.saturating_sub(1)) },
+        report: Report::default(),
+    }),
+];
+
+fn fence(worker: WorkerId, run: &Run) -> Fence {
+    Fence { worker, epoch: run.epoch }
+}
+
+fn failure() -> Verdict {
+    Verdict::Failed { error_type: "exit".into(), error_message: "code 1".into() }
+}
+
+fn finish(worker: WorkerId, run: &Run, verdict: Verdict) -> Action {
+    Action::Finish { fence: fence(worker, run), verdict, exit: None }
+}
+
+fn interrupt(worker: WorkerId, run: &Run) -> Action {
+    let interruption = Interruption { signal: Some(15), reason: "SIGTERM".into() };
+    Action::Interrupt { fence: fence(worker, run), interruption, exit: None }
+}
+
+fn reap(run: &Run, evidence: Evidence, reaper: Option<WorkerId>) -> Action {
+    let beat = run.owner().map_or(0, |owner| owner.heard.beat);
+    Action::Reap { observed: Observed { epoch: run.epoch, beat }, evidence, reaper, jitter: 0 }
+}
+
+fn resume(failed_too: bool, leftovers: Leftovers) -> Action {
+    Action::Resume { failed_too, leftovers, owner: None }
+}
+
+/// A run of `spec` in a state, led there by the rules.
+fn specimen(state: StateName, spec: Spec, worker: WorkerId) -> Result<Run, Refusal> {
+    let waiting = pending(spec, NOW, &SeededEntropy::new(1));
+    let act = |run: &Run, action: &Action| apply(run, action, &person("ada"), NOW).map(|transition| transition.run);
+    let claimed = act(&waiting, &Action::Claim { owner: owner(worker, Lease::default()) })?;
+    match state {
+        StateName::Pending => Ok(waiting),
+        StateName::Running => Ok(claimed),
+        StateName::Suspended => {
+            act(&claimed, &Action::Suspend { fence: fence(worker, &claimed), reason: "an approval".into() })
+        }
+        StateName::Interrupted => act(&claimed, &interrupt(worker, &claimed)),
+        StateName::Dead => act(&claimed, &reap(&claimed, Evidence::LockFree, None)),
+        StateName::Succeeded => act(&claimed, &finish(worker, &claimed, Verdict::Succeeded)),
+        StateName::Failed => act(&claimed, &finish(worker, &claimed, failure())),
+        StateName::Cancelled => act(&waiting, &Action::RequestCancel { reason: None }),
+    }
+}
+
+/// The shortest word for a refusal that tells it from the others.
+fn word(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Lost { .. } => "lost",
+        Refusal::WrongState { .. } => "–",
+        Refusal::NotYet(_) => "not yet",
+        Refusal::NotAsked => "not asked",
+        Refusal::HeardOf => "heard of",
+        Refusal::LeaseHolds => "lease holds",
+        Refusal::OwnRun => "own run",
+        Refusal::LeftoversAlive(_) => "leftovers",
+        Refusal::NoAttemptsLeft(_) => "no attempts left",
+        Refusal::TooLarge { .. } => "too large",
+        Refusal::Copied => "copied",
+        Refusal::Archived => "archived",
+        Refusal::NotArchived => "not archived",
+    }
+}
+
+/// What becomes of a run in words, and what the refusals met on the way say.
+struct Table {
+    text: String,
+    refusals: BTreeMap<&'static str, String>,
+}
+
+impl Table {
+    fn cell(&mut self, run: &Run, action: &Action) -> String {
+        match apply(run, action, &person("bob"), NOW) {
+            Ok(changed) => {
+                let flag = if changed.run.cancel.is_some() && changed.run.owner().is_some() { " + flag" } else { "" };
+                format!("{}{flag}", changed.run.state.name())
+            }
+            Err(refusal) => {
+                let word = word(&refusal);
+                self.refusals.entry(word).or_insert_with(|| refusal.to_string());
+                if word == "–" { word.into() } else { format!("*{word}*") }
+            }
+        }
+    }
+
+    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells: Vec<String> = cells.into_iter().collect();
+        // Writing to a string does not fail.
+        let _ = writeln!(self.text, "| {} |", cells.join(" | "));
+    }
+
+    fn head(&mut self, cells: &[&str]) {
+        self.row(cells.iter().map(|cell| (*cell).into()));
+        self.row(cells.iter().map(|_| "---".into()));
+    }
+}
+
+/// The whole document.
+///
+/// # Errors
+///
+/// A rule that does not let a specimen into its state.
+pub fn document() -> Result<String, Refusal> {
+    let worker = WorkerId::draw(NOW, &SeededEntropy::new(2));
+    let mut table = Table { text: format!("{PREAMBLE}\n## Actions by state\n\n"), refusals: BTreeMap::new() };
+    let heads: Vec<&str> = ["state"].into_iter().chain(COLUMNS.map(|(head, _)| head)).collect();
+    table.head(&heads);
+    for state in StateName::ALL {
+        let run = specimen(state, spec("job"), worker)?;
+        let cells: Vec<String> = COLUMNS.iter().map(|(_, action)| table.cell(&run, &action(worker, &run))).collect();
+        table.row([format!("**{state}**")].into_iter().chain(cells));
+    }
+    reaps(&mut table, worker)?;
+    details(&mut table, worker)?;
+    table.text.push_str("\n## Refusals\n\n");
+    table.head(&["word", "for example"]);
+    for (word, text) in std::mem::take(&mut table.refusals) {
+        table.row([word.into(), text]);
+    }
+    Ok(table.text)
+}
+
+fn reaps(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
+    table.text.push_str("\n## What a reap makes of a running run\n\n");
+    table.head(&["its policy for orphans", "attempts left", "the last attempt", "cancel requested"]);
+    for (name, orphans) in
+        [("dead", OrphanPolicy::Dead), ("fail", OrphanPolicy::Fail), ("requeue", OrphanPolicy::Requeue)]
+    {
+        let with = |max_attempts| {
+            let mut spec = spec("job");
+            spec.policy.orphans = orphans;
+            spec.policy.retry.max_attempts = max_attempts;
+            specimen(StateName::Running, spec, worker)
+        };
+        let (several, last) = (with(3)?, with(1)?);
+        let asked = apply(&several, &Action::RequestCancel { reason: None }, &person("bob"), NOW)?.run;
+        let cells = [&several, &last, &asked].map(|run| table.cell(run, &reap(run, Evidence::LockFree, None)));
+        table.row([name.to_string()].into_iter().chain(cells));
+    }
+    Ok(())
+}
+
+fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
+    table.text.push_str("\n## What decides in the single case\n\n");
+    table.head(&["case", "leads to"]);
+    let running = specimen(StateName::Running, spec("job"), worker)?;
+    let dead = specimen(StateName::Dead, spec("job"), worker)?;
+    let asked = apply(&running, &Action::RequestCancel { reason: None }, &person("bob"), NOW)?.run;
+    let archived = apply(&dead, &Action::Archive, &person("bob"), NOW)?.run;
+    let mut once = spec("job");
+    once.policy.retry.max_attempts = 1;
+    let used_up = specimen(StateName::Dead, once, worker)?;
+    let later = Spec { not_before: Some(NOW.after(Lease::default().lasts())), ..spec("job") };
+    let later = pending(later, NOW, &SeededEntropy::new(3));
+    let heard = Action::Reap {
+        observed: Observed { epoch: running.epoch, beat: u64::MAX },
+        evidence: Evidence::LockFree,
+        reaper: None,
+        jitter: 0,
+    };
+    let lapsed = Evidence::LeaseLapsed { silent_ms: 16_000, lease_ms: 15_000 };
+    let leftovers = Leftovers { pids: vec![4_242], unseen: false };
+    let copied = Run { copied: true, ..running.clone() };
+    let claim = Action::Claim { owner: owner(worker, Lease::default()) };
+    let cases: [(&str, &Run, Action); 11] = [
+        ("claim before `not_before`", &later, claim),
+        ("finish: cancelled, where it was asked for", &asked, finish(worker, &asked, Verdict::Cancelled)),
+        ("interrupt, where a cancel was asked for", &asked, interrupt(worker, &asked)),
+        ("reap, its owner heard of since the look", &running, heard),
+        ("reap by lease, the lease not over", &running, reap(&running, lapsed, None)),
+        ("reap by its own owner", &running, reap(&running, Evidence::LockFree, Some(worker))),
+        ("resume while its processes live", &dead, resume(false, leftovers)),
+        ("resume after the last attempt", &used_up, resume(false, Leftovers::default())),
+        ("resume of an archived run", &archived, resume(false, Leftovers::default())),
+        ("archive of an archived run", &archived, Action::Archive),
+        ("reap of a run that came with a copied registry", &copied, reap(&copied, Evidence::LockFree, None)),
+    ];
+    for (case, run, action) in cases {
+        let cell = table.cell(run, &action);
+        table.row([case.into(), cell]);
+    }
+    Ok(())
+}

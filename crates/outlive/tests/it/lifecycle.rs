@@ -1,0 +1,11 @@
+//! The lifecycle scenarios, each on every store of this crate.
+//!
+//! Not here, because they take the `outlive` command or another backend: the signal and the exit status of L18, L21 with
+//! processes, and L15 against a store that has a clock of its own host.
+
+mod claims;
+mod files;
+mod limits;
+mod outages;
+mod reaping;
+mod zombies;

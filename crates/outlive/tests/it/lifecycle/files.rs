@@ -1,0 +1,161 @@
+//! What the files of a local registry keep: L23 and L24.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use outlive::filter::Filter;
+use outlive::run::{Progress, Run, StateName};
+use outlive::runtime::keeper::Stop;
+use outlive::store::{Page, Record};
+use outlive::testing::spec;
+
+use crate::world::{LEASE, World, inode_and_mtime};
+
+fn delete_database(world: &World) {
+    for rest in ["", "-wal", "-shm"] {
+        let path = world.path.as_ref().unwrap().join(format!("registry.db{rest}"));
+        std::fs::remove_file(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+}
+
+fn attempt_file(world: &World, run: &Run, attempt: u32) -> PathBuf {
+    world.path.as_ref().unwrap().join(format!("runs/{}/attempts/{attempt:04}.json", run.id))
+}
+
+async fn all(world: &World) -> Vec<Record> {
+    world.store.list(&Filter::default(), &Page::default()).await.unwrap().records
+}
+
+/// What must be the same before and after: everything but what the store has only heard, and how often it wrote.
+fn kept(record: &Record) -> serde_json::Value {
+    let mut run = serde_json::to_value(&record.run).unwrap();
+    run.as_object_mut().unwrap().remove("updated_at");
+    run
+}
+
+#[test]
+fn l23_a_deleted_database_loses_nothing() {
+    let world = World::sqlite();
+    pollster::block_on(async {
+        let owner = world.process();
+        let mut running = Vec::new();
+        for number in 0..5_u64 {
+            let handle = owner.start(spec("running")).await.unwrap();
+            handle.progress(Progress { done: Some(number), ..Progress::default() }).await.unwrap();
+            handle.set_checkpoint(number.into()).await.unwrap();
+            running.push(handle);
+        }
+        let ends = [
+            owner.start(spec("ended")).await.unwrap().succeed().await,
+            owner.start(spec("ended")).await.unwrap().fail("exit", "code 1").await,
+            owner.start(spec("ended")).await.unwrap().interrupt(Some(2), "SIGINT").await,
+            owner.start(spec("ended")).await.unwrap().succeed().await,
+            owner.start(spec("ended")).await.unwrap().succeed().await,
+        ];
+        assert!(ends.iter().all(Result::is_ok));
+        let archived =
+            all(&world).await.into_iter().find(|record| record.run.state.name() == StateName::Failed).unwrap();
+        owner.archive(archived.run.id, true).await.unwrap();
+        owner.tick().await.unwrap();
+        let before = all(&world).await;
+        let mut stories = Vec::new();
+        for record in &before {
+            stories.push(world.store.events(record.run.id).await.unwrap());
+        }
+
+        delete_database(&world);
+        assert_eq!(all(&world).await.len(), 10, "runs come back with the first read");
+        assert!(world.reap().await.ended.is_empty(), "nobody could have been heard meanwhile");
+        owner.tick().await.unwrap();
+        owner.tick().await.unwrap();
+
+        let after = all(&world).await;
+        assert_eq!(after.iter().map(kept).collect::<Vec<_>>(), before.iter().map(kept).collect::<Vec<_>>());
+        for (record, story) in before.iter().zip(stories) {
+            let told = world.store.events(record.run.id).await.unwrap();
+            // How far a run in flight is, is in its record; the steps on the way there are told once it has ended.
+            let steps = story.into_iter().filter(|event| record.run.ending().is_some() || event.action != "report");
+            assert_eq!(told, steps.collect::<Vec<_>>(), "the story of a run that is {}", record.run.state.name());
+        }
+        assert!(running.iter().all(|handle| handle.stop_requested().is_none()));
+        world.clock.pass(LEASE * 2);
+        owner.tick().await.unwrap();
+        assert!(world.reap().await.ended.is_empty(), "beats are heard again");
+        for handle in running {
+            handle.succeed().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn l23_what_was_claimed_after_the_deletion_does_not_hide_what_was_held_before() {
+    let world = World::sqlite();
+    pollster::block_on(async {
+        let owner = world.process();
+        let handle = owner.start(spec("first")).await.unwrap();
+        owner.tick().await.unwrap();
+        handle.set_checkpoint(7.into()).await.unwrap();
+        owner.tick().await.unwrap();
+        delete_database(&world);
+        let _second = owner.start(spec("second")).await.unwrap();
+        let _third = owner.start(spec("third")).await.unwrap();
+        for _ in 0..3 {
+            world.clock.pass(Duration::from_secs(1));
+            owner.tick().await.unwrap();
+        }
+        assert_eq!(world.record(handle.id()).await.run.checkpoint, Some(7.into()));
+    });
+}
+
+#[test]
+fn l23_a_cancel_request_outlives_the_database() {
+    let world = World::sqlite();
+    pollster::block_on(async {
+        let owner = world.process();
+        let (told, untold) = (owner.start(spec("a")).await.unwrap(), owner.start(spec("b")).await.unwrap());
+        owner.tick().await.unwrap();
+        world.process().cancel(told.id(), Some("enough".into())).await.unwrap();
+        owner.tick().await.unwrap();
+        world.process().cancel(untold.id(), Some("enough".into())).await.unwrap();
+        delete_database(&world);
+        owner.tick().await.unwrap();
+        owner.tick().await.unwrap();
+        for handle in [told, untold] {
+            assert!(matches!(handle.stop_requested(), Some(Stop::Cancelled(_))), "{:?}", handle.stop_requested());
+            let id = handle.id();
+            handle.cancelled().await.unwrap();
+            assert_eq!(world.see(id).await.state, StateName::Cancelled);
+            assert_eq!(world.actions(id).await, ["enqueue", "claim", "request cancel", "finish"]);
+        }
+    });
+}
+
+#[test]
+fn l24_an_attempt_file_is_written_once_at_the_end_and_never_again() {
+    let world = World::sqlite();
+    pollster::block_on(async {
+        let owner = world.process();
+        let handle = owner.start(spec("job")).await.unwrap();
+        let (id, file) = (handle.id(), attempt_file(&world, &handle.run(), 1));
+        handle.set_checkpoint(1.into()).await.unwrap();
+        owner.tick().await.unwrap();
+        assert!(!file.exists(), "there is an attempt file while the attempt runs");
+        handle.interrupt(Some(15), "SIGTERM").await.unwrap();
+        let (bytes, written) = (std::fs::read(&file).unwrap(), inode_and_mtime(&file));
+
+        owner.archive(id, true).await.unwrap();
+        owner.archive(id, false).await.unwrap();
+        let resumed = owner.resume(id, false).await.unwrap();
+        let second = attempt_file(&world, &resumed.run(), 2);
+        world.clock.pass(LEASE * 2);
+        assert!(!second.exists());
+        assert_eq!(world.reap().await.ended.len(), 1);
+        assert!(second.exists());
+        delete_database(&world);
+        all(&world).await;
+        assert!(resumed.succeed().await.is_err(), "the reaped owner has lost");
+        owner.resume(id, false).await.unwrap().succeed().await.unwrap();
+        assert_eq!((std::fs::read(&file).unwrap(), inode_and_mtime(&file)), (bytes, written));
+        assert_eq!(world.see(id).await.run.attempt, 3);
+    });
+}
