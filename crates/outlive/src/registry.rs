@@ -3,7 +3,7 @@
 //! It puts the pieces together: rules from `transition.rs`, a store, the witness of this host, the keeper that beats,
 //! the key that signs. Every change goes through `settle.rs`, which knows what a lost answer means.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use crate::error::Error;
@@ -76,14 +76,14 @@ impl Registry {
     /// Opens the registry in a directory of this machine. With `create` it is made if it is missing.
     #[cfg(feature = "sqlite")]
     pub fn open_local(path: &Path, create: Option<Sharing>) -> Result<Self, Error> {
-        let connect = move |path: &Path| match create {
-            Some(sharing) => SqliteStore::create(path, sharing, Arc::new(SystemClock), Arc::new(SystemEntropy)),
-            None => SqliteStore::open(path, Arc::new(SystemClock), Arc::new(SystemEntropy)),
-        };
-        let store = Arc::new(connect(path)?);
-        let path: PathBuf = store.path().into();
-        let url = format!("sqlite:{}", path.display());
-        let reopen: Reopen = Arc::new(move || Ok(Arc::new(connect(&path)?) as Arc<dyn Store>));
+        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+        let store = Arc::new(match create {
+            Some(sharing) => SqliteStore::create(path, sharing, clock, entropy)?,
+            None => SqliteStore::open(path, clock, entropy)?,
+        });
+        let url = format!("sqlite:{}", store.path().display());
+        let reopened = store.clone();
+        let reopen: Reopen = Arc::new(move || Ok(Arc::new(reopened.another()?) as Arc<dyn Store>));
         let mut registry = Self::assemble(url, store.clone(), reopen)?;
         registry.local = Some(store);
         Ok(registry)

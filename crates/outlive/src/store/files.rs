@@ -111,6 +111,19 @@ pub(crate) fn read(dir: &OwnedFd, name: &Path, limit: u64) -> io::Result<Vec<u8>
     if bytes.len() as u64 > limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }
 
+/// Opens a file that is only ever locked, made if it is missing. The umask has no say in who may lock it.
+pub(crate) fn open_lock(dir: &OwnedFd, name: &str, mode: Mode) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match rustix::fs::openat(dir, name, flags | OFlags::CREATE | OFlags::EXCL, mode) {
+        Ok(file) => {
+            rustix::fs::fchmod(&file, mode)?;
+            Ok(file)
+        }
+        Err(Errno::EXIST) => Ok(rustix::fs::openat(dir, name, flags, mode)?),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Whether something has this name.
 pub(crate) fn exists(dir: &OwnedFd, name: &Path) -> bool {
     rustix::fs::accessat(dir, name, rustix::fs::Access::EXISTS, AtFlags::empty()).is_ok()

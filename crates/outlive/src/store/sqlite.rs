@@ -80,6 +80,12 @@ impl SqliteStore {
         Self::at(path, Place::create(path, sharing, &*entropy)?, clock, entropy)
     }
 
+    /// Another connection to the same registry, wherever it has been moved to.
+    pub fn another(&self) -> Result<Self, Error> {
+        let path = self.lock()?.place.path().map_err(|error| place::from_io("the registry is gone", &error))?;
+        Self::open(&path, self.clock.clone(), self.entropy.clone())
+    }
+
     fn at(path: &Path, place: Place, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
         let path =
             std::path::absolute(path).map_err(|error| place::from_io("the working directory is gone", &error))?;
@@ -138,6 +144,10 @@ impl SqliteStore {
     fn lock(&self) -> Result<MutexGuard<'_, Inner>, Error> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if !inner.place.is_linked() {
+            // Where its repository is gone as well, there is nothing to make it again in.
+            if !self.path.parent().is_some_and(Path::exists) {
+                return Err(Error::Unavailable(format!("the registry `{}` is gone", self.path.display())));
+            }
             let place = Place::create(&self.path, inner.place.sharing, &*self.entropy)?;
             *inner = open_inner(place, &self.now())?;
         } else if inner.suspect || schema::is_replaced(&inner.place, &inner.database) {
@@ -184,15 +194,22 @@ fn open_inner(place: Place, now: &Moment) -> Result<Inner, Error> {
         }
         Ok(())
     };
-    let (database, trouble) = match schema::open(&place, fill) {
+    let (mut database, mut trouble) = match schema::open(&place, fill) {
         Ok(database) => (database, None),
         Err(trouble @ (Error::Corrupt(_) | Error::Denied(_))) => (schema::salvage(fill)?, Some(trouble)),
         Err(error) => return Err(error),
     };
+    let mut queue = None;
+    if !database.read_only {
+        match Queue::open(&place) {
+            Ok(opened) => queue = Some(opened),
+            // It can be read, and whoever wants to write is told why not.
+            Err(error) => (database.read_only, trouble) = (true, Some(error)),
+        }
+    }
     if !database.read_only && !super::files::exists(&place.dir, Path::new(SPARE)) {
         set_spare_aside(&place);
     }
-    let queue = if database.read_only { None } else { Some(Queue::open(&place)?) };
     Ok(Inner { place, database, queue, trouble, suspect: false })
 }
 

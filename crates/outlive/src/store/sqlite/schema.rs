@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 
 use super::place::{Place, from_io};
 use crate::store::Error;
@@ -103,10 +103,10 @@ fn inode(dir: &OwnedFd) -> Option<u64> {
 }
 
 pub(super) fn opening_lock(place: &Place) -> Result<OwnedFd, Error> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let lock = rustix::fs::openat(&place.dir, OPENING, flags, place.sharing.file_mode())
-        .and_then(|file| flock(&file, FlockOperation::LockExclusive).map(|()| file));
-    lock.map_err(|error| from_io("the registry cannot be locked to be made", &error.into()))
+    let failed = |error| from_io("the registry cannot be locked to be made", &error);
+    let lock = files::open_lock(&place.dir, OPENING, place.sharing.file_mode()).map_err(failed)?;
+    flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+    Ok(lock)
 }
 
 fn create(place: &Place) -> Result<Database, Error> {

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::place::{Place, from_io};
-use crate::store::Error;
+use crate::store::{Error, files};
 
 const QUEUE: &str = "write.lock";
 
@@ -34,9 +34,8 @@ pub(super) struct Turn {
 
 impl Queue {
     pub(super) fn open(place: &Place) -> Result<Self, Error> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(&place.dir, QUEUE, flags, place.sharing.file_mode());
-        let file = file.map_err(|error| from_io("the queue of writers cannot be opened", &error.into()))?;
+        let file = files::open_lock(&place.dir, QUEUE, place.sharing.file_mode());
+        let file = file.map_err(|error| from_io("the queue of writers cannot be opened", &error))?;
         Ok(Self { file: Arc::new(file) })
     }
 
