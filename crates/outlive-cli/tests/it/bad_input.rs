@@ -1,1 +1,103 @@
-//! x
+//! Bad input: a clear error, a status of its own, nothing lost.
+
+use super::sandbox::{Ends, Sandbox, settled};
+
+/// What `outlive` says to these words, with its exit status.
+fn said(sandbox: &Sandbox, words: &[&str]) -> String {
+    let output = sandbox.outlive(words).output().unwrap();
+    let code = output.status.code().unwrap();
+    settled(
+        sandbox,
+        &format!("exit {code}\n{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)),
+    )
+}
+
+#[test]
+fn every_refusal_says_what_to_what_and_what_next() {
+    let sandbox = Sandbox::new();
+    for name in ["twin", "twin-2"] {
+        sandbox.outlive(["run", "--name", name, "--", "true"]).succeeds();
+    }
+    // The kernel passes no word on that is longer than 128 KiB; the library is given a megabyte in its own tests.
+    let long = "x".repeat(100_000);
+    let cases: [(&str, &[&str]); 14] = [
+        ("unknown name", &["show", "nobody"]),
+        ("unknown id", &["why", "01890000-0000-7000-8000-000000000000"]),
+        ("path as id", &["show", "../../etc/passwd"]),
+        ("ambiguous beginning", &["show", "01"]),
+        ("cancel of an ended run", &["cancel", "twin"]),
+        ("name too long", &["run", "--name", &long, "--", "true"]),
+        ("escape in name", &["run", "--name", "a\u{1b}[2Jb", "--", "true"]),
+        ("unknown state", &["ps", "--status", "running-ish"]),
+        ("unknown page", &["ps", "--after", "nowhere"]),
+        ("page of nothing", &["ps", "--limit", "0"]),
+        ("label without value", &["run", "--label", "team", "--", "true"]),
+        ("limit without number", &["run", "--limit", "gpu", "--", "true"]),
+        ("unknown registry", &["--registry", "ftp://x", "ps"]),
+        ("registry that is a file", &["--registry", "sqlite:/etc/hostname", "ps"]),
+    ];
+    let all: Vec<String> = cases.iter().map(|(what, words)| format!("# {what}\n{}", said(&sandbox, words))).collect();
+    insta::assert_snapshot!("refusals", all.join("\n"));
+    assert_eq!(sandbox.runs().len(), 2, "a refused run was registered");
+}
+
+#[test]
+fn errors_are_json_where_json_was_asked_for() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--", "true"]).succeeds();
+    let output = sandbox.outlive(["show", "nobody", "--json"]).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(101), true));
+    let body: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!((&body["schema"], &body["error"]["code"]), (&1.into(), &"not_found".into()));
+    assert!(body["error"]["hint"].as_str().unwrap().contains("outlive ps --all"));
+}
+
+#[test]
+fn commands_that_cannot_start_are_recorded_as_failed_with_the_shells_status() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.work().join("plain"), "not a program").unwrap();
+    for (name, word, code) in [("missing", "/nonexistent", 127), ("plain", "./plain", 126), ("directory", "/", 126)] {
+        let said = sandbox.outlive(["run", "--name", name, "--", word]).fails_with(code);
+        assert!(said.starts_with(&format!("outlive: `{word}` cannot be executed")), "{said}");
+        let run = sandbox.show(name);
+        assert_eq!(
+            (&run["state"], &run["error_type"], &run["exit_code"]),
+            (&"failed".into(), &"spawn".into(), &code.into())
+        );
+    }
+}
+
+#[test]
+fn l16_a_configuration_that_cannot_hold_is_refused_before_anything_starts() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    let mut all = Vec::new();
+    for config in
+        ["beat = \"5s\"\nlease = \"10s\"", "beat = \"0s\"", "lease = \"-1s\"", "on_end = \"evil\"", "nonsense"]
+    {
+        sandbox.write_config(config);
+        all.push(format!("# {}\n{}", config.replace('\n', ", "), said(&sandbox, &["run", "--", "touch", "started"])));
+    }
+    insta::assert_snapshot!("configurations", all.join("\n"));
+    assert!(!sandbox.work().join("started").exists());
+}
+
+#[test]
+fn s_01_s_05_hostile_records_are_shown_harmlessly_and_not_trusted() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "victim", "--", "echo", "\u{1b}]0;owned\u{7}\u{202e}"]).succeeds();
+    let shown = sandbox.outlive(["show", "victim"]).succeeds();
+    assert!(shown.contains(r"\e]0;owned\u{7}\u{202e}") && !shown.contains('\u{1b}'), "{shown}");
+    assert!(sandbox.show("victim")["trusted"] == true);
+    // Another user's home: the same registry, and nothing in it is theirs to execute until they allow it.
+    let other = |words: &[&str]| {
+        let mut command = sandbox.outlive(words);
+        command.env("OUTLIVE_HOME", sandbox.path().join("other-home"));
+        command
+    };
+    assert_eq!(other(&["show", "victim", "--json"]).json()["trusted"], false);
+    assert!(other(&["trust", "victim"]).succeeds().contains("nothing was changed"));
+    assert_eq!(other(&["show", "victim", "--json"]).json()["trusted"], false);
+    assert!(other(&["trust", "victim", "--yes"]).succeeds().contains("allowed"));
+    assert_eq!(other(&["show", "victim", "--json"]).json()["trusted"], true);
+}

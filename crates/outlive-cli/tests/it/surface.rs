@@ -1,1 +1,190 @@
-//! x
+//! What people and programs see: help, panels and JSON.
+
+use super::sandbox::{Ends, Sandbox, settled};
+
+const VERBS: [&str; 9] = ["run", "ps", "show", "why", "cancel", "reap", "init", "trust", "doctor"];
+
+#[test]
+fn the_help_is_as_it_was_agreed() {
+    let sandbox = Sandbox::new();
+    let mut all = sandbox.outlive(["--help"]).succeeds();
+    for verb in VERBS {
+        all.push_str(&format!("\n# {verb}\n{}", sandbox.outlive([verb, "--help"]).succeeds()));
+    }
+    insta::assert_snapshot!("help", all);
+}
+
+#[test]
+fn every_example_of_the_help_works() {
+    let mut examples = 0;
+    for verb in VERBS.into_iter().filter(|verb| *verb != "run") {
+        let help = Sandbox::new().outlive([verb, "--help"]).succeeds();
+        let lines = help.split("Examples:").nth(1).unwrap_or_else(|| panic!("{verb} has no example")).lines();
+        for example in lines.map(str::trim).filter(|line| !line.is_empty()) {
+            let sandbox = Sandbox::impatient();
+            let _train = sandbox.start("train", &["sleep", "300"]);
+            let _nightly = sandbox.start("nightly", &["sleep", "300"]);
+            let example = example.replace("/srv", sandbox.path().to_str().unwrap());
+            let output = sandbox.shell(&example).output().unwrap();
+            assert!(output.status.success(), "`{example}`: {}", String::from_utf8_lossy(&output.stderr));
+            examples += 1;
+        }
+    }
+    assert!(examples >= VERBS.len() - 1);
+}
+
+#[test]
+fn the_panels_are_as_they_were_agreed() {
+    let sandbox = Sandbox::new();
+    let mut panels = Vec::new();
+    let mut panel = |words: &[&str]| {
+        let output = sandbox.outlive(words).output().unwrap();
+        let text = settled(&sandbox, &String::from_utf8_lossy(&output.stdout));
+        let durations = text.lines().map(without_durations).collect::<Vec<_>>().join("\n");
+        panels.push(format!("$ outlive {}\n{durations}\n", words.join(" ")));
+    };
+    panel(&["ps"]);
+    panel(&["ps", "--all"]);
+    sandbox.outlive(["run", "--name", "good", "--label", "team=search", "--", "true"]).succeeds();
+    sandbox.outlive(["run", "--name", "bad", "--", "sh", "-c", "exit 3"]).status().unwrap();
+    let mut run = sandbox.start("killed", &["sh", "-c", "exec sleep 300"]);
+    let child = super::running::child_of(run.pid());
+    run.kill();
+    super::sandbox::signal_pid(child, "KILL");
+    sandbox.wait_for_state("killed", "dead");
+    panel(&["ps", "--all"]);
+    panel(&["show", "good"]);
+    panel(&["show", "bad"]);
+    panel(&["why", "killed"]);
+    panel(&["reap", "--dry-run"]);
+    panel(&["reap"]);
+    panel(&["why", "killed"]);
+    panel(&["ps"]);
+    panel(&["trust", "good"]);
+    panel(&["doctor"]);
+    panel(&["cancel", "--all"]);
+    insta::assert_snapshot!("panels", panels.join("\n"));
+}
+
+/// Durations, hosts and pids differ from one machine and moment to the next.
+fn without_durations(line: &str) -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let is_duration = |word: &str| {
+        let number = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        number.len() < word.len() && !number.is_empty() && number.chars().all(|c| c.is_ascii_digit() || c == '.')
+    };
+    let mut words: Vec<String> = Vec::new();
+    for word in line.split_whitespace() {
+        let previous_is_pid = words.last().is_some_and(|last| last.ends_with("pid"));
+        words.push(if is_duration(word) {
+            "[TIME]".into()
+        } else if previous_is_pid {
+            word.chars().filter(|c| !c.is_ascii_digit()).fold("[PID]".into(), |all: String, c| all + &c.to_string())
+        } else {
+            word.replace(&format!("@{host}"), "@[HOST]").replace("root", "[USER]")
+        });
+    }
+    words.join(" ")
+}
+
+#[test]
+fn json_is_flat_versioned_and_paged() {
+    let sandbox = Sandbox::new();
+    for index in 0..5 {
+        sandbox.outlive(["run", "--name", &format!("run-{index}"), "--", "true"]).succeeds();
+    }
+    let mut names = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let mut command = sandbox.outlive(["ps", "--all", "--limit", "2", "--json"]);
+        command.args(after.iter().flat_map(|next| ["--after", next]));
+        let page = command.json();
+        assert_eq!(page["schema"], 1);
+        let runs = page["runs"].as_array().unwrap();
+        assert!(runs.len() <= 2);
+        for run in runs {
+            for field in [
+                "id",
+                "name",
+                "state",
+                "health",
+                "attempt",
+                "epoch",
+                "owner",
+                "created_at",
+                "started_at",
+                "ended_at",
+                "updated_at",
+            ] {
+                assert!(run.get(field).is_some(), "no `{field}` in {run}");
+            }
+            let nested = run.as_object().unwrap().iter().filter(|(name, value)| value.is_object() && *name != "labels");
+            assert_eq!(nested.count(), 0, "{run}");
+            names.push(run["name"].as_str().unwrap().to_owned());
+        }
+        match page["next"].as_str() {
+            Some(next) => after = Some(next.into()),
+            None => break,
+        }
+    }
+    assert_eq!(names, ["run-4", "run-3", "run-2", "run-1", "run-0"]);
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--", "true"]).succeeds();
+    assert_eq!(
+        sandbox.shell("set -o pipefail 2>/dev/null || true; outlive ps --all | true; echo done").succeeds(),
+        "done\n"
+    );
+}
+
+#[test]
+fn c02_a_read_writes_not_a_byte_not_even_a_registry() {
+    let sandbox = Sandbox::new();
+    for words in [&["ps"][..], &["ps", "--all", "--json"], &["reap", "--dry-run"], &["doctor"], &["cancel", "--all"]] {
+        sandbox.outlive(words).succeeds();
+    }
+    assert!(!sandbox.registry().exists(), "a read made a registry");
+}
+
+#[test]
+fn l25_the_same_names_in_two_registries_never_meet() {
+    let (one, other) = (Sandbox::new(), Sandbox::new());
+    let mut run = one.start("same", &["sleep", "300"]);
+    other.outlive(["run", "--name", "same", "--", "true"]).succeeds();
+    assert_eq!(other.show("same")["state"], "succeeded");
+    other.outlive(["cancel", "--all"]).succeeds();
+    assert_eq!(one.show("same")["state"], "running");
+    run.signal("TERM");
+    run.wrapper.wait().unwrap();
+}
+
+#[test]
+fn a_group_sees_everybodys_runs_and_who_started_them_and_executes_only_its_own() {
+    if !super::sandbox::is_root() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let url = format!("sqlite:{}", sandbox.path().join("shared").display());
+    sandbox.outlive(["--registry", &url, "init", "--shared"]).succeeds();
+    sandbox.outlive(["--registry", &url, "run", "--name", "roots", "--", "true"]).succeeds();
+    sandbox.shell(&format!("chmod 711 {}", sandbox.path().display())).succeeds();
+    let home = sandbox.path().join("others-home");
+    let script = format!(
+        "mkdir -m 700 {0}; chown 65534 {0}; cd /; setpriv --reuid=65534 --regid=65534 --groups=0 sh -ec 'export OUTLIVE_HOME={0}; umask 077; \
+         outlive --registry {url} run --name theirs -- true; outlive --registry {url} ps --all --json'",
+        home.display()
+    );
+    let seen: serde_json::Value = serde_json::from_str(&sandbox.shell(&script).succeeds()).unwrap();
+    let of = |seen: &serde_json::Value, name: &str| {
+        seen["runs"].as_array().unwrap().iter().find(|run| run["name"] == name).cloned().unwrap()
+    };
+    assert_eq!((&of(&seen, "roots")["trusted"], &of(&seen, "theirs")["trusted"]), (&false.into(), &true.into()));
+    assert!(of(&seen, "theirs")["created_by"].as_str().unwrap().starts_with("nobody@"), "{seen}");
+    // And the first user again, after the other has written.
+    let mine = sandbox.outlive(["--registry", &url, "ps", "--all", "--json"]).json();
+    assert_eq!((&of(&mine, "roots")["trusted"], &of(&mine, "theirs")["trusted"]), (&true.into(), &false.into()));
+    sandbox.outlive(["--registry", &url, "run", "--", "true"]).succeeds();
+}
