@@ -83,7 +83,12 @@ impl Context {
     /// The registry as it is; none where there is none yet. Nothing is written.
     pub async fn existing(&self) -> Result<Option<Registry>, Error> {
         match self.location()? {
-            Location::Directory(path) if !path.join("registry.id").exists() && !path.is_symlink() => Ok(None),
+            // One that is named must be there; one that is only looked for need not be.
+            Location::Directory(path)
+                if self.named().is_none() && !path.join("registry.id").exists() && !path.is_symlink() =>
+            {
+                Ok(None)
+            }
             Location::Directory(path) => {
                 let registry = Registry::open_local(&path, None)?;
                 if let Some(trouble) = registry.local().and_then(SqliteStore::trouble) {
@@ -159,7 +164,7 @@ impl Config {
         };
         let mut text = String::new();
         file.take(CONFIG_LIMIT).read_to_string(&mut text).map_err(|error| invalid(&error))?;
-        Self::parse(&text).map_err(|error| invalid(&error.to_string().trim_end()))
+        Self::parse(&text).map_err(|error| invalid(&error.message()))
     }
 
     fn parse(text: &str) -> Result<Self, toml::de::Error> {

@@ -354,7 +354,10 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
             | Action::Archive
             | Action::Unarchive,
             _,
-        ) => return Err(Refusal::WrongState { action: action.name(), state: run.state.name() }),
+        ) => {
+            let action = if matches!(action, Action::RequestCancel { .. }) { "cancel" } else { action.name() };
+            return Err(Refusal::WrongState { action, state: run.state.name() });
+        }
     }
     let event = Event {
         at: now,
