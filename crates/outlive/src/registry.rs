@@ -3,6 +3,7 @@
 //! It puts the pieces together: rules from `transition.rs`, a store, the witness of this host, the keeper that beats,
 //! the key that signs. Every change goes through `settle.rs`, which knows what a lost answer means.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -384,7 +385,8 @@ impl Registry {
     /// gone is found among the dead.
     pub async fn list(&self, filter: &Filter, page: &Page) -> Result<(Vec<Seen>, Option<Cursor>), Error> {
         let mut wide = filter.clone();
-        if let Some(states) = wide.states.as_mut().filter(|states| states.contains(&StateName::Dead)) {
+        let by_look = |states: &&mut BTreeSet<StateName>| states.iter().any(|state| state.is_ended());
+        if let Some(states) = wide.states.as_mut().filter(by_look) {
             states.insert(StateName::Running);
         }
         let (mut found, mut page) = (Vec::new(), page.clone());

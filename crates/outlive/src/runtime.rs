@@ -1,6 +1,9 @@
 //! What runs beside the user's work: the keeper, which beats, and the reaper, which finds who does not.
 
 pub mod handle;
-pub mod keeper;
+mod held;
+pub(crate) mod keeper;
 pub mod reaper;
 mod suspects;
+
+pub use self::held::Stop;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::keeper::{Held, Keeping, Stop, lock};
+use super::held::{Held, Stop};
+use super::keeper::{Keeping, lock};
 use crate::error::Error;
 use crate::id::{RunId, Stamp};
 use crate::run::{Event, Exit, Interruption, Progress, Run, StateName};
@@ -45,14 +46,14 @@ impl fmt::Debug for RunHandle {
 
 impl RunHandle {
     pub(crate) fn new(record: Record, keeping: Arc<Keeping>, store: Arc<dyn Store>) -> Self {
-        let held = Arc::new(Held::new(record));
+        let held = Arc::new(Held::new(record, keeping.clock.since_boot()));
         keeping.hold(&held);
         Self { held, keeping, store, open: true }
     }
 
     /// Its id.
     pub fn id(&self) -> RunId {
-        lock(&self.held.record).run.id
+        self.held.id
     }
 
     /// The run as it was last read or written here.
@@ -98,7 +99,9 @@ impl RunHandle {
     }
 
     /// Lets go of the run until somebody wakes it.
-    pub async fn suspend(mut self, reason: impl Into<String>) -> Result<(), Error> {
+    ///
+    /// If this fails the run is still held, as if it had not been tried.
+    pub async fn suspend(&mut self, reason: impl Into<String>) -> Result<(), Error> {
         let action = Action::Suspend { fence: self.fence(), reason: reason.into() };
         self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await?;
         self.close();
@@ -153,10 +156,7 @@ impl RunHandle {
                 self.close();
                 Ok(Recorded::Now)
             }
-            Err(Error::Store(error))
-                if error.is_passing()
-                    || matches!(error, crate::store::Error::Denied(_) | crate::store::Error::Corrupt(_)) =>
-            {
+            Err(error) if may_pass(&error) => {
                 self.open = false;
                 match self.keeping.owe(&self.held, end, exit, stamp) {
                     Ok(()) => Ok(Recorded::Later),
@@ -223,6 +223,16 @@ impl RunHandle {
     fn close(&mut self) {
         self.open = false;
         self.keeping.release(&self.held);
+    }
+}
+
+/// Whether an end that failed so may still get on record later.
+fn may_pass(error: &Error) -> bool {
+    use crate::store::Error as Failed;
+    match error {
+        Error::Contended(_) => true,
+        Error::Store(error) => error.is_passing() || matches!(error, Failed::Denied(_) | Failed::Corrupt(_)),
+        _ => false,
     }
 }
 

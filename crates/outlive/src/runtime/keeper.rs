@@ -11,85 +11,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::held::{Held, Stop};
 use super::suspects::Suspects;
 use crate::id::{Entropy, Epoch, RunId, Stamp, WorkerId};
-use crate::policy::{Lease, OnLeaseLoss};
+use crate::policy::Lease;
 use crate::process::Identity;
-use crate::run::{Actor, CancelRequest, Heard, Interruption, Owner, Run, State};
+use crate::run::{Actor, Heard, Interruption, Owner};
 use crate::spool::{OwnEnd, Spool, Spooled};
-use crate::store::{self, Beat, Expect, Record, Store, Write, Written};
+use crate::store::{self, Beat, Expect, Store, Write, Written};
 use crate::time::Clock;
 use crate::transition::{Action, Fence, Verdict, apply};
 
 /// How long to wait before an end that was not taken is tried again.
 const RETRY: Duration = Duration::from_millis(250);
-
-/// Why a holder should stop.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
-    /// The run is no longer its own: somebody reaped it, or it was ended.
-    Lost,
-    /// Somebody asked for it.
-    Cancelled(CancelRequest),
-    /// It has run for longer than it may.
-    TimedOut,
-    /// The store could not be reached for so long that somebody else may soon own the run.
-    LeaseOver,
-}
-
-type Watcher = Box<dyn Fn(&Stop) + Send>;
-
-/// A run that this worker holds.
-pub(crate) struct Held {
-    pub(crate) epoch: Epoch,
-    /// As it was last read or written.
-    pub(crate) record: Mutex<Record>,
-    told: Mutex<Told>,
-}
-
-#[derive(Default)]
-struct Told {
-    stop: Option<Stop>,
-    watcher: Option<Watcher>,
-}
-
-impl Held {
-    pub(crate) fn new(record: Record) -> Self {
-        Self { epoch: record.run.epoch, record: Mutex::new(record), told: Mutex::default() }
-    }
-
-    pub(crate) fn record(&self) -> Record {
-        lock(&self.record).clone()
-    }
-
-    pub(crate) fn stop(&self) -> Option<Stop> {
-        lock(&self.told).stop.clone()
-    }
-
-    /// Has `watcher` called with every reason to stop, the present one included.
-    pub(crate) fn watch(&self, watcher: Watcher) {
-        let mut told = lock(&self.told);
-        if let Some(stop) = &told.stop {
-            watcher(stop);
-        }
-        told.watcher = Some(watcher);
-    }
-
-    /// Tells the holder to stop. What it was told first stands, unless the run is lost.
-    fn tell(&self, stop: Stop) {
-        let mut told = lock(&self.told);
-        if told.stop.is_none() || stop == Stop::Lost && told.stop != Some(Stop::Lost) {
-            if let Some(watcher) = &told.watcher {
-                watcher(&stop);
-            }
-            told.stop = Some(stop);
-        }
-    }
-
-    fn is_watched(&self) -> bool {
-        lock(&self.told).watcher.is_some()
-    }
-}
 
 /// What a worker holds and owes. Shared by its run handles and the thread that beats.
 pub(crate) struct Keeping {
@@ -166,7 +100,7 @@ impl Keeping {
     pub(crate) fn hold(&self, held: &Arc<Held>) {
         let mut keep = self.keep();
         keep.heard.get_or_insert_with(|| self.clock.since_boot());
-        let id = held.record().run.id;
+        let id = held.id;
         // The answer to a claim may arrive after this very worker has claimed the run again.
         if keep.held.get(&id).is_some_and(|kept| kept.epoch > held.epoch) {
             held.tell(Stop::Lost);
@@ -194,7 +128,7 @@ impl Keeping {
         exit: Option<crate::run::Exit>,
         stamp: Stamp,
     ) -> std::io::Result<()> {
-        let run = held.record().run.id;
+        let run = held.id;
         let spooled =
             Spooled { registry: self.registry.clone(), run, worker: self.worker, epoch: held.epoch, stamp, end, exit };
         let kept = self.spool.as_ref().map_or(Ok(()), |spool| spool.keep(&spooled));
@@ -231,13 +165,8 @@ impl Keeping {
         self.deliver(store).await?;
         let (beat, held) = {
             let keep = self.keep();
-            let named = keep.held.values().map(|held| (held.record().run.id, held.epoch)).collect();
-            let lease = keep
-                .held
-                .values()
-                .map(|held| lease_of(&held.record().run))
-                .min_by_key(Lease::lasts)
-                .unwrap_or_default();
+            let named = keep.held.values().map(|held| (held.id, held.epoch)).collect();
+            let lease = keep.held.values().map(|held| held.lease).min_by_key(Lease::lasts).unwrap_or_default();
             let beat = Beat {
                 worker: self.worker,
                 identity: self.identity.clone(),
@@ -342,19 +271,13 @@ impl Keeping {
             let keep = self.keep();
             (keep.held.clone(), keep.heard)
         };
-        let silent = heard.map_or(Duration::ZERO, |heard| self.clock.since_boot().saturating_sub(heard));
+        let now = self.clock.since_boot();
+        let unheard_for = heard.filter(|_| unheard).map_or(Duration::ZERO, |heard| now.saturating_sub(heard));
         for held in held.values() {
-            let run = held.record().run;
-            let State::Running(running) = &run.state else { continue };
-            let policy = &run.spec.policy;
-            let careful = if run.spec.keys.is_empty() { OnLeaseLoss::Continue } else { OnLeaseLoss::Stop };
-            if unheard
-                && policy.on_lease_loss.unwrap_or(careful) == OnLeaseLoss::Stop
-                && silent >= running.owner.lease.own_deadline()
-            {
+            if held.must_stop(unheard_for) {
                 held.tell(Stop::LeaseOver);
             }
-            if policy.limits.timeout.is_some_and(|timeout| self.clock.now().since(running.started_at) > timeout) {
+            if held.is_over(now) {
                 let watched = held.is_watched();
                 held.tell(Stop::TimedOut);
                 // A holder that watches ends its work first and then says so. One that does not is ended here.
@@ -382,17 +305,12 @@ impl Keeping {
 
     fn interval(&self) -> Duration {
         let keep = self.keep();
-        let beat =
-            keep.held.values().map(|held| lease_of(&held.record().run).beat()).min().unwrap_or(Lease::default().beat());
+        let beat = keep.held.values().map(|held| held.lease.beat()).min().unwrap_or(Lease::default().beat());
         let spread = u32::from((self.entropy.draw() & 0x3f) as u8);
         // Between 0.9 and 1.0 of the beat, so that many workers do not beat in step.
         let jittered = beat - beat * spread / 630;
         if keep.owed.is_empty() { jittered } else { jittered.min(RETRY) }
     }
-}
-
-fn lease_of(run: &Run) -> Lease {
-    run.owner().map_or_else(Lease::default, |owner| owner.lease)
 }
 
 /// Records one end, unless it is on record or void.

@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::id::RunId;
 use crate::run::{Progress, StateName};
+use crate::runtime::Stop;
 use crate::runtime::handle::{Recorded, RunHandle};
-use crate::runtime::keeper::Stop;
 use crate::transition::{Fence, Refusal, Report};
 
 impl Process {
@@ -56,7 +56,7 @@ impl Process {
     }
 
     /// Does the work of one run, until it has a verdict, loses the run or lets go of it.
-    async fn attend(&self, handle: RunHandle) {
+    async fn attend(&self, mut handle: RunHandle) {
         let (run, fence) = (handle.id(), handle.fence());
         loop {
             self.nap(50, 1_800).await;

@@ -8,7 +8,7 @@ use outlive::filter::Filter;
 use outlive::health::Health;
 use outlive::id::{RunId, SystemEntropy};
 use outlive::run::{End, State, StateName};
-use outlive::runtime::keeper::Stop;
+use outlive::runtime::Stop;
 use outlive::store::Page;
 use outlive::testing::spec;
 use outlive::time::Timestamp;
@@ -93,7 +93,7 @@ fn l18_an_interrupt_ends_only_the_runs_of_its_process_and_names_the_signal() {
 fn l19_a_run_suspended_for_a_year_is_neither_stale_nor_gone() {
     on_each(async |world| {
         let owner = world.process();
-        let handle = owner.start(spec("approval")).await.unwrap();
+        let mut handle = owner.start(spec("approval")).await.unwrap();
         let id = handle.id();
         handle.suspend("waits for a signature").await.unwrap();
         world.clock.pass(Duration::from_secs(365 * 86_400));

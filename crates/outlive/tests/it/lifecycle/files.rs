@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outlive::filter::Filter;
 use outlive::run::{Progress, Run, StateName};
-use outlive::runtime::keeper::Stop;
+use outlive::runtime::Stop;
 use outlive::store::{Page, Record};
 use outlive::testing::spec;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use outlive::health::Health;
 use outlive::policy::Lease;
 use outlive::run::{End, Progress, StateName};
-use outlive::runtime::keeper::Stop;
+use outlive::runtime::Stop;
 use outlive::testing::spec;
 
 use crate::world::{LEASE, on_each, with_lease};

@@ -10,7 +10,7 @@ use outlive::filter::Filter;
 use outlive::id::Stamp;
 use outlive::registry::Registry;
 use outlive::run::{End, StateName};
-use outlive::runtime::keeper::Stop;
+use outlive::runtime::Stop;
 use outlive::store::{Beat, Write};
 use outlive::testing::{SeededEntropy, owner as as_owner, spec};
 use outlive::time::Clock;
