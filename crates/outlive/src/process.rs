@@ -225,7 +225,7 @@ impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |ms: &u64| show_duration(Duration::from_millis(*ms));
         match self {
-            Self::LockFree => f.write_str("the lock its owner held until its end is free"),
+            Self::LockFree => f.write_str("its owner is gone: the lock it held is free"),
             Self::OtherBoot { .. } => f.write_str("the machine has rebooted since"),
             Self::NoSuchProcess { pid } => write!(f, "no process has its owner's pid {pid}"),
             Self::PidReused { pid } => write!(f, "another process has its owner's pid {pid}"),
