@@ -189,15 +189,24 @@ impl Policy {
     }
 }
 
-/// How long ended runs and their files are kept. Only a supervisor or `gc` acts on it.
+/// When ended runs are put away. The default puts nothing away, ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Retention {
-    /// Keep at least this many ended runs. Unset: all of them.
+    /// The newest so many ended runs stay, whatever their age.
     pub keep_last: Option<u64>,
-    /// Archive ended runs after this long. Unset: never.
+    /// Ended for this long, a run is archived. Unset: never.
     #[serde(rename = "archive_after_ms", with = "millis::option")]
     pub archive_after: Option<Duration>,
+}
+
+impl Retention {
+    /// Whether the ended run of this rank, the newest having rank 0, is to be archived. Each setting only ever protects
+    /// more.
+    pub fn archives(&self, rank: u64, ended_for: Duration) -> bool {
+        let old_enough = self.archive_after.is_some_and(|limit| ended_for > limit);
+        old_enough && self.keep_last.is_none_or(|keep| rank >= keep)
+    }
 }
 
 /// Settings that cannot hold, with the numbers.
@@ -229,6 +238,16 @@ mod tests {
         assert!(!lease.lapsed(lease.lasts()));
         assert!(lease.lapsed(lease.lasts() + Duration::from_micros(1)));
         assert!(lease.own_deadline() < lease.lasts());
+    }
+
+    #[test]
+    fn retention_archives_nothing_by_default_and_each_setting_protects_more() {
+        let (day, week) = (Duration::from_secs(86_400), Duration::from_secs(7 * 86_400));
+        assert!(!Retention::default().archives(u64::MAX, Duration::MAX));
+        let by_age = Retention { archive_after: Some(day), keep_last: None };
+        assert!(by_age.archives(0, week) && !by_age.archives(0, day));
+        let both = Retention { keep_last: Some(10), ..by_age };
+        assert!(both.archives(10, week) && !both.archives(9, week) && !both.archives(10, day));
     }
 
     #[test]

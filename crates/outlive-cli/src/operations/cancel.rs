@@ -97,7 +97,7 @@ async fn cancel(registry: &Registry, seen: Seen, reason: Option<String>) -> Resu
     let owner_is_gone = seen.evidence.is_some() || seen.health == Some(Health::Orphaned);
     if owner_is_gone && run.owner().is_some() {
         end_carriers(RUN_VARIABLE, &id.to_string());
-        Reaper::new(registry.worker()).pass(registry).await?;
+        Reaper::new(registry.worker()).pass_over(registry, Filter::of([id])).await?;
         run = registry.get(id).await?.run;
     }
     let state = run.state.name();

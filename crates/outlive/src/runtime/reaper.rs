@@ -62,8 +62,14 @@ impl Reaper {
 
     /// Looks at every running run and ends those whose owner is gone.
     pub async fn pass(&mut self, registry: &Registry) -> Result<Reaped, Error> {
+        self.pass_over(registry, Filter::default()).await
+    }
+
+    /// Looks at the running runs among those that match, and ends those whose owner is gone.
+    pub async fn pass_over(&mut self, registry: &Registry, filter: Filter) -> Result<Reaped, Error> {
         let mut reaped = Reaped::default();
-        match self.look_and_end(registry, &mut reaped).await {
+        let running = Filter { states: Some([StateName::Running].into()), ..filter };
+        match self.look_and_end(registry, &running, &mut reaped).await {
             Err(error) => {
                 self.blind = true;
                 // Nobody else is told of what was ended before the store failed. The next pass meets the failure again.
@@ -78,11 +84,10 @@ impl Reaper {
         Ok(reaped)
     }
 
-    async fn look_and_end(&self, registry: &Registry, reaped: &mut Reaped) -> Result<(), Error> {
+    async fn look_and_end(&self, registry: &Registry, running: &Filter, reaped: &mut Reaped) -> Result<(), Error> {
         let mut page = Page { order: Order::Oldest, ..Page::default() };
-        let filter = Filter::in_states([StateName::Running]);
         loop {
-            let listing = registry.store().list(&filter, &page).await?;
+            let listing = registry.store().list(running, &page).await?;
             let mut verdicts = BTreeMap::new();
             self.judge_all(registry, listing.records, &mut verdicts, reaped);
             while !verdicts.is_empty() {
