@@ -13,6 +13,13 @@ use crate::operations::TABLE;
 use crate::settings::Context;
 use crate::{launcher, terminal};
 
+/// The nouns that group verbs, with what they are about.
+const NOUNS: [(&str, &str); 3] = [
+    ("checkpoint", "Inside a run: what its next attempt is to be handed"),
+    ("artifact", "Inside a run: what it has made"),
+    ("fence", "Inside a run: whether this attempt still owns it"),
+];
+
 /// Does what the command line says.
 pub fn main() -> ExitCode {
     let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
@@ -54,13 +61,24 @@ pub fn command(verb: Option<&str>) -> Command {
     if verb == Some(launcher::NAME) {
         return root;
     }
-    root.subcommands(TABLE.iter().map(|operation| (operation.command)()))
+    let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
+    root.subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
+        let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
+        Command::new(*noun)
+            .about(*about)
+            .subcommand_required(true)
+            .arg_required_else_help(true)
+            .subcommands(verbs.map(|operation| (operation.command)()))
+    }))
 }
 
 fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> ExitCode {
-    let called =
-        TABLE.iter().find(|operation| operation.name == name).map(|operation| (operation.call)(matches, context));
-    match called {
+    let (name, matches) = match matches.subcommand() {
+        Some((verb, matches)) => (format!("{name} {verb}"), matches),
+        None => (name.to_owned(), matches),
+    };
+    let operation = TABLE.iter().find(|operation| operation.name == name);
+    match operation.map(|operation| (operation.call)(matches, context)) {
         Some(Ok(answer)) => say(&answer, json),
         Some(Err(error)) => fail(&error, json),
         None => ExitCode::from(2),

@@ -1,6 +1,7 @@
 //! The command `outlive`.
 
 mod cli;
+mod inside;
 mod launcher;
 mod operation;
 mod operations;

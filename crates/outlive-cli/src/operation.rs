@@ -28,7 +28,7 @@ pub enum Effect {
 
 /// One thing that outlive can do.
 pub trait Operate: Args + DeserializeOwned {
-    /// Its verb.
+    /// Its verb, behind the noun it belongs to where it has one: `ps`, `checkpoint get`.
     const NAME: &'static str;
     /// What it does to the registry.
     const EFFECT: Effect;
@@ -80,7 +80,8 @@ impl Operation {
 
 fn command<T: Operate>() -> Command {
     let examples: Vec<String> = T::EXAMPLES.lines().map(|line| format!("  {line}")).collect();
-    T::augment_args(Command::new(T::NAME)).after_help(format!("Examples:\n{}", examples.join("\n")))
+    let verb = T::NAME.rsplit(' ').next().unwrap_or(T::NAME);
+    T::augment_args(Command::new(verb)).after_help(format!("Examples:\n{}", examples.join("\n")))
 }
 
 fn call<T: Operate>(matches: &ArgMatches, context: &Context) -> Result<Answer, Error> {

@@ -1,12 +1,17 @@
 //! The table of operations.
 
+pub mod artifact;
 pub mod cancel;
+pub mod checkpoint;
 pub mod doctor;
+pub mod fence;
 pub mod init;
+pub mod progress;
 pub mod ps;
 pub mod reap;
 pub mod show;
 pub mod trust;
+pub mod wait;
 pub mod why;
 
 use crate::operation::Operation;
@@ -16,8 +21,14 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<ps::Ps>(),
     Operation::of::<show::Show>(),
     Operation::of::<why::Why>(),
+    Operation::of::<wait::Wait>(),
     Operation::of::<cancel::Cancel>(),
     Operation::of::<reap::Reap>(),
+    Operation::of::<progress::Progress>(),
+    Operation::of::<checkpoint::Set>(),
+    Operation::of::<checkpoint::Get>(),
+    Operation::of::<artifact::Add>(),
+    Operation::of::<fence::Check>(),
     Operation::of::<init::Init>(),
     Operation::of::<trust::Trust>(),
     Operation::of::<doctor::Doctor>(),

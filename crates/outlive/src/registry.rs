@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::health::{Seen, Sight, see};
 use crate::home::home;
-use crate::id::{Entropy, RunId, Stamp, SystemEntropy, WorkerId};
+use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
 use crate::process::{Identity, LifeLock};
 use crate::run::{Actor, Event, Run, Spec, StateName};
 use crate::runtime::handle::RunHandle;
@@ -23,7 +23,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::sqlite::{Sharing, SqliteStore};
 use crate::store::{self, Beat, Change, Cursor, Expect, Order, Page, Record, Selection, Store, Write};
 use crate::time::{Clock, SystemClock};
-use crate::transition::{Action, Transition, apply, enqueued};
+use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
 use crate::trust::Trust;
 
 /// How often a change is tried when others change the run meanwhile.
@@ -343,6 +343,17 @@ impl Registry {
     /// Asks for a run to be stopped. It has stopped only if the answer says that it is cancelled.
     pub async fn cancel(&self, id: RunId, reason: Option<String>) -> Result<Run, Error> {
         Ok(self.change(id, |_| Action::RequestCancel { reason: reason.clone() }).await?.0.run)
+    }
+
+    /// Says something of a run in flight on behalf of its owner, from a process that was handed the owner's epoch.
+    pub async fn report(&self, id: RunId, epoch: Epoch, report: Report) -> Result<Run, Error> {
+        let action = |run: &Run| {
+            // Where nobody owns it, no worker will do: the epoch alone says that the caller has lost it.
+            let worker =
+                run.owner().map_or_else(|| WorkerId::draw(run.updated_at, &*self.entropy), |owner| owner.worker);
+            Action::Report { fence: Fence { worker, epoch }, report: report.clone() }
+        };
+        Ok(self.change(id, action).await?.0.run)
     }
 
     /// Hides an ended run, or shows it again.

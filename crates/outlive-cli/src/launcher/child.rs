@@ -22,6 +22,7 @@ use rustix::process::{
 };
 
 use super::signals::{Arrived, Signals, end_by};
+use crate::inside::EPOCH_VARIABLE;
 use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.
@@ -65,7 +66,7 @@ impl Child {
         let ours = [
             (RUN_VARIABLE, run.id.to_string()),
             ("OUTLIVE_ATTEMPT", run.attempt.to_string()),
-            ("OUTLIVE_EPOCH", run.epoch.to_string()),
+            (EPOCH_VARIABLE, run.epoch.to_string()),
             (REGISTRY_VARIABLE, registry.url().to_owned()),
         ];
         let pid = spawn(argv, &ours)?;

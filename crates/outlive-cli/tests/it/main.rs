@@ -5,6 +5,7 @@
 mod bad_input;
 mod faults_process;
 mod faults_store;
+mod inside;
 mod many;
 mod running;
 mod sandbox;

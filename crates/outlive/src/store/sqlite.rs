@@ -9,6 +9,7 @@ mod rows;
 mod run_files;
 mod schema;
 mod turn;
+mod watch;
 mod witness;
 mod workers;
 
@@ -25,6 +26,7 @@ pub use self::place::Sharing;
 use self::run_files::Unnamed;
 use self::schema::{Database, PATIENCE, from_sqlite};
 use self::turn::Queue;
+pub use self::watch::Watch;
 use self::workers::Moment;
 use super::files::Published;
 use super::{

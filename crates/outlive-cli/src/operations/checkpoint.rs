@@ -1,0 +1,81 @@
+use std::fmt;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::id::RunId;
+use outlive::transition::Report;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::inside::inside;
+use crate::operation::{Effect, Operate};
+use crate::settings::Context;
+
+/// Inside a run: keep what its next attempt is to be handed
+///
+/// Durable when the command returns. Text that is not JSON is kept as text.
+#[derive(Debug, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Set {
+    /// JSON, or any text
+    pub checkpoint: String,
+}
+
+/// Inside a run: say what the last checkpoint was
+///
+/// Without one it prints nothing and ends with status 1.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Get {}
+
+/// A checkpoint.
+#[derive(Debug, Serialize)]
+pub struct Checkpoint {
+    id: RunId,
+    checkpoint: Option<Value>,
+    #[serde(skip)]
+    quiet: bool,
+}
+
+impl Operate for Set {
+    const NAME: &'static str = "checkpoint set";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive checkpoint set '{\"epoch\": 4}'";
+    type Output = Checkpoint;
+
+    async fn operate(self, context: &Context) -> Result<Checkpoint, Error> {
+        let (id, epoch) = inside()?;
+        let checkpoint: Value =
+            serde_json::from_str(&self.checkpoint).unwrap_or_else(|_| Value::String(self.checkpoint.clone()));
+        let registry = context.for_lookup(&id.to_string()).await?;
+        registry.report(id, epoch, Report { checkpoint: Some(checkpoint.clone()), ..Report::default() }).await?;
+        Ok(Checkpoint { id, checkpoint: Some(checkpoint), quiet: true })
+    }
+}
+
+impl Operate for Get {
+    const NAME: &'static str = "checkpoint get";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive checkpoint get";
+    type Output = Checkpoint;
+
+    async fn operate(self, context: &Context) -> Result<Checkpoint, Error> {
+        let (id, _) = inside()?;
+        let registry = context.for_lookup(&id.to_string()).await?;
+        Ok(Checkpoint { id, checkpoint: registry.get(id).await?.run.checkpoint, quiet: false })
+    }
+
+    fn exit_status(output: &Checkpoint) -> u8 {
+        output.checkpoint.is_none().into()
+    }
+}
+
+impl fmt::Display for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.checkpoint {
+            Some(Value::String(text)) if !self.quiet => writeln!(f, "{text}"),
+            Some(value) if !self.quiet => writeln!(f, "{value}"),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+use std::fmt;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::id::RunId;
+use outlive::transition::Refusal;
+use serde::{Deserialize, Serialize};
+
+use crate::inside::inside;
+use crate::operation::{Effect, Operate};
+use crate::settings::Context;
+
+/// Inside a run: check that this attempt still owns it
+///
+/// Ends with status 0 while it does, and with `lost` as soon as somebody else may own the run. Ask right before an
+/// effect that must not happen twice.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Check {}
+
+/// The fence holds.
+#[derive(Debug, Serialize)]
+pub struct Holds {
+    id: RunId,
+    epoch: u64,
+}
+
+impl Operate for Check {
+    const NAME: &'static str = "fence check";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive fence check && echo publish";
+    type Output = Holds;
+
+    async fn operate(self, context: &Context) -> Result<Holds, Error> {
+        let (id, epoch) = inside()?;
+        let registry = context.for_lookup(&id.to_string()).await?;
+        let run = registry.get(id).await?.run;
+        if run.epoch != epoch || run.owner().is_none() {
+            let refusal = Refusal::Lost { state: run.state.name(), epoch: run.epoch, claimed: epoch };
+            return Err(Error::Refused { run: id, refusal });
+        }
+        Ok(Holds { id, epoch: epoch.0 })
+    }
+}
+
+impl fmt::Display for Holds {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+use std::fmt;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::id::RunId;
+use outlive::transition::Report;
+use serde::{Deserialize, Serialize};
+
+use crate::inside::inside;
+use crate::operation::{Effect, Operate};
+use crate::settings::Context;
+
+/// Inside a run: say how far it is
+#[derive(Debug, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// How much is done, or how much of how much: 40 or 40/100
+    pub done: String,
+    /// What is being done
+    pub message: Option<String>,
+}
+
+/// How far it is.
+#[derive(Debug, Serialize)]
+pub struct Said {
+    id: RunId,
+    done: u64,
+    total: Option<u64>,
+    message: Option<String>,
+}
+
+impl Operate for Progress {
+    const NAME: &'static str = "progress";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive progress 40/100 'epoch 4'";
+    type Output = Said;
+
+    async fn operate(self, context: &Context) -> Result<Said, Error> {
+        let (id, epoch) = inside()?;
+        let (done, total) = parse(&self.done)?;
+        let progress =
+            outlive::run::Progress { done: Some(done), total, message: self.message.clone(), ..Default::default() };
+        let registry = context.for_lookup(&id.to_string()).await?;
+        registry.report(id, epoch, Report { progress: Some(progress), ..Report::default() }).await?;
+        Ok(Said { id, done, total, message: self.message })
+    }
+}
+
+fn parse(text: &str) -> Result<(u64, Option<u64>), Error> {
+    let invalid = || Error::Invalid(format!("`{text}` is not progress such as 40 or 40/100"));
+    let number = |text: &str| text.parse::<u64>().map_err(|_| invalid());
+    match text.split_once('/') {
+        Some((done, total)) => Ok((number(done)?, Some(number(total)?))),
+        None => Ok((number(text)?, None)),
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}

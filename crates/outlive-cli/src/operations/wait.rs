@@ -1,0 +1,101 @@
+use std::fmt;
+use std::time::Duration;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::id::RunId;
+use outlive::registry::Registry;
+use outlive::run::StateName;
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Effect, Operate};
+use crate::run_view::RunView;
+use crate::settings::Context;
+
+/// How long to wait before looking whether an owner has died, which writes nothing that could wake us.
+const LOOK_EVERY: Duration = Duration::from_millis(40);
+
+/// Wait until runs have ended
+///
+/// Ends with the exit status of the run, or of the first of several that did not succeed. A run that ended without one
+/// gives 1.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Wait {
+    /// Ids, beginnings of ids, names, @last, or @~2
+    #[arg(required = true)]
+    pub runs: Vec<String>,
+    /// Only until one of them has
+    #[arg(long)]
+    pub any: bool,
+}
+
+/// The runs that have ended.
+#[derive(Debug, Serialize)]
+pub struct Ended {
+    runs: Vec<RunView>,
+}
+
+impl Operate for Wait {
+    const NAME: &'static str = "wait";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive wait train && echo done\noutlive wait --any train nightly";
+    type Output = Ended;
+
+    async fn operate(self, context: &Context) -> Result<Ended, Error> {
+        let [first, ..] = self.runs.as_slice() else { return Err(Error::Invalid("no run was named".into())) };
+        let registry = context.for_lookup(first).await?;
+        let watch = registry.local().map(|local| local.watch()).transpose()?;
+        let mut waiting: Vec<RunId> = Vec::new();
+        for run in &self.runs {
+            waiting.push(registry.find(run).await?.run.id);
+        }
+        let mut ended = Ended { runs: Vec::new() };
+        loop {
+            ended.runs.extend(take_ended(&registry, &mut waiting).await?);
+            if waiting.is_empty() || self.any && !ended.runs.is_empty() {
+                return Ok(ended);
+            }
+            match &watch {
+                Some(watch) => watch.wait(LOOK_EVERY),
+                None => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+
+    fn exit_status(ended: &Ended) -> u8 {
+        ended.runs.iter().map(status).find(|status| *status != 0).unwrap_or(0)
+    }
+}
+
+async fn take_ended(registry: &Registry, waiting: &mut Vec<RunId>) -> Result<Vec<RunView>, Error> {
+    let mut ended = Vec::new();
+    for id in std::mem::take(waiting) {
+        let seen = registry.get(id).await?;
+        if seen.state.is_ended() {
+            ended.push(RunView::new(&seen, registry));
+        } else {
+            waiting.push(id);
+        }
+    }
+    Ok(ended)
+}
+
+/// The exit status that a run ended with.
+fn status(run: &RunView) -> u8 {
+    let code = run.exit_code.or(run.signal.map(|signal| 128 + signal)).unwrap_or(1);
+    match run.state {
+        StateName::Succeeded => 0,
+        _ => u8::try_from(code & 0xff).ok().filter(|code| *code != 0).unwrap_or(1),
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for run in &self.runs {
+            let reason = run.reason.as_deref().map(|reason| format!(": {}", crate::terminal::plain(reason)));
+            writeln!(f, "{} {}{}", run.title(), run.state, reason.unwrap_or_default())?;
+        }
+        Ok(())
+    }
+}
