@@ -1,2 +1,15 @@
-//! x
-fn main() {}
+//! Benchmarks: what outlive costs, as ratios measured in one run.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's result is what it prints")]
+
+mod beats;
+mod plain;
+mod rounds;
+mod run;
+mod scratch;
+mod sqlite;
+mod time;
+
+fn main() -> std::process::ExitCode {
+    scratch::main(&[("sqlite", sqlite::main), ("beats", beats::main), ("run", run::main)])
+}

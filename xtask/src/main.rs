@@ -1,2 +1,15 @@
-//! x
-fn main() {}
+//! The chores of this repository: `cargo xtask test`, `lint`, `bench` and `setup`.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what a chore has to say, it prints")]
+
+mod bench;
+mod chores;
+mod lint;
+mod setup;
+mod steps;
+mod test;
+mod tidy;
+
+fn main() -> std::process::ExitCode {
+    chores::main()
+}

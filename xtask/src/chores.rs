@@ -1,0 +1,39 @@
+//! The table of chores: what each is called, what it is for, and where it is done.
+
+use std::process::ExitCode;
+
+use crate::steps::Failed;
+use crate::{bench, lint, setup, test};
+
+type Chore = (&'static str, &'static str, fn(&[String]) -> Result<(), Failed>);
+
+const CHORES: [Chore; 4] = [
+    (
+        "test",
+        "[NEXTEST ARGS…]  set up, then all tests; OUTLIVE_SIM_HISTORIES=N simulates N histories instead of the default",
+        test::run,
+    ),
+    ("lint", "formatting, clippy, the dependencies' licences and advisories, and the house rules", lint::run),
+    ("bench", "[NAME]  the benchmarks in bench/, or one of them, in release", bench::run),
+    ("setup", "install what the tests need and this machine lacks", setup::run),
+];
+
+/// Does the chore that the command line names.
+pub fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let named = words.first().and_then(|name| CHORES.iter().find(|(chore, _, _)| chore == name));
+    let Some((name, _, chore)) = named else {
+        eprintln!("usage: cargo xtask CHORE");
+        for (name, help, _) in CHORES {
+            eprintln!("  {name:<6} {help}");
+        }
+        return ExitCode::from(2);
+    };
+    match chore(&words[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failed(what)) => {
+            eprintln!("xtask {name}: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}

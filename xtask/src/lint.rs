@@ -1,0 +1,36 @@
+//! `cargo xtask lint`: what can be said of the code without running it.
+
+use crate::steps::{Failed, cargo, root, step, succeeds};
+use crate::tidy;
+
+/// Checks everything, and fails with all that failed.
+pub fn run(_: &[String]) -> Result<(), Failed> {
+    let mut checks = vec![
+        step(&cargo(), &["fmt", "--all", "--check"]),
+        step(&cargo(), &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        house_rules(),
+    ];
+    if succeeds(&cargo(), &["deny", "--version"]) {
+        checks.push(step(&cargo(), &["deny", "check"]));
+    } else {
+        println!("xtask lint: cargo-deny is not installed; dependencies are not checked");
+    }
+    let failed: Vec<String> = checks.into_iter().filter_map(|check| check.err().map(|Failed(what)| what)).collect();
+    if failed.is_empty() {
+        println!("xtask lint: clean");
+        return Ok(());
+    }
+    Err(Failed(failed.join("; ")))
+}
+
+fn house_rules() -> Result<(), Failed> {
+    println!("$ tidy");
+    let found = tidy::check(&root()).map_err(|error| Failed(format!("the sources cannot be read: {error}")))?;
+    for violation in &found {
+        println!("{violation}");
+    }
+    match found.len() {
+        0 => Ok(()),
+        count => Err(Failed(format!("{count} violations of the house rules"))),
+    }
+}

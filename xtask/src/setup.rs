@@ -1,0 +1,90 @@
+//! `cargo xtask setup`: installs what the tests need and this machine lacks.
+//!
+//! What needs root is installed only by root; anybody else is told what is missing and goes on, and the tests that need
+//! it say that they were skipped. Servers that tests talk to belong in a step of their own beside [`programs`].
+
+use std::path::Path;
+
+use crate::steps::{Failed, cargo, step, succeeds};
+
+/// A program that tests call, and the Debian package that has it.
+const PROGRAMS: [(&str, &str); 8] = [
+    ("strace", "strace"),
+    ("unshare", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("mount", "mount"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("git", "git"),
+    ("xargs", "findutils"),
+    ("ps", "procps"),
+];
+
+/// Where programs of the administrator are, which not every `PATH` names.
+const ADMIN_DIRECTORIES: &str = "/usr/sbin:/sbin";
+
+/// Installs what is missing.
+pub fn run(_: &[String]) -> Result<(), Failed> {
+    programs()?;
+    components()?;
+    nextest()
+}
+
+fn programs() -> Result<(), Failed> {
+    let path = format!("{}:{ADMIN_DIRECTORIES}", std::env::var("PATH").unwrap_or_default());
+    let missing = missing(|program| path.split(':').any(|dir| Path::new(dir).join(program).is_file()));
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages = missing.join(" ");
+    if !is_root() || !succeeds("apt-get", &["--version"]) {
+        println!("setup: some tests will be skipped; to have them, install: {packages}");
+        return Ok(());
+    }
+    let quietly = |words: &[&str]| step("env", &[&["DEBIAN_FRONTEND=noninteractive", "apt-get"], words].concat());
+    quietly(&["update"])?;
+    quietly(&[&["install", "-y", "--no-install-recommends"], missing.as_slice()].concat())
+}
+
+/// The packages to install, given which programs can be found.
+fn missing(found: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let mut packages: Vec<&str> =
+        PROGRAMS.iter().filter(|(program, _)| !found(program)).map(|(_, package)| *package).collect();
+    packages.dedup();
+    packages
+}
+
+fn is_root() -> bool {
+    // The owner of our own process, as the kernel tells it.
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+fn components() -> Result<(), Failed> {
+    for (word, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
+        if !succeeds(&cargo(), &[word, "--version"]) {
+            step("rustup", &["component", "add", component])?;
+        }
+    }
+    Ok(())
+}
+
+fn nextest() -> Result<(), Failed> {
+    if succeeds(&cargo(), &["nextest", "--version"]) {
+        return Ok(());
+    }
+    step(&cargo(), &["install", "cargo-nextest", "--locked"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::missing;
+
+    #[test]
+    fn each_missing_program_names_its_package_once() {
+        assert!(missing(|_| true).is_empty());
+        assert_eq!(
+            missing(|program| program == "git" || program == "strace"),
+            ["util-linux", "mount", "e2fsprogs", "findutils", "procps"]
+        );
+    }
+}
