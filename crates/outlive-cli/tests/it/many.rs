@@ -95,10 +95,10 @@ fn l23_deleting_the_database_loses_neither_running_nor_ended_runs() {
     let before: Vec<Value> = (0..5).map(|index| stories(&format!("ended-{index}"))).collect();
     std::fs::remove_file(sandbox.database()).unwrap();
     assert_eq!(sandbox.runs().len(), 10);
-    for index in 0..5 {
+    for (index, story) in before.iter().enumerate() {
         let ended = sandbox.show(&format!("ended-{index}"));
         assert_eq!((&ended["exit_code"], &ended["attempt"]), (&index.into(), &1.into()));
-        assert_eq!(stories(&format!("ended-{index}")), before[index], "a story was lost");
+        assert_eq!(stories(&format!("ended-{index}")), *story, "a story was lost");
         assert_eq!(sandbox.show(&format!("running-{index}"))["state"], "running");
     }
     assert_eq!(sandbox.outlive(["reap", "--json"]).json()["reaped"], serde_json::json!([]));
