@@ -237,8 +237,10 @@ impl Registry {
             Some(local) => local.hold_life_lock(id).map(|(identity, life)| (identity, Some(life)))?,
             None => (Identity::own(), None),
         };
+        #[cfg(feature = "sqlite")]
+        let bell = self.local.as_ref().and_then(|local| local.bell(id).ok());
         #[cfg(not(feature = "sqlite"))]
-        let (identity, life) = (Identity::own(), None);
+        let (identity, life, bell) = (Identity::own(), None, None);
         let keeping = Arc::new(Keeping::new(
             id,
             identity,
@@ -249,7 +251,7 @@ impl Registry {
             self.spool.clone(),
         ));
         let reopen = self.reopen.clone();
-        let keeper = Keeper::start(keeping.clone(), move || reopen())
+        let keeper = Keeper::start(keeping.clone(), bell, move || reopen())
             .map_err(|error| store::Error::Unavailable(format!("the thread that beats cannot be started: {error}")))?;
         *worker = Some(Working { keeping: keeping.clone(), _keeper: Some(keeper), _life: life });
         Ok(keeping)

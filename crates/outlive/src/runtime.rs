@@ -5,5 +5,6 @@ mod held;
 pub(crate) mod keeper;
 pub mod reaper;
 mod suspects;
+mod wake;
 
 pub use self::held::Stop;

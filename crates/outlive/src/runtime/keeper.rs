@@ -6,13 +6,15 @@
 //! loop and the simulation calls by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::held::{Held, Stop};
 use super::suspects::Suspects;
+use super::wake::Wake;
 use crate::id::{Entropy, Epoch, RunId, Stamp, WorkerId};
 use crate::policy::Lease;
 use crate::process::Identity;
@@ -35,7 +37,7 @@ pub(crate) struct Keeping {
     pub(crate) registry: String,
     pub(crate) spool: Option<Spool>,
     state: Mutex<Keep>,
-    wake: Condvar,
+    wake: Wake,
 }
 
 #[derive(Default)]
@@ -49,8 +51,6 @@ struct Keep {
     /// When the store last took a beat, by time since boot.
     heard: Option<Duration>,
     leaving: bool,
-    /// Something happened that should not wait for the next beat.
-    nudged: bool,
 }
 
 impl Keep {
@@ -85,7 +85,7 @@ impl Keeping {
         registry: String,
         spool: Option<Spool>,
     ) -> Self {
-        Self { worker, identity, me, clock, entropy, registry, spool, state: Mutex::default(), wake: Condvar::new() }
+        Self { worker, identity, me, clock, entropy, registry, spool, state: Mutex::default(), wake: Wake::new() }
     }
 
     /// This worker as the owner of a run with that lease.
@@ -148,10 +148,9 @@ impl Keeping {
         lock(&self.state)
     }
 
-    fn nudge(&self, mut keep: MutexGuard<'_, Keep>) {
-        keep.nudged = true;
+    fn nudge(&self, keep: MutexGuard<'_, Keep>) {
         drop(keep);
-        self.wake.notify_all();
+        self.wake.call();
     }
 
     /// One beat: delivers what is owed, renews the lease, and passes on what the store says.
@@ -348,35 +347,32 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// Starts the thread. It opens its own connection when the first beat is due, so that a short run never pays for it.
+    /// Whoever rings the bell has it beat at once.
     pub(crate) fn start(
         keeping: Arc<Keeping>,
+        bell: Option<OwnedFd>,
         open: impl Fn() -> Result<Arc<dyn Store>, store::Error> + Send + 'static,
     ) -> std::io::Result<Self> {
         let kept = keeping.clone();
-        let thread =
-            std::thread::Builder::new().name("outlive-keeper".into()).spawn(move || keep_beating(&kept, open))?;
+        let thread = std::thread::Builder::new()
+            .name("outlive-keeper".into())
+            .spawn(move || keep_beating(&kept, bell.as_ref(), open))?;
         Ok(Self { keeping, thread: Some(thread) })
     }
 }
 
-fn keep_beating(keeping: &Keeping, open: impl Fn() -> Result<Arc<dyn Store>, store::Error>) {
+fn keep_beating(keeping: &Keeping, bell: Option<&OwnedFd>, open: impl Fn() -> Result<Arc<dyn Store>, store::Error>) {
     let mut store: Option<Arc<dyn Store>> = None;
     let mut last = keeping.clock.awake();
     loop {
         let next = last + keeping.interval();
-        let wait = next.saturating_sub(keeping.clock.awake());
-        let leaving = {
-            let idle = |keep: &mut Keep| !keep.leaving && !keep.nudged;
-            let (mut keep, _) =
-                keeping.wake.wait_timeout_while(keeping.keep(), wait, idle).unwrap_or_else(PoisonError::into_inner);
-            keep.nudged = false;
-            keep.leaving
-        };
+        let rung = keeping.wake.wait(bell, next.saturating_sub(keeping.clock.awake()));
+        let leaving = keeping.keep().leaving;
         let owes = keeping.owes();
         if leaving && !owes {
             return;
         }
-        if !owes && keeping.clock.awake() < next {
+        if !owes && !rung && keeping.clock.awake() < next {
             continue;
         }
         last = keeping.clock.awake();
@@ -386,12 +382,16 @@ fn keep_beating(keeping: &Keeping, open: impl Fn() -> Result<Arc<dyn Store>, sto
         match &store {
             // A defect in one beat must not end all beats.
             Some(store) => {
-                drop(std::panic::catch_unwind(AssertUnwindSafe(|| pollster::block_on(keeping.tick(&**store)))))
+                drop(std::panic::catch_unwind(AssertUnwindSafe(|| pollster::block_on(keeping.tick(&**store)))));
             }
             None => keeping.check_limits(true),
         }
         if leaving {
             return;
+        }
+        if keeping.owes() {
+            // What the store did not take is tried again soon, not at once.
+            keeping.wake.wait(None, RETRY);
         }
     }
 }
@@ -399,7 +399,7 @@ fn keep_beating(keeping: &Keeping, open: impl Fn() -> Result<Arc<dyn Store>, sto
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.keeping.keep().leaving = true;
-        self.keeping.wake.notify_all();
+        self.keeping.wake.call();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was its own; there is nobody left to tell.
             let _ = thread.join();

@@ -350,6 +350,11 @@ impl Inner {
     fn replace(&self, before: Option<&Run>, record: &Record, events: &[Event]) -> Result<(), Error> {
         rows::put(self.connection(), record, events)?;
         rows::move_keys(self.connection(), before, &record.run)?;
+        let asked = record.run.cancel.is_some() && before.is_some_and(|before| before.cancel.is_none());
+        if let Some(owner) = record.run.owner().filter(|_| asked) {
+            // It beats behind this transaction, and learns of it then.
+            watch::ring(&self.place, owner.worker);
+        }
         let owners = [before.and_then(Run::owner), record.run.owner()];
         for owner in owners.into_iter().flatten() {
             workers::alert(self.connection(), owner.worker)?;

@@ -1,4 +1,4 @@
-//! Watching a local registry: being woken when something in it is written, instead of asking again and again.
+//! Watching a local registry: being woken when something in it is written or asked, instead of asking again and again.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{AtFlags, Timestamps};
 
 use super::SqliteStore;
-use super::place::from_io;
+use super::place::{Place, from_io};
+use crate::id::WorkerId;
+use crate::process::worker_lock;
 use crate::store::Error;
 
 /// Wakes its holder when the registry is written. Made before looking, so that nothing falls in between.
@@ -27,6 +30,25 @@ impl SqliteStore {
         Ok(Watch { events })
     }
 }
+
+impl SqliteStore {
+    /// Something to wait for that becomes readable when somebody rings for this worker.
+    pub fn bell(&self, worker: WorkerId) -> Result<OwnedFd, Error> {
+        let failed = |error: rustix::io::Errno| from_io("the worker's bell cannot be hung up", &error.into());
+        let path = self.lock()?.place.path().map_err(|error| from_io("the registry is gone", &error))?;
+        let bell = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(failed)?;
+        inotify::add_watch(&bell, path.join(worker_lock(worker)), WatchFlags::ATTRIB).map_err(failed)?;
+        Ok(bell)
+    }
+}
+
+/// Rings for a worker, by touching its lock. One that does not hear it beats when it is due.
+pub(super) fn ring(place: &Place, worker: WorkerId) {
+    let now = Timestamps { last_access: NOW, last_modification: NOW };
+    let _ = rustix::fs::utimensat(&place.dir, worker_lock(worker), &now, AtFlags::SYMLINK_NOFOLLOW);
+}
+
+const NOW: rustix::fs::Timespec = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
 
 impl Watch {
     /// Waits until something was written, for at most `patience`.
