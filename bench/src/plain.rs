@@ -7,6 +7,7 @@ use std::path::Path;
 
 use outlive::id::{RunId, SystemEntropy};
 use outlive::time::{Clock, SystemClock};
+use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, params};
 
@@ -69,6 +70,7 @@ impl Plain {
         connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         connection.execute_batch(&format!("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = {pages};"))?;
         connection.set_prepared_statement_cache_capacity(32);
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         let model = Connection::open_with_flags(model, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let mut schema = model.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")?;
         for sql in schema.query_map([], |row| row.get::<_, String>(0))? {
@@ -93,7 +95,7 @@ impl Plain {
             .collect();
         for ids in ids.chunks(batch) {
             self.transaction(|| ids.iter().try_for_each(|(id, at)| self.register(id, *at)))?;
-            self.transaction(|| ids.iter().try_for_each(|(id, at)| self.finish(id, *at)))?;
+            self.transaction(|| ids.iter().try_for_each(|(id, _)| self.finish(id)))?;
         }
         Ok(())
     }
@@ -137,28 +139,13 @@ impl Plain {
         Ok(())
     }
 
-    fn finish(&self, id: &str, at: i64) -> Outcome<()> {
+    fn finish(&self, id: &str) -> Outcome<()> {
         let rows = &self.finished;
         self.connection
             .prepare_cached(
-                "UPDATE runs SET revision = ?2, stamp = ?3, state = ?4, epoch = ?5, owner = ?6, cancel = ?7,
-                     archived = ?8, priority = ?9, created_at = ?10, name = ?11, kind = ?12, body = ?13 WHERE id = ?1",
+                "UPDATE runs SET revision = ?2, stamp = ?3, state = ?4, owner = ?5, body = ?6 WHERE id = ?1",
             )?
-            .execute(params![
-                id,
-                rows.run[0],
-                rows.run[1],
-                rows.run[2],
-                rows.run[3],
-                rows.run[4],
-                rows.run[5],
-                rows.run[6],
-                rows.run[7],
-                at,
-                rows.run[9],
-                rows.run[10],
-                rows.run[11]
-            ])?;
+            .execute(params![id, rows.run[0], rows.run[1], rows.run[2], rows.run[4], rows.run[11]])?;
         self.tell(id, self.registered.events.len(), &rows.events[self.registered.events.len()..])?;
         for key in &self.registered.keys {
             self.connection

@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write as _};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -37,7 +37,7 @@ impl Prepared {
     /// Writes `bytes` to an unnamed file in `dir`. With `sync` they are on the disk when this returns.
     pub(crate) fn new(dir: &OwnedFd, bytes: &[u8], mode: Mode, sync: bool) -> io::Result<Self> {
         let mut prepared = Self::open(dir, mode)?;
-        rustix::fs::fchmod(&prepared.file, mode)?;
+        set_mode(&prepared.file, mode)?;
         prepared.file.write_all(bytes)?;
         if sync {
             prepared.file.sync_data()?;
@@ -140,13 +140,21 @@ pub(crate) fn make_dir(dir: &OwnedFd, name: &Path, mode: Mode) -> io::Result<Own
     match rustix::fs::mkdirat(dir, name, mode) {
         Ok(()) => {
             let made = open_dir(dir, name)?;
-            // The umask has no say in who may read a run.
-            rustix::fs::fchmod(&made, mode)?;
+            set_mode(&made, mode)?;
             Ok(made)
         }
         Err(Errno::EXIST) => open_dir(dir, name),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Gives what was just made its mode: the umask has no say in who may read a run. Mostly it has said nothing, and to
+/// look is cheaper than to change.
+fn set_mode(made: &impl AsFd, mode: Mode) -> io::Result<()> {
+    if Mode::from_raw_mode(rustix::fs::fstat(made)?.st_mode) != mode {
+        rustix::fs::fchmod(made, mode)?;
+    }
+    Ok(())
 }
 
 /// The names in a directory.

@@ -229,6 +229,10 @@ impl Inner {
         &self.database.connection
     }
 
+    fn execute(&self, sql: &str) -> Result<(), Error> {
+        rows::cached(self.connection(), sql)?.execute([]).map(|_| ()).map_err(from_sqlite)
+    }
+
     fn release_spare(&self) -> bool {
         rustix::fs::unlinkat(&self.place.dir, SPARE, rustix::fs::AtFlags::empty()).is_ok()
     }
@@ -259,20 +263,16 @@ impl Inner {
         durable: bool,
         change: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let sql = if durable {
-            "PRAGMA synchronous = FULL; BEGIN IMMEDIATE"
-        } else {
-            "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE"
-        };
         let _turn = self.queue.as_ref().map(|queue| queue.wait(PATIENCE)).transpose()?;
-        self.connection().execute_batch(sql).map_err(from_sqlite)?;
+        self.database.sync_commits(durable)?;
+        self.execute("BEGIN IMMEDIATE")?;
         let done = change(self);
         let ended = match &done {
-            Ok(_) => self.connection().execute_batch("COMMIT").map_err(from_sqlite),
+            Ok(_) => self.execute("COMMIT"),
             Err(_) => Ok(()),
         };
         if !self.connection().is_autocommit() {
-            let _ = self.connection().execute_batch("ROLLBACK");
+            let _ = self.execute("ROLLBACK");
         }
         if matches!(ended, Err(Error::Unknown(_))) || matches!(done, Err(Error::Unknown(_))) {
             self.suspect = true;
@@ -301,14 +301,15 @@ impl Inner {
         rows::find(self.connection(), id)?.map(|record| self.read(record, now)).transpose()
     }
 
-    /// Writes down an end that a file knows and the database does not.
-    fn adopt(&self, record: &Record) -> Result<(), Error> {
+    /// Writes down an end that a file knows and the database does not. Answers with what is on record then.
+    fn adopt(&self, record: Record) -> Result<Record, Error> {
         let Some(filed) = record.run.owner().and_then(|_| run_files::filed_end(&self.place, &record.run)) else {
-            return Ok(());
+            return Ok(record);
         };
         let told = rows::events(self.connection(), record.run.id)?;
         let missed: Vec<Event> = filed.events.iter().filter(|event| !told.contains(event)).cloned().collect();
-        self.replace(Some(&record.run), &filed.record(), &missed)
+        self.replace(Some(&record.run), &filed.record(), &missed)?;
+        Ok(filed.record())
     }
 
     /// Tries one write inside a transaction. `synced` gathers the directories whose names must be made to last.
@@ -319,15 +320,14 @@ impl Inner {
         now: &Moment,
         synced: &mut Vec<std::os::fd::OwnedFd>,
     ) -> Result<Written, Error> {
-        let on_record = rows::find(self.connection(), write.run.id)?;
-        if let Some(record) = &on_record {
-            self.adopt(record)?;
-        }
-        let current = self.find(write.run.id, now)?;
+        let current = rows::find(self.connection(), write.run.id)?.map(|record| self.adopt(record)).transpose()?;
         let revision = match (&current, write.expect) {
             (None, Expect::Absent) => Revision(1),
             (Some(record), Expect::Revision(expected)) if record.revision == expected => Revision(expected.0 + 1),
-            _ => return Ok(Written::Conflict(current.map(Box::new))),
+            _ => {
+                let found = current.map(|record| self.read(record, now)).transpose()?;
+                return Ok(Written::Conflict(found.map(Box::new)));
+            }
         };
         let before = current.map(|record| record.run);
         if let Some(busy) = self.busy_key(before.as_ref(), &write.run)? {

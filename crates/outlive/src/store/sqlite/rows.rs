@@ -109,15 +109,18 @@ fn translate(filter: &Filter, order: Order, after: Option<Cursor>) -> (String, V
     (format!("SELECT {COLUMNS} FROM runs WHERE {matching} ORDER BY {sorted}"), values)
 }
 
-/// Writes a record and its events over whatever is there.
+/// Writes a record and its events over whatever is there. What a run was made with never changes, and so the indexes
+/// over that are left alone.
 pub(super) fn put(connection: &Connection, record: &Record, events: &[Event]) -> Result<(), Error> {
     let run = &record.run;
     let id = run.id.to_string();
     let body = serde_json::to_string(run).map_err(|error| corrupt(&id, &error))?;
     cached(
         connection,
-        "INSERT OR REPLACE INTO runs (id, revision, stamp, state, epoch, owner, cancel, archived, priority, created_at, name, kind, body)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        "INSERT INTO runs (id, revision, stamp, state, epoch, owner, cancel, archived, priority, created_at, name, kind, body)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+         ON CONFLICT (id) DO UPDATE SET revision = ?2, stamp = ?3, state = ?4, epoch = ?5, owner = ?6, cancel = ?7,
+             archived = ?8, body = ?13",
     )?
     .execute(params![
         id,

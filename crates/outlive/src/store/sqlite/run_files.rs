@@ -1,8 +1,8 @@
 //! The files of runs: what is true of a run whatever becomes of the database.
 //!
 //! ```text
-//! runs/<id>/spec.json                     when the run is made
-//! runs/<id>/attempts/0001.running-1.json  when an attempt is claimed, suspended or put back: attempt, state, epoch
+//! runs/<id>/spec.json                     when the run is made, and claimed in the same breath or not
+//! runs/<id>/attempts/0001.running-1.json  when it is claimed, suspended or put back later: attempt, state, epoch
 //! runs/<id>/attempts/0001.wish-4.json     when somebody asks for it to be stopped, hidden or shown again: revision
 //! runs/<id>/attempts/0001.json            when an attempt has ended; the truth about it
 //! runs/<id>/archived                      while the run is archived
@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 use super::place::{Place, from_io};
 use crate::id::{RunId, Stamp};
-use crate::run::{Event, Run, StateName};
+use crate::run::{Event, Run};
 use crate::store::files::{self, Prepared, Published};
 use crate::store::{Error, Expect, Record, Revision, Write};
 
@@ -108,23 +108,24 @@ pub(super) fn sync_dirs(place: &Place, dirs: &[OwnedFd]) -> Result<(), Error> {
 /// Writes what must be found again if the database is lost while the run is in flight. Not synced: the database is.
 pub(super) fn note(place: &Place, before: Option<&Run>, write: &Write) -> Result<(), Error> {
     let run = &write.run;
-    let publish = |dir: &OwnedFd, name: &Path| -> io::Result<()> {
+    let prepared = |dir: &OwnedFd| -> io::Result<Prepared> {
         let bytes = encode(place, run, write, write.events.clone())?;
-        Prepared::new(dir, &bytes, place.sharing.file_mode(), false)?.publish(dir, name).map(|_| ())
+        Prepared::new(dir, &bytes, place.sharing.file_mode(), false)
     };
     let noted = || -> io::Result<()> {
+        let moved = before.is_some_and(|before| before.state.name() != run.state.name() || before.epoch != run.epoch);
         if before.is_none() {
-            publish(&run_dir(place, run.id)?, Path::new("spec.json"))?;
-        }
-        let moved = before.is_none_or(|before| before.state.name() != run.state.name() || before.epoch != run.epoch);
-        let fresh = before.is_none() && run.state.name() == StateName::Pending;
-        if moved && !fresh && run.ending().is_none() {
-            publish(&attempts_dir(place, run.id)?, &stage_name(run))?;
+            let dir = run_dir(place, run.id)?;
+            prepared(&dir)?.publish(&dir, Path::new("spec.json"))?;
+        } else if moved && run.ending().is_none() {
+            let dir = attempts_dir(place, run.id)?;
+            prepared(&dir)?.publish(&dir, &stage_name(run))?;
         }
         let marked = before.is_some_and(|before| before.archived.is_some() != run.archived.is_some());
         let asked = before.is_some_and(|before| before.cancel != run.cancel);
         if marked || (asked && !moved) {
-            publish(&attempts_dir(place, run.id)?, &wish_name(run, write))?;
+            let dir = attempts_dir(place, run.id)?;
+            prepared(&dir)?.publish(&dir, &wish_name(run, write))?;
         }
         if marked {
             mark_archived(place, run)?;
@@ -244,25 +245,23 @@ fn encode(place: &Place, run: &Run, write: &Write, events: Vec<Event>) -> io::Re
     let revision = revision(write);
     let filed =
         Filed { schema: 1, registry: place.uuid.clone(), revision, stamp: write.stamp, run: run.clone(), events };
-    let mut value = serde_json::to_value(&filed)?;
-    let sum = checksum(&value);
-    if let Value::Object(fields) = &mut value {
-        fields.insert("sha256".into(), sum.into());
-    }
-    let mut bytes = serde_json::to_vec(&value)?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    let mut text = serde_json::to_string(&filed)?;
+    let sum = checksum(&text);
+    // The last field of the object.
+    text.truncate(text.len() - 1);
+    text.push_str(&format!(",\"sha256\":\"{sum}\"}}\n"));
+    Ok(text.into_bytes())
 }
 
-fn checksum(value: &Value) -> String {
-    let digest = Sha256::digest(value.to_string().as_bytes());
+fn checksum(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn read(dir: &OwnedFd, name: &Path) -> io::Result<Filed> {
     let mut value: Value = serde_json::from_slice(&files::read(dir, name, FILE_LIMIT)?)?;
     let sum = value.as_object_mut().and_then(|fields| fields.shift_remove("sha256"));
-    if sum.as_ref().and_then(Value::as_str) != Some(checksum(&value).as_str()) {
+    if sum.as_ref().and_then(Value::as_str) != Some(checksum(&value.to_string()).as_str()) {
         return Err(io::Error::other("its checksum does not fit"));
     }
     let schema = value.get("schema").and_then(Value::as_u64);
@@ -316,9 +315,13 @@ fn run_dir(place: &Place, id: RunId) -> io::Result<OwnedFd> {
 pub(super) fn attempts_dir(place: &Place, id: RunId) -> io::Result<OwnedFd> {
     let path = attempts_path(id);
     match files::open_dir(&place.dir, &path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    match files::make_dir(&place.dir, &path, dir_mode(place)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             files::make_dir(&run_dir(place, id)?, Path::new("attempts"), dir_mode(place))
         }
-        opened => opened,
+        made => made,
     }
 }

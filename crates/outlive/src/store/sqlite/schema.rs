@@ -59,6 +59,20 @@ pub(super) struct Database {
     pub(super) inode: u64,
     /// Made by a later outlive, or put together from files: it may be read.
     pub(super) read_only: bool,
+    /// Commits are on the disk when they return.
+    synced: bool,
+}
+
+impl Database {
+    /// Has commits synced from here on, or not.
+    pub(super) fn sync_commits(&mut self, synced: bool) -> Result<(), Error> {
+        if self.synced != synced {
+            let sql = if synced { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
+            self.connection.execute_batch(sql).map_err(from_sqlite)?;
+            self.synced = synced;
+        }
+        Ok(())
+    }
 }
 
 /// Opens the database of `place`. One that is missing or of an older format is made or brought up to date by whoever
@@ -90,7 +104,7 @@ pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
 pub(super) fn salvage(fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Database, Error> {
     let connection = Connection::open_in_memory().map_err(from_sqlite)?;
     migrate(&connection, 0, fill)?;
-    Ok(Database { connection, inode: 0, read_only: true })
+    Ok(Database { connection, inode: 0, read_only: true, synced: false })
 }
 
 /// Whether the file at the database's name is another than the one that is open.
@@ -139,7 +153,7 @@ fn connect(place: &Place) -> Result<Option<Database>, Error> {
     };
     configure(&connection).map_err(named)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(named)?;
-    Ok(Some(Database { connection, inode, read_only: version > FORMAT }))
+    Ok(Some(Database { connection, inode, read_only: version > FORMAT, synced: false }))
 }
 
 /// The file may come from anywhere: nothing in it is trusted to run, and no crafted page is followed.
@@ -148,6 +162,8 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // A statement that was prepared once is not prepared again because other values are bound to it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, 64 << 20)?;
     connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
     connection.set_prepared_statement_cache_capacity(32);
