@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use outlive::error::Error;
+use outlive::filter::Filter;
 use outlive::policy::OrphanPolicy;
 use outlive::registry::Registry;
 use outlive::run::{self, Arg, Exit, Key, Spec};
 use outlive::runtime::handle::{Recorded, RunHandle};
+use outlive::runtime::reaper::Reaper;
 use outlive::time::parse_duration;
 
 use self::child::{Child, Ended};
@@ -131,7 +133,14 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
     };
     let cwd = std::env::current_dir().map_or_else(|_| Arg::Text(String::new()), |cwd| cwd.as_os_str().into());
     spec.command = Some(run::Command { argv: input.argv.iter().map(|word| word.as_os_str().into()).collect(), cwd });
-    let handle = registry.start(spec).await?;
+    let handle = match registry.start(spec.clone()).await {
+        // A holder that is dead must not keep the living out.
+        Err(Error::KeyBusy { holders, .. }) => {
+            Reaper::new(registry.worker()).pass_over(&registry, Filter::of(holders)).await?;
+            registry.start(spec).await?
+        }
+        started => started?,
+    };
     Ok((registry, handle))
 }
 

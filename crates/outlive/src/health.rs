@@ -207,7 +207,8 @@ pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
     }
     if let Some(request) = seen.run.cancel.as_ref().filter(|_| seen.state == StateName::Running) {
         let why = request.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-        seen.reason = Some(format!("cancel requested by {}{why}", request.by.user));
+        let asked = format!("cancel requested by {}{why}", request.by.user);
+        seen.reason = Some(seen.reason.map_or(asked.clone(), |reason| format!("{reason}; {asked}")));
     }
     seen
 }

@@ -327,13 +327,28 @@ pub fn lock_state(dir: &OwnedFd, name: &Path, inode: Option<u64>) -> LockState {
     }
 }
 
-/// The processes that have a file with this inode open, of those that this user may look into.
-pub fn holders(inode: u64) -> Vec<u32> {
-    let has_it_open = |pid: &u32| {
-        let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-        fds.flatten().any(|fd| fs::metadata(fd.path()).is_ok_and(|found| found.ino() == inode && found.is_file()))
-    };
-    pids().filter(has_it_open).collect()
+/// Which file it is, told from all others of this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// The file of this name.
+pub fn file_id(dir: &OwnedFd, name: &Path) -> Option<FileId> {
+    let stat = rustix::fs::statat(dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(FileId { device: stat.st_dev, inode: stat.st_ino })
+}
+
+/// The processes that have a file open, of those that this user may look into.
+pub fn holders(file: FileId) -> Vec<u32> {
+    pids().filter(|pid| holds(*pid, file)).collect()
+}
+
+fn holds(pid: u32, file: FileId) -> bool {
+    let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let same = |found: fs::Metadata| found.ino() == file.inode && found.dev() == file.device;
+    fds.flatten().any(|fd| fs::metadata(fd.path()).is_ok_and(same))
 }
 
 /// The living processes that have `variable` in their environment, by its value, of those that this user may look into.
@@ -353,22 +368,36 @@ pub fn carriers(variable: &str) -> HashMap<String, Vec<u32>> {
 /// How long a process that was killed may take to be gone.
 pub const GONE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Kills every process that has this value of `variable` in its environment, and waits a little until they are gone.
-/// Each is opened first and looked at then, so that none is taken for another that had its pid before.
-pub fn end_carriers(variable: &str, value: &str) {
-    let wanted = format!("{variable}={value}");
-    let mut killed = Vec::new();
+/// Ends the processes of a run: those that carry its id in their environment or hold its lock. They are asked
+/// first; what is there after `grace` is killed.
+pub fn end_tree(run: &str, lock: Option<FileId>, grace: Duration) {
+    let wait_all = |asked: Vec<OwnedFd>, patience: Duration| {
+        let mut left = patience;
+        for fd in asked {
+            // Each wait takes from what is left for the others; one that is gone takes nothing.
+            if !wait_exited(&fd, left) {
+                left = Duration::ZERO;
+            }
+        }
+    };
+    wait_all(signal_tree(run, lock, Signal::TERM), grace);
+    wait_all(signal_tree(run, lock, Signal::KILL), GONE_WITHIN);
+}
+
+/// Signals the processes of a run. Each is opened first and looked at then, so that none is taken for another that had
+/// its pid before.
+fn signal_tree(run: &str, lock: Option<FileId>, signal: Signal) -> Vec<OwnedFd> {
+    let wanted = format!("{RUN_VARIABLE}={run}");
+    let mut signalled = Vec::new();
     for pid in pids().filter(|pid| *pid != std::process::id()) {
         let Ok(fd) = open_pidfd(pid) else { continue };
-        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { continue };
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let carries = environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes());
-        if carries && pidfd_send_signal(&fd, Signal::KILL).is_ok() {
-            killed.push(fd);
+        if (carries || lock.is_some_and(|lock| holds(pid, lock))) && pidfd_send_signal(&fd, signal).is_ok() {
+            signalled.push(fd);
         }
     }
-    for fd in killed {
-        wait_exited(&fd, GONE_WITHIN);
-    }
+    signalled
 }
 
 fn wait_exited(fd: &OwnedFd, patience: Duration) -> bool {
@@ -482,7 +511,7 @@ mod tests {
         let lock = LifeLock::create(&dir, name).unwrap();
         let inode = Some(lock.inode());
         assert_eq!(lock_state(&dir, name, inode), LockState::Held);
-        assert_eq!(holders(lock.inode()), [std::process::id()]);
+        assert_eq!(holders(file_id(&dir, name).unwrap()), [std::process::id()]);
         drop(lock);
         assert_eq!(lock_state(&dir, name, inode), LockState::Free);
         assert_eq!(lock_state(&dir, name, inode.map(|inode| inode + 1)), LockState::Unknown);

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::filter::Filter;
@@ -28,6 +29,8 @@ use crate::trust::Trust;
 
 /// How often a change is tried when others change the run meanwhile.
 const TRIES: usize = 32;
+/// How long a beat waits for its turn before it is given up and the next one is due.
+const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 /// How many runs an ambiguous name lists.
 const SHOWN: usize = 5;
 
@@ -84,7 +87,8 @@ impl Registry {
         });
         let url = format!("sqlite:{}", store.path().display());
         let reopened = store.clone();
-        let reopen: Reopen = Arc::new(move || Ok(Arc::new(reopened.another()?) as Arc<dyn Store>));
+        let reopen: Reopen =
+            Arc::new(move || Ok(Arc::new(reopened.another()?.with_patience(BEAT_PATIENCE)) as Arc<dyn Store>));
         let mut registry = Self::assemble(url, store.clone(), reopen)?;
         registry.local = Some(store);
         Ok(registry)
@@ -386,6 +390,17 @@ impl Registry {
     /// What can be seen of the processes of these runs on this host; none where the store is of no host.
     pub(crate) fn look(&self, runs: &[&Run]) -> Option<Vec<Sight>> {
         self.store.witness().map(|witness| witness.look(runs))
+    }
+
+    /// Ends what an attempt left alive on this host: asks first, and kills what is there after `grace`.
+    pub fn end_tree(&self, run: &Run, grace: Duration) {
+        #[cfg(feature = "sqlite")]
+        if let Some(local) = &self.local {
+            // A registry that cannot be reached cannot name its lock; whoever looks next finds what is left.
+            let _ = local.end_tree(run, grace);
+        }
+        #[cfg(not(feature = "sqlite"))]
+        let _ = (run, grace);
     }
 
     /// A run as it stands.

@@ -14,7 +14,7 @@ use crate::id::{Epoch, WorkerId};
 use crate::policy::OrphanPolicy;
 use crate::process::Evidence;
 use crate::run::{
-    Actor, Archived, CHECKPOINT_LIMIT, CancelRequest, End, Ending, Event, Exit, Failure, Interruption, LIST_LIMIT,
+    Actor, Archived, CHECKPOINT_LIMIT, CancelRequest, End, Ending, Event, Exit, Failure, Interruption, Key, LIST_LIMIT,
     Owner, Pending, Progress, Reap, Run, Running, State, StateName, Suspended, capped,
 };
 use crate::time::Timestamp;
@@ -373,6 +373,14 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
     };
     let ended = last_attempt.or_else(|| (run.ending().is_none() && next.ending().is_some()).then(|| next.clone()));
     Ok(Transition { run: next, event, ended })
+}
+
+/// Whether a key has room for one more holder. Everybody who holds it, and whoever wants it, must be content: the
+/// smallest of their limits counts.
+pub fn has_room(wanted: &Key, holders: &[&Run]) -> bool {
+    let theirs = holders.iter().flat_map(|run| &run.spec.keys).filter(|key| key.name == wanted.name);
+    let limit = theirs.map(|key| key.limit).chain([wanted.limit]).min().unwrap_or(0);
+    holders.len() < limit as usize
 }
 
 /// The event of a run that has just been made, before anything was done to it.

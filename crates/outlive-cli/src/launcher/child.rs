@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::SigSet;
-use outlive::process::{RUN_VARIABLE, end_carriers};
+use outlive::process::RUN_VARIABLE;
 use outlive::registry::Registry;
 use outlive::run::{Exit, Interruption};
 use outlive::runtime::Stop;
@@ -85,6 +85,11 @@ impl Child {
             if let Ok(Some(status)) =
                 waitid(WaitId::PidFd(self.fd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)
             {
+                if asked.is_some() {
+                    // What was asked to stop has stopped only with the last of its processes.
+                    let left = kill_at.map_or(GRACE, |at| at.saturating_sub(registry.clock().awake()));
+                    registry.end_tree(&handle.run(), left);
+                }
                 return ended(&status, asked, terminal_interrupt);
             }
             let left = kill_at.map(|at| at.saturating_sub(registry.clock().awake()));
@@ -100,7 +105,9 @@ impl Child {
                 let at = *kill_at.get_or_insert_with(|| registry.clock().awake() + GRACE);
                 if registry.clock().awake() >= at {
                     self.signal(Signal::KILL);
-                    end_carriers(RUN_VARIABLE, &handle.id().to_string());
+                    registry.end_tree(&handle.run(), Duration::ZERO);
+                    // One that cannot be killed yet is tried again, not at once.
+                    kill_at = Some(registry.clock().awake() + Duration::from_secs(1));
                 }
             }
         }

@@ -1,11 +1,11 @@
 use std::fmt;
+use std::time::Duration;
 
 use clap::Args;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::health::{Health, Seen};
 use outlive::id::RunId;
-use outlive::process::{RUN_VARIABLE, end_carriers};
 use outlive::registry::Registry;
 use outlive::run::StateName;
 use outlive::runtime::reaper::Reaper;
@@ -31,6 +31,9 @@ pub struct Cancel {
     /// Why, for whoever reads its story
     #[arg(long)]
     pub reason: Option<String>,
+    /// Kill an owner that lives but says nothing, with all processes of its run
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// What became of the requests.
@@ -45,7 +48,12 @@ struct Outcome {
     /// `cancelled` if it has stopped, else `cancel_requested`.
     outcome: &'static str,
     state: StateName,
+    /// Its owner lives and says nothing, so that it may never hear of the request.
+    silent_owner: Option<u32>,
 }
+
+/// How long the processes of a run whose owner is gone may take to end by themselves.
+const GRACE: Duration = Duration::from_secs(5);
 
 impl Operate for Cancel {
     const NAME: &'static str = "cancel";
@@ -59,7 +67,7 @@ impl Operate for Cancel {
             if let Some(registry) = context.existing().await? {
                 registry.deliver_spooled().await?;
                 for seen in in_flight(&registry).await? {
-                    outcomes.runs.push(cancel(&registry, seen, self.reason.clone()).await?);
+                    outcomes.runs.push(cancel(&registry, seen, self.reason.clone(), self.force).await?);
                 }
             }
             return Ok(outcomes);
@@ -72,7 +80,7 @@ impl Operate for Cancel {
             found.push(registry.find(run).await?);
         }
         for seen in found {
-            outcomes.runs.push(cancel(&registry, seen, self.reason.clone()).await?);
+            outcomes.runs.push(cancel(&registry, seen, self.reason.clone(), self.force).await?);
         }
         Ok(outcomes)
     }
@@ -91,18 +99,24 @@ async fn in_flight(registry: &Registry) -> Result<Vec<Seen>, Error> {
     }
 }
 
-async fn cancel(registry: &Registry, seen: Seen, reason: Option<String>) -> Result<Outcome, Error> {
+async fn cancel(registry: &Registry, seen: Seen, reason: Option<String>, force: bool) -> Result<Outcome, Error> {
     let id = seen.run.id;
     let mut run = registry.cancel(id, reason).await?;
     let owner_is_gone = seen.evidence.is_some() || seen.health == Some(Health::Orphaned);
     if owner_is_gone && run.owner().is_some() {
-        end_carriers(RUN_VARIABLE, &id.to_string());
+        registry.end_tree(&seen.run, GRACE);
         Reaper::new(registry.worker()).pass_over(registry, Filter::of([id])).await?;
+        run = registry.get(id).await?.run;
+    } else if force && seen.health == Some(Health::Unresponsive) {
+        Reaper::new(registry.worker()).force(registry, &seen.run).await?;
         run = registry.get(id).await?.run;
     }
     let state = run.state.name();
     let outcome = if state == StateName::Cancelled { "cancelled" } else { "cancel_requested" };
-    Ok(Outcome { id, outcome, state })
+    let silent_owner = (seen.health == Some(Health::Unresponsive) && outcome != "cancelled")
+        .then(|| seen.run.owner().map(|owner| owner.identity.pid))
+        .flatten();
+    Ok(Outcome { id, outcome, state, silent_owner })
 }
 
 impl fmt::Display for Cancelled {
@@ -113,6 +127,12 @@ impl fmt::Display for Cancelled {
         for run in &self.runs {
             match run.outcome {
                 "cancelled" => writeln!(f, "{} cancelled", run.id)?,
+                _ if run.silent_owner.is_some() => writeln!(
+                    f,
+                    "{0} cancel requested; its owner (pid {1}) is silent: `outlive cancel --force {0}` ends it with all its processes",
+                    run.id,
+                    run.silent_owner.unwrap_or_default()
+                )?,
                 _ => writeln!(f, "{} cancel requested; its owner stops it with its next beat", run.id)?,
             }
         }

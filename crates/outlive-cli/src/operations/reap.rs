@@ -6,7 +6,7 @@ use outlive::filter::Filter;
 use outlive::health::Health;
 use outlive::id::RunId;
 use outlive::run::StateName;
-use outlive::runtime::reaper::Reaper;
+use outlive::runtime::reaper::{Reaper, is_hung};
 use outlive::store::Page;
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +88,7 @@ async fn look(registry: &outlive::registry::Registry) -> Result<Found, Error> {
             match (seen.state, seen.health) {
                 (StateName::Dead, _) => found.reaped.push(line),
                 (_, Some(Health::Orphaned)) => found.orphaned.push(line),
+                (_, Some(Health::Unresponsive)) if is_hung(&seen.run) => found.reaped.push(line),
                 (_, Some(Health::Unresponsive)) => found.unresponsive.push(line),
                 _ => found.live += 1,
             }

@@ -101,3 +101,12 @@ fn s_01_s_05_hostile_records_are_shown_harmlessly_and_not_trusted() {
     assert!(other(&["trust", "victim", "--yes"]).succeeds().contains("allowed"));
     assert_eq!(other(&["show", "victim", "--json"]).json()["trusted"], true);
 }
+
+#[test]
+fn a_directory_that_holds_other_things_is_not_made_a_registry() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.work().join("README"), "mine").unwrap();
+    let refused = sandbox.outlive(["--registry", "sqlite:.", "run", "--", "true"]).fails_with(109);
+    assert!(refused.contains("is no registry and holds other things"), "{refused}");
+    assert!(!sandbox.work().join(".gitignore").exists());
+}

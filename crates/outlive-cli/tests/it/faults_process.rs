@@ -48,6 +48,8 @@ fn f_03_f_44_killed_at_every_write_it_leaves_one_end_or_none() {
             "run",
             "--name",
             "struck",
+            "--lock",
+            "db",
             "--",
             "true",
         ];
@@ -71,6 +73,7 @@ fn f_03_f_44_killed_at_every_write_it_leaves_one_end_or_none() {
                 "point {point}: file and database disagree: {how} and {ended}"
             );
         }
+        sandbox.outlive(["run", "--lock", "db", "--", "true"]).succeeds();
         if status.success() {
             assert_eq!(struck[0]["state"], "succeeded");
             break;

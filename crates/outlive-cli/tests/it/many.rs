@@ -109,3 +109,26 @@ fn l23_deleting_the_database_loses_neither_running_nor_ended_runs() {
     let succeeded = |run: &&Value| run["name"].as_str().unwrap().starts_with("running") && run["state"] == "succeeded";
     assert_eq!(sandbox.runs().iter().filter(succeeded).count(), 5);
 }
+
+#[test]
+fn f_49_many_first_runs_in_a_copied_registry_lose_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "before", "--", "true"]).succeeds();
+    for round in 0..3 {
+        let copy = sandbox.path().join(format!("copy-{round}"));
+        sandbox.command("cp", ["-r", sandbox.work().to_str().unwrap(), copy.to_str().unwrap()]).succeeds();
+        let run = |words: &[&str]| {
+            let mut command = sandbox.outlive(words);
+            command.current_dir(&copy);
+            command
+        };
+        for output in at_once(16, |_| run(&["run", "--name", "own", "--", "true"])) {
+            assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+        }
+        let seen = run(&["ps", "--all", "--json"]).json();
+        let own = seen["runs"].as_array().unwrap().iter().filter(|run| run["name"] == "own");
+        let states: Vec<_> =
+            own.map(|run| (run["state"].as_str().unwrap(), run["copied"].as_bool().unwrap())).collect();
+        assert_eq!(states, vec![("succeeded", false); 16], "round {round}");
+    }
+}

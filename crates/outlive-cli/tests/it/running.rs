@@ -133,6 +133,54 @@ fn a_lock_lets_one_run_in_and_frees_with_its_end() {
 }
 
 #[test]
+fn a_lock_is_alone_whatever_limit_others_ask_for() {
+    let sandbox = Sandbox::new();
+    let mut holder =
+        sandbox.outlive(["run", "--name", "holder", "--lock", "db", "--", "sleep", "300"]).spawn().unwrap();
+    sandbox.wait_for_state("holder", "running");
+    sandbox.outlive(["run", "--limit", "db=2", "--", "true"]).fails_with(105);
+    // A holder that was killed keeps nobody out.
+    let child = child_of(holder.id());
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    signal_pid(child, "KILL");
+    until("the child to be gone", || !is_alive(child));
+    sandbox.outlive(["run", "--limit", "db=2", "--", "true"]).succeeds();
+}
+
+#[test]
+fn r03_cancel_and_timeout_end_the_whole_tree() {
+    let sandbox = Sandbox::impatient();
+    let script = "setsid sleep 311 & env -i sleep 312 & echo $! > stripped; sleep 313; true";
+    let mut run = sandbox.start("cancelled", &["sh", "-c", script]);
+    let stripped =
+        || std::fs::read_to_string(sandbox.work().join("stripped")).ok().and_then(|pid| pid.trim().parse().ok());
+    until("the tree to be there", || stripped().is_some());
+    sandbox.outlive(["cancel", "cancelled"]).succeeds();
+    run.wrapper.wait().unwrap();
+    assert_eq!(sandbox.show("cancelled")["state"], "cancelled");
+    assert!(!is_alive(stripped().unwrap()), "a process without its environment was left");
+    let left = sandbox
+        .shell("grep -l -z -s \"^OUTLIVE_REGISTRY=sqlite:$PWD/.outlive$\" /proc/[0-9]*/environ || true")
+        .succeeds();
+    assert_eq!(left, "", "processes of the tree were left");
+}
+
+#[test]
+fn a_silent_owner_is_ended_by_force_with_its_tree() {
+    let sandbox = Sandbox::impatient();
+    let mut run = sandbox.start("silent", &["sleep", "314"]);
+    let child = child_of(run.pid());
+    run.signal("STOP");
+    sandbox.wait_for("silent", |run| run["health"] == "unresponsive");
+    let said = sandbox.outlive(["cancel", "silent"]).succeeds();
+    assert!(said.contains("is silent: `outlive cancel --force"), "{said}");
+    assert_eq!(sandbox.outlive(["cancel", "--force", "silent", "--json"]).json()["runs"][0]["outcome"], "cancelled");
+    run.wrapper.wait().unwrap();
+    until("the child to be gone", || !is_alive(child));
+}
+
+#[test]
 fn names_beginnings_and_at_words_find_a_run() {
     let sandbox = Sandbox::new();
     for name in ["first", "second", "third"] {

@@ -60,6 +60,17 @@ impl Held {
         }
     }
 
+    /// Whether a clock alone may stop it.
+    pub(super) fn is_limited(&self) -> bool {
+        self.timeout.is_some() || self.stops_unheard
+    }
+
+    /// How long it may still run, unless it was told to stop.
+    pub(super) fn time_left(&self, now: Duration) -> Option<Duration> {
+        let timeout = self.timeout.filter(|_| self.stop().is_none())?;
+        Some((self.since + timeout).saturating_sub(now))
+    }
+
     /// Whether it has run for longer than it may.
     pub(super) fn is_over(&self, now: Duration) -> bool {
         self.timeout.is_some_and(|timeout| now.saturating_sub(self.since) > timeout)

@@ -42,7 +42,9 @@ pub(crate) struct Keeping {
 
 #[derive(Default)]
 struct Keep {
-    held: BTreeMap<RunId, Arc<Held>>,
+    held: Arc<BTreeMap<RunId, Arc<Held>>>,
+    /// What a beat says of the runs held, put together when they have changed.
+    summary: Option<Summary>,
     /// Ends that the store has not taken.
     owed: Vec<Spooled>,
     attention: Option<u64>,
@@ -58,8 +60,35 @@ impl Keep {
     fn release(&mut self, held: &Held) {
         let id = lock(&held.record).run.id;
         if self.held.get(&id).is_some_and(|kept| kept.epoch == held.epoch) {
-            self.held.remove(&id);
+            Arc::make_mut(&mut self.held).remove(&id);
+            self.summary = None;
         }
+    }
+}
+
+/// What is the same for every beat until the runs held change.
+#[derive(Clone)]
+struct Summary {
+    named: Arc<[(RunId, Epoch)]>,
+    /// The shortest lease of all.
+    lease: Lease,
+    /// The runs that a clock alone may stop.
+    limited: Arc<[Arc<Held>]>,
+}
+
+impl Keep {
+    fn summary(&mut self) -> Summary {
+        let held = &self.held;
+        let make = || Summary {
+            named: held.values().map(|held| (held.id, held.epoch)).collect(),
+            lease: held
+                .values()
+                .map(|held| held.lease)
+                .min_by_key(|lease| (lease.beat(), lease.lasts()))
+                .unwrap_or_default(),
+            limited: held.values().filter(|held| held.is_limited()).cloned().collect(),
+        };
+        self.summary.get_or_insert_with(make).clone()
     }
 }
 
@@ -106,7 +135,8 @@ impl Keeping {
             held.tell(Stop::Lost);
             return;
         }
-        keep.held.insert(id, held.clone());
+        Arc::make_mut(&mut keep.held).insert(id, held.clone());
+        keep.summary = None;
         self.nudge(keep);
     }
 
@@ -155,6 +185,8 @@ impl Keeping {
 
     /// One beat: delivers what is owed, renews the lease, and passes on what the store says.
     pub(crate) async fn tick(&self, store: &dyn Store) -> Result<(), store::Error> {
+        // Before the store is asked, which may take its time, and after it has answered.
+        self.check_limits(false);
         let ticked = self.beat(store).await;
         self.check_limits(ticked.is_err());
         ticked.and(self.deliver(store).await)
@@ -163,9 +195,8 @@ impl Keeping {
     async fn beat(&self, store: &dyn Store) -> Result<(), store::Error> {
         self.deliver(store).await?;
         let (beat, held) = {
-            let keep = self.keep();
-            let named = keep.held.values().map(|held| (held.id, held.epoch)).collect();
-            let lease = keep.held.values().map(|held| held.lease).min_by_key(Lease::lasts).unwrap_or_default();
+            let mut keep = self.keep();
+            let Summary { named, lease, .. } = keep.summary();
             let beat = Beat {
                 worker: self.worker,
                 identity: self.identity.clone(),
@@ -266,13 +297,13 @@ impl Keeping {
 
     /// Ends runs that are past their time, and tells those to stop whose lease is about to run out unheard.
     fn check_limits(&self, unheard: bool) {
-        let (held, heard) = {
-            let keep = self.keep();
-            (keep.held.clone(), keep.heard)
+        let (limited, heard) = {
+            let mut keep = self.keep();
+            (keep.summary().limited, keep.heard)
         };
         let now = self.clock.since_boot();
         let unheard_for = heard.filter(|_| unheard).map_or(Duration::ZERO, |heard| now.saturating_sub(heard));
-        for held in held.values() {
+        for held in limited.iter() {
             if held.must_stop(unheard_for) {
                 held.tell(Stop::LeaseOver);
             }
@@ -303,12 +334,17 @@ impl Keeping {
     }
 
     fn interval(&self) -> Duration {
-        let keep = self.keep();
-        let beat = keep.held.values().map(|held| held.lease.beat()).min().unwrap_or(Lease::default().beat());
+        let mut keep = self.keep();
+        let summary = keep.summary();
+        let beat = summary.lease.beat();
         let spread = u32::from((self.entropy.draw() & 0x3f) as u8);
         // Between 0.9 and 1.0 of the beat, so that many workers do not beat in step.
         let jittered = beat - beat * spread / 630;
-        if keep.owed.is_empty() { jittered } else { jittered.min(RETRY) }
+        let now = self.clock.since_boot();
+        let next_limit = summary.limited.iter().filter_map(|held| held.time_left(now)).min().unwrap_or(beat);
+        // A moment later, so that it is over by then.
+        let due = jittered.min(next_limit + Duration::from_millis(1));
+        if keep.owed.is_empty() { due } else { due.min(RETRY) }
     }
 }
 

@@ -97,9 +97,43 @@ impl Reaper {
             }
             match listing.next {
                 Some(next) => page.after = Some(next),
-                None => return Ok(()),
+                None => break,
             }
         }
+        for run in std::mem::take(&mut reaped.unresponsive) {
+            match self.end_if_hung(registry, &run, is_hung(&run)).await? {
+                Some(ended) => reaped.ended.push(ended),
+                None => reaped.unresponsive.push(run),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a run whose owner lives and says nothing, if it should be and still says nothing.
+    async fn end_if_hung(&self, registry: &Registry, run: &Run, should: bool) -> Result<Option<Run>, Error> {
+        if !should {
+            return Ok(None);
+        }
+        let Some(fresh) = registry.store().get(&[run.id]).await?.pop().map(|record| record.run) else {
+            return Ok(None);
+        };
+        let Some(owner) = fresh.owner().filter(|owner| owner.lease.lapsed(owner.heard.silent_for)) else {
+            return Ok(None);
+        };
+        let Some(evidence) = end_hung(registry, &fresh) else { return Ok(None) };
+        let verdict = self.verdict(registry, &fresh, owner.heard.beat, evidence);
+        Ok(self.end(registry, &BTreeMap::from([(fresh.id, verdict)])).await?.pop())
+    }
+
+    /// Ends an unresponsive run because a person said so: its owner and its tree are killed, and it is reaped.
+    pub async fn force(&self, registry: &Registry, run: &Run) -> Result<Option<Run>, Error> {
+        self.end_if_hung(registry, run, true).await
+    }
+
+    fn verdict(&self, registry: &Registry, run: &Run, beat: u64, evidence: Evidence) -> Verdict {
+        let jitter = registry.entropy().draw().to_ne_bytes()[0];
+        let observed = Observed { epoch: run.epoch, beat };
+        Verdict { observed, evidence, stamp: Stamp::draw(registry.entropy()), jitter }
     }
 
     fn judge_all(
@@ -127,22 +161,17 @@ impl Reaper {
                     reaped.orphaned.push((run.clone(), leftovers));
                     continue;
                 }
-                Judgement::Unresponsive => match end_hung(run) {
-                    Some(evidence) => evidence,
-                    None => {
-                        reaped.unresponsive.push(run.clone());
-                        continue;
-                    }
-                },
+                Judgement::Unresponsive => {
+                    reaped.unresponsive.push(run.clone());
+                    continue;
+                }
                 Judgement::Dead(Evidence::LeaseLapsed { .. }) if !self.may_judge(registry, owner.lease.lasts()) => {
                     reaped.unjudged.push(run.clone());
                     continue;
                 }
                 Judgement::Dead(evidence) => evidence,
             };
-            let observed = Observed { epoch: run.epoch, beat: owner.heard.beat };
-            let jitter = registry.entropy().draw().to_ne_bytes()[0];
-            verdicts.insert(run.id, Verdict { observed, evidence, stamp: Stamp::draw(registry.entropy()), jitter });
+            verdicts.insert(run.id, self.verdict(registry, run, owner.heard.beat, evidence));
         }
     }
 
@@ -179,14 +208,17 @@ impl Reaper {
     }
 }
 
-/// Ends an owner that lives but was silent for longer than its policy allows, with its tree. Only a process that is
-/// proven to be the owner is signalled.
-fn end_hung(run: &Run) -> Option<Evidence> {
+/// Whether a living but silent owner has been silent for longer than its run's policy allows.
+pub fn is_hung(run: &Run) -> bool {
+    let limit = run.spec.policy.limits.hung_after;
+    run.owner().is_some_and(|owner| limit.is_some_and(|limit| owner.heard.silent_for > limit))
+}
+
+/// Ends an owner with its tree. Only a process that is proven to be the owner is signalled.
+fn end_hung(registry: &Registry, run: &Run) -> Option<Evidence> {
     let owner = run.owner()?;
-    let silent = owner.heard.silent_for;
-    run.spec.policy.limits.hung_after.filter(|limit| silent > *limit)?;
     owner.identity.signal(Signal::KILL).ok()?;
-    process::end_carriers(process::RUN_VARIABLE, &run.id.to_string());
+    registry.end_tree(run, Duration::ZERO);
     process::wait_gone(&owner.identity, process::GONE_WITHIN)
-        .then(|| Evidence::Hung { silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX) })
+        .then(|| Evidence::Hung { silent_ms: u64::try_from(owner.heard.silent_for.as_millis()).unwrap_or(u64::MAX) })
 }

@@ -15,6 +15,7 @@ use crate::health::Witness;
 use crate::id::{RunId, WorkerId};
 use crate::run::{Event, Heard, Run};
 use crate::time::{Clock, SystemClock, Timestamp};
+use crate::transition::has_room;
 
 /// A map of runs. Clones share it.
 #[derive(Clone)]
@@ -115,10 +116,11 @@ impl Inner {
     fn busy_key(&self, before: Option<&Run>, after: &Run) -> Option<Written> {
         let held = before.map_or(&[][..], Run::held_keys);
         after.held_keys().iter().filter(|key| !held.contains(key)).find_map(|key| {
-            let holds = |run: &Run| run.id != after.id && run.held_keys().iter().any(|held| held.name == key.name);
-            let holders: Vec<RunId> =
-                self.runs.values().filter(|(record, _)| holds(&record.run)).map(|(record, _)| record.run.id).collect();
-            (holders.len() >= key.limit as usize).then(|| Written::KeyBusy { key: key.name.clone(), holders })
+            let holds = |run: &&Run| run.id != after.id && run.held_keys().iter().any(|held| held.name == key.name);
+            let holders: Vec<&Run> = self.runs.values().map(|(record, _)| &record.run).filter(holds).collect();
+            let busy =
+                || Written::KeyBusy { key: key.name.clone(), holders: holders.iter().map(|run| run.id).collect() };
+            (!has_room(key, &holders)).then(busy)
         })
     }
 }

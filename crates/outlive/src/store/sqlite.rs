@@ -15,6 +15,7 @@ mod workers;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
@@ -39,6 +40,7 @@ use crate::id::{Entropy, RunId, WorkerId};
 use crate::process::{Identity, LifeLock, Vantage, worker_lock};
 use crate::run::{Event, Run};
 use crate::time::Clock;
+use crate::transition::has_room;
 
 /// How many runs an update looks at between two looks at the clock.
 const SCAN_STEP: usize = 256;
@@ -58,6 +60,8 @@ pub struct SqliteStore {
 struct Inner {
     place: Place,
     database: Database,
+    /// How long to wait for a turn to write.
+    patience: Duration,
     /// Where writers queue; none where there is nothing to write to.
     queue: Option<Queue>,
     /// Why the database on disk is not used.
@@ -88,6 +92,13 @@ impl SqliteStore {
         Self::open(&path, self.clock.clone(), self.entropy.clone())
     }
 
+    /// The same, waiting for a turn to write for at most `patience`.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).patience = patience;
+        self
+    }
+
     fn at(path: &Path, place: Place, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
         let path =
             std::path::absolute(path).map_err(|error| place::from_io("the working directory is gone", &error))?;
@@ -113,6 +124,15 @@ impl SqliteStore {
             // What stays behind is swept by `doctor`.
             let _ = rustix::fs::unlinkat(&inner.place.dir, worker_lock(worker), rustix::fs::AtFlags::empty());
         }
+    }
+
+    /// Ends the processes that a run's attempt left alive: asks them first, and kills what is there after `grace`.
+    pub fn end_tree(&self, run: &Run, grace: Duration) -> Result<(), Error> {
+        let inner = self.lock()?;
+        let lock = crate::process::file_id(&inner.place.dir, &run_files::tree_lock(run));
+        drop(inner);
+        crate::process::end_tree(&run.id.to_string(), lock, grace);
+        Ok(())
     }
 
     /// Takes the lock that the processes of a run's attempt are to inherit.
@@ -151,11 +171,11 @@ impl SqliteStore {
                 return Err(Error::Unavailable(format!("the registry `{}` is gone", self.path.display())));
             }
             let place = Place::create(&self.path, inner.place.sharing, &*self.entropy)?;
-            *inner = open_inner(place, &self.now())?;
+            *inner = Inner { patience: inner.patience, ..open_inner(place, &self.now())? };
         } else if inner.suspect || schema::is_replaced(&inner.place, &inner.database) {
             let place =
                 Place::open(&inner.place.path().map_err(|error| place::from_io("the registry is gone", &error))?)?;
-            *inner = open_inner(place, &self.now())?;
+            *inner = Inner { patience: inner.patience, ..open_inner(place, &self.now())? };
         }
         Ok(inner)
     }
@@ -212,7 +232,7 @@ fn open_inner(place: Place, now: &Moment) -> Result<Inner, Error> {
     if !database.read_only && !super::files::exists(&place.dir, Path::new(SPARE)) {
         set_spare_aside(&place);
     }
-    Ok(Inner { place, database, queue, trouble, suspect: false })
+    Ok(Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false })
 }
 
 /// Sets room aside, if there is any.
@@ -239,6 +259,13 @@ impl Inner {
 
     /// Marks the runs that came with the copy, then makes it a registry of its own.
     fn part_from_original(&mut self, entropy: &dyn Entropy) -> Result<(), Error> {
+        let failed = |error| place::from_io("the copied registry cannot be made its own", &error);
+        let _alone = schema::opening_lock(&self.place)?;
+        // Somebody else may have done so since this process looked.
+        self.place = Place::open(&self.place.path().map_err(failed)?)?;
+        if !self.place.copied {
+            return Ok(());
+        }
         self.transaction(true, |inner| {
             let mut came_along = Vec::new();
             rows::scan(inner.connection(), &Filter::default(), super::Order::Oldest, None, |record| {
@@ -252,9 +279,7 @@ impl Inner {
             }
             Ok(())
         })?;
-        self.place
-            .become_original(entropy)
-            .map_err(|error| place::from_io("the copied registry cannot be made its own", &error))
+        self.place.become_original(entropy).map_err(failed)
     }
 
     /// Runs `change` alone. Durable ones are on the disk when this returns.
@@ -263,7 +288,7 @@ impl Inner {
         durable: bool,
         change: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let _turn = self.queue.as_ref().map(|queue| queue.wait(PATIENCE)).transpose()?;
+        let _turn = self.queue.as_ref().map(|queue| queue.wait(self.patience)).transpose()?;
         self.database.sync_commits(durable)?;
         self.execute("BEGIN IMMEDIATE")?;
         let done = change(self);
@@ -365,8 +390,14 @@ impl Inner {
     fn busy_key(&self, before: Option<&Run>, after: &Run) -> Result<Option<Written>, Error> {
         let held = before.map_or(&[][..], Run::held_keys);
         for key in after.held_keys().iter().filter(|key| !held.contains(key)) {
-            let holders = rows::key_holders(self.connection(), &key.name, after.id)?;
-            if holders.len() >= key.limit as usize {
+            let mut holders = Vec::new();
+            for id in rows::key_holders(self.connection(), &key.name, after.id)? {
+                // One whose end only a file knows holds nothing any more.
+                let record = rows::find(self.connection(), id)?.map(|record| self.adopt(record)).transpose()?;
+                holders.extend(record.map(|record| record.run).filter(|run| !run.held_keys().is_empty()));
+            }
+            if !has_room(key, &holders.iter().collect::<Vec<_>>()) {
+                let holders = holders.iter().map(|run| run.id).collect();
                 return Ok(Some(Written::KeyBusy { key: key.name.clone(), holders }));
             }
         }
@@ -441,7 +472,7 @@ impl Inner {
         now: &Moment,
         synced: &mut Vec<std::os::fd::OwnedFd>,
     ) -> Result<Option<Record>, Error> {
-        let record = self.read(record, now)?;
+        let record = self.read(self.adopt(record)?, now)?;
         if !selection.filter.matches(&record.run) {
             return Ok(None);
         }

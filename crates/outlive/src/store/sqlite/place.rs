@@ -18,6 +18,8 @@ use crate::store::Error;
 use crate::store::files::{self, Prepared};
 
 const IDENTITY: &str = "registry.id";
+/// What a copy is to be, until it replaces what it was.
+const NEXT_IDENTITY: &str = "registry.id.next";
 const IDENTITY_LIMIT: u64 = 4 << 10;
 
 /// Who may see a registry.
@@ -94,6 +96,14 @@ impl Place {
         let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
         check_file_system(&dir, path)?;
         if !files::exists(&dir, Path::new(IDENTITY)) {
+            if let Some(stranger) =
+                files::names(&dir).map_err(failed)?.iter().find(|name| !OURS.contains(&name.as_str()))
+            {
+                return Err(Error::Denied(format!(
+                    "`{0}` is no registry and holds other things, such as `{stranger}`; name a directory of its own, such as `{0}/.outlive`",
+                    path.display()
+                )));
+            }
             fill(&dir, sharing, entropy).map_err(failed)?;
         }
         Self::open(path)
@@ -112,13 +122,15 @@ impl Place {
 
     /// Makes a copy a registry of its own.
     pub(super) fn become_original(&mut self, entropy: &dyn Entropy) -> io::Result<()> {
-        let name = Path::new(IDENTITY);
-        rustix::fs::unlinkat(&self.dir, name, rustix::fs::AtFlags::empty())?;
-        self.uuid = write_identity(&self.dir, self.sharing, entropy)?;
-        self.copied = false;
+        let uuid = write_identity(&self.dir, NEXT_IDENTITY, self.sharing, entropy)?;
+        rustix::fs::renameat(&self.dir, NEXT_IDENTITY, &self.dir, IDENTITY)?;
+        (self.uuid, self.copied) = (uuid, false);
         Ok(())
     }
 }
+
+/// What a directory may hold that is about to become a registry, because somebody else is making it one.
+const OURS: [&str; 6] = ["runs", "workers", ".gitignore", "config.toml", "registry.id", NEXT_IDENTITY];
 
 fn fill(dir: &OwnedFd, sharing: Sharing, entropy: &dyn Entropy) -> io::Result<()> {
     // Access first: what is made below it is then never seen by anyone it is not meant for.
@@ -127,11 +139,11 @@ fn fill(dir: &OwnedFd, sharing: Sharing, entropy: &dyn Entropy) -> io::Result<()
         files::make_dir(dir, Path::new(below), sharing.dir_mode())?;
     }
     Prepared::new(dir, b"*\n", sharing.file_mode(), false)?.publish(dir, Path::new(".gitignore"))?;
-    write_identity(dir, sharing, entropy)?;
+    write_identity(dir, IDENTITY, sharing, entropy)?;
     Ok(())
 }
 
-fn write_identity(dir: &OwnedFd, sharing: Sharing, entropy: &dyn Entropy) -> io::Result<String> {
+fn write_identity(dir: &OwnedFd, name: &str, sharing: Sharing, entropy: &dyn Entropy) -> io::Result<String> {
     use std::io::Write;
     let mut prepared = Prepared::new(dir, b"", sharing.file_mode(), false)?;
     let (inode, born) = birth(prepared.file())?;
@@ -140,7 +152,11 @@ fn write_identity(dir: &OwnedFd, sharing: Sharing, entropy: &dyn Entropy) -> io:
     text.push(b'\n');
     prepared.file().write_all(&text)?;
     prepared.file().sync_data()?;
-    prepared.publish(dir, Path::new(IDENTITY))?;
+    match rustix::fs::unlinkat(dir, NEXT_IDENTITY, rustix::fs::AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    prepared.publish(dir, Path::new(name))?;
     Ok(identity.uuid)
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::health::{Leftovers, Sight, Witness};
 use crate::process::{
-    Evidence, Liveness, LockState, RUN_VARIABLE, Vantage, carriers, holders, lock_state, worker_lock,
+    Evidence, Liveness, LockState, RUN_VARIABLE, Vantage, carriers, file_id, holders, lock_state, worker_lock,
 };
 use crate::run::{Owner, Run};
 
@@ -61,8 +61,7 @@ impl LocalWitness {
         if lock_state(&self.dir, name, inode) != LockState::Held {
             return;
         }
-        let stat = rustix::fs::statat(&self.dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-        let mut pids = stat.map(|stat| holders(stat.st_ino)).unwrap_or_default();
+        let mut pids = file_id(&self.dir, name).map(holders).unwrap_or_default();
         leftovers.unseen |= pids.is_empty();
         leftovers.pids.append(&mut pids);
         leftovers.pids.retain(|pid| *pid != std::process::id());
