@@ -172,11 +172,14 @@ fn f_43_what_was_told_survives_a_power_cut() {
     let mut told: Vec<String> = Vec::new();
     let mut checked = 0;
     for number in 0..cuts {
-        let mut next = outlive(&["run", "--name", "unfinished", "--", "sh", "-c", "exit 4"])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut next = outlive(&["run", "--name", "unfinished", "--", "sh", "-c", "exit 4"]);
+        let mut next = next.stderr(Stdio::null()).spawn().unwrap();
+        // A cut is one moment: whoever writes stands still while the disk is copied.
+        std::thread::park_timeout(std::time::Duration::from_millis(number as u64 % 12));
+        let tell = |signal| Command::new("kill").args(["-s", signal, &next.id().to_string()]).output().unwrap();
+        tell("STOP");
         std::fs::copy(&image, &cut).unwrap();
+        tell("CONT");
         next.wait().unwrap();
         {
             let after = Mount::new(&sandbox.path().join("after"), &["-o", "loop", cut.to_str().unwrap()]);
