@@ -54,10 +54,10 @@ struct Run {
     /// End it, with all its processes, if its owner hangs for this long
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     hung_after: Option<Duration>,
-    /// Run only while no other run holds this key (repeatable)
+    /// Refuse to start (status 105) while another run holds this key (repeatable)
     #[arg(long = "lock", value_name = "KEY")]
     locks: Vec<String>,
-    /// Run only while fewer than N runs hold this key (repeatable)
+    /// Refuse to start (status 105) while N runs or more hold this key (repeatable)
     #[arg(long = "limit", value_name = "KEY=N")]
     limits: Vec<String>,
     /// What becomes of it if its owner dies
@@ -165,7 +165,7 @@ fn recorded_badly(recorded: Result<Recorded, Error>) -> Option<String> {
     match recorded {
         Ok(Recorded::Now) => None,
         Ok(Recorded::Later) => {
-            Some("the registry cannot be written; the result is kept and recorded by the next outlive command".into())
+            Some("the registry cannot be written; the result is kept, and recorded by the next `outlive run`, `cancel`, `reap` or `doctor --fix`".into())
         }
         Err(error) => Some(format!("the result is not on record: {}", plain(&error.to_string()))),
     }

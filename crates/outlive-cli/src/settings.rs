@@ -84,17 +84,14 @@ impl Context {
     pub async fn existing(&self) -> Result<Option<Registry>, Error> {
         match self.location()? {
             // One that is named must be there; one that is only looked for need not be.
-            Location::Directory(path)
-                if self.named().is_none() && !path.join("registry.id").exists() && !path.is_symlink() =>
-            {
-                Ok(None)
-            }
+            Location::Directory(path) if self.named().is_none() && is_missing(&path) => Ok(None),
             Location::Directory(path) => {
                 let registry = Registry::open_local(&path, None)?;
                 if let Some(trouble) = registry.local().and_then(SqliteStore::trouble) {
                     let hint = Error::Store(trouble.clone()).hint().unwrap_or_default();
                     crate::cli::talk(&format!(
-                        "outlive: {trouble}; shown is what the files of the runs say\nhint: {hint}\n"
+                        "outlive: {}; shown is what the files of the runs say\nhint: {hint}\n",
+                        crate::terminal::plain(&trouble.to_string())
                     ));
                 }
                 Ok(Some(registry))
@@ -122,6 +119,12 @@ impl Context {
             Location::Url(_) => Ok(Policy::default()),
         }
     }
+}
+
+/// Whether there is no registry here yet. One that may not be looked into, or has lost its identity, is not missing.
+fn is_missing(path: &Path) -> bool {
+    let absent = |path: &Path| path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    absent(path) || absent(&path.join("registry.id")) && absent(&path.join("runs"))
 }
 
 /// `config.toml`.
@@ -156,12 +159,19 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duratio
 impl Config {
     fn read(path: &Path) -> Result<Self, Error> {
         use std::io::Read;
+        use std::os::unix::fs::OpenOptionsExt;
         let invalid = |why: &dyn std::fmt::Display| Error::Invalid(format!("`{}`: {why}", path.display()));
-        let file = match std::fs::File::open(path) {
+        // It may be anything that a repository can carry: a link, a pipe that nobody writes to.
+        let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
+        let flags = i32::try_from(flags).unwrap_or(0);
+        let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(invalid(&error)),
         };
+        if !file.metadata().is_ok_and(|found| found.is_file()) {
+            return Err(invalid(&"it is not a file"));
+        }
         let mut text = String::new();
         file.take(CONFIG_LIMIT).read_to_string(&mut text).map_err(|error| invalid(&error))?;
         Self::parse(&text).map_err(|error| invalid(&error.message()))

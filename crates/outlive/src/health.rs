@@ -90,6 +90,8 @@ pub fn judge(owner: &Owner, sight: Option<&Sight>) -> Judgement {
     match &sight.owner {
         Liveness::Alive if lapsed => Judgement::Unresponsive,
         Liveness::Alive => Judgement::Live,
+        // Whoever cannot be seen but has left something alive is not gone.
+        Liveness::Unknown(_) if lapsed && !sight.leftovers.is_empty() => Judgement::Unresponsive,
         Liveness::Unknown(_) => by_lease(),
         Liveness::Dead(evidence) if sight.leftovers.is_empty() => Judgement::Dead(evidence.clone()),
         Liveness::Dead(evidence) => {

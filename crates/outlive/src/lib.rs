@@ -16,7 +16,7 @@
 //! let first = run.checkpoint().and_then(|checkpoint| checkpoint.as_u64()).unwrap_or(0);
 //! for file in first..10 {
 //!     if run.stop_requested().is_some() {
-//!         run.cancelled().await?;
+//!         run.stopped().await?;
 //!         return Ok(());
 //!     }
 //!     // … import one file …

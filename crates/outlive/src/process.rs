@@ -284,6 +284,8 @@ impl LifeLock {
         let mode = Mode::from_raw_mode(0o644);
         let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, ".", unnamed, mode)?;
+        // Whoever may see the registry may ask for the lock, whatever the umask.
+        rustix::fs::fchmod(&file, mode)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let inode = fstat(&file)?.st_ino;
         crate::store::files::link(&file, dir, name)?;
@@ -338,6 +340,11 @@ pub struct FileId {
 pub fn file_id(dir: &OwnedFd, name: &Path) -> Option<FileId> {
     let stat = rustix::fs::statat(dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
     Some(FileId { device: stat.st_dev, inode: stat.st_ino })
+}
+
+/// Whether a process has a file open.
+pub fn has_open(pid: u32, file: FileId) -> bool {
+    holds(pid, file)
 }
 
 /// The processes that have a file open, of those that this user may look into.

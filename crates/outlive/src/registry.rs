@@ -3,6 +3,7 @@
 //! It puts the pieces together: rules from `transition.rs`, a store, the witness of this host, the keeper that beats,
 //! the key that signs. Every change goes through `settle.rs`, which knows what a lost answer means.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,7 @@ use crate::health::{Seen, Sight, see};
 use crate::home::home;
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
 use crate::process::{Identity, LifeLock};
-use crate::run::{Actor, Event, Run, Spec, StateName};
+use crate::run::{Actor, Event, Owner, Run, Spec, StateName};
 use crate::runtime::handle::RunHandle;
 use crate::runtime::keeper::{Keeper, Keeping, deliver_one, lock};
 use crate::settle::{Doubt, settle};
@@ -49,7 +50,7 @@ pub struct Registry {
     me: Actor,
     trust: Option<Trust>,
     spool: Option<Spool>,
-    worker: Mutex<Option<Working>>,
+    worker: Mutex<Option<Arc<Working>>>,
     recognise: fn(&Record, Stamp) -> bool,
 }
 
@@ -145,7 +146,7 @@ impl Registry {
             me,
             trust: None,
             spool: None,
-            worker: Mutex::new(Some(Working { keeping, _keeper: None, _life: None })),
+            worker: Mutex::new(Some(Arc::new(Working { keeping, _keeper: None, _life: None }))),
             recognise: |record, stamp| record.stamp == stamp,
         }
     }
@@ -165,7 +166,7 @@ impl Registry {
         self.spool = Some(Spool::new(home));
         if let Some(working) = lock(&self.worker).as_mut() {
             let Keeping { worker, identity, me, clock, entropy, registry, .. } = &*working.keeping;
-            working.keeping = Arc::new(Keeping::new(
+            let keeping = Arc::new(Keeping::new(
                 *worker,
                 identity.clone(),
                 me.clone(),
@@ -174,6 +175,7 @@ impl Registry {
                 registry.clone(),
                 self.spool.clone(),
             ));
+            *working = Arc::new(Working { keeping, _keeper: None, _life: None });
         }
         self
     }
@@ -257,7 +259,7 @@ impl Registry {
         let reopen = self.reopen.clone();
         let keeper = Keeper::start(keeping.clone(), bell, move || reopen())
             .map_err(|error| store::Error::Unavailable(format!("the thread that beats cannot be started: {error}")))?;
-        *worker = Some(Working { keeping: keeping.clone(), _keeper: Some(keeper), _life: life });
+        *worker = Some(Arc::new(Working { keeping: keeping.clone(), _keeper: Some(keeper), _life: life }));
         Ok(keeping)
     }
 
@@ -279,7 +281,16 @@ impl Registry {
         let claimed = apply(&run, &action, &self.me, self.clock.now())
             .map_err(|refusal| Error::Refused { run: run.id, refusal })?;
         let record = self.create(claimed.run, vec![made, claimed.event]).await?;
-        Ok(RunHandle::new(record, keeping, self.store.clone()))
+        Ok(self.hold(record, keeping))
+    }
+
+    /// A handle on a run that this process owns. It keeps the worker going, even where the registry is dropped first.
+    fn hold(&self, record: Record, keeping: Arc<Keeping>) -> RunHandle {
+        let worker: Arc<dyn Any + Send + Sync> = match lock(&self.worker).clone() {
+            Some(worker) => worker,
+            None => Arc::new(()),
+        };
+        RunHandle::new(record, keeping, self.store.clone(), worker)
     }
 
     /// Makes a run that waits to be claimed.
@@ -311,7 +322,7 @@ impl Registry {
         };
         let selection = Selection { filter, order: Order::Claim, limit };
         let claimed = self.store.update(&selection, &rule).await?;
-        Ok(claimed.into_iter().map(|record| RunHandle::new(record, keeping.clone(), self.store.clone())).collect())
+        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone())).collect())
     }
 
     /// Tries an ended run again, owned by this process at once.
@@ -343,7 +354,7 @@ impl Registry {
     ) -> Result<RunHandle, Error> {
         let _taking = keeping.take();
         let (record, _) = self.change(id, action).await?;
-        Ok(RunHandle::new(record, keeping.clone(), self.store.clone()))
+        Ok(self.hold(record, keeping.clone()))
     }
 
     /// Asks for a run to be stopped. It has stopped only if the answer says that it is cancelled.
@@ -390,6 +401,14 @@ impl Registry {
     /// What can be seen of the processes of these runs on this host; none where the store is of no host.
     pub(crate) fn look(&self, runs: &[&Run]) -> Option<Vec<Sight>> {
         self.store.witness().map(|witness| witness.look(runs))
+    }
+
+    /// Whether the process on record as an owner holds the lock of its worker.
+    pub(crate) fn holds_its_lock(&self, owner: &Owner) -> bool {
+        #[cfg(feature = "sqlite")]
+        return self.local.as_ref().is_some_and(|local| local.holds_its_lock(owner));
+        #[cfg(not(feature = "sqlite"))]
+        return false;
     }
 
     /// Ends what an attempt left alive on this host: asks first, and kills what is there after `grace`.
@@ -533,7 +552,10 @@ impl Registry {
         let keeping = working.keeping.clone();
         // What could not be delivered stays in the spool.
         let _ = keeping.deliver(&*self.store).await;
-        drop(working);
+        if Arc::into_inner(working).is_none() {
+            // A handle is still held: its worker leaves with the last of them.
+            return;
+        }
         let beat = Beat {
             worker: keeping.worker,
             identity: keeping.identity.clone(),

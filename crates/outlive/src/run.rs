@@ -625,7 +625,7 @@ pub struct Event {
     pub epoch: Epoch,
     /// The attempt it belongs to.
     pub attempt: u32,
-    /// The worker that owns the run after it.
+    /// The worker that owns the run after it, or did until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerId>,
     /// For people.

@@ -320,7 +320,7 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         (Action::Resume { failed_too, leftovers, owner }, State::Ended(ending)) => {
             check_resume(run, ending, *failed_too, leftovers)?;
             next.epoch = run.epoch.next();
-            next.attempt += 1;
+            next.attempt = next.attempt.saturating_add(1);
             next.progress = None;
             next.cancel = None;
             next.archived = None;
@@ -367,7 +367,7 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         to: next.state.name(),
         epoch: next.epoch,
         attempt: next.attempt,
-        worker: next.owner().map(|owner| owner.worker),
+        worker: next.owner().or_else(|| run.owner()).map(|owner| owner.worker),
         reason: reason.or_else(|| told(&next)).map(capped),
         evidence,
     };
@@ -469,7 +469,7 @@ fn check_reap(
 /// Ends the attempt by the run's policy. Answers with the attempt's own end where the run itself goes on.
 fn reap(next: &mut Run, held: &Running, evidence: &Evidence, by: &Actor, jitter: u8, now: Timestamp) -> Option<Run> {
     next.epoch = next.epoch.next();
-    next.reaps += 1;
+    next.reaps = next.reaps.saturating_add(1);
     let reap = Reap { evidence: evidence.clone(), by: by.clone(), last_heard: held.owner.heard.at };
     let retry = next.spec.policy.retry;
     let tries_left = next.attempt < retry.max_attempts && next.reaps < retry.max_reaps;
@@ -478,7 +478,7 @@ fn reap(next: &mut Run, held: &Running, evidence: &Evidence, by: &Actor, jitter:
         (Some(request), _) => ended(End::Cancelled(request.clone()), held, None, now),
         (None, OrphanPolicy::Requeue) if tries_left => {
             let attempt = Run { state: ended(End::Dead(reap), held, None, now), ..next.clone() };
-            next.attempt += 1;
+            next.attempt = next.attempt.saturating_add(1);
             next.progress = None;
             let not_before = Some(now.after(retry.wait_before(next.attempt, jitter)));
             next.state =

@@ -84,9 +84,12 @@ fn message(id: RunId, spec: &Spec) -> Vec<u8> {
 
 fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
     use std::io::Read;
-    let nofollow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    let nofollow = i32::try_from((rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits()).unwrap_or(0);
     let mut file = std::fs::OpenOptions::new().read(true).custom_flags(nofollow).open(path)?;
     let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other(format!("the signing key `{}` is not a file", path.display())));
+    }
     if found.mode() & 0o077 != 0 || found.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,

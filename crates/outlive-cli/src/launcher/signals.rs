@@ -26,7 +26,9 @@ pub struct Arrived {
 impl Signals {
     /// Takes the signals for the whole process. Called before it has a second thread.
     pub fn take() -> nix::Result<Self> {
-        let set: SigSet = TAKEN.into_iter().collect();
+        // What the caller had ignored, as `nohup` does, is to stay ignored.
+        let ignored = ignored();
+        let set: SigSet = TAKEN.into_iter().filter(|signal| ignored & 1 << (*signal as i32 - 1) == 0).collect();
         set.thread_block()?;
         Ok(Self { fd: SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)? })
     }
@@ -37,6 +39,13 @@ impl Signals {
         let info = self.fd.read_signal().ok().flatten()?;
         Some(Arrived { signal: i32::try_from(info.ssi_signo).unwrap_or(0), from_terminal: info.ssi_code == SI_KERNEL })
     }
+}
+
+/// The signals that this process ignores, a bit each.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 impl AsFd for Signals {

@@ -58,7 +58,7 @@ impl fmt::Display for Story {
                 f,
                 "  {}  {:<14}  {:<22}  attempt {} epoch {}  by {}{reason}",
                 event.at,
-                event.action,
+                plain(&event.action),
                 moved,
                 event.attempt,
                 event.epoch,

@@ -110,3 +110,12 @@ fn a_directory_that_holds_other_things_is_not_made_a_registry() {
     assert!(refused.contains("is no registry and holds other things"), "{refused}");
     assert!(!sandbox.work().join(".gitignore").exists());
 }
+
+#[test]
+fn s_05_a_pipe_in_place_of_the_configuration_hangs_nobody() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    sandbox.command("mkfifo", [".outlive/config.toml"]).succeeds();
+    let refused = sandbox.outlive(["run", "--", "true"]).fails_with(2);
+    assert!(refused.contains("it is not a file"), "{refused}");
+}

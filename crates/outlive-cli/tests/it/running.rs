@@ -200,3 +200,25 @@ pub(crate) fn child_of(pid: u32) -> u32 {
     until("the command to be started", || !children().trim().is_empty());
     children().split_whitespace().next().unwrap().parse().unwrap()
 }
+
+#[test]
+fn f_19_what_the_caller_ignored_stays_ignored() {
+    let sandbox = Sandbox::new();
+    let script = "trap '' HUP; outlive run --name deaf -- sh -c 'while [ ! -e go ]; do sleep 0.05; done; exit 6' & echo $! > pid; wait $!";
+    let mut shell = sandbox.shell(script).spawn().unwrap();
+    sandbox.wait_for_state("deaf", "running");
+    let pid = sandbox.show("deaf")["owner_pid"].as_u64().unwrap();
+    signal_pid(pid as u32, "HUP");
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    assert_eq!(shell.wait().unwrap().code(), Some(6));
+    assert_eq!(sandbox.show("deaf")["exit_code"], 6);
+}
+
+#[test]
+fn f_47_a_run_that_deletes_its_own_registry_is_still_on_record() {
+    let sandbox = Sandbox::new();
+    let ended =
+        sandbox.outlive(["run", "--name", "vandal", "--", "sh", "-c", "rm -rf .outlive; exit 4"]).output().unwrap();
+    assert_eq!((ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned()), (Some(4), String::new()));
+    assert_eq!(sandbox.show("vandal")["exit_code"], 4);
+}

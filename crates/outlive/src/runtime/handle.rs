@@ -3,6 +3,7 @@
 //! It reports, asks whether to stop, and says how the work came out. Dropping it without a verdict, by an early return
 //! or a panic, is recorded as a failure: no run stays running because somebody forgot it.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,6 +37,8 @@ pub struct RunHandle {
     keeping: Arc<Keeping>,
     store: Arc<dyn Store>,
     open: bool,
+    /// Keeps the beats going for as long as this run is held, whatever becomes of the registry it was started from.
+    _worker: Arc<dyn Any + Send + Sync>,
 }
 
 impl fmt::Debug for RunHandle {
@@ -45,10 +48,15 @@ impl fmt::Debug for RunHandle {
 }
 
 impl RunHandle {
-    pub(crate) fn new(record: Record, keeping: Arc<Keeping>, store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(
+        record: Record,
+        keeping: Arc<Keeping>,
+        store: Arc<dyn Store>,
+        worker: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
         let held = Arc::new(Held::new(record, keeping.clock.since_boot()));
         keeping.hold(&held);
-        Self { held, keeping, store, open: true }
+        Self { held, keeping, store, open: true, _worker: worker }
     }
 
     /// Its id.
@@ -128,6 +136,16 @@ impl RunHandle {
         self.end(OwnEnd::Finished(Verdict::Cancelled), None).await
     }
 
+    /// The work stopped because [`RunHandle::stop_requested`] said so; it is recorded as what was asked for.
+    pub async fn stopped(self) -> Result<Recorded, Error> {
+        match self.stop_requested() {
+            Some(Stop::Cancelled(_)) => self.cancelled().await,
+            Some(Stop::TimedOut) => self.fail("timeout", "it ran for longer than its timeout").await,
+            Some(Stop::LeaseOver) => self.interrupt(None, "its registry could not be reached").await,
+            Some(Stop::Lost) | None => self.interrupt(None, "it stopped").await,
+        }
+    }
+
     /// The process was asked to stop, by a signal or a graceful shutdown.
     pub async fn interrupt(self, signal: Option<i32>, reason: impl Into<String>) -> Result<Recorded, Error> {
         self.end(OwnEnd::Interrupted(Interruption { signal, reason: reason.into() }), None).await
@@ -198,10 +216,13 @@ impl RunHandle {
                     return Ok(());
                 }
                 Err(Some(current)) => record = current,
-                Err(None) => match self.store.get(&[id]).await.map_err(|error| doubt.or(error))?.pop() {
-                    Some(current) => record = current,
-                    None => return Err(doubt.or(Error::NotFound(id.to_string()))),
-                },
+                Err(None) => {
+                    // The registry was deleted under the run: what is held here is what is known of it.
+                    let again = self.keeping.register_again(&*self.store, &self.held).await;
+                    again.map_err(|error| doubt.or(error))?;
+                    let found = self.store.get(&[id]).await.map_err(|error| doubt.or(error))?.pop();
+                    record = found.ok_or_else(|| doubt.or(Error::NotFound(id.to_string())))?;
+                }
             }
         }
         Err(doubt.or(Error::Contended(record.run.id)))

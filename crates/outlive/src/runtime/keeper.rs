@@ -239,7 +239,7 @@ impl Keeping {
     }
 
     /// Brings a run back on record that the store knew and does not know any more, or knows less of than we do.
-    async fn register_again(&self, store: &dyn Store, held: &Held) -> Result<(), store::Error> {
+    pub(crate) async fn register_again(&self, store: &dyn Store, held: &Held) -> Result<(), store::Error> {
         let known = held.record();
         let found = store.get(&[known.run.id]).await?.pop();
         let expect = match &found {

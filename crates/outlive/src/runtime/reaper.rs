@@ -217,6 +217,11 @@ pub fn is_hung(run: &Run) -> bool {
 /// Ends an owner with its tree. Only a process that is proven to be the owner is signalled.
 fn end_hung(registry: &Registry, run: &Run) -> Option<Evidence> {
     let owner = run.owner()?;
+    // A record may be forged: only what this user made, and only whoever holds its worker's lock, is ended.
+    registry.executable(run).ok()?;
+    if !registry.holds_its_lock(owner) {
+        return None;
+    }
     owner.identity.signal(Signal::KILL).ok()?;
     registry.end_tree(run, Duration::ZERO);
     process::wait_gone(&owner.identity, process::GONE_WITHIN)

@@ -37,7 +37,7 @@ use super::{
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::{Entropy, RunId, WorkerId};
-use crate::process::{Identity, LifeLock, Vantage, worker_lock};
+use crate::process::{Identity, LifeLock, LockState, Vantage, file_id, has_open, lock_state, worker_lock};
 use crate::run::{Event, Run};
 use crate::time::Clock;
 use crate::transition::has_room;
@@ -103,7 +103,7 @@ impl SqliteStore {
         let path =
             std::path::absolute(path).map_err(|error| place::from_io("the working directory is gone", &error))?;
         let vantage = Vantage::here();
-        let inner = Mutex::new(open_inner(place, &Moment::read(&*clock, &vantage))?);
+        let inner = Mutex::new(open_inner(place, &Moment::read(&*clock, &vantage), &*entropy)?);
         Ok(Self { path, clock, entropy, vantage, inner })
     }
 
@@ -124,6 +124,15 @@ impl SqliteStore {
             // What stays behind is swept by `doctor`.
             let _ = rustix::fs::unlinkat(&inner.place.dir, worker_lock(worker), rustix::fs::AtFlags::empty());
         }
+    }
+
+    /// Whether the process on record as an owner holds the lock of its worker.
+    pub(crate) fn holds_its_lock(&self, owner: &crate::run::Owner) -> bool {
+        let Ok(inner) = self.lock() else { return false };
+        let name = worker_lock(owner.worker);
+        let held = lock_state(&inner.place.dir, &name, owner.identity.lock_inode) == LockState::Held;
+        let file = file_id(&inner.place.dir, &name);
+        held && owner.identity.lock_inode.is_some() && file.is_some_and(|file| has_open(owner.identity.pid, file))
     }
 
     /// Ends the processes that a run's attempt left alive: asks them first, and kills what is there after `grace`.
@@ -171,11 +180,11 @@ impl SqliteStore {
                 return Err(Error::Unavailable(format!("the registry `{}` is gone", self.path.display())));
             }
             let place = Place::create(&self.path, inner.place.sharing, &*self.entropy)?;
-            *inner = Inner { patience: inner.patience, ..open_inner(place, &self.now())? };
+            *inner = Inner { patience: inner.patience, ..open_inner(place, &self.now(), &*self.entropy)? };
         } else if inner.suspect || schema::is_replaced(&inner.place, &inner.database) {
             let place =
                 Place::open(&inner.place.path().map_err(|error| place::from_io("the registry is gone", &error))?)?;
-            *inner = Inner { patience: inner.patience, ..open_inner(place, &self.now())? };
+            *inner = Inner { patience: inner.patience, ..open_inner(place, &self.now(), &*self.entropy)? };
         }
         Ok(inner)
     }
@@ -207,9 +216,9 @@ impl SqliteStore {
     }
 }
 
-fn open_inner(place: Place, now: &Moment) -> Result<Inner, Error> {
+fn open_inner(place: Place, now: &Moment, entropy: &dyn Entropy) -> Result<Inner, Error> {
     let fill = |connection: &Connection| {
-        workers::set_hears_since(connection, now)?;
+        workers::set_hears_since(connection, now, entropy)?;
         for known in run_files::read_all(&place)?.0 {
             rows::put(connection, &known.record, &known.events)?;
             rows::move_keys(connection, None, &known.record.run)?;

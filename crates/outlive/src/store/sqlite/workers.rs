@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::{cached, find};
 use super::schema::from_sqlite;
-use crate::id::{RunId, WorkerId};
+use crate::id::{Entropy, RunId, WorkerId};
 use crate::policy::Lease;
 use crate::process::{Identity, Vantage};
 use crate::run::{Heard, Owner};
@@ -65,15 +65,14 @@ fn moment(row: &Row<'_>, from: usize) -> rusqlite::Result<Moment> {
 }
 
 /// Since when this database could hear anybody: since it was made.
-pub(super) fn set_hears_since(connection: &Connection, now: &Moment) -> Result<(), Error> {
-    let values: [(&str, rusqlite::types::Value); 4] = [
+pub(super) fn set_hears_since(connection: &Connection, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
+    let values: [(&str, rusqlite::types::Value); 5] = [
+        ("generation", i64::from(entropy.draw() as u32 >> 2).into()),
         ("hears_at", now.at.as_micros().into()),
         ("hears_awake", (now.awake.as_nanos() as i64).into()),
         ("hears_boot_id", now.boot_id.clone().into()),
         ("hears_time_ns", now.time_ns.cast_signed().into()),
     ];
-    let sql = "INSERT OR REPLACE INTO meta VALUES ('generation', abs(random() >> 34))";
-    connection.execute(sql, []).map_err(from_sqlite)?;
     for (name, value) in values {
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?1, ?2)", params![name, value]).map_err(from_sqlite)?;
     }

@@ -224,8 +224,10 @@ fn l08_a_silent_owner_that_lives_is_unresponsive_locally_and_reaped_in_a_shared_
     });
 }
 
+/// The record names a living process as a hung owner, and that process never held the worker's lock. How a real hung
+/// owner is ended is shown with the command.
 #[test]
-fn l08_a_hung_owner_is_ended_by_its_policy_with_its_process() {
+fn s_03_a_record_that_names_a_bystander_as_its_hung_owner_harms_nobody() {
     let world = World::sqlite();
     pollster::block_on(async {
         let (mut bystander, identity) = Bystander::new();
@@ -233,16 +235,11 @@ fn l08_a_hung_owner_is_ended_by_its_policy_with_its_process() {
         let mut hung = spec("hung");
         hung.policy.limits.hung_after = Some(LEASE * 2);
         let handle = owner.start(hung).await.unwrap();
-        world.clock.pass(LEASE * 2);
-        assert_eq!(world.reap().await.unresponsive.len(), 1, "not before its time");
-        assert_eq!(bystander.0.try_wait().unwrap(), None);
-        world.clock.pass(TICK);
+        world.clock.pass(LEASE * 3);
         let reaped = world.reap().await;
-        assert_eq!(reaped.ended.len(), 1, "{reaped:?}");
-        assert!(bystander.0.wait().unwrap().code().is_none(), "it was killed");
-        let run = world.record(handle.id()).await.run;
-        let Some(End::Dead(reap)) = run.ending().map(|ending| &ending.how) else { panic!("{run:?}") };
-        assert!(matches!(reap.evidence, Evidence::Hung { .. }), "{reap:?}");
+        assert_eq!((reaped.unresponsive.len(), reaped.ended.len()), (1, 0), "{reaped:?}");
+        assert_eq!(bystander.0.try_wait().unwrap(), None, "a bystander was killed");
+        assert!(world.record(handle.id()).await.run.owner().is_some());
     });
 }
 

@@ -187,3 +187,20 @@ fn l14_beats_go_on_while_the_work_blocks_and_burns_all_processors() {
         pollster::block_on(reader.list(&Filter::in_states([StateName::Running]), &Default::default())).unwrap();
     assert!(left.is_empty());
 }
+
+#[test]
+fn l14_a_run_is_beaten_for_as_long_as_its_handle_is_held() {
+    let place = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", place.path().join("registry").display());
+    let handle = {
+        let registry = pollster::block_on(Registry::open(&url)).unwrap();
+        let handle = pollster::block_on(registry.start(spec("outlives its registry"))).unwrap();
+        pollster::block_on(registry.close());
+        handle
+    };
+    let reader = pollster::block_on(Registry::open(&url)).unwrap();
+    assert_eq!(pollster::block_on(reader.get(handle.id())).unwrap().state, StateName::Running);
+    let id = handle.id();
+    pollster::block_on(handle.succeed()).unwrap();
+    assert_eq!(pollster::block_on(reader.get(id)).unwrap().state, StateName::Succeeded);
+}
