@@ -22,7 +22,7 @@ use crate::settle::{Doubt, settle};
 use crate::spool::{Spool, Spooled};
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "sqlite")]
-use crate::store::sqlite::{Sharing, SqliteStore};
+use crate::store::sqlite::{Sharing, SqliteStore, bell};
 use crate::store::{self, Beat, Change, Cursor, Expect, Order, Page, Record, Selection, Store, Write};
 use crate::time::{Clock, SystemClock};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
@@ -244,7 +244,7 @@ impl Registry {
             None => (Identity::own(), None),
         };
         #[cfg(feature = "sqlite")]
-        let bell = self.local.as_ref().and_then(|local| local.bell(id).ok());
+        let bell = self.local.as_ref().and_then(|_| bell(id).ok());
         #[cfg(not(feature = "sqlite"))]
         let (identity, life, bell) = (Identity::own(), None, None);
         let keeping = Arc::new(Keeping::new(
@@ -468,7 +468,7 @@ impl Registry {
     fn settled(&self, run: &Run, spooled: &[Spooled]) -> Option<Run> {
         run.owner()?;
         let end = spooled.iter().find(|end| end.run == run.id && end.epoch == run.epoch)?;
-        apply(run, &end.action(), &self.me, self.clock.now()).ok().map(|transition| transition.run)
+        apply(run, &end.action(), &self.me, end.at).ok().map(|transition| transition.run)
     }
 
     fn spooled(&self) -> Vec<Spooled> {
@@ -479,7 +479,7 @@ impl Registry {
     pub async fn deliver_spooled(&self) -> Result<usize, Error> {
         let spooled = self.spooled();
         for end in &spooled {
-            deliver_one(&*self.store, end, &self.me, &*self.clock).await?;
+            deliver_one(&*self.store, end, &self.me).await?;
             if let Some(spool) = &self.spool {
                 spool.forget(end);
             }

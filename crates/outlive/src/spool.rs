@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::run::{Exit, Interruption};
 use crate::store::files::{self, Prepared};
+use crate::time::Timestamp;
 use crate::transition::{Action, Fence, Verdict};
 
 const LIMIT: u64 = 1 << 20;
@@ -26,6 +27,8 @@ pub struct Spooled {
     pub epoch: Epoch,
     /// The stamp of the write, however often it is tried.
     pub stamp: Stamp,
+    /// When it ended.
+    pub at: Timestamp,
     /// How it ended.
     pub end: OwnEnd,
     /// The exit status, where a process had one.

@@ -24,6 +24,8 @@ use crate::store::{self, Beat, Expect, Store, Write, Written};
 use crate::time::Clock;
 use crate::transition::{Action, Fence, Verdict, apply};
 
+/// The least time between two beats that a bell asked for.
+const BELL_REST: Duration = Duration::from_millis(20);
 /// How long to wait before an end that was not taken is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -159,8 +161,8 @@ impl Keeping {
         stamp: Stamp,
     ) -> std::io::Result<()> {
         let run = held.id;
-        let spooled =
-            Spooled { registry: self.registry.clone(), run, worker: self.worker, epoch: held.epoch, stamp, end, exit };
+        let (registry, at) = (self.registry.clone(), self.clock.now());
+        let spooled = Spooled { registry, run, worker: self.worker, epoch: held.epoch, stamp, at, end, exit };
         let kept = self.spool.as_ref().map_or(Ok(()), |spool| spool.keep(&spooled));
         let mut keep = self.keep();
         keep.release(held);
@@ -325,7 +327,7 @@ impl Keeping {
     pub(crate) async fn deliver(&self, store: &dyn Store) -> Result<(), store::Error> {
         loop {
             let Some(next) = self.keep().owed.first().cloned() else { return Ok(()) };
-            deliver_one(store, &next, &self.me, &*self.clock).await?;
+            deliver_one(store, &next, &self.me).await?;
             if let Some(spool) = &self.spool {
                 spool.forget(&next);
             }
@@ -349,19 +351,14 @@ impl Keeping {
 }
 
 /// Records one end, unless it is on record or void.
-pub(crate) async fn deliver_one(
-    store: &dyn Store,
-    spooled: &Spooled,
-    me: &Actor,
-    clock: &dyn Clock,
-) -> Result<(), store::Error> {
+pub(crate) async fn deliver_one(store: &dyn Store, spooled: &Spooled, me: &Actor) -> Result<(), store::Error> {
     const TRIES: usize = 16;
     for _ in 0..TRIES {
         let Some(record) = store.get(&[spooled.run]).await?.pop() else { return Ok(()) };
         if record.stamp == spooled.stamp {
             return Ok(());
         }
-        match apply(&record.run, &spooled.action(), me, clock.now()) {
+        match apply(&record.run, &spooled.action(), me, spooled.at) {
             // Another owner or end has made it void.
             Err(_) => return Ok(()),
             Ok(transition) => {
@@ -410,6 +407,10 @@ fn keep_beating(keeping: &Keeping, bell: Option<&OwnedFd>, open: impl Fn() -> Re
         }
         if !owes && !rung && keeping.clock.awake() < next {
             continue;
+        }
+        if rung && keeping.clock.awake().saturating_sub(last) < BELL_REST {
+            // Whoever rings without end does not keep us beating without end.
+            keeping.wake.wait(None, BELL_REST);
         }
         last = keeping.clock.awake();
         if store.is_none() {

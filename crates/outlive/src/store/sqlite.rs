@@ -28,6 +28,7 @@ use self::run_files::Unnamed;
 use self::schema::{Database, PATIENCE, from_sqlite};
 use self::turn::Queue;
 pub use self::watch::Watch;
+pub(crate) use self::watch::bell;
 use self::workers::Moment;
 use super::files::Published;
 use super::{
@@ -387,7 +388,7 @@ impl Inner {
         let asked = record.run.cancel.is_some() && before.is_some_and(|before| before.cancel.is_none());
         if let Some(owner) = record.run.owner().filter(|_| asked) {
             // It beats behind this transaction, and learns of it then.
-            watch::ring(&self.place, owner.worker);
+            watch::ring(owner.worker);
         }
         let owners = [before.and_then(Run::owner), record.run.owner()];
         for owner in owners.into_iter().flatten() {

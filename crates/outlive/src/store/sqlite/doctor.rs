@@ -44,8 +44,21 @@ impl SqliteStore {
             note(format!("the database cannot be used: {trouble}"), None, false);
         }
         let inner = self.lock()?;
-        for bad in run_files::read_all(&inner.place)?.1 {
+        let (filed, bad) = run_files::read_all(&inner.place)?;
+        for bad in bad {
             note(bad, None, false);
+        }
+        for known in filed {
+            let id = known.record.run.id;
+            if rows::find(inner.connection(), id)?.is_some() {
+                continue;
+            }
+            let mend = mend && !inner.database.read_only;
+            if mend {
+                rows::put(inner.connection(), &known.record, &known.events)?;
+                rows::move_keys(inner.connection(), None, &known.record.run)?;
+            }
+            note(format!("the database does not know run {id}"), Some("it is read back from its files"), mend);
         }
         for (what, path) in inner.damaged_ends()? {
             let aside = path.with_extension("json.damaged");

@@ -96,9 +96,10 @@ impl Place {
         let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
         check_file_system(&dir, path)?;
         if !files::exists(&dir, Path::new(IDENTITY)) {
-            if let Some(stranger) =
-                files::names(&dir).map_err(failed)?.iter().find(|name| !OURS.contains(&name.as_str()))
-            {
+            let names = files::names(&dir).map_err(failed)?;
+            let stranger = names.iter().find(|name| !OURS.contains(&name.as_str()));
+            // Looked for once more: whoever makes it puts other things there as soon as it is one.
+            if let Some(stranger) = stranger.filter(|_| !files::exists(&dir, Path::new(IDENTITY))) {
                 return Err(Error::Denied(format!(
                     "`{0}` is no registry and holds other things, such as `{stranger}`; name a directory of its own, such as `{0}/.outlive`",
                     path.display()

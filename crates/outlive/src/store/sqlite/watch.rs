@@ -2,16 +2,16 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{AtFlags, Timestamps};
 
 use super::SqliteStore;
-use super::place::{Place, from_io};
+use super::place::from_io;
 use crate::id::WorkerId;
-use crate::process::worker_lock;
 use crate::store::Error;
 
 /// Wakes its holder when the registry is written. Made before looking, so that nothing falls in between.
@@ -31,24 +31,26 @@ impl SqliteStore {
     }
 }
 
-impl SqliteStore {
-    /// Something to wait for that becomes readable when somebody rings for this worker.
-    pub fn bell(&self, worker: WorkerId) -> Result<OwnedFd, Error> {
-        let failed = |error: rustix::io::Errno| from_io("the worker's bell cannot be hung up", &error.into());
-        let path = self.lock()?.place.path().map_err(|error| from_io("the registry is gone", &error))?;
-        let bell = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(failed)?;
-        inotify::add_watch(&bell, path.join(worker_lock(worker)), WatchFlags::ATTRIB).map_err(failed)?;
-        Ok(bell)
-    }
+/// Something to wait for that becomes readable when somebody rings for this worker. It has no name in any directory and
+/// costs a short run next to nothing; whoever rings without need only has the worker beat a little early.
+pub(crate) fn bell(worker: WorkerId) -> std::io::Result<OwnedFd> {
+    let bell = UnixDatagram::bind_addr(&address(worker)?)?;
+    bell.set_nonblocking(true)?;
+    Ok(bell.into())
 }
 
-/// Rings for a worker, by touching its lock. One that does not hear it beats when it is due.
-pub(super) fn ring(place: &Place, worker: WorkerId) {
-    let now = Timestamps { last_access: NOW, last_modification: NOW };
-    let _ = rustix::fs::utimensat(&place.dir, worker_lock(worker), &now, AtFlags::SYMLINK_NOFOLLOW);
+/// Rings for a worker. One that does not hear it, in another network namespace, beats when it is due.
+pub(super) fn ring(worker: WorkerId) {
+    let rung = UnixDatagram::unbound().and_then(|ringer| {
+        ringer.set_nonblocking(true)?;
+        ringer.send_to_addr(&[1], &address(worker)?)
+    });
+    drop(rung);
 }
 
-const NOW: rustix::fs::Timespec = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+fn address(worker: WorkerId) -> std::io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("outlive-bell-{worker}"))
+}
 
 impl Watch {
     /// Waits until something was written, for at most `patience`.
