@@ -45,6 +45,8 @@ pub(crate) struct Keeping {
 #[derive(Default)]
 struct Keep {
     held: Arc<BTreeMap<RunId, Arc<Held>>>,
+    /// The beat that the thread waits for.
+    awaited_beat: Option<Duration>,
     /// What a beat says of the runs held, put together when they have changed.
     summary: Option<Summary>,
     /// Ends that the store has not taken.
@@ -139,7 +141,11 @@ impl Keeping {
         }
         Arc::make_mut(&mut keep.held).insert(id, held.clone());
         keep.summary = None;
-        self.nudge(keep);
+        // Only what is due before the thread wakes by itself needs to wake it.
+        let sooner = keep.awaited_beat.is_none_or(|awaited| held.lease.beat() < awaited);
+        if sooner || held.is_limited() {
+            self.nudge(keep);
+        }
     }
 
     /// Says that a claim is about to be sent.
@@ -339,6 +345,7 @@ impl Keeping {
         let mut keep = self.keep();
         let summary = keep.summary();
         let beat = summary.lease.beat();
+        keep.awaited_beat = Some(beat);
         let spread = u32::from((self.entropy.draw() & 0x3f) as u8);
         // Between 0.9 and 1.0 of the beat, so that many workers do not beat in step.
         let jittered = beat - beat * spread / 630;
