@@ -1,6 +1,9 @@
 //! The command `outlive`.
 
+#![cfg_attr(not(test), no_main)]
+
 mod cli;
+mod descriptors;
 mod inside;
 mod launcher;
 mod operation;
@@ -9,6 +12,11 @@ mod run_view;
 mod settings;
 mod terminal;
 
-fn main() -> std::process::ExitCode {
-    cli::main()
+/// Called by the C library itself: Rust's runtime would ignore SIGPIPE and catch SIGSEGV and SIGBUS first, and a command
+/// that we start would not be as it is without us.
+#[allow(unsafe_code, reason = "the C library finds it by its name")]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn main() -> i32 {
+    descriptors::keep_standard_ones_taken();
+    std::process::exit(cli::main().into())
 }
