@@ -1,5 +1,4 @@
 //! The command `outlive`.
-
 #![cfg_attr(not(test), no_main)]
 
 mod cli;
@@ -12,8 +11,7 @@ mod run_view;
 mod settings;
 mod terminal;
 
-/// Called by the C library itself: Rust's runtime would ignore SIGPIPE and catch SIGSEGV and SIGBUS first, and a command
-/// that we start would not be as it is without us.
+/// Called by the C library, not by Rust's runtime, which changes signals that commands inherit from us.
 #[allow(unsafe_code, reason = "the C library finds it by its name")]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn main() -> i32 {
