@@ -133,10 +133,16 @@ fn f_42_a_failed_sync_is_never_taken_for_a_write() {
         let sandbox = Sandbox::new();
         sandbox.outlive(["run", "--name", "before", "--", "true"]).succeeds();
         let inject = format!("inject=fsync,fdatasync,syncfs:error=EIO:when={point}");
-        let strace = ["-qq", "-f", "-o", "/dev/null", "-e", "trace=fsync,fdatasync,syncfs", "-e", &inject];
+        let syncs = sandbox.path().join("syncs");
+        let strace = ["-qq", "-f", "-o", syncs.to_str().unwrap(), "-e", "trace=fsync,fdatasync,syncfs", "-e", &inject];
         let words = strace.into_iter().chain(["outlive", "run", "--name", "struck", "--", "sh", "-c", "exit 3"]);
         let output = sandbox.command("strace", words).output().unwrap();
-        struck += usize::from(!output.stderr.is_empty());
+        let syncs = std::fs::read_to_string(&syncs).unwrap();
+        struck += syncs.matches("INJECTED").count();
+        assert!(
+            !syncs.trim_end().ends_with("(INJECTED)") || !output.stderr.is_empty(),
+            "point {point}: nothing was synced after the failure, and nobody was told:\n{syncs}"
+        );
         sandbox.outlive(["doctor"]).succeeds();
         sandbox.outlive(["reap"]).succeeds();
         let runs = sandbox.runs();

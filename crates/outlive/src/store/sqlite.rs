@@ -25,13 +25,11 @@ use rustix::fs::OFlags;
 pub use self::doctor::Finding;
 use self::place::Place;
 pub use self::place::Sharing;
-use self::run_files::Unnamed;
 use self::schema::{Database, PATIENCE, from_sqlite};
 use self::turn::Queue;
 pub use self::watch::Watch;
 pub(crate) use self::watch::bell;
 use self::workers::Moment;
-use super::files::Published;
 use super::{
     Beat, BeatReply, Cursor, Error, Expect, Listing, PAGE_LIMIT, Page, Record, Revision, Rule, Selection, Store,
     Worker, Write, Written,
@@ -348,14 +346,8 @@ impl Inner {
         Ok(filed.record())
     }
 
-    /// Tries one write inside a transaction. `synced` gathers the directories whose names must be made to last.
-    fn apply(
-        &self,
-        write: &Write,
-        end: Option<Unnamed>,
-        now: &Moment,
-        synced: &mut Vec<std::os::fd::OwnedFd>,
-    ) -> Result<Written, Error> {
+    /// Tries one write inside a transaction. `named` counts the ends that got their names.
+    fn apply(&self, write: &Write, now: &Moment, named: &mut usize) -> Result<Written, Error> {
         let current = rows::find(self.connection(), write.run.id)?.map(|record| self.adopt(record)).transpose()?;
         let revision = match (&current, write.expect) {
             (None, Expect::Absent) => Revision(1),
@@ -369,8 +361,9 @@ impl Inner {
         if let Some(busy) = self.busy_key(before.as_ref(), &write.run)? {
             return Ok(busy);
         }
-        if let Some(end) = end {
-            synced.push(self.publish(end, write)?);
+        if let Some(ended) = &write.ended {
+            run_files::file_end(&self.place, ended, write, rows::events(self.connection(), write.run.id)?)?;
+            *named += 1;
         }
         run_files::note(&self.place, before.as_ref(), write)?;
         if let Some(owner) = write.run.owner()
@@ -415,41 +408,15 @@ impl Inner {
         Ok(None)
     }
 
-    fn publish(&self, end: Unnamed, write: &Write) -> Result<std::os::fd::OwnedFd, Error> {
-        match end.publish() {
-            Ok((Published::Done, dir)) => Ok(dir),
-            // An end that could be understood would have been taken over: this one is damaged, and never overwritten.
-            Ok((Published::Exists, _)) => Err(Error::Corrupt(format!(
-                "the file of attempt {} of run `{}` is damaged",
-                write.ended.as_ref().map_or(0, |run| run.attempt),
-                write.run.id
-            ))),
-            Err(error) => Err(place::from_io("the end of an attempt cannot be filed", &error)),
-        }
-    }
-
     fn commit(&mut self, writes: &[Write], now: &Moment) -> Result<Vec<Written>, Error> {
-        let ends = run_files::prepare_ends(&self.place, writes, |write| rows::events(self.connection(), write.run.id))?;
-        // What a synced file says need not be synced twice.
-        let durable = ends.iter().any(Option::is_none);
-        let mut synced = Vec::new();
-        let done = self.transaction(durable, |inner| {
-            writes.iter().zip(ends).map(|(write, end)| inner.apply(write, end, now, &mut synced)).collect()
-        });
-        Self::settle(&self.place, done, &synced)
-    }
-
-    /// An end that has its name has happened, whatever the database says.
-    fn settle<T>(place: &Place, done: Result<T, Error>, synced: &[std::os::fd::OwnedFd]) -> Result<T, Error> {
-        if synced.is_empty() {
-            return done;
-        }
-        run_files::sync_dirs(place, synced)?;
-        done.map_err(|error| Error::Unknown(error.to_string()))
+        let mut named = 0;
+        let done =
+            self.transaction(true, |inner| writes.iter().map(|write| inner.apply(write, now, &mut named)).collect());
+        settle(done, named)
     }
 
     fn update(&mut self, selection: &Selection, rule: Rule<'_>, now: &Moment) -> Result<Vec<Record>, Error> {
-        let mut synced = Vec::new();
+        let mut named = 0;
         let done = self.transaction(true, |inner| {
             let mut changed = Vec::new();
             let mut after = None;
@@ -465,14 +432,14 @@ impl Inner {
                     if changed.len() >= selection.limit {
                         return Ok(changed);
                     }
-                    changed.extend(inner.update_one(record, selection, rule, now, &mut synced)?);
+                    changed.extend(inner.update_one(record, selection, rule, now, &mut named)?);
                 }
                 if last {
                     return Ok(changed);
                 }
             }
         });
-        Self::settle(&self.place, done, &synced)
+        settle(done, named)
     }
 
     fn update_one(
@@ -481,7 +448,7 @@ impl Inner {
         selection: &Selection,
         rule: Rule<'_>,
         now: &Moment,
-        synced: &mut Vec<std::os::fd::OwnedFd>,
+        named: &mut usize,
     ) -> Result<Option<Record>, Error> {
         let record = self.read(self.adopt(record)?, now)?;
         if !selection.filter.matches(&record.run) {
@@ -489,13 +456,16 @@ impl Inner {
         }
         let Some(change) = rule(&record.run, now.at) else { return Ok(None) };
         let write = Write::change(&record, change.transition, change.stamp);
-        let story = |write: &Write| rows::events(self.connection(), write.run.id);
-        let end = run_files::prepare_ends(&self.place, std::slice::from_ref(&write), story)?.pop().flatten();
-        match self.apply(&write, end, now, synced)? {
+        match self.apply(&write, now, named)? {
             Written::Done(_) => self.find(write.run.id, now),
             Written::Conflict(_) | Written::KeyBusy { .. } => Ok(None),
         }
     }
+}
+
+/// An end that has its name has happened, whatever the database says.
+fn settle<T>(done: Result<T, Error>, named: usize) -> Result<T, Error> {
+    if named == 0 { done } else { done.map_err(|error| Error::Unknown(error.to_string())) }
 }
 
 #[async_trait]

@@ -8,9 +8,10 @@
 //! runs/<id>/archived                      while the run is archived
 //! ```
 //!
-//! Each is written once, whole, and never again. An attempt's end is synced before the database hears of it, so the
-//! database may lag behind a file, never the other way round; whoever finds an end that the database has missed takes
-//! it over. A file whose checksum does not fit is no evidence of anything.
+//! Each is written once, whole, and never again. An attempt's end has its file before the database commits it, so the
+//! database may lag behind a file, and whoever finds an end that it has missed takes it over. Only a power cut can take a
+//! file that the database knows; then the database, which is synced, has it written again. A file whose checksum does not
+//! fit is no evidence of anything.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,8 +30,6 @@ use crate::store::{Error, Expect, Record, Revision, Write};
 
 /// The largest file that is read back.
 const FILE_LIMIT: u64 = 16 << 20;
-/// From this many files on, one sync of the file system is cheaper than one for each.
-const SYNC_EACH_LIMIT: usize = 8;
 
 /// What a file says of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -50,59 +49,26 @@ impl Filed {
     }
 }
 
-/// A file that is written and synced, waiting for its name.
-pub(super) struct Unnamed {
-    prepared: Prepared,
-    dir: OwnedFd,
-    name: PathBuf,
-}
-
-impl Unnamed {
-    /// Names it. That another end has the name already is told, not repaired.
-    pub(super) fn publish(self) -> io::Result<(Published, OwnedFd)> {
-        let published = self.prepared.publish(&self.dir, &self.name)?;
-        Ok((published, self.dir))
-    }
-}
-
-/// Prepares the attempt files of those writes that end an attempt. `story` gives the events before each.
-pub(super) fn prepare_ends(
-    place: &Place,
-    writes: &[Write],
-    story: impl Fn(&Write) -> Result<Vec<Event>, Error>,
-) -> Result<Vec<Option<Unnamed>>, Error> {
-    let ends = writes.iter().filter(|write| write.ended.is_some()).count();
-    let each = ends <= SYNC_EACH_LIMIT;
-    let mut prepared = Vec::with_capacity(writes.len());
-    for write in writes {
-        prepared.push(match &write.ended {
-            None => None,
-            Some(ended) => Some(prepare(place, ended, write, story(write)?, each).map_err(cannot_file)?),
-        });
-    }
-    if !each {
-        rustix::fs::syncfs(&place.dir).map_err(|error| cannot_file(error.into()))?;
-    }
-    Ok(prepared)
-}
-
-fn prepare(place: &Place, ended: &Run, write: &Write, mut events: Vec<Event>, sync: bool) -> io::Result<Unnamed> {
+/// Files the end of an attempt. `events` are those before it.
+///
+/// Nothing is synced: the transaction around it is, and `doctor` writes again what a power cut took. For the same reason a
+/// name that is taken may be that of a file whose content was lost, which is put aside: one that could be understood
+/// would have been taken over.
+pub(super) fn file_end(place: &Place, ended: &Run, write: &Write, mut events: Vec<Event>) -> Result<(), Error> {
     events.extend(write.events.iter().cloned());
     events.retain(|event| event.attempt == ended.attempt || event.epoch == ended.epoch);
-    let dir = attempts_dir(place, ended.id)?;
-    let bytes = encode(place, ended, write, events)?;
-    let prepared = Prepared::new(&dir, &bytes, place.sharing.file_mode(), sync)?;
-    Ok(Unnamed { prepared, dir, name: end_name(ended.attempt) })
-}
-
-/// Makes names last that were given to files.
-pub(super) fn sync_dirs(place: &Place, dirs: &[OwnedFd]) -> Result<(), Error> {
-    let synced = if dirs.len() > SYNC_EACH_LIMIT {
-        rustix::fs::syncfs(&place.dir)
-    } else {
-        dirs.iter().try_for_each(rustix::fs::fsync)
+    let filed = || -> io::Result<()> {
+        let dir = attempts_dir(place, ended.id)?;
+        let bytes = encode(place, ended, write, events)?;
+        let name = end_name(ended.attempt);
+        let prepared = || Prepared::new(&dir, &bytes, place.sharing.file_mode(), false);
+        if prepared()?.publish(&dir, &name)? == Published::Exists {
+            rustix::fs::renameat(&dir, &name, &dir, damaged_name(ended, write))?;
+            prepared()?.publish(&dir, &name)?;
+        }
+        Ok(())
     };
-    synced.map_err(|error| Error::Unknown(format!("the end of an attempt could not be synced: {error}")))
+    filed().map_err(|error| from_io("the end of an attempt cannot be filed", &error))
 }
 
 /// Writes what must be found again if the database is lost while the run is in flight. Not synced: the database is.
@@ -169,8 +135,8 @@ pub(super) fn file_again(place: &Place, record: &Record, events: Vec<Event>) -> 
         ended: Some(record.run.clone()),
         stamp: record.stamp,
     };
-    let filed = prepare(place, &record.run, &write, events, true).and_then(Unnamed::publish).map_err(cannot_file)?;
-    sync_dirs(place, &[filed.1])
+    file_end(place, &record.run, &write, events)?;
+    rustix::fs::syncfs(&place.dir).map_err(|error| cannot_file(error.into()))
 }
 
 /// Where the lock is that the processes of an attempt inherit.
@@ -285,6 +251,10 @@ fn attempts_path(id: RunId) -> PathBuf {
 
 fn end_name(attempt: u32) -> PathBuf {
     PathBuf::from(format!("{attempt:04}.json"))
+}
+
+fn damaged_name(run: &Run, write: &Write) -> PathBuf {
+    PathBuf::from(format!("{:04}.json.damaged-{}", run.attempt, revision(write)))
 }
 
 fn stage_name(run: &Run) -> PathBuf {
