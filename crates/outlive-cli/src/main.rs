@@ -3,6 +3,7 @@
 mod cli;
 mod inside;
 mod launcher;
+mod logs;
 mod operation;
 mod operations;
 mod run_view;
