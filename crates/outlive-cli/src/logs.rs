@@ -32,6 +32,10 @@ pub const NAME: &str = "logs";
 /// How often to look whether the run has ended: an owner that dies writes nothing that could wake us.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
+/// What is written is noted within milliseconds, by whoever watches over the attempt. What is not noted for so long is
+/// shown nevertheless: nobody watches any more.
+const NOTED_WITHIN: Duration = Duration::from_millis(250);
+
 /// Show what a run has written
 ///
 /// What it wrote to its standard output goes to standard output, and what it wrote to its standard error to standard
@@ -133,13 +137,13 @@ impl<E: Into<Error>> From<E> for Trouble {
 impl Logs {
     async fn show(&self, context: &Context, json: bool) -> Result<u8, Error> {
         let registry = context.for_lookup(&self.run).await?;
-        let seen = registry.find(&self.run).await?;
         let Some(local) = registry.local() else {
             return Err(Error::Invalid(format!(
                 "`{}` keeps no logs: only a registry in a directory does",
                 registry.url()
             )));
         };
+        let seen = registry.find(&self.run).await?;
         let attempts = seen.run.attempt;
         let attempt = self.attempt.unwrap_or(attempts);
         if attempt == 0 || attempt > attempts {
@@ -176,22 +180,27 @@ impl Logs {
         let mut screen = Screen::new(self.only(), self.timestamps, self.raw, json)?;
         let mut reader = None;
         let mut looked = registry.clock().awake();
+        // Since when there is something that nobody has noted.
+        let mut behind: Option<Duration> = None;
         loop {
             // Looked at before reading: what was written before the end is there by then.
             let now = registry.clock().awake();
             if now.saturating_sub(looked) >= LOOK_EVERY {
                 (seen, looked) = (registry.get(seen.run.id).await?, now);
             }
-            let over = !self.follow || seen.state.is_ended() || seen.run.attempt > attempt;
+            let ended = seen.state.is_ended() || seen.run.attempt > attempt;
             if reader.is_none() {
                 reader = self.open(registry, local, &seen, attempt)?;
             }
             if let Some(reader) = &mut reader {
+                reader.read_unnoted(ended || behind.is_some_and(|since| now.saturating_sub(since) >= NOTED_WITHIN));
                 while let Some(piece) = reader.next_piece().map_err(unreadable)? {
                     screen.show(&piece)?;
+                    behind = None;
                 }
+                behind = reader.has_unnoted().map_err(unreadable)?.then(|| behind.unwrap_or(now));
             }
-            if over {
+            if ended || !self.follow && behind.is_none() {
                 screen.end(reader.as_ref().and_then(LogReader::stopped).is_some())?;
                 if reader.is_none() && !json {
                     talk(&format!("outlive: {}\n", nothing(&seen, attempt)));
@@ -233,6 +242,9 @@ impl Logs {
         let Some(mut reader) = local.read_logs(seen.run.id, attempt)? else { return Ok(None) };
         if let Some(only) = self.only() {
             reader = reader.only(only);
+        }
+        if !self.follow {
+            reader.stop_at_present().map_err(unreadable)?;
         }
         if let Some(since) = self.since {
             reader.skip_before(since.moment(registry.clock().now())).map_err(unreadable)?;

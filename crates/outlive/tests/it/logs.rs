@@ -13,7 +13,7 @@ use outlive::logs::{LogPolicy, LogReader, LogWriter, Mask, Part, Piece, Stream};
 use outlive::run::Run;
 use outlive::store::sqlite::{Sharing, SqliteStore};
 use outlive::testing::{ManualClock, pending, spec};
-use outlive::time::Clock;
+use outlive::time::{Clock, SystemClock};
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
@@ -57,6 +57,7 @@ impl Scene {
 }
 
 fn pieces(reader: &mut LogReader) -> Vec<Piece> {
+    reader.read_unnoted(true);
     let mut pieces = Vec::new();
     while let Some(piece) = reader.next_piece().unwrap() {
         pieces.push(piece);
@@ -226,11 +227,10 @@ fn s_38_a_command_that_floods_its_own_file_is_capped_as_well() {
     let scene = Scene::new();
     let mut writer = scene.writer(MIB).masking(Box::new(Secret));
     let mut child = shell(&mut writer, "head -c 200000000 /dev/zero");
-    let mut ended = false;
-    while !ended {
-        ended = child.try_wait().unwrap().is_some();
+    while std::fs::metadata(scene.file("out")).unwrap().len() < 200_000_000 {
         writer.note().unwrap();
     }
+    assert!(child.wait().unwrap().success());
     writer.finish().unwrap();
     let found = std::fs::metadata(scene.file("out")).unwrap();
     assert_eq!(found.len(), 200_000_000);
@@ -320,6 +320,35 @@ fn s_30_a_secret_is_masked_wherever_it_is_split() {
 }
 
 #[test]
+fn s_30_what_is_not_noted_yet_is_not_shown_yet() {
+    let scene = Scene::new();
+    let mut writer = scene.writer(MIB).masking(Box::new(Secret));
+    let mut command = writer.file(Stream::Out).map(std::fs::File::from).unwrap();
+    use std::io::Write;
+    command.write_all(b"it is hunter2\n").unwrap();
+    let mut reader = scene.reader();
+    assert_eq!(reader.next_piece().unwrap(), None);
+    assert!(reader.has_unnoted().unwrap());
+    writer.note().unwrap();
+    let piece = reader.next_piece().unwrap().unwrap();
+    assert_eq!(piece.part, Part::Bytes(b"it is *******\n".to_vec()));
+    assert!(!reader.has_unnoted().unwrap());
+}
+
+#[test]
+fn a_reader_that_ends_with_the_present_is_not_kept_by_what_comes() {
+    let scene = Scene::new();
+    let mut writer = scene.writer(MIB);
+    writer.write(Stream::Out, b"present").unwrap();
+    let mut reader = scene.reader();
+    reader.stop_at_present().unwrap();
+    writer.write(Stream::Out, b"future").unwrap();
+    writer.write(Stream::Err, b"future").unwrap();
+    assert_eq!(text(&read(&mut reader)), "present");
+    assert!(!reader.has_unnoted().unwrap());
+}
+
+#[test]
 fn s_30_s_38_a_secret_at_the_border_of_what_is_left_out_is_masked() {
     let scene = Scene::new();
     let mut writer = scene.writer(MIB).masking(Box::new(Secret));
@@ -348,8 +377,12 @@ fn a_command_that_cuts_its_own_output_is_read_on() {
     assert_eq!(text(&read(&mut reader)), "long gone\n");
     writeln!(child.stdin.as_ref().unwrap(), "go").unwrap();
     grown(5);
+    // One that is quick sees it before it is noted, and not again; one that is not is told.
+    let mut late = scene.reader();
+    assert_eq!(text(&read(&mut reader)), "anew\n");
     writer.note().unwrap();
-    assert_eq!(text(&read(&mut reader)), "[10 left out]anew\n");
+    assert_eq!(text(&read(&mut reader)), "");
+    assert_eq!(text(&read(&mut late)), "[10 left out]anew\n");
     writeln!(child.stdin.as_ref().unwrap(), "end").unwrap();
     assert!(child.wait().unwrap().success());
     writer.finish().unwrap();
@@ -498,6 +531,31 @@ fn an_attempt_that_goes_on_after_a_pause_goes_on_in_its_log() {
     assert!(read.iter().filter(|byte| **byte == b'b').count() as u64 >= MIB / 4 * 3);
 }
 
+/// Killed in the middle of a burst, the writer has noted all that it wrote but what its last call was about.
+#[test]
+fn r04_what_a_killed_writer_wrote_is_there_in_its_order() {
+    const INSIDE: &str = "OUTLIVE_TEST_KILLED";
+    if let Some(path) = std::env::var_os(INSIDE) {
+        let store = SqliteStore::open(Path::new(&path), Arc::new(SystemClock), Arc::new(SystemEntropy)).unwrap();
+        let mut run = pending(spec("talks"), SystemClock.now(), &SystemEntropy);
+        run.id = std::env::var("OUTLIVE_TEST_RUN").unwrap().parse().unwrap();
+        let mut writer = store.write_logs(&run, &LogPolicy { cap: MIB }).unwrap();
+        for number in 0..1_000 {
+            let stream = if number % 7 == 0 { Stream::Err } else { Stream::Out };
+            writer.write(stream, format!("{number}\n").as_bytes()).unwrap();
+        }
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+        return;
+    }
+    let scene = Scene::new();
+    let mut inside = Command::new(std::env::current_exe().unwrap());
+    inside.args(["--exact", "logs::r04_what_a_killed_writer_wrote_is_there_in_its_order"]);
+    inside.env(INSIDE, scene.store.path()).env("OUTLIVE_TEST_RUN", scene.run.id.to_string());
+    let done = inside.output().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&done.status), Some(9), "{}", text(&done.stdout));
+    assert_eq!(text(&read(&mut scene.reader())), (0..1_000).map(|number| format!("{number}\n")).collect::<String>());
+}
+
 /// A gigabyte is read in an address space that could not hold a quarter of it.
 #[test]
 fn a_gigabyte_is_read_in_little_memory() {
@@ -509,6 +567,7 @@ fn a_gigabyte_is_read_in_little_memory() {
         let store = SqliteStore::open(store, ManualClock::new(), Arc::new(SystemEntropy)).unwrap();
         let mut reader = store.read_logs(id, 1).unwrap().unwrap();
         reader.skip_to_last(2).unwrap();
+        reader.read_unnoted(true);
         let mut all = 0;
         while let Some(piece) = reader.next_piece().unwrap() {
             let Part::Bytes(bytes) = piece.part else { panic!("something was left out") };
