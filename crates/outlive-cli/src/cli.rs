@@ -11,7 +11,7 @@ use outlive::error::Error;
 use crate::operation::{Answer, error_body, exit_status_table};
 use crate::operations::TABLE;
 use crate::settings::Context;
-use crate::{launcher, terminal};
+use crate::{launcher, logs, terminal};
 
 /// The nouns that group verbs, with what they are about.
 const NOUNS: [(&str, &str); 3] = [
@@ -43,6 +43,7 @@ pub fn main() -> u8 {
     let json = matches.get_flag("json");
     match matches.subcommand() {
         Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, report),
+        Some((logs::NAME, matches)) => logs::run(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
         None => 2,
     }
@@ -70,7 +71,7 @@ pub fn command(verb: Option<&str>) -> Command {
         return root;
     }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
-    root.subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
+    root.subcommand(logs::command()).subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
         Command::new(*noun)
             .about(*about)

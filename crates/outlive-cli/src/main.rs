@@ -5,6 +5,7 @@ mod cli;
 mod descriptors;
 mod inside;
 mod launcher;
+mod logs;
 mod operation;
 mod operations;
 mod run_view;

@@ -82,7 +82,7 @@ async fn take_ended(registry: &Registry, waiting: &mut Vec<RunId>) -> Result<Vec
 }
 
 /// The exit status that a run ended with.
-fn status(run: &RunView) -> u8 {
+pub fn status(run: &RunView) -> u8 {
     let code = run.exit_code.or(run.signal.map(|signal| 128 + signal)).unwrap_or(1);
     match run.state {
         StateName::Succeeded => 0,

@@ -6,6 +6,7 @@ mod bad_input;
 mod faults_process;
 mod faults_store;
 mod inside;
+mod logs;
 mod many;
 mod running;
 mod sandbox;

@@ -1,13 +1,15 @@
 //! The index of a log: when how much of each stream had been written, what was left out, and where a stream began anew.
 //!
-//! A record has 32 bytes and is appended whole. One that does not fit its own check is as if it were not there: the
-//! file may have been cut by a crash, or be read while it is written. There are never many: when they are too many the
-//! oldest are merged, and the index is replaced by a shorter one of the same meaning.
+//! A record has 32 bytes and is written whole. The last one is written again while a burst goes on, so that it is one.
+//! A record that does not fit its own check is as if it were not there: the file may have been cut by a crash, or be
+//! read while it is written. There are never many: when they are too many the oldest are merged, and the index is
+//! replaced by a shorter one of the same meaning.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -225,59 +227,73 @@ pub(super) struct IndexReader {
     pub(super) meaning: Meaning,
     /// How often what was read before has changed its meaning: the index was replaced, or a stream was cut.
     pub(super) edition: u64,
+    /// The last record speaks of the last stretch, and may be written again.
+    open: bool,
+    /// The first stretch that was read by the last refresh.
+    pub(super) fresh: usize,
 }
 
 impl IndexReader {
     pub(super) fn new(dir: OwnedFd, name: String) -> Self {
-        Self { dir, name, file: None, inode: 0, read: 0, meaning: Meaning::default(), edition: 0 }
+        let meaning = Meaning::default();
+        Self { dir, name, file: None, inode: 0, read: 0, meaning, edition: 0, open: false, fresh: 0 }
     }
 
-    /// Reads what has been written since. Answers whether anything has.
-    pub(super) fn refresh(&mut self) -> io::Result<bool> {
-        let Ok(found) = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(false) };
+    /// Reads what has been written since.
+    pub(super) fn refresh(&mut self) -> io::Result<()> {
+        self.fresh = self.meaning.stretches.len();
+        let Ok(found) = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
         if self.file.is_none() || found.st_ino != self.inode {
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-            let file = match rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty()) {
-                Ok(file) => File::from(file),
-                Err(rustix::io::Errno::NOENT) => return Ok(false),
-                Err(error) => return Err(error.into()),
-            };
-            let opened = file.metadata()?;
-            if !opened.is_file() {
-                return Err(io::Error::other(format!("`{}` is not a file", self.name)));
-            }
-            (self.file, self.inode, self.read, self.meaning) = (Some(file), opened.ino(), 0, Meaning::default());
-            self.edition += 1;
+            self.open_file()?;
         }
-        let Some(file) = &self.file else { return Ok(false) };
-        let size = file.metadata()?.len();
-        let mut news = false;
-        let mut buffer = vec![0; if size > self.read { 2_048 * RECORD } else { 0 }];
-        while size >= self.read + RECORD as u64 {
+        let Some(file) = &self.file else { return Ok(()) };
+        if std::mem::take(&mut self.open) {
+            self.read -= RECORD as u64;
+            self.meaning.stretches.pop();
+            self.fresh -= 1;
+        }
+        let mut buffer = [0; 64 * RECORD];
+        loop {
             let got = file.read_at(&mut buffer, self.read)?;
-            for bytes in buffer[..got].chunks_exact(RECORD) {
-                // One that is torn while nothing follows is being written.
+            for (bytes, last) in buffer[..got].chunks_exact(RECORD).zip((0..got / RECORD).rev().map(|left| left == 0)) {
                 let record = Record::decode(bytes);
                 if let Some(Record { entry: Entry::Begun { version }, .. }) = record
                     && version > VERSION
                 {
                     return Err(io::Error::other(format!("`{}` was made by a later outlive", self.name)));
                 }
-                if record.is_none() && size < self.read + 2 * RECORD as u64 {
-                    return Ok(news);
+                if record.is_none() && last {
+                    // It may be about to be written.
+                    break;
                 }
                 self.read += RECORD as u64;
-                news = true;
                 if let Some(record) = record {
                     self.edition += u64::from(matches!(record.entry, Entry::Cut { .. }));
                     self.meaning.take(record);
                 }
+                self.open = record.is_some_and(|record| matches!(record.entry, Entry::Bytes { .. }));
             }
-            if got < RECORD {
-                break;
+            if got < buffer.len() {
+                return Ok(());
             }
         }
-        Ok(news)
+    }
+
+    fn open_file(&mut self) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = match rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(rustix::io::Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let opened = file.metadata()?;
+        if !opened.is_file() {
+            return Err(io::Error::other(format!("`{}` is not a file", self.name)));
+        }
+        (self.file, self.inode, self.read, self.meaning) = (Some(file), opened.ino(), 0, Meaning::default());
+        (self.open, self.fresh) = (false, 0);
+        self.edition += 1;
+        Ok(())
     }
 }
 
@@ -288,60 +304,42 @@ pub(super) struct IndexWriter {
     mode: Mode,
     file: Option<File>,
     records: u64,
-    /// How far the stream has been written of which the last record speaks, and since when; held back for a moment, so
-    /// that a burst is one record.
-    held: Option<Stretch>,
-    /// What is held is more than the last record says.
-    more: bool,
+    /// What the last record says, if it may be written again.
+    last: Option<Stretch>,
 }
 
 impl IndexWriter {
     pub(super) fn new(dir: OwnedFd, name: String, mode: Mode) -> Self {
-        Self { dir, name, mode, file: None, records: 0, held: None, more: false }
+        Self { dir, name, mode, file: None, records: 0, last: None }
     }
 
-    /// Notes that a stream had been written up to `end`. Follow-ups within `together` become one record.
-    pub(super) fn bytes(
-        &mut self,
-        at: Timestamp,
-        stream: Stream,
-        end: u64,
-        together: std::time::Duration,
-    ) -> io::Result<()> {
-        if let Some(held) = &mut self.held
-            && held.stream == stream
-            && at >= held.at
-            && at.since(held.at) < together
-        {
-            (held.end, self.more) = (end, true);
+    /// Notes that a stream had been written up to `end`. What follows within `together` is the same record.
+    pub(super) fn bytes(&mut self, at: Timestamp, stream: Stream, end: u64, together: Duration) -> io::Result<()> {
+        let goes_on =
+            |last: &Stretch| last.stream == stream && last.end < end && at >= last.at && at.since(last.at) < together;
+        if let (Some(last), Some(file)) = (self.last.filter(goes_on), &self.file) {
+            let record = Record { at: last.at, entry: Entry::Bytes { stream, end } };
+            file.write_all_at(&record.encode(), (self.records - 1) * RECORD as u64)?;
+            self.last = Some(Stretch { end, ..last });
             return Ok(());
         }
-        self.release()?;
         self.append(Record { at, entry: Entry::Bytes { stream, end } })?;
-        self.held = Some(Stretch { at, stream, end });
+        self.last = Some(Stretch { at, stream, end });
         Ok(())
     }
 
     /// Notes something else.
     pub(super) fn note(&mut self, at: Timestamp, entry: Entry) -> io::Result<()> {
-        self.release()?;
-        self.append(Record { at, entry })
-    }
-
-    /// Writes what is held back.
-    pub(super) fn release(&mut self) -> io::Result<()> {
-        let more = std::mem::replace(&mut self.more, false);
-        match self.held.take().filter(|_| more) {
-            Some(Stretch { at, stream, end }) => self.append(Record { at, entry: Entry::Bytes { stream, end } }),
-            None => Ok(()),
-        }
+        self.append(Record { at, entry })?;
+        self.last = None;
+        Ok(())
     }
 
     fn append(&mut self, record: Record) -> io::Result<()> {
         if self.file.is_none() {
             self.open(record.at)?;
         }
-        if self.records as usize >= MOST {
+        if self.records >= MOST as u64 {
             self.shorten(record.at)?;
         }
         let Some(file) = &self.file else { return Ok(()) };

@@ -236,13 +236,15 @@ impl Kept {
         rustix::fs::fallocate(&self.file, PUNCH, BEYOND, BLOCK).is_ok()
     }
 
-    /// Where the middle cannot be given back: cuts the file to its head once it is far too long.
-    pub(super) fn cut_to_head(&mut self, keep: Keep, cap: u64) -> io::Result<Option<Entry>> {
-        if self.seen <= cap.saturating_mul(4) {
-            return Ok(None);
-        }
-        rustix::fs::ftruncate(&self.file, keep.head)?;
-        Ok(Some(self.begin_anew(self.seen - keep.head, keep.head)))
+    /// Where the middle cannot be given back: what is to be cut off once the file is far too long, all but its head.
+    pub(super) fn cut_to_head(&mut self, keep: Keep, cap: u64) -> Option<Entry> {
+        let too_long = self.seen > cap.saturating_mul(4);
+        too_long.then(|| self.begin_anew(self.seen - keep.head, keep.head))
+    }
+
+    /// Cuts off what has been noted as cut off.
+    pub(super) fn truncate(&self) -> io::Result<()> {
+        Ok(rustix::fs::ftruncate(&self.file, self.seen)?)
     }
 }
 

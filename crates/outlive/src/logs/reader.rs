@@ -49,6 +49,8 @@ pub struct LogReader {
     index: IndexReader,
     /// The first note that is not read through, in this edition of the index.
     cursor: (u64, usize),
+    /// What nobody has noted is wanted as well.
+    unnoted: bool,
     watch: Option<OwnedFd>,
 }
 
@@ -58,10 +60,14 @@ struct Source {
     wanted: bool,
     /// Up to where it is read.
     read: u64,
+    /// Up to where it is wanted.
+    until: u64,
     /// The cut that was taken into account.
     cut: u16,
     /// The cut that was told.
     told: u16,
+    /// It was found cut, and begun anew, before that was noted.
+    begun_anew: bool,
 }
 
 /// What is read next.
@@ -79,11 +85,14 @@ impl LogReader {
             file: None,
             wanted: true,
             read: 0,
+            until: u64::MAX,
             cut: 0,
             told: 0,
+            begun_anew: false,
         };
         let index = IndexReader::new(dir.try_clone()?, name(attempt, "log"));
-        let mut reader = Self { dir, sources: Stream::BOTH.map(source), index, cursor: (0, 0), watch: None };
+        let sources = Stream::BOTH.map(source);
+        let mut reader = Self { dir, sources, index, cursor: (0, 0), unnoted: false, watch: None };
         reader.refresh()?;
         Ok(reader.sources.iter().any(|source| source.file.is_some()).then_some(reader))
     }
@@ -93,6 +102,25 @@ impl LogReader {
     pub fn only(mut self, stream: Stream) -> Self {
         self.sources[1 - stream.index()].wanted = false;
         self
+    }
+
+    /// Ends with what is there now, however fast it grows.
+    pub fn stop_at_present(&mut self) -> io::Result<()> {
+        for source in &mut self.sources {
+            source.until = source.size()?;
+        }
+        Ok(())
+    }
+
+    /// Whether to read what nobody has noted, after everything that was: because the attempt has ended, or because
+    /// nobody seems to watch over it any more. What is not noted yet may hold a secret that is about to be masked.
+    pub fn read_unnoted(&mut self, wanted: bool) {
+        self.unnoted = wanted;
+    }
+
+    /// Whether there is something that nobody has noted.
+    pub fn has_unnoted(&self) -> io::Result<bool> {
+        Ok(self.rest()?.next().is_some())
     }
 
     /// Skips what was written before.
@@ -118,9 +146,10 @@ impl LogReader {
         let mut begins = self.sources.each_ref().map(|source| source.read);
         let mut stretches = Vec::new();
         let noted = self.index.meaning.stretches.iter().map(|stretch| (stretch.stream, stretch.end));
-        for (stream, end) in noted.chain(self.unnoted()?.map(|(_, stream, size)| (stream, size))) {
+        // What nobody has noted counts, whether it is read now or later.
+        for (stream, end) in noted.chain(self.rest()?.map(|(_, stream, size)| (stream, size))) {
             let of = stream.index();
-            let end = end.min(self.sources[of].size()?);
+            let end = end.min(self.sources[of].end()?);
             if self.sources[of].wanted && end > begins[of] {
                 stretches.push((stream, std::mem::replace(&mut begins[of], end)..end));
             }
@@ -184,7 +213,7 @@ impl LogReader {
             }
             let bytes = self.sources[of].bytes(from, to)?;
             let edition = self.index.edition;
-            self.index.refresh()?;
+            self.refresh_index()?;
             let grown = self.index.meaning.holes[of];
             let left_out = |hole: Hole| hole.from < to && from < hole.end;
             if self.index.edition != edition || grown.is_some_and(left_out) {
@@ -221,20 +250,27 @@ impl LogReader {
         Ok(())
     }
 
-    fn refresh(&mut self) -> io::Result<()> {
+    fn refresh_index(&mut self) -> io::Result<()> {
         self.index.refresh()?;
-        if self.cursor.0 != self.index.edition {
-            self.cursor = (self.index.edition, 0);
-        }
+        let same = self.cursor.0 == self.index.edition;
+        self.cursor = (self.index.edition, if same { self.cursor.1.min(self.index.fresh) } else { 0 });
+        Ok(())
+    }
+
+    fn refresh(&mut self) -> io::Result<()> {
+        self.refresh_index()?;
         for (source, cut) in self.sources.iter_mut().zip(self.index.meaning.cuts) {
             source.open(&self.dir)?;
             if let Some(cut) = cut.filter(|cut| cut.times != source.cut) {
                 source.cut = cut.times;
-                source.read = source.read.min(cut.end);
+                if std::mem::take(&mut source.begun_anew) {
+                    source.told = cut.times;
+                } else {
+                    source.read = source.read.min(cut.end);
+                }
             }
             if source.size()? < source.read {
-                // Cut, and nobody has noted it yet.
-                source.read = 0;
+                (source.read, source.begun_anew) = (0, true);
             }
         }
         Ok(())
@@ -254,7 +290,7 @@ impl LogReader {
 
     /// Where to go on: in the order of the notes, then with what nobody noted.
     fn choose(&mut self) -> io::Result<Option<Next>> {
-        let sizes = [self.sources[0].size()?, self.sources[1].size()?];
+        let sizes = [self.sources[0].end()?, self.sources[1].end()?];
         while let Some(stretch) = self.index.meaning.stretches.get(self.cursor.1) {
             let source = &self.sources[stretch.stream.index()];
             let to = stretch.end.min(sizes[stretch.stream.index()]);
@@ -263,22 +299,22 @@ impl LogReader {
             }
             self.cursor.1 += 1;
         }
-        let next = self.unnoted()?.map(|(at, stream, to)| Next { at, stream, to }).next();
-        Ok(next)
+        let rest = self.rest()?.map(|(at, stream, to)| Next { at, stream, to }).next();
+        Ok(rest.filter(|_| self.unnoted))
     }
 
     /// What is written and not noted, the stream first that was written first.
-    fn unnoted(&self) -> io::Result<impl Iterator<Item = (Timestamp, Stream, u64)> + use<>> {
-        let mut unnoted = Vec::new();
+    fn rest(&self) -> io::Result<impl Iterator<Item = (Timestamp, Stream, u64)> + use<>> {
+        let mut rest = Vec::new();
         for stream in Stream::BOTH {
             let source = &self.sources[stream.index()];
-            let size = source.size()?;
-            if source.wanted && size > source.read {
-                unnoted.push((source.changed()?, stream, size));
+            let end = source.end()?;
+            if source.wanted && end > source.read {
+                rest.push((source.changed()?, stream, end));
             }
         }
-        unnoted.sort_by_key(|(at, _, _)| *at);
-        Ok(unnoted.into_iter())
+        rest.sort_by_key(|(at, _, _)| *at);
+        Ok(rest.into_iter())
     }
 }
 
@@ -304,6 +340,11 @@ impl Source {
 
     fn size(&self) -> io::Result<u64> {
         self.file.as_ref().map_or(Ok(0), |file| Ok(file.metadata()?.len()))
+    }
+
+    /// How much of it is there and wanted.
+    fn end(&self) -> io::Result<u64> {
+        Ok(self.size()?.min(self.until))
     }
 
     /// When it was last written.

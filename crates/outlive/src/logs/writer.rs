@@ -99,8 +99,6 @@ impl LogWriter {
     /// Notes what is left. Files that nothing was written to are removed.
     pub fn finish(mut self) -> io::Result<()> {
         self.note()?;
-        let released = self.index.as_mut().map_or(Ok(()), IndexWriter::release);
-        self.told(released)?;
         for stream in Stream::BOTH {
             if let Some(kept) = &self.kept[stream.index()]
                 && kept.seen == 0
@@ -194,10 +192,9 @@ impl LogWriter {
         let Some(hole) = kept.too_much(self.keep) else { return Ok(()) };
         let at = self.clock.now();
         if !*self.holes.get_or_insert_with(|| kept.can_leave_out()) {
-            return match kept.cut_to_head(self.keep, self.policy.cap)? {
-                Some(cut) => self.index()?.note(at, cut),
-                None => Ok(()),
-            };
+            let Some(cut) = kept.cut_to_head(self.keep, self.policy.cap) else { return Ok(()) };
+            self.index()?.note(at, cut)?;
+            return self.kept[stream.index()].as_ref().map_or(Ok(()), Kept::truncate);
         }
         // Noted first: a reader that finds nothing where something was can tell why.
         self.index()?.note(at, Entry::Hole { stream, from: hole.from, end: hole.end })?;

@@ -6,6 +6,7 @@ mod docs;
 mod filters;
 mod ground;
 mod lifecycle;
+mod logs;
 mod mutant;
 mod simulation;
 mod suite;

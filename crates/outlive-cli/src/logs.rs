@@ -1,0 +1,274 @@
+//! `outlive logs`: shows what a run has written, and goes on while it writes.
+//!
+//! Like `run` it speaks to a terminal or a pipe for as long as it takes, so it is not in the table of operations.
+
+mod screen;
+mod tame;
+
+use std::io;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use outlive::error::Error;
+use outlive::health::Seen;
+use outlive::logs::{LogReader, Stream};
+use outlive::registry::Registry;
+use outlive::run::StateName;
+use outlive::store;
+use outlive::store::sqlite::SqliteStore;
+use outlive::time::{Timestamp, parse_duration};
+
+use self::screen::Screen;
+use crate::cli::{fail, talk};
+use crate::operations::wait;
+use crate::run_view::RunView;
+use crate::settings::Context;
+
+/// The verb.
+pub const NAME: &str = "logs";
+
+/// How often to look whether the run has ended: an owner that dies writes nothing that could wake us.
+const LOOK_EVERY: Duration = Duration::from_millis(40);
+
+/// What is written is noted within milliseconds, by whoever watches over the attempt. What is not noted for so long is
+/// shown nevertheless: nobody watches any more.
+const NOTED_WITHIN: Duration = Duration::from_millis(250);
+
+/// Show what a run has written
+///
+/// What it wrote to its standard output goes to standard output, and what it wrote to its standard error to standard
+/// error; if only one of them is asked for, it goes to standard output. On a terminal colours are shown, and what would
+/// move the cursor or set titles is made visible instead.
+#[derive(Debug, Args)]
+struct Logs {
+    /// An id, the beginning of one, a name, @last, or @~2
+    run: String,
+    /// Go on until the run has ended
+    #[arg(short, long)]
+    follow: bool,
+    /// Only its standard output
+    #[arg(long, conflicts_with = "stderr")]
+    stdout: bool,
+    /// Only its standard error
+    #[arg(long)]
+    stderr: bool,
+    /// This attempt, instead of its last
+    #[arg(long, value_name = "N")]
+    attempt: Option<u32>,
+    /// Only what was written since a time such as 2026-11-15T09:30:00Z, or for so long, such as 10m
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
+    /// Only the last N lines
+    #[arg(short = 'n', long = "lines", value_name = "N")]
+    lines: Option<u64>,
+    /// Begin each line with its time
+    #[arg(long)]
+    timestamps: bool,
+    /// Pass everything on as it is, to a terminal too
+    #[arg(long)]
+    raw: bool,
+    /// End with the exit status of the run, as `outlive wait` does
+    #[arg(long)]
+    exit_status: bool,
+}
+
+/// From when on something is wanted.
+#[derive(Debug, Clone, Copy)]
+enum Since {
+    At(Timestamp),
+    Ago(Duration),
+}
+
+impl FromStr for Since {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let at = text.parse().map(Self::At);
+        at.or_else(|_| parse_duration(text).map(Self::Ago))
+            .map_err(|_| format!("`{text}` is neither a time such as 2026-11-15T09:30:00Z nor a duration such as 10m"))
+    }
+}
+
+impl Since {
+    fn moment(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(at) => at,
+            Self::Ago(ago) => {
+                let ago = i64::try_from(ago.as_micros()).unwrap_or(i64::MAX);
+                Timestamp::from_micros(now.as_micros().saturating_sub(ago))
+            }
+        }
+    }
+}
+
+/// The command's flags and help.
+pub fn command() -> Command {
+    Logs::augment_args(Command::new(NAME)).after_help(
+        "Examples:\n  outlive logs train\n  outlive logs -f --exit-status train\n  outlive logs --stderr --since 10m -n 20 train\n  outlive logs --timestamps --attempt 1 @last",
+    )
+}
+
+/// Shows the logs that the flags name.
+pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
+    let shown = Logs::from_arg_matches(matches)
+        .map_err(|error| Error::Invalid(error.to_string()))
+        .and_then(|input| pollster::block_on(input.show(context, json)));
+    match shown {
+        Ok(status) => status,
+        Err(error) => fail(&error, json),
+    }
+}
+
+/// Why showing a log ended early.
+enum Trouble {
+    /// Nobody reads it any more.
+    Unread,
+    Failed(Error),
+}
+
+impl<E: Into<Error>> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl Logs {
+    async fn show(&self, context: &Context, json: bool) -> Result<u8, Error> {
+        let registry = context.for_lookup(&self.run).await?;
+        let Some(local) = registry.local() else {
+            return Err(Error::Invalid(format!(
+                "`{}` keeps no logs: only a registry in a directory does",
+                registry.url()
+            )));
+        };
+        let seen = registry.find(&self.run).await?;
+        let attempts = seen.run.attempt;
+        let attempt = self.attempt.unwrap_or(attempts);
+        if attempt == 0 || attempt > attempts {
+            let count = if attempts == 1 { "1 attempt".into() } else { format!("{attempts} attempts") };
+            return Err(Error::Invalid(format!("run `{}` has {count}, and no attempt {attempt}", seen.run.id)));
+        }
+        match self.follow(&registry, local, seen, attempt, json).await {
+            Ok(ended) => self.status(&ended, &registry),
+            Err(Trouble::Unread) => Ok(0),
+            Err(Trouble::Failed(error)) => Err(error),
+        }
+    }
+
+    fn status(&self, ended: &Seen, registry: &Registry) -> Result<u8, Error> {
+        if !self.exit_status {
+            return Ok(0);
+        }
+        if !ended.state.is_ended() {
+            let id = ended.run.id;
+            return Err(Error::Invalid(format!("run `{id}` has not ended; with `-f` its exit status is waited for")));
+        }
+        Ok(wait::status(&RunView::new(ended, registry)))
+    }
+
+    /// Shows what there is, and with `-f` what comes until the run has ended. Answers with the run as it was then.
+    async fn follow(
+        &self,
+        registry: &Registry,
+        local: &SqliteStore,
+        mut seen: Seen,
+        mut attempt: u32,
+        json: bool,
+    ) -> Result<Seen, Trouble> {
+        let mut screen = Screen::new(self.only(), self.timestamps, self.raw, json)?;
+        let mut reader = None;
+        let mut looked = registry.clock().awake();
+        // Since when there is something that nobody has noted.
+        let mut behind: Option<Duration> = None;
+        loop {
+            // Looked at before reading: what was written before the end is there by then.
+            let now = registry.clock().awake();
+            if now.saturating_sub(looked) >= LOOK_EVERY {
+                (seen, looked) = (registry.get(seen.run.id).await?, now);
+            }
+            let ended = seen.state.is_ended() || seen.run.attempt > attempt;
+            if reader.is_none() {
+                reader = self.open(registry, local, &seen, attempt)?;
+            }
+            if let Some(reader) = &mut reader {
+                reader.read_unnoted(ended || behind.is_some_and(|since| now.saturating_sub(since) >= NOTED_WITHIN));
+                while let Some(piece) = reader.next_piece().map_err(unreadable)? {
+                    screen.show(&piece)?;
+                    behind = None;
+                }
+                behind = reader.has_unnoted().map_err(unreadable)?.then(|| behind.unwrap_or(now));
+            }
+            if ended || !self.follow && behind.is_none() {
+                screen.end(reader.as_ref().and_then(LogReader::stopped).is_some())?;
+                if reader.is_none() && !json {
+                    talk(&format!("outlive: {}\n", nothing(&seen, attempt)));
+                }
+                if !self.follow || self.attempt.is_some() || seen.run.attempt <= attempt {
+                    return Ok(seen);
+                }
+                attempt = seen.run.attempt;
+                reader = None;
+                screen.say(&format!("attempt {attempt}"))?;
+                continue;
+            }
+            if screen.is_unread() {
+                return Err(Trouble::Unread);
+            }
+            match &mut reader {
+                Some(reader) => reader.wait(LOOK_EVERY).map_err(unreadable)?,
+                None => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+
+    fn only(&self) -> Option<Stream> {
+        match (self.stdout, self.stderr) {
+            (true, _) => Some(Stream::Out),
+            (_, true) => Some(Stream::Err),
+            _ => None,
+        }
+    }
+
+    /// The log of an attempt, where it is wanted from.
+    fn open(
+        &self,
+        registry: &Registry,
+        local: &SqliteStore,
+        seen: &Seen,
+        attempt: u32,
+    ) -> Result<Option<LogReader>, Trouble> {
+        let Some(mut reader) = local.read_logs(seen.run.id, attempt)? else { return Ok(None) };
+        if let Some(only) = self.only() {
+            reader = reader.only(only);
+        }
+        if !self.follow {
+            reader.stop_at_present().map_err(unreadable)?;
+        }
+        if let Some(since) = self.since {
+            reader.skip_before(since.moment(registry.clock().now())).map_err(unreadable)?;
+        }
+        if let Some(lines) = self.lines {
+            reader.skip_to_last(lines).map_err(unreadable)?;
+        }
+        Ok(Some(reader))
+    }
+}
+
+fn unreadable(error: io::Error) -> Error {
+    Error::Store(store::Error::Unavailable(format!("the log cannot be read: {error}")))
+}
+
+/// Why there is no log.
+fn nothing(seen: &Seen, attempt: u32) -> String {
+    let id = seen.run.id;
+    match seen.state {
+        StateName::Pending => format!("run `{id}` has not started yet"),
+        state if state.is_ended() || seen.run.attempt > attempt => format!(
+            "attempt {attempt} of run `{id}` left no log: it wrote nothing, or its output went straight to where its caller sent it"
+        ),
+        _ => format!(
+            "run `{id}` has no log yet: it has written nothing so far, or its output goes straight to where its caller sends it"
+        ),
+    }
+}
