@@ -3,9 +3,11 @@
 pub mod artifact;
 pub mod cancel;
 pub mod checkpoint;
+pub mod completions;
 pub mod doctor;
 pub mod fence;
 pub mod init;
+pub mod man;
 pub mod progress;
 pub mod ps;
 pub mod reap;
@@ -32,4 +34,6 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<init::Init>(),
     Operation::of::<trust::Trust>(),
     Operation::of::<doctor::Doctor>(),
+    Operation::of::<completions::Completions>(),
+    Operation::of::<man::Man>(),
 ];

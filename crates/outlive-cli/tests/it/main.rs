@@ -9,5 +9,6 @@ mod inside;
 mod many;
 mod running;
 mod sandbox;
+mod shells;
 mod surface;
 mod tidy;

@@ -3,7 +3,7 @@
 use super::sandbox::{Ends, Sandbox, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 14] = [
+const VERBS: [(&str, bool); 16] = [
     ("ps", false),
     ("show", false),
     ("why", false),
@@ -18,6 +18,8 @@ const VERBS: [(&str, bool); 14] = [
     ("init", false),
     ("trust", false),
     ("doctor", false),
+    ("completions", false),
+    ("man", false),
 ];
 
 fn help(sandbox: &Sandbox, verb: &str) -> String {
