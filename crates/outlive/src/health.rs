@@ -229,7 +229,7 @@ fn standing(run: &Run) -> Option<String> {
                 let why = request.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
                 Some(format!("by {}{why}", request.by.user))
             }
-            End::Interrupted(interruption) => Some(interruption.reason.clone()),
+            End::Interrupted(interruption) => Some(interruption.to_string()),
             End::Dead(reap) => Some(reap.evidence.to_string()),
         },
     }
