@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use outlive::error::Error;
+use outlive::error::{Candidate, Error};
 
 use crate::operation::{Answer, error_body, exit_status_table};
 use crate::operations::TABLE;
@@ -98,10 +98,18 @@ pub fn fail(error: &Error, json: bool) -> ExitCode {
         format!("{}\n", error_body(error))
     } else {
         let hint = error.hint().map(|hint| format!("hint: {}\n", terminal::plain(&hint))).unwrap_or_default();
-        format!("outlive: {}\n{hint}", terminal::plain(&error.to_string()))
+        format!("outlive: {}\n{hint}", told(error))
     };
     talk(&text);
     ExitCode::from(error.code().exit_status())
+}
+
+/// An error for people: the runs that may have been meant have a line each.
+fn told(error: &Error) -> String {
+    let Error::Ambiguous { what, candidates, more } = error else { return terminal::plain(&error.to_string()) };
+    let line = |candidate: &Candidate| format!("\n  {}", terminal::plain(&format!("{candidate}")));
+    let lines: String = candidates.iter().map(line).collect();
+    format!("`{}` names several runs:{lines}{}", terminal::plain(what), if *more { "\n  and more" } else { "" })
 }
 
 /// Says something to people.

@@ -87,7 +87,7 @@ impl Child {
             {
                 if asked.is_some() {
                     // What was asked to stop has stopped only with the last of its processes.
-                    let left = kill_at.map_or(GRACE, |at| at.saturating_sub(registry.clock().awake()));
+                    let left = kill_at.map_or(grace(&asked), |at| at.saturating_sub(registry.clock().awake()));
                     registry.end_tree(&handle.run(), left);
                 }
                 return ended(&status, asked, terminal_interrupt);
@@ -102,7 +102,7 @@ impl Child {
                 self.signal(Signal::TERM);
             }
             if asked.is_some() {
-                let at = *kill_at.get_or_insert_with(|| registry.clock().awake() + GRACE);
+                let at = *kill_at.get_or_insert_with(|| registry.clock().awake() + grace(&asked));
                 if registry.clock().awake() >= at {
                     self.signal(Signal::KILL);
                     registry.end_tree(&handle.run(), Duration::ZERO);
@@ -142,6 +142,14 @@ impl Child {
     fn signal(&self, signal: Signal) {
         // One that is gone is noticed by waiting for it.
         let _ = pidfd_send_signal(&self.fd, signal);
+    }
+}
+
+/// How long the command may take to stop: as whoever cancels the run says, else as we see fit.
+fn grace(asked: &Option<Asked>) -> Duration {
+    match asked {
+        Some(Asked::Stop(Stop::Cancelled(request))) => request.grace.unwrap_or(GRACE),
+        _ => GRACE,
     }
 }
 

@@ -7,7 +7,6 @@ use outlive::health::Health;
 use outlive::id::RunId;
 use outlive::run::StateName;
 use outlive::runtime::reaper::{Reaper, is_hung};
-use outlive::store::Page;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
@@ -80,24 +79,18 @@ impl Operate for Reap {
 
 async fn look(registry: &outlive::registry::Registry) -> Result<Found, Error> {
     let mut found = Found { dry_run: true, ..Found::default() };
-    let (filter, mut page) = (Filter::in_states([StateName::Running, StateName::Dead]), Page::default());
-    loop {
-        let (seen, next) = registry.list(&filter, &page).await?;
-        for seen in seen.into_iter().filter(|seen| seen.run.owner().is_some()) {
-            let line = Line { id: seen.run.id, state: seen.state, reason: seen.reason.unwrap_or_default() };
-            match (seen.state, seen.health) {
-                (StateName::Dead, _) => found.reaped.push(line),
-                (_, Some(Health::Orphaned)) => found.orphaned.push(line),
-                (_, Some(Health::Unresponsive)) if is_hung(&seen.run) => found.reaped.push(line),
-                (_, Some(Health::Unresponsive)) => found.unresponsive.push(line),
-                _ => found.live += 1,
-            }
-        }
-        match next {
-            Some(next) => page.after = Some(next),
-            None => return Ok(found),
+    let filter = Filter::in_states([StateName::Running, StateName::Dead]);
+    for seen in registry.all(&filter).await?.into_iter().filter(|seen| seen.run.owner().is_some()) {
+        let line = Line { id: seen.run.id, state: seen.state, reason: seen.reason.unwrap_or_default() };
+        match (seen.state, seen.health) {
+            (StateName::Dead, _) => found.reaped.push(line),
+            (_, Some(Health::Orphaned)) => found.orphaned.push(line),
+            (_, Some(Health::Unresponsive)) if is_hung(&seen.run) => found.reaped.push(line),
+            (_, Some(Health::Unresponsive)) => found.unresponsive.push(line),
+            _ => found.live += 1,
         }
     }
+    Ok(found)
 }
 
 impl fmt::Display for Found {

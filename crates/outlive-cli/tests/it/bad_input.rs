@@ -20,7 +20,7 @@ fn every_refusal_says_what_to_what_and_what_next() {
     }
     // The kernel passes no word on that is longer than 128 KiB; the library is given a megabyte in its own tests.
     let long = "x".repeat(100_000);
-    let cases: [(&str, &[&str]); 14] = [
+    let cases: [(&str, &[&str]); 18] = [
         ("unknown name", &["show", "nobody"]),
         ("unknown id", &["why", "01890000-0000-7000-8000-000000000000"]),
         ("path as id", &["show", "../../etc/passwd"]),
@@ -28,6 +28,10 @@ fn every_refusal_says_what_to_what_and_what_next() {
         ("cancel of an ended run", &["cancel", "twin"]),
         ("name too long", &["run", "--name", &long, "--", "true"]),
         ("escape in name", &["run", "--name", "a\u{1b}[2Jb", "--", "true"]),
+        ("name that is a word for a run", &["run", "--name", "@last", "--", "true"]),
+        ("name like an id", &["run", "--name", "01a1e1d5-a1db", "--", "true"]),
+        ("empty name", &["run", "--name", "", "--", "true"]),
+        ("registry that is not there", &["--registry", "sqlite:/nowhere", "show", "twin"]),
         ("unknown state", &["ps", "--status", "running-ish"]),
         ("unknown page", &["ps", "--after", "nowhere"]),
         ("page of nothing", &["ps", "--limit", "0"]),
@@ -37,8 +41,28 @@ fn every_refusal_says_what_to_what_and_what_next() {
         ("registry that is a file", &["--registry", "sqlite:/etc/hostname", "ps"]),
     ];
     let all: Vec<String> = cases.iter().map(|(what, words)| format!("# {what}\n{}", said(&sandbox, words))).collect();
-    insta::assert_snapshot!("refusals", all.join("\n"));
+    insta::assert_snapshot!("refusals", without_ages(&all.join("\n")));
     assert_eq!(sandbox.runs().len(), 2, "a refused run was registered");
+}
+
+/// Ages differ from one moment to the next.
+fn without_ages(text: &str) -> String {
+    let is_age =
+        |word: &str| word.ends_with("ms") || word.ends_with('s') && word.starts_with(|c: char| c.is_ascii_digit());
+    let line = |line: &str| {
+        line.split(' ').map(|word| if is_age(word) { "[AGE]" } else { word }).collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_run_that_is_looked_for_where_no_registry_is_yet_is_said_to_be_so() {
+    let sandbox = Sandbox::new();
+    insta::assert_snapshot!(said(&sandbox, &["show", "nobody"]), @r"
+    exit 101
+    outlive: no run `nobody`: there is no registry at `[SANDBOX]/work/.outlive`
+    hint: the first `outlive run -- COMMAND` makes it; `outlive init` makes one in this directory
+    ");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "shown where a test fails, or was skipped")]
 
 mod bad_input;
+mod cancelling;
 mod faults_process;
 mod faults_store;
 mod inside;
