@@ -2,13 +2,14 @@
 //!
 //! stdout is data, stderr is talk.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use outlive::error::{Candidate, Error};
+use outlive::error::{Candidate, Code, Error};
 
-use crate::operation::{Answer, error_body, exit_status_table};
+use crate::operation::{Answer, body, error_body, exit_status_table};
 use crate::operations::TABLE;
 use crate::settings::Context;
 use crate::{launcher, terminal};
@@ -22,14 +23,11 @@ const NOUNS: [(&str, &str); 3] = [
 
 /// Does what the command line says.
 pub fn main() -> ExitCode {
-    let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
-    let matches = match command(words.get(1).and_then(|word| word.to_str())).try_get_matches_from(words) {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let verb = words.get(1).and_then(|word| word.to_str());
+    let matches = match command(verb).try_get_matches_from(&words) {
         Ok(matches) => matches,
-        Err(error) => {
-            // Help that nobody reads any more is no failure.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(error) => return refuse(&error, &words),
     };
     let context = Context::new(matches.get_one::<String>("registry").cloned());
     let json = matches.get_flag("json");
@@ -38,6 +36,27 @@ pub fn main() -> ExitCode {
         Some((name, matches)) => operate(name, matches, &context, json),
         None => ExitCode::from(2),
     }
+}
+
+/// Says what is wrong with the words of a call, or what help it asked for.
+fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
+    // What stands behind `--` is a command's own.
+    let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    if json && error.use_stderr() {
+        let text = error.render().to_string();
+        let message = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+        let tips: Vec<&str> = text.lines().filter_map(|line| line.trim_start().strip_prefix("tip: ")).collect();
+        let hint = if tips.is_empty() {
+            "`outlive --help` lists the commands and their flags".into()
+        } else {
+            tips.join("; ")
+        };
+        talk(&format!("{}\n", body(Code::Invalid, message.trim_start_matches("error: "), Some(hint))));
+    } else {
+        // Help that nobody reads any more is no failure.
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 /// The command tree. `run` is built alone where it is called: it is called most, and waits for nobody.

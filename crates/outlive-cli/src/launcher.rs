@@ -64,7 +64,7 @@ struct Run {
     #[arg(long, value_enum, default_value_t = Orphans::Dead)]
     orphans: Orphans,
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     argv: Vec<OsString>,
 }
 
@@ -80,7 +80,7 @@ enum Orphans {
 
 /// The command's flags and help.
 pub fn command() -> Command {
-    Run::augment_args(Command::new(NAME)).after_help(
+    Run::augment_args(Command::new(NAME)).override_usage("outlive run [OPTIONS] [--] <COMMAND>...").after_help(
         "Examples:\n  outlive run -- python train.py\n  outlive run --name nightly --timeout 6h --lock db -- ./backup.sh",
     )
 }

@@ -7,6 +7,7 @@ mod operation;
 mod operations;
 mod run_view;
 mod settings;
+mod table;
 mod terminal;
 
 fn main() -> std::process::ExitCode {

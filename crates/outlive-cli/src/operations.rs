@@ -1,5 +1,6 @@
 //! The table of operations.
 
+pub mod archive;
 pub mod artifact;
 pub mod cancel;
 pub mod checkpoint;
@@ -26,6 +27,8 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<wait::Wait>(),
     Operation::of::<cancel::Cancel>(),
     Operation::of::<reap::Reap>(),
+    Operation::of::<archive::Archive>(),
+    Operation::of::<archive::Unarchive>(),
     Operation::of::<progress::Progress>(),
     Operation::of::<checkpoint::Set>(),
     Operation::of::<checkpoint::Get>(),

@@ -78,6 +78,11 @@ impl Context {
         })
     }
 
+    /// The words of this call that name its registry, to be repeated in another.
+    pub fn flags(&self) -> Vec<String> {
+        self.named.iter().flat_map(|url| ["--registry".to_owned(), url.clone()]).collect()
+    }
+
     /// The registry, made if it is missing. What earlier processes could not record is delivered first.
     pub async fn registry(&self) -> Result<Registry, Error> {
         let registry = match self.location()? {

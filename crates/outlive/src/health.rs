@@ -119,6 +119,10 @@ pub enum Health {
 }
 
 impl Health {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Healthy, Self::Late, Self::Stalled, Self::Overdue, Self::Unresponsive, Self::Orphaned];
+
     /// The word.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -262,7 +262,7 @@ impl Step<'_> {
     }
 
     /// The run in another state.
-    fn into_state(&self, state: State) -> Next {
+    fn in_state(&self, state: State) -> Next {
         self.with(|next| next.state = state)
     }
 
@@ -284,7 +284,7 @@ impl Step<'_> {
     fn report(&self, held: &Running, fence: &Fence, report: &Report) -> Result<Next, Refusal> {
         check_fence(self.run, held, fence)?;
         let progressed_at = if report.progress.is_some() { self.now } else { held.progressed_at };
-        let mut next = self.into_state(State::Running(Running { progressed_at, ..held.clone() }));
+        let mut next = self.in_state(State::Running(Running { progressed_at, ..held.clone() }));
         take_report(&mut next.run, report)?;
         Ok(next)
     }
@@ -292,7 +292,7 @@ impl Step<'_> {
     fn suspend(&self, held: &Running, fence: &Fence, reason: &str) -> Result<Next, Refusal> {
         check_fence(self.run, held, fence)?;
         let suspended = Suspended { since: self.now, started_at: held.started_at, reason: capped(reason.to_owned()) };
-        Ok(self.into_state(State::Suspended(suspended)).because(reason.to_owned()))
+        Ok(self.in_state(State::Suspended(suspended)).because(reason.to_owned()))
     }
 
     fn wake(&self, suspended: &Suspended, owner: &Owner) -> Next {
@@ -310,7 +310,7 @@ impl Step<'_> {
             }),
             Verdict::Cancelled => End::Cancelled(self.run.cancel.clone().ok_or(Refusal::NotAsked)?),
         };
-        Ok(self.into_state(ended(how, held, exit, self.now)))
+        Ok(self.in_state(ended(how, held, exit, self.now)))
     }
 
     fn interrupt(
@@ -325,7 +325,7 @@ impl Step<'_> {
             Some(request) => End::Cancelled(request.clone()),
             None => End::Interrupted(interruption.clone()),
         };
-        Ok(self.into_state(ended(how, held, exit, self.now)).because(interruption.to_string()))
+        Ok(self.in_state(ended(how, held, exit, self.now)).because(interruption.to_string()))
     }
 
     fn request_cancel(&self, reason: Option<String>, grace: Option<Duration>) -> Next {

@@ -30,9 +30,7 @@ pub enum Shell {
     Zsh,
     Fish,
     Elvish,
-    // One word, as its users write it.
-    #[value(name = "powershell")]
-    PowerShell,
+    Powershell,
     Nushell,
 }
 
@@ -55,7 +53,7 @@ impl Operate for Completions {
             Shell::Zsh => render(Known::Zsh),
             Shell::Fish => render(Known::Fish),
             Shell::Elvish => render(Known::Elvish),
-            Shell::PowerShell => render(Known::PowerShell),
+            Shell::Powershell => render(Known::PowerShell),
             Shell::Nushell => render(Nushell),
         };
         Ok(Script { shell: self.shell, script })

@@ -1,3 +1,5 @@
+//! `outlive trust`: allows what somebody else made to be executed.
+
 use std::fmt;
 
 use clap::Args;
@@ -58,9 +60,9 @@ impl Operate for Trust {
 impl fmt::Display for Trusted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for run in &self.runs {
-            let command = run.command.as_ref().map_or_else(|| run.kind.clone(), |command| command.join(" "));
+            let command = run.command_line.clone().unwrap_or_else(|| plain(&run.kind));
             writeln!(f, "{}  made by {}", run.id, plain(&run.created_by))?;
-            writeln!(f, "  runs: {}", plain(&command))?;
+            writeln!(f, "  runs: {command}")?;
             writeln!(f, "  in:   {}", plain(run.cwd.as_deref().unwrap_or("-")))?;
         }
         if self.allowed { writeln!(f, "allowed") } else { writeln!(f, "nothing was changed; add --yes to allow this") }

@@ -1,3 +1,5 @@
+//! `outlive wait`: waits until runs have ended.
+
 use std::fmt;
 use std::time::Duration;
 

@@ -44,7 +44,10 @@ fn l18_a_signal_to_the_owner_interrupts_its_run_alone() {
         let status = run.wrapper.wait().unwrap();
         assert_eq!(status.signal().map(|signal| 128 + signal).or(status.code()), Some(128 + number));
         let seen = sandbox.show(signal);
-        assert_eq!((&seen["state"], &seen["reason"]), (&"interrupted".into(), &format!("signal {number}").into()));
+        assert_eq!(
+            (&seen["state"], &seen["reason"]),
+            (&"interrupted".into(), &format!("stopped by SIG{signal}").into())
+        );
     }
     assert_eq!(sandbox.show("other")["state"], "running");
     drop(other);
