@@ -124,11 +124,11 @@ async fn mark(registry: &Registry, found: Vec<Seen>, archive: bool, dry_run: boo
         Reaper::new(registry.worker()).pass_over(registry, Filter::of(unrecorded)).await?;
         for id in ids.clone() {
             match registry.archive(id, archive).await {
-                // Its policy has put it back to be tried again.
-                Err(Error::Refused { refusal: Refusal::WrongState { .. }, .. }) if ids.len() > 1 => {
-                    drop(ids.remove(&id))
+                // Its policy has put it back to be tried again: the others are no less ended for that.
+                Err(Error::Refused { refusal: Refusal::WrongState { .. }, .. }) if found.len() > 1 => {
+                    ids.remove(&id);
                 }
-                marked => drop(marked?),
+                marked => _ = marked?,
             }
         }
     }

@@ -90,7 +90,7 @@ impl Wanted {
         let mut wanted = Self::default();
         for word in words {
             match (word.parse(), Health::ALL.into_iter().find(|health| health.as_str() == word)) {
-                (Ok(state), _) => drop(wanted.states.insert(state)),
+                (Ok(state), _) => _ = wanted.states.insert(state),
                 (Err(_), Some(health)) => wanted.healths.push(health),
                 (Err(unknown), None) => {
                     let healths = Health::ALL.map(Health::as_str).join(", ");

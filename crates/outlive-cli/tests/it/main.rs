@@ -7,6 +7,7 @@ mod cancelling;
 mod faults_process;
 mod faults_store;
 mod inside;
+mod listing;
 mod many;
 mod running;
 mod sandbox;
