@@ -4,9 +4,9 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use nix::sys::signal::{SigSet, Signal};
 use outlive::error::{Candidate, Code, Error};
 
 use crate::operation::{Answer, body, error_body, exit_status_table};
@@ -22,8 +22,16 @@ const NOUNS: [(&str, &str); 3] = [
 ];
 
 /// Does what the command line says.
-pub fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().collect();
+pub fn main() -> u8 {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let report = match launcher::role(&words) {
+        Some(launcher::Role::Done(status)) => return status,
+        Some(launcher::Role::Detached(own, report)) => {
+            words = own;
+            Some(report)
+        }
+        None => None,
+    };
     let verb = words.get(1).and_then(|word| word.to_str());
     let matches = match command(verb).try_get_matches_from(&words) {
         Ok(matches) => matches,
@@ -32,14 +40,14 @@ pub fn main() -> ExitCode {
     let context = Context::new(matches.get_one::<String>("registry").cloned());
     let json = matches.get_flag("json");
     match matches.subcommand() {
-        Some((launcher::NAME, matches)) => launcher::run(matches, &context, json),
+        Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, report),
         Some((name, matches)) => operate(name, matches, &context, json),
-        None => ExitCode::from(2),
+        None => 2,
     }
 }
 
 /// Says what is wrong with the words of a call, or what help it asked for.
-fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
+fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
     // What stands behind `--` is a command's own.
     let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
     if json && error.use_stderr() {
@@ -56,7 +64,7 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
         // Help that nobody reads any more is no failure.
         let _ = error.print();
     }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
 /// The command tree. `run` is built alone where it is called: it is called most, and waits for nobody.
@@ -91,7 +99,9 @@ pub fn command(verb: Option<&str>) -> Command {
     }))
 }
 
-fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> ExitCode {
+fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> u8 {
+    // A reader that has seen enough must not end us before we are done.
+    let _ = SigSet::from(Signal::SIGPIPE).thread_block();
     let (name, matches) = match matches.subcommand() {
         Some((verb, matches)) => (format!("{name} {verb}"), matches),
         None => (name.to_owned(), matches),
@@ -100,19 +110,19 @@ fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> E
     match operation.map(|operation| (operation.call)(matches, context)) {
         Some(Ok(answer)) => say(&answer, json),
         Some(Err(error)) => fail(&error, json),
-        None => ExitCode::from(2),
+        None => 2,
     }
 }
 
-fn say(answer: &Answer, json: bool) -> ExitCode {
+fn say(answer: &Answer, json: bool) -> u8 {
     let text = if json { format!("{}\n", answer.json) } else { answer.text.clone() };
     // A reader that has seen enough has closed the pipe; that is no failure of ours.
     let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::from(answer.exit_status)
+    answer.exit_status
 }
 
 /// Says what went wrong and what to type next, and answers with the exit status that says so too.
-pub fn fail(error: &Error, json: bool) -> ExitCode {
+pub fn fail(error: &Error, json: bool) -> u8 {
     let text = if json {
         format!("{}\n", error_body(error))
     } else {
@@ -120,7 +130,13 @@ pub fn fail(error: &Error, json: bool) -> ExitCode {
         format!("outlive: {}\n{hint}", told(error))
     };
     talk(&text);
-    ExitCode::from(error.code().exit_status())
+    error.code().exit_status()
+}
+
+/// Says a line of data.
+pub fn say_line(line: &str) {
+    // A reader that has seen enough has closed the pipe; that is no failure of ours.
+    let _ = std::io::stdout().write_all(format!("{line}\n").as_bytes());
 }
 
 /// An error for people: the runs that may have been meant have a line each.

@@ -1,18 +1,25 @@
 //! `outlive run`: starts a command, owns its run, and ends as the command ended.
 //!
-//! The wrapper does as little as it can: it waits. The keeper beats on its own thread, the command has its own
-//! standard streams, and nothing of ours lies between it and its terminal.
+//! The wrapper does as little as it can: it waits. The keeper beats on its own thread; what the command writes is copied
+//! on others, where it is to be kept and does not go to a file anyway.
 
 mod child;
+mod detach;
+mod pty;
+mod recording;
+mod shim;
 mod signals;
+mod spawn;
+mod streams;
+mod tree;
 
-use std::ffi::OsString;
-use std::process::ExitCode;
+use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use outlive::error::Error;
 use outlive::filter::Filter;
+use outlive::logs::LogPolicy;
 use outlive::policy::OrphanPolicy;
 use outlive::registry::Registry;
 use outlive::run::{self, Arg, Exit, Key, Spec};
@@ -21,6 +28,8 @@ use outlive::runtime::reaper::Reaper;
 use outlive::time::parse_duration;
 
 use self::child::{Child, Ended};
+use self::detach::Report;
+use self::recording::Recording;
 use self::signals::Signals;
 use crate::cli::{fail, talk};
 use crate::operations::ps::parse_label;
@@ -63,6 +72,15 @@ struct Run {
     /// What becomes of it if its owner dies
     #[arg(long, value_enum, default_value_t = Orphans::Dead)]
     orphans: Orphans,
+    /// Leave it running in the background, whatever becomes of this terminal, and say its id
+    #[arg(short, long)]
+    detach: bool,
+    /// Keep nothing of what it writes, and stay out of its way
+    #[arg(long)]
+    no_log: bool,
+    /// Have a shell execute it: the words are joined as they are
+    #[arg(long)]
+    shell: bool,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     argv: Vec<OsString>,
@@ -78,6 +96,17 @@ enum Orphans {
     Requeue,
 }
 
+impl Run {
+    /// The words to execute.
+    fn argv(&self) -> Vec<OsString> {
+        if self.shell {
+            ["/bin/sh".into(), "-c".into(), self.argv.join(OsStr::new(" "))].into()
+        } else {
+            self.argv.clone()
+        }
+    }
+}
+
 /// The command's flags and help.
 pub fn command() -> Command {
     Run::augment_args(Command::new(NAME)).override_usage("outlive run [OPTIONS] [--] <COMMAND>...").after_help(
@@ -85,23 +114,45 @@ pub fn command() -> Command {
     )
 }
 
-/// Runs the command that the flags name.
-pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> ExitCode {
+/// What this program was started for, where it was started by itself.
+pub enum Role {
+    /// It was something else, and has done it.
+    Done(u8),
+    /// It is the owner of a detached run: these are its words, and this is whom it reports to.
+    Detached(Vec<OsString>, Report),
+}
+
+/// Does what this program was started for, where it was started by itself.
+pub fn role(words: &[OsString]) -> Option<Role> {
+    shim::main(words)
+        .map(Role::Done)
+        .or_else(|| detach::role(words).map(|(words, report)| Role::Detached(words, report)))
+}
+
+/// Runs the command that the flags name. With a `report` this is the owner of a detached run.
+pub fn run(matches: &ArgMatches, context: &Context, json: bool, report: Option<Report>) -> u8 {
+    let input = match Run::from_arg_matches(matches) {
+        Ok(input) => input,
+        Err(error) => return fail(&Error::Invalid(error.to_string()), json),
+    };
+    if input.detach && report.is_none() {
+        return detach::start(json);
+    }
     // Before anything starts a thread: signals are for the one that waits.
     let signals = match Signals::take() {
         Ok(signals) => signals,
         Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
     };
-    let registered = Run::from_arg_matches(matches)
-        .map_err(|error| Error::Invalid(error.to_string()))
-        .and_then(|input| Ok((pollster::block_on(register(&input, context))?, input.argv)));
-    match registered {
-        Ok(((registry, handle), argv)) => {
-            let exit = supervise(&registry, handle, &argv, signals);
+    match pollster::block_on(register(&input, context)) {
+        Ok((registry, handle)) => {
+            let exit = supervise(&registry, handle, &input, signals, report);
             pollster::block_on(registry.close());
             child::exit(exit)
         }
-        Err(error) => fail(&error, json),
+        Err(error) => match report {
+            Some(report) => report.refused(&error),
+            None => fail(&error, json),
+        },
     }
 }
 
@@ -132,7 +183,7 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
         Orphans::Requeue => OrphanPolicy::Requeue,
     };
     let cwd = std::env::current_dir().map_or_else(|_| Arg::Text(String::new()), |cwd| cwd.as_os_str().into());
-    spec.command = Some(run::Command { argv: input.argv.iter().map(|word| word.as_os_str().into()).collect(), cwd });
+    spec.command = Some(run::Command { argv: input.argv().iter().map(|word| word.as_os_str().into()).collect(), cwd });
     let handle = match registry.start(spec.clone()).await {
         // A holder that is dead must not keep the living out.
         Err(Error::KeyBusy { holders, .. }) => {
@@ -145,19 +196,48 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
 }
 
 /// Starts the command, waits for it, and puts its end on record. Answers with how this process should end.
-fn supervise(registry: &Registry, handle: RunHandle, argv: &[OsString], signals: Signals) -> Exit {
-    let ended = match Child::start(registry, &handle, argv) {
-        Ok(child) => child.wait(registry, &handle, signals),
-        Err(error) => Ended::not_started(&argv[0], &error),
+fn supervise(registry: &Registry, handle: RunHandle, input: &Run, signals: Signals, report: Option<Report>) -> Exit {
+    let argv = input.argv();
+    let recording = record(registry, &handle, input);
+    let started = Child::start(registry, &handle, &argv, report.is_some(), recording.clone(), &signals);
+    let mut ended = match started {
+        Ok(child) => {
+            if let Some(report) = report {
+                report.started(handle.id());
+            }
+            child.wait(registry, &handle, signals)
+        }
+        Err(error) => {
+            let ended = Ended::not_started(&argv[0], &error);
+            if let Some(report) = report {
+                report.not_started(handle.id(), ended.exit, ended.talk.as_deref());
+            }
+            ended
+        }
     };
+    let unread = ended.unread.take();
+    let lost = recording.finish();
     let recorded = match &ended.end {
         Some(end) => pollster::block_on(handle.end(end.clone(), Some(ended.exit))),
         None => Ok(Recorded::Now),
     };
-    for line in [ended.talk, recorded_badly(recorded)].into_iter().flatten() {
+    if let Some(unread) = unread {
+        unread.finish();
+    }
+    for line in [ended.talk, lost, recorded_badly(recorded)].into_iter().flatten() {
         talk(&format!("outlive: {line}\n"));
     }
-    ended.leave_by.unwrap_or(ended.exit)
+    ended.exit
+}
+
+/// Where what the command writes is kept.
+fn record(registry: &Registry, handle: &RunHandle, input: &Run) -> Recording {
+    let local = registry.local().filter(|_| !input.no_log);
+    let log = local.map(|local| local.write_logs(&handle.run(), &LogPolicy::default())).transpose();
+    match log {
+        Ok(log) => Recording::new(log),
+        Err(error) => Recording::lost(&error),
+    }
 }
 
 /// What to tell about a result that is not on record, if it is not.

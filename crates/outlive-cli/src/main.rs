@@ -1,15 +1,20 @@
 //! The command `outlive`.
+#![cfg_attr(not(test), no_main)]
 
 mod cli;
+mod descriptors;
 mod inside;
 mod launcher;
 mod operation;
 mod operations;
 mod run_view;
 mod settings;
-mod table;
 mod terminal;
 
-fn main() -> std::process::ExitCode {
-    cli::main()
+/// Called by the C library, not by Rust's runtime, which changes signals that commands inherit from us.
+#[allow(unsafe_code, reason = "the C library finds it by its name")]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn main() -> i32 {
+    descriptors::keep_standard_ones_taken();
+    std::process::exit(cli::main().into())
 }

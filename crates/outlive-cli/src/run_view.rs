@@ -11,7 +11,7 @@ use outlive::run::{Actor, Command, End, Exit, State, StateName};
 use outlive::time::{Timestamp, show_duration};
 use serde::Serialize;
 
-use crate::table::Colour;
+use crate::terminal::table::Colour;
 use crate::terminal::{command_line, plain};
 
 /// A run, flat. Fields that do not apply are null, never missing.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outlive::error::Error;
+use outlive::logs::{LogPolicy, parse_bytes};
 use outlive::policy::{Lease, Policy};
 use outlive::registry::Registry;
 use outlive::store::sqlite::{Sharing, SqliteStore};
@@ -138,6 +139,15 @@ impl Context {
             Location::Url(_) => Ok(Policy::default()),
         }
     }
+
+    /// How much of the logs of a run is kept.
+    #[allow(dead_code, reason = "the launcher asks once it keeps logs")]
+    pub fn log_policy(&self) -> Result<LogPolicy, Error> {
+        match self.location()? {
+            Location::Directory(path) => Ok(Config::read(&path.join(CONFIG))?.logs),
+            Location::Url(_) => Ok(LogPolicy::default()),
+        }
+    }
 }
 
 /// Whether there is no registry here yet. One that may not be looked into, or has lost its identity, is not missing.
@@ -154,6 +164,29 @@ fn is_absent(path: &Path) -> bool {
 struct Config {
     all: Promises,
     kinds: BTreeMap<String, Promises>,
+    logs: LogPolicy,
+}
+
+/// What a configuration can say of logs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Logs {
+    #[serde(deserialize_with = "cap")]
+    cap: Option<u64>,
+}
+
+fn cap<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    use serde::de::Error;
+    let text = String::deserialize(deserializer)?;
+    match parse_bytes(&text).map_err(D::Error::custom)? {
+        cap if cap > 0 && cap < LogPolicy::SMALLEST => {
+            let smallest = LogPolicy::SMALLEST >> 10;
+            Err(D::Error::custom(format!(
+                "a log cap of `{text}` is too small: at least {smallest}KiB, or 0 for no logs"
+            )))
+        }
+        cap => Ok(Some(cap)),
+    }
 }
 
 /// What a configuration can promise to runs. Unset fields are left as they are.
@@ -203,7 +236,9 @@ impl Config {
     fn parse(text: &str) -> Result<Self, toml::de::Error> {
         let mut table: toml::Table = toml::from_str(text)?;
         let kinds = table.remove("kinds").map(BTreeMap::deserialize).transpose()?.unwrap_or_default();
-        Ok(Self { all: Promises::deserialize(table)?, kinds })
+        let logs = table.remove("logs").map(Logs::deserialize).transpose()?.unwrap_or_default();
+        let cap = logs.cap.unwrap_or(LogPolicy::default().cap);
+        Ok(Self { all: Promises::deserialize(table)?, kinds, logs: LogPolicy { cap } })
     }
 
     fn policy(&self, kind: &str) -> Result<Policy, Error> {
@@ -254,6 +289,17 @@ mod tests {
     fn l16_a_lease_that_cannot_hold_is_refused_with_the_numbers() {
         let refused = policy("beat = \"5s\"\nlease = \"10s\"", "command").unwrap_err();
         insta::assert_snapshot!(refused, @"beat 5.0s with lease 10s: a lease must last at least three beats");
+    }
+
+    #[test]
+    fn the_cap_of_logs_is_set_and_one_without_a_middle_is_refused() {
+        let cap =
+            |text: &str| Config::parse(text).map(|config| config.logs.cap).map_err(|error| error.message().to_owned());
+        assert_eq!(cap(""), Ok(64 << 20));
+        assert_eq!(cap("[logs]\ncap = \"1GiB\""), Ok(1 << 30));
+        assert_eq!(cap("[logs]\ncap = \"0\""), Ok(0));
+        insta::assert_snapshot!(cap("[logs]\ncap = \"4KiB\"").unwrap_err(), @"a log cap of `4KiB` is too small: at least 256KiB, or 0 for no logs");
+        insta::assert_snapshot!(cap("[logs]\ncap = \"64\"").unwrap_err(), @"`64` is not an amount such as 64MiB, 500MB or 0");
     }
 
     #[test]

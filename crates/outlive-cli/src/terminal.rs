@@ -1,5 +1,7 @@
 //! Text for terminals: stored words made harmless, quoted for a shell, measured and cut, and whether colour is wanted.
 
+pub mod table;
+
 use std::io::IsTerminal;
 
 use unicode_width::UnicodeWidthChar;
@@ -77,20 +79,6 @@ pub fn cut(text: &str, width: usize) -> String {
         fits
     };
     text.chars().take_while(fits).chain((width > 0).then_some('…')).collect()
-}
-
-/// A number of bytes, as people read it.
-pub fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut unit = "bytes";
-    let mut left = bytes as f64;
-    for next in UNITS {
-        if left < 1024.0 {
-            break;
-        }
-        (left, unit) = (left / 1024.0, next);
-    }
-    if unit == "bytes" { format!("{bytes} {unit}") } else { format!("{left:.1} {unit}") }
 }
 
 /// How an answer may look where it is shown.
@@ -171,12 +159,6 @@ mod tests {
         );
         // What combines with a letter stays with it.
         assert_eq!(cut("e\u{301}e\u{301}e\u{301}", 2), "e\u{301}…");
-    }
-
-    #[test]
-    fn sizes_are_shown_in_the_unit_that_fits() {
-        let sizes = [0, 1_023, 1_024, 1_536, 5 << 20, 3 << 40, u64::MAX].map(size);
-        insta::assert_snapshot!(sizes.join(", "), @"0 bytes, 1023 bytes, 1.0 KiB, 1.5 KiB, 5.0 MiB, 3.0 TiB, 16777216.0 TiB");
     }
 
     #[test]

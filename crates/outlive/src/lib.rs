@@ -40,6 +40,8 @@ pub mod filter;
 pub mod health;
 pub mod home;
 pub mod id;
+#[cfg(feature = "sqlite")]
+pub mod logs;
 pub mod policy;
 pub mod process;
 pub mod registry;

@@ -1,14 +1,13 @@
-//! The command as a process: started with the run's environment and lock, waited for, asked to stop.
+//! The command as a process: started, waited for, told what we are told, asked to stop.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
-use nix::sys::signal::SigSet;
+use nix::libc;
+use outlive::logs::Stream;
 use outlive::process::RUN_VARIABLE;
 use outlive::registry::Registry;
 use outlive::run::{Exit, Interruption};
@@ -17,20 +16,36 @@ use outlive::runtime::handle::RunHandle;
 use outlive::spool::OwnEnd;
 use outlive::transition::Verdict;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal, waitid,
-};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, waitid};
 
-use super::signals::{Arrived, Signals, end_by};
+use super::pty::Pty;
+use super::recording::Recording;
+use super::shim::{Shim, Told};
+use super::signals::{self, Arrived, Signals};
+use super::spawn::Start;
+use super::streams::{Copying, Placed, Reader, Way, ways};
+use super::tree;
+use crate::descriptors::STANDARD;
 use crate::inside::EPOCH_VARIABLE;
 use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
+/// A command that ends within this time of a signal which asks for it ended because of it.
+const HEEDED_WITHIN: Duration = Duration::from_secs(10);
+/// How often to look whether a shell has put us into the foreground, of which nothing tells us.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A command that runs.
 pub struct Child {
-    fd: OwnedFd,
+    pid: Pid,
+    process: OwnedFd,
+    shim: Option<Shim>,
+    pty: Option<Pty>,
+    copying: Copying,
+    /// Whoever started us can stop us and start us again.
+    has_terminal: bool,
+    in_foreground: bool,
 }
 
 /// How a command ended, and what that means.
@@ -39,116 +54,254 @@ pub struct Ended {
     pub end: Option<OwnEnd>,
     /// How the command ended.
     pub exit: Exit,
-    /// How this process should end instead, where it was asked to stop.
-    pub leave_by: Option<Exit>,
     /// What to say about it.
     pub talk: Option<String>,
+    /// What it wrote and nobody has read yet. None where nobody is to be waited for.
+    pub unread: Option<Copying>,
 }
 
 /// Why the command was asked to stop.
-#[derive(Debug, Clone)]
-enum Asked {
-    Signal(i32),
-    Stop(Stop),
+#[derive(Debug, Clone, Default)]
+struct Asked {
+    /// Its run is to stop.
+    stop: Option<Stop>,
+    /// A signal that asks for it was passed on at this time.
+    signal: Option<(i32, Duration)>,
 }
 
 impl Child {
-    /// Starts the command.
-    pub fn start(registry: &Registry, handle: &RunHandle, argv: &[OsString]) -> std::io::Result<Self> {
+    /// Starts the command. A detached one has no terminal, and writes into its log by itself.
+    pub fn start(
+        registry: &Registry,
+        handle: &RunHandle,
+        argv: &[OsString],
+        detached: bool,
+        recording: Recording,
+        signals: &Signals,
+    ) -> io::Result<Self> {
         let run = handle.run();
-        let tree =
-            registry.local().map(|local| local.hold_tree_lock(&run)).transpose().map_err(std::io::Error::other)?;
-        let tree = tree.map(|lock| lock.into_file());
-        if let Some(tree) = &tree {
-            // The command and all it starts inherit it: it is free when the last of them is gone.
-            rustix::io::fcntl_setfd(tree, rustix::io::FdFlags::empty())?;
-        }
-        let ours = [
+        let tree = tree::lock(registry, &run)?;
+        tree::adopt_orphans();
+        let variables = [
             (RUN_VARIABLE, run.id.to_string()),
             ("OUTLIVE_ATTEMPT", run.attempt.to_string()),
             (EPOCH_VARIABLE, run.epoch.to_string()),
             (REGISTRY_VARIABLE, registry.url().to_owned()),
         ];
-        let pid = spawn(argv, &ours)?;
-        drop(tree);
-        Ok(Self { fd: pidfd_open(pid, PidfdFlags::empty())? })
+        let kept: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
+        let ways = if recording.is_on() && !detached { ways() } else { [Way::Own; 3] };
+        let (mut copying, mut placed) = Copying::start(ways, &recording)?;
+        if detached {
+            for (stream, number) in [(Stream::Out, 1), (Stream::Err, 2)] {
+                placed.extend(recording.file(stream).map(|fd| Placed { fd, number }));
+            }
+            copying.follow(&recording)?;
+        }
+        let mut pty = if ways[1] == Way::Terminal { Some(Pty::open()?) } else { None };
+        let start = Start { argv, variables: &variables, mask: signals.before(), placed: &placed, kept: &kept };
+        let (shim, pid) = match &mut pty {
+            None => (None, start.found()?),
+            Some(pty) => {
+                let (shim, pid) = Shim::start(&start, pty, ways, tree.as_ref())?;
+                let recording = recording.clone();
+                let keep = move |bytes: &[u8]| recording.write(Stream::Out, bytes);
+                copying.copy(pty.output()?, pty.real(), Reader::IsNotNeeded, keep)?;
+                (Some(shim), pid)
+            }
+        };
+        drop(placed);
+        let in_foreground = pty.as_ref().is_none_or(Pty::is_ours);
+        let has_terminal = !detached && STANDARD.into_iter().any(|fd| rustix::termios::tcgetpgrp(fd).is_ok());
+        let process = pidfd_open(pid, PidfdFlags::empty())?;
+        Ok(Self { pid, process, shim, pty, copying, has_terminal, in_foreground })
     }
 
     /// Waits for it to end, passes signals on, and stops it when its run is to stop.
-    pub fn wait(self, registry: &Registry, handle: &RunHandle, mut signals: Signals) -> Ended {
+    pub fn wait(mut self, registry: &Registry, handle: &RunHandle, mut signals: Signals) -> Ended {
         let stops: Arc<Mutex<Vec<Stop>>> = Arc::default();
         let rung = bell(handle, &stops);
-        let mut asked: Option<Asked> = None;
-        let mut terminal_interrupt = None;
+        let now = || registry.clock().awake();
+        let mut asked = Asked::default();
         let mut kill_at: Option<Duration> = None;
-        loop {
-            if let Ok(Some(status)) =
-                waitid(WaitId::PidFd(self.fd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)
-            {
-                if asked.is_some() {
-                    // What was asked to stop has stopped only with the last of its processes.
-                    let left = kill_at.map_or(grace(&asked), |at| at.saturating_sub(registry.clock().awake()));
-                    registry.end_tree(&handle.run(), left);
-                }
-                return ended(&status, asked, terminal_interrupt);
+        let exit = loop {
+            if let Some(exit) = self.look() {
+                break exit;
             }
-            let left = kill_at.map(|at| at.saturating_sub(registry.clock().awake()));
+            let left = kill_at.map(|at| at.saturating_sub(now()));
             self.wait_for_something(&signals, rung.as_ref(), left);
             while let Some(arrived) = signals.next() {
-                self.pass_on(arrived, &mut asked, &mut terminal_interrupt);
+                if self.pass_on(arrived) {
+                    asked.signal = Some((arrived.signal, now()));
+                }
             }
             if let Some(stop) = stops.lock().unwrap_or_else(PoisonError::into_inner).pop() {
-                asked.get_or_insert(Asked::Stop(stop));
-                self.signal(Signal::TERM);
+                kill_at.get_or_insert_with(|| now() + grace(&stop));
+                asked.stop.get_or_insert(stop);
+                self.signal(libc::SIGTERM);
+                // One that is stopped could not even die of it.
+                self.signal(libc::SIGCONT);
             }
-            if asked.is_some() {
-                let at = *kill_at.get_or_insert_with(|| registry.clock().awake() + grace(&asked));
-                if registry.clock().awake() >= at {
-                    self.signal(Signal::KILL);
-                    registry.end_tree(&handle.run(), Duration::ZERO);
-                    // One that cannot be killed yet is tried again, not at once.
-                    kill_at = Some(registry.clock().awake() + Duration::from_secs(1));
+            if kill_at.is_some_and(|at| now() >= at) {
+                self.signal(libc::SIGKILL);
+                registry.end_tree(&handle.run(), Duration::ZERO);
+                // One that cannot be killed yet is tried again, not at once.
+                kill_at = Some(now() + Duration::from_secs(1));
+            }
+        };
+        if asked.stop.is_some() {
+            // What was asked to stop has stopped only with the last of its processes.
+            let left = kill_at.map_or(GRACE, |at| at.saturating_sub(now()));
+            registry.end_tree(&handle.run(), left);
+        }
+        self.end(exit, &asked, now())
+    }
+
+    /// The command has ended: everything that it wrote is kept, and its terminal is given back.
+    fn end(mut self, exit: Exit, asked: &Asked, now: Duration) -> Ended {
+        self.copying.stop();
+        if let Some(shim) = &self.shim {
+            shim.leave();
+        }
+        if let Some(pty) = &mut self.pty {
+            match exit {
+                Exit::Code(_) => pty.leave(),
+                Exit::Signal(_) => pty.give_back(),
+            }
+        }
+        let unread = Some(self.copying).filter(|_| asked.stop.is_none());
+        let ended = ended(exit, asked, now);
+        Ended { unread, ..ended }
+    }
+
+    /// How the command ended, if it has. What stops it stops us too, where somebody can start us again.
+    fn look(&mut self) -> Option<Exit> {
+        loop {
+            let told = match &mut self.shim {
+                Some(shim) => match shim.next() {
+                    Ok(told) => told,
+                    Err(_) => {
+                        // Whoever was between us is gone, and the command is our own child now.
+                        self.shim = None;
+                        continue;
+                    }
+                },
+                None => {
+                    let what = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+                    match waitid(WaitId::PidFd(self.process.as_fd()), what) {
+                        Ok(status) => status.as_ref().map(told),
+                        // Nobody can tell any more how it ended.
+                        Err(_) => Some(Told::Ended(Exit::Signal(libc::SIGKILL))),
+                    }
                 }
+            };
+            match told? {
+                Told::Ended(exit) => return Some(exit),
+                Told::Stopped(signal) => self.stop_too(signal),
             }
         }
     }
 
-    fn wait_for_something(&self, signals: &Signals, rung: Option<&OwnedFd>, left: Option<Duration>) {
-        let mut fds =
-            vec![PollFd::new(&self.fd, PollFlags::IN), PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
-        fds.extend(rung.map(|rung| PollFd::new(rung, PollFlags::IN)));
+    /// Stops as the command was stopped by its terminal, until somebody starts us again.
+    fn stop_too(&mut self, signal: i32) {
+        if !self.has_terminal || ![libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal) {
+            return;
+        }
+        if let Some(pty) = &mut self.pty {
+            pty.flush(&self.copying);
+            pty.give_back();
+        }
+        let stopped = signals::stop_by(signal);
+        // Where nobody could have started us again we were not stopped. Then a key that stops does nothing, and a command
+        // that reads in the background stays stopped.
+        if self.pty.is_some() && (stopped || signal == libc::SIGTSTP) {
+            self.go_on();
+        }
+    }
+
+    /// Has the command go on, in the foreground if that is where we are.
+    fn go_on(&mut self) {
+        let (Some(pty), Some(shim)) = (&mut self.pty, &self.shim) else {
+            return self.signal(libc::SIGCONT);
+        };
+        pty.resize();
+        self.in_foreground = pty.is_ours();
+        if self.in_foreground {
+            pty.take();
+            shim.to_foreground();
+        } else {
+            shim.to_background();
+            shim.go_on();
+        }
+    }
+
+    fn wait_for_something(&mut self, signals: &Signals, rung: Option<&OwnedFd>, left: Option<Duration>) {
+        let looks = (!self.in_foreground && self.pty.is_some()).then_some(LOOK_EVERY);
+        let limit = [left, looks].into_iter().flatten().min();
         let limit =
-            left.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });
+            limit.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });
+        let waited = match &self.shim {
+            Some(shim) => shim.as_fd(),
+            None => self.process.as_fd(),
+        };
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(waited, PollFlags::IN),
+            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+        ];
+        fds.extend(rung.map(|rung| PollFd::new(rung, PollFlags::IN)));
+        let keys = self.pty.as_ref().and_then(Pty::awaited);
+        let keys_at = keys.map(|keys| {
+            fds.push(keys);
+            fds.len() - 1
+        });
         let _ = poll(&mut fds, limit.as_ref());
+        let typed = keys_at.is_some_and(|at| !fds[at].revents().is_empty());
         if let Some(rung) = rung {
             let _ = rustix::io::read(rung, &mut [0_u8; 8]);
         }
+        if let Some(pty) = self.pty.as_mut().filter(|_| typed) {
+            pty.pass_keys();
+        }
+        if looks.is_some() && self.pty.as_ref().is_some_and(Pty::is_ours) {
+            self.go_on();
+        }
     }
 
-    /// Passes a signal on, unless the terminal has given it to the command as well.
-    fn pass_on(&self, arrived: Arrived, asked: &mut Option<Asked>, terminal_interrupt: &mut Option<i32>) {
-        if arrived.from_terminal {
-            *terminal_interrupt = Some(arrived.signal);
-            return;
-        }
-        if let Some(signal) = Signal::from_named_raw(arrived.signal) {
-            if [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].contains(&signal) {
-                asked.get_or_insert(Asked::Signal(arrived.signal));
+    /// Passes a signal on, unless the terminal has given it to the command as well. Answers whether it asks the command
+    /// to end.
+    fn pass_on(&mut self, arrived: Arrived) -> bool {
+        let Arrived { signal, from_terminal } = arrived;
+        // What our terminal sends to its foreground does not reach a command that has a terminal of its own.
+        let has_it = from_terminal && self.pty.is_none();
+        match signal {
+            libc::SIGCHLD => {
+                tree::collect_orphans(&[self.pid]);
+                return false;
             }
-            self.signal(signal);
+            libc::SIGCONT => self.go_on(),
+            libc::SIGWINCH if self.pty.is_some() => self.pty.iter().for_each(Pty::resize),
+            _ if has_it => {}
+            _ => self.signal(signal),
         }
+        [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&signal)
     }
 
-    fn signal(&self, signal: Signal) {
-        // One that is gone is noticed by waiting for it.
-        let _ = pidfd_send_signal(&self.fd, signal);
+    fn signal(&self, signal: i32) {
+        signals::send(&self.process, signal);
+    }
+}
+
+fn told(status: &WaitIdStatus) -> Told {
+    match (status.stopping_signal(), status.terminating_signal()) {
+        (Some(signal), _) => Told::Stopped(signal),
+        (_, Some(signal)) => Told::Ended(Exit::Signal(signal)),
+        _ => Told::Ended(Exit::Code(status.exit_status().unwrap_or(0))),
     }
 }
 
 /// How long the command may take to stop: as whoever cancels the run says, else as we see fit.
-fn grace(asked: &Option<Asked>) -> Duration {
-    match asked {
-        Some(Asked::Stop(Stop::Cancelled(request))) => request.grace.unwrap_or(GRACE),
+fn grace(stop: &Stop) -> Duration {
+    match stop {
+        Stop::Cancelled(request) => request.grace.unwrap_or(GRACE),
         _ => GRACE,
     }
 }
@@ -164,56 +317,30 @@ fn bell(handle: &RunHandle, stops: &Arc<Mutex<Vec<Stop>>>) -> Option<OwnedFd> {
     Some(rung)
 }
 
-/// Starts a program as a shell would: no signal blocked or ignored, the environment as it is and `ours` in addition.
-fn spawn(argv: &[OsString], ours: &[(&str, String)]) -> std::io::Result<Pid> {
-    let text = |word: &OsStr| {
-        CString::new(word.as_bytes()).map_err(|_| std::io::Error::from(std::io::ErrorKind::InvalidInput))
-    };
-    let argv: Vec<CString> = argv.iter().map(|word| text(word)).collect::<Result<_, _>>()?;
-    let theirs = std::env::vars_os().filter(|(name, _)| ours.iter().all(|(ours, _)| name != ours));
-    let all = theirs.chain(ours.iter().map(|(name, value)| (name.into(), value.into())));
-    let environment: Vec<CString> =
-        all.map(|(name, value)| text(&[name, value].join(OsStr::new("=")))).collect::<Result<_, _>>()?;
-    let mut attributes = PosixSpawnAttr::init()?;
-    attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
-    attributes.set_sigmask(&SigSet::empty())?;
-    // Rust ignores it on our behalf.
-    attributes.set_sigdefault(&SigSet::from(nix::sys::signal::Signal::SIGPIPE))?;
-    let pid = posix_spawnp(&argv[0], &PosixSpawnFileActions::init()?, &attributes, &argv, &environment)?;
-    Pid::from_raw(pid.as_raw()).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
-}
-
-fn ended(status: &WaitIdStatus, asked: Option<Asked>, terminal_interrupt: Option<i32>) -> Ended {
-    let exit = status.exit_status().map_or_else(|| Exit::Signal(status.terminating_signal().unwrap_or(0)), Exit::Code);
-    let died_of = |signal: i32| exit == Exit::Signal(signal) || exit == Exit::Code(128 + signal);
+fn ended(exit: Exit, asked: &Asked, now: Duration) -> Ended {
     let interrupted = |signal: Option<i32>, reason: String| OwnEnd::Interrupted(Interruption { signal, reason });
-    let by =
-        |signal| (Some(interrupted(Some(signal), format!("signal {signal}"))), Some(Exit::Code(128 + signal)), None);
-    let (end, leave_by, talk) = match asked {
-        Some(Asked::Signal(signal)) => by(signal),
-        Some(Asked::Stop(Stop::Cancelled(_))) => (Some(OwnEnd::Finished(Verdict::Cancelled)), None, None),
-        Some(Asked::Stop(Stop::TimedOut)) => {
-            let error_message = format!("it ran for longer than its timeout ({exit})");
-            (
-                Some(OwnEnd::Finished(Verdict::Failed { error_type: "timeout".into(), error_message })),
-                None,
-                Some("the run timed out".into()),
-            )
+    let heeded = asked.signal.filter(|(signal, at)| {
+        exit == Exit::Signal(*signal) || exit == Exit::Code(128 + signal) || now.saturating_sub(*at) <= HEEDED_WITHIN
+    });
+    let (end, talk) = match (&asked.stop, heeded) {
+        (Some(Stop::Cancelled(_)), _) => (Some(OwnEnd::Finished(Verdict::Cancelled)), None),
+        (Some(Stop::TimedOut), _) => {
+            let message = format!("it ran for longer than its timeout ({exit})");
+            (Some(failed("timeout", message)), Some("the run timed out".into()))
         }
-        Some(Asked::Stop(Stop::LeaseOver)) => (
+        (Some(Stop::LeaseOver), _) => (
             Some(interrupted(None, "its registry could not be reached".into())),
-            None,
             Some("the registry cannot be reached; the run was stopped".into()),
         ),
-        Some(Asked::Stop(Stop::Lost)) => (None, None, Some("the run is somebody else's by now; it was stopped".into())),
-        None => match (exit, terminal_interrupt) {
-            (_, Some(signal)) if died_of(signal) => by(signal),
-            (Exit::Code(0), _) => (Some(OwnEnd::Finished(Verdict::Succeeded)), None, None),
-            (Exit::Code(_), _) => (Some(failed("exit", exit.to_string())), None, None),
-            (Exit::Signal(_), _) => (Some(failed("signal", exit.to_string())), None, None),
+        (Some(Stop::Lost), _) => (None, Some("the run is somebody else's by now; it was stopped".into())),
+        (None, Some((signal, _))) => (Some(interrupted(Some(signal), format!("signal {signal}"))), None),
+        (None, None) => match exit {
+            Exit::Code(0) => (Some(OwnEnd::Finished(Verdict::Succeeded)), None),
+            Exit::Code(_) => (Some(failed("exit", exit.to_string())), None),
+            Exit::Signal(_) => (Some(failed("signal", exit.to_string())), None),
         },
     };
-    Ended { end, exit, leave_by: leave_by.filter(|_| !matches!(exit, Exit::Signal(_))), talk }
+    Ended { end, exit, talk, unread: None }
 }
 
 fn failed(error_type: &str, error_message: String) -> OwnEnd {
@@ -222,25 +349,26 @@ fn failed(error_type: &str, error_message: String) -> OwnEnd {
 
 impl Ended {
     /// A command that could not be started.
-    pub fn not_started(program: &OsStr, error: &std::io::Error) -> Self {
-        let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    pub fn not_started(program: &OsStr, error: &io::Error) -> Self {
+        let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
         let message = format!("`{}` cannot be executed: {error}", program.to_string_lossy());
-        Self {
-            end: Some(failed("spawn", message.clone())),
-            exit: Exit::Code(code),
-            leave_by: None,
-            talk: Some(crate::terminal::plain(&message)),
-        }
+        let talk = Some(crate::terminal::plain(&message));
+        Self { end: Some(failed("spawn", message)), exit: Exit::Code(code), talk, unread: None }
     }
 }
 
 /// Ends this process as the command ended.
-pub fn exit(exit: Exit) -> ExitCode {
+pub fn exit(exit: Exit) -> u8 {
+    if let Exit::Signal(signal) = exit {
+        signals::end_by(signal);
+    }
+    status(exit)
+}
+
+/// The status by which a shell knows such an end.
+pub fn status(exit: Exit) -> u8 {
     match exit {
-        Exit::Code(code) => ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1)),
-        Exit::Signal(signal) => {
-            end_by(signal);
-            ExitCode::from(u8::try_from(128 + signal).unwrap_or(255))
-        }
+        Exit::Code(code) => u8::try_from(code & 0xff).unwrap_or(1),
+        Exit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(255),
     }
 }

@@ -1,51 +1,66 @@
 //! Signals, read one by one by whoever waits instead of interrupting whatever runs.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::libc;
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// The signals that ask a command to stop, or that a person sends it.
-const TAKEN: [Signal; 6] =
-    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
+/// What a defect of ours would raise: left to end us.
+const FAULTS: [Signal; 7] =
+    [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL, Signal::SIGTRAP, Signal::SIGABRT, Signal::SIGSYS];
 
 /// The signals of this process, as something to wait for.
 pub struct Signals {
     fd: SignalFd,
+    /// The mask that our caller gave us, for the command to inherit.
+    before: SigSet,
+    ignored: u64,
 }
 
 /// A signal that arrived.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrived {
     /// Which.
     pub signal: i32,
-    /// The terminal sent it, to the command as well as to us.
+    /// The kernel sent it, because of a terminal: to the command as well as to us.
     pub from_terminal: bool,
 }
 
 impl Signals {
     /// Takes the signals for the whole process. Called before it has a second thread.
     pub fn take() -> nix::Result<Self> {
-        // What the caller had ignored, as `nohup` does, is to stay ignored.
-        let ignored = ignored();
-        let set: SigSet = TAKEN.into_iter().filter(|signal| ignored & 1 << (*signal as i32 - 1) == 0).collect();
-        set.thread_block()?;
-        Ok(Self { fd: SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)? })
+        let ignored = mask_of("SigIgn:");
+        if ignored & bit(libc::SIGCHLD) != 0 {
+            default_action(Signal::SIGCHLD)?;
+        }
+        let mut set = SigSet::all();
+        FAULTS.into_iter().for_each(|fault| set.remove(fault));
+        let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        // A closed pipe is told by the write that failed.
+        set.remove(Signal::SIGPIPE);
+        let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { fd, before, ignored })
     }
 
-    /// The next signal, if one has arrived.
+    /// The mask that our caller gave us.
+    pub fn before(&self) -> &SigSet {
+        &self.before
+    }
+
+    /// The next signal, if one has arrived. What our caller had ignored, as `nohup` does, stays ignored.
     pub fn next(&mut self) -> Option<Arrived> {
         const SI_KERNEL: i32 = 0x80;
-        let info = self.fd.read_signal().ok().flatten()?;
-        Some(Arrived { signal: i32::try_from(info.ssi_signo).unwrap_or(0), from_terminal: info.ssi_code == SI_KERNEL })
+        loop {
+            let info = self.fd.read_signal().ok().flatten()?;
+            let signal = i32::try_from(info.ssi_signo).unwrap_or(0);
+            // What we sent to the others of our group came to us as well.
+            let own = info.ssi_pid == std::process::id() && info.ssi_code <= 0;
+            if !own && (self.ignored & bit(signal) == 0 || signal == libc::SIGCHLD) {
+                return Some(Arrived { signal, from_terminal: info.ssi_code == SI_KERNEL });
+            }
+        }
     }
-}
-
-/// The signals that this process ignores, a bit each.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 impl AsFd for Signals {
@@ -54,14 +69,57 @@ impl AsFd for Signals {
     }
 }
 
+/// The bit of a signal in a mask.
+pub fn bit(signal: i32) -> u64 {
+    u32::try_from(signal - 1).ok().and_then(|shift| 1_u64.checked_shl(shift)).unwrap_or(0)
+}
+
+/// The signals of which the kernel says so of this process, a bit each.
+fn mask_of(what: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix(what));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[allow(unsafe_code, reason = "there is no safe way to reset an action")]
+fn default_action(signal: Signal) -> nix::Result<()> {
+    // SAFETY: the default action runs no code of ours.
+    unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }.map(|_| ())
+}
+
+/// Sends any signal, real-time ones included, to the process that is open as `process`.
+#[allow(unsafe_code, reason = "safe wrappers know the signals that have names")]
+pub fn send(process: impl AsFd, signal: i32) {
+    let process = process.as_fd().as_raw_fd();
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: the descriptor is open, and there is nothing to point to. One that is gone is noticed by waiting for it.
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process, signal, none, 0) };
+}
+
+/// Stops this process as the command was stopped by its terminal; whoever started us then sees that, and starts us
+/// again. Answers whether somebody has: a process that nobody could start again is not stopped.
+pub fn stop_by(signal: i32) -> bool {
+    let Ok(signal) = Signal::try_from(signal) else { return false };
+    let set = SigSet::from(signal);
+    let _ = nix::sys::signal::raise(signal);
+    // It is delivered here, and we go on here.
+    let _ = set.thread_unblock();
+    let _ = set.thread_block();
+    mask_of("ShdPnd:") & bit(libc::SIGCONT) != 0
+}
+
 /// Ends this process by a signal, as the command was ended; the shell then says what it would have said of it.
+#[allow(unsafe_code, reason = "safe wrappers know the signals that have names")]
 pub fn end_by(signal: i32) {
-    let Ok(signal) = Signal::try_from(signal) else { return };
     // The command has left its core already; ours would be of no use to anybody.
     let _ = rustix::process::setrlimit(
         rustix::process::Resource::Core,
         rustix::process::Rlimit { current: Some(0), maximum: Some(0) },
     );
-    let _ = SigSet::from(signal).thread_unblock();
-    let _ = nix::sys::signal::raise(signal);
+    // SAFETY: it is blocked, and no handler of ours is installed.
+    unsafe { libc::raise(signal) };
+    // Others that wait must not end us first. Real-time signals have no names to tell them apart by.
+    let mut set = SigSet::all();
+    Signal::iterator().filter(|named| *named as i32 != signal).for_each(|named| set.remove(named));
+    let _ = set.thread_unblock();
 }

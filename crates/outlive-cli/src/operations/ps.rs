@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::operation::{Effect, Operate};
 use crate::run_view::{RunView, short_ids};
 use crate::settings::Context;
-use crate::table::{Cell, Step, Table};
+use crate::terminal::table::{Cell, Step, Table};
 use crate::terminal::{self, Look, cut, plain};
 
 /// List runs: those in flight and those that need attention, or all

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use outlive::error::Error;
+use outlive::logs::{Stream, show_bytes};
 use outlive::run::Run;
 use outlive::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::operation::{Effect, Operate};
 use crate::run_view::{RunView, moment};
 use crate::settings::Context;
-use crate::terminal::{plain, quote, size};
+use crate::terminal::{plain, quote};
 
 /// Show one run: its spec, how it stands, and what to do next
 #[derive(Debug, Args, Deserialize)]
@@ -72,8 +73,8 @@ fn logs(registry: &Path, run: &Run) -> Vec<Log> {
     let dir = registry.join(format!("runs/{}/attempts", run.id));
     let mut logs = Vec::new();
     for attempt in 1..=run.attempt {
-        for stream in ["out", "err", "log"] {
-            let path = dir.join(format!("{attempt:04}.{stream}"));
+        for stream in Stream::BOTH {
+            let path = dir.join(format!("{attempt:04}.{}", stream.as_str()));
             if let Some(found) = path.symlink_metadata().ok().filter(Metadata::is_file) {
                 logs.push(Log { attempt, bytes: found.len(), path });
             }
@@ -103,14 +104,14 @@ impl fmt::Display for Shown {
         let percent = run.percent().map(|percent| format!(" ({percent}%)")).unwrap_or_default();
         let message = run.progress_message.as_deref().map(|message| format!(" {}", plain(message)));
         line("progress", Some(format!("{}{percent}{}", run.progress(), message.unwrap_or_default())))?;
-        line("checkpoint", self.checkpoint_bytes.map(|bytes| size(bytes as u64)))?;
+        line("checkpoint", self.checkpoint_bytes.map(|bytes| show_bytes(bytes as u64)))?;
         for artifact in &self.artifacts {
             line("artifact", Some(plain(artifact)))?;
         }
         line("manifest", self.manifest_ref.as_deref().map(plain))?;
         for log in &self.logs {
             let path = quote(log.path.as_os_str().as_bytes());
-            line("log", Some(format!("{path} ({}, attempt {})", size(log.bytes), log.attempt)))?;
+            line("log", Some(format!("{path} ({}, attempt {})", show_bytes(log.bytes), log.attempt)))?;
         }
         let host = plain(run.host.as_deref().unwrap_or("?"));
         line("owner", run.owner_pid.map(|pid| format!("pid {pid} on {host}")))?;

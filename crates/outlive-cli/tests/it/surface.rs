@@ -101,20 +101,13 @@ fn the_panels_are_as_they_were_agreed() {
     panel(&["unarchive", "killed"]);
     panel(&["ps", "--limit", "1", "--all", "--kind", "command"]);
     sandbox.outlive(["run", "--name", "busy", "--", "sh", "-ec", REPORTS]).succeeds();
-    std::fs::write(log_of(&sandbox, "busy"), [b'x'; 1_500]).unwrap();
     panel(&["show", "busy"]);
     insta::assert_snapshot!("panels", panels.join("\n"));
 }
 
 /// A command that says all that can be said from inside a run.
 const REPORTS: &str = "outlive progress 2/3 'half way, and more'; outlive checkpoint set '{\"epoch\": 4}'; \
-                       outlive artifact add model.bin; outlive artifact add 'other model.bin'";
-
-/// Where the first attempt of a run would keep its output.
-fn log_of(sandbox: &Sandbox, name: &str) -> std::path::PathBuf {
-    let id = sandbox.show(name)["id"].as_str().unwrap().to_owned();
-    sandbox.registry().join(format!("runs/{id}/attempts/0001.out"))
-}
+                       outlive artifact add model.bin; outlive artifact add 'other model.bin'; echo made it";
 
 /// Durations, hosts and pids differ from one machine and moment to the next.
 fn without_durations(line: &str) -> String {

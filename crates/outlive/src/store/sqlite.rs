@@ -4,6 +4,7 @@
 //! about a millisecond, and what beats does so on a thread of its own. See ADR 0004 for how files and database agree.
 
 mod doctor;
+mod log_files;
 mod place;
 mod rows;
 mod run_files;

@@ -1,6 +1,6 @@
 //! Tables: columns that line up, and that give way to the last one in a stated order where there is no room for all.
 
-use crate::terminal::{Look, columns, cut};
+use super::{Look, columns, cut};
 
 /// Below this many columns the last column is no use.
 const LEAST: usize = 20;

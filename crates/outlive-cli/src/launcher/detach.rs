@@ -1,0 +1,108 @@
+//! Detaching: a run whose owner is a process of its own, in a session of its own, with no terminal.
+//!
+//! This program starts itself once more, and waits until the run is on record and the command started, or until it is
+//! known why not.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use nix::sys::signal::SigSet;
+use outlive::error::Error;
+use outlive::id::RunId;
+use outlive::run::Exit;
+use rustix::fs::{Mode, OFlags};
+use serde_json::{Value, json};
+
+use super::child;
+use super::spawn::Start;
+use super::streams::Placed;
+use crate::cli::{fail, say_line, talk};
+use crate::operation::{SCHEMA, error_body};
+
+/// The word by which this program knows that it is to be the owner of a detached run.
+const DETACHED: &str = "__detached";
+
+/// Whom the owner of a detached run tells how it came out.
+pub struct Report(UnixStream);
+
+impl Report {
+    /// The command runs.
+    pub fn started(self, run: RunId) {
+        self.send(&json!({ "status": 0, "id": run }));
+    }
+
+    /// The command could not be started.
+    pub fn not_started(self, run: RunId, exit: Exit, talk: Option<&str>) {
+        self.send(&json!({ "status": child::status(exit), "id": run, "talk": talk }));
+    }
+
+    /// There is no run.
+    pub fn refused(self, error: &Error) -> u8 {
+        let status = error.code().exit_status();
+        self.send(
+            &json!({ "status": status, "talk": error.to_string(), "hint": error.hint(), "error": error_body(error) }),
+        );
+        status
+    }
+
+    fn send(mut self, report: &Value) {
+        // Whoever asked may have gone; the run goes on.
+        let _ = self.0.write_all(report.to_string().as_bytes());
+    }
+}
+
+/// The words and the listener of the owner of a detached run, where this process is to be one.
+#[allow(unsafe_code, reason = "a descriptor that is handed over is a number on the command line")]
+pub fn role(words: &[OsString]) -> Option<(Vec<OsString>, Report)> {
+    let [program, role, number, rest @ ..] = words else { return None };
+    if role != DETACHED {
+        return None;
+    }
+    let number: i32 = number.to_str()?.parse().ok().filter(|number| *number > 2)?;
+    // SAFETY: nothing else in this process knows of it; one that is not open fails at its first use.
+    let listener = unsafe { OwnedFd::from_raw_fd(number) };
+    rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::CLOEXEC).ok()?;
+    rustix::process::setsid().ok()?;
+    Some(([program.clone()].into_iter().chain(rest.iter().cloned()).collect(), Report(listener.into())))
+}
+
+/// Has another process own the run that this one was asked for. Says the run's id once it is on record and started.
+pub fn start(json: bool) -> u8 {
+    let started = (|| -> std::io::Result<Value> {
+        let (mut ours, theirs) = UnixStream::pair()?;
+        let mut words: Vec<OsString> = std::env::args_os().collect();
+        words.splice(1..1, [DETACHED.into(), theirs.as_raw_fd().to_string().into()]);
+        let mut placed = Vec::new();
+        for number in 0..3 {
+            let fd = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+            placed.push(Placed { fd, number });
+        }
+        let mask = SigSet::thread_get_mask()?;
+        Start { argv: &words, variables: &[], mask: &mask, placed: &placed, kept: &[theirs.as_fd()] }.ourselves()?;
+        drop(theirs);
+        let mut report = Vec::new();
+        ours.read_to_end(&mut report)?;
+        serde_json::from_slice(&report).map_err(|_| std::io::Error::other("its owner ended without a word"))
+    })();
+    let report = match started {
+        Ok(report) => report,
+        Err(error) => return fail(&Error::Invalid(format!("the run cannot be detached: {error}")), json),
+    };
+    let status = report["status"].as_u64().and_then(|status| u8::try_from(status).ok()).unwrap_or(1);
+    if json && !report["error"].is_null() {
+        talk(&format!("{}\n", report["error"]));
+        return status;
+    }
+    if let Some(said) = report["talk"].as_str() {
+        let hint = report["hint"].as_str().map(|hint| format!("hint: {}\n", crate::terminal::plain(hint)));
+        talk(&format!("outlive: {}\n{}", crate::terminal::plain(said), hint.unwrap_or_default()));
+    }
+    match report["id"].as_str() {
+        Some(id) if json => say_line(&json!({ "schema": SCHEMA, "id": id }).to_string()),
+        Some(id) => say_line(id),
+        None => {}
+    }
+    status
+}

@@ -1,0 +1,88 @@
+//! What the command writes, kept beside its run. Whatever goes wrong with that is told once, and never to the command.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use outlive::logs::{LogWriter, Stream};
+
+/// The logs of the attempt, shared by whoever copies its streams.
+#[derive(Clone)]
+pub struct Recording(Arc<Mutex<State>>);
+
+struct State {
+    log: Option<LogWriter>,
+    trouble: Option<String>,
+}
+
+impl Recording {
+    /// Keeps what is written with `log`, or nothing.
+    pub fn new(log: Option<LogWriter>) -> Self {
+        Self(Arc::new(Mutex::new(State { log, trouble: None })))
+    }
+
+    /// Keeps nothing, because of this.
+    pub fn lost(why: &dyn std::fmt::Display) -> Self {
+        let trouble = Some(format!("what the command writes is not kept: {why}"));
+        Self(Arc::new(Mutex::new(State { log: None, trouble })))
+    }
+
+    /// Keeps what the command wrote.
+    pub fn write(&self, stream: Stream, bytes: &[u8]) {
+        self.attempt(|log| log.write(stream, bytes));
+    }
+
+    /// A file for the command to write a stream to; none where nothing is kept.
+    pub fn file(&self, stream: Stream) -> Option<OwnedFd> {
+        let mut state = self.state();
+        match state.log.as_mut()?.file(stream) {
+            Ok(file) => Some(file),
+            Err(error) => {
+                state.give_up(&error);
+                None
+            }
+        }
+    }
+
+    /// Something that becomes readable when the command has written to such a file.
+    pub fn watch(&self) -> Option<OwnedFd> {
+        self.state().log.as_mut()?.watch().ok()
+    }
+
+    /// Takes note of what the command wrote to the files itself.
+    pub fn note(&self) {
+        self.attempt(LogWriter::note);
+    }
+
+    /// Whether anything is kept.
+    pub fn is_on(&self) -> bool {
+        self.state().log.is_some()
+    }
+
+    /// Writes down what is left. Answers with what went wrong, if anything did.
+    pub fn finish(&self) -> Option<String> {
+        let log = self.state().log.take();
+        if let Some(Err(error)) = log.map(LogWriter::finish) {
+            self.state().give_up(&error);
+        }
+        self.state().trouble.take()
+    }
+
+    fn attempt(&self, write: impl FnOnce(&mut LogWriter) -> io::Result<()>) {
+        let mut state = self.state();
+        if let Some(Err(error)) = state.log.as_mut().map(write) {
+            state.give_up(&error);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn give_up(&mut self, error: &io::Error) {
+        self.log = None;
+        self.trouble.get_or_insert_with(|| format!("what the command writes is no longer kept: {error}"));
+    }
+}

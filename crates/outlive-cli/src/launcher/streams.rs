@@ -1,0 +1,311 @@
+//! The streams of the command: its caller's own, or ours in between where what it writes is to be kept.
+//!
+//! A file stays the command's own: it is kept already. Through a pipe the command writes to us, and we to our caller and
+//! the log; if nobody reads any more, the command is told as it would be without us. A terminal is replaced by one of
+//! ours (`pty.rs`). A detached command writes into the files of its log, and needs nobody.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use outlive::logs::{NOTE_EVERY, Stream};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{FileType, OFlags, fstat};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::recording::Recording;
+use crate::descriptors::{STANDARD, was_closed};
+
+/// How long to wait for one that is stuck, because the terminal it writes to is, before the end is put on record.
+const KEPT_WITHIN: Duration = Duration::from_secs(2);
+/// How much is copied at a time.
+const CHUNK: usize = 64 << 10;
+
+/// Where a stream of the command leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Where our own does.
+    Own,
+    /// To us, and from us to where our own leads and into the log.
+    Copied,
+    /// The same as that of standard output.
+    AsOutput,
+    /// To a terminal of ours.
+    Terminal,
+}
+
+/// Where each standard stream of a command should lead whose output is to be kept.
+pub fn ways() -> [Way; 3] {
+    let [input, output, error] = STANDARD;
+    let (out, err) = (written(output), written(error));
+    let err = match (out, err) {
+        (Way::Copied, Way::Copied) if same(output, error) => Way::AsOutput,
+        // Whoever reads our output may read the keyboard too, and a terminal of ours would take it away.
+        (Way::Own | Way::Copied, Way::Terminal) => Way::Own,
+        (_, err) => err,
+    };
+    let reads = out == Way::Terminal && rustix::termios::isatty(input);
+    [if reads { Way::Terminal } else { Way::Own }, out, err]
+}
+
+fn written(fd: BorrowedFd<'_>) -> Way {
+    if was_closed(fd) {
+        return Way::Own;
+    }
+    // A terminal that does not control us shows what is written to it, and nothing else of it is ours.
+    if rustix::termios::tcgetpgrp(fd).is_ok() {
+        return Way::Terminal;
+    }
+    match fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+        Ok(FileType::Fifo | FileType::Socket) => Way::Copied,
+        _ => Way::Own,
+    }
+}
+
+fn same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
+    let id = |fd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)).ok();
+    id(one).is_some() && id(one) == id(other)
+}
+
+/// What to put in place of a standard descriptor of the command.
+pub struct Placed {
+    /// What.
+    pub fd: OwnedFd,
+    /// In place of which.
+    pub number: RawFd,
+}
+
+/// The copying of streams.
+pub struct Copying {
+    stop: Arc<OwnedFd>,
+    kept: (Sender<()>, Receiver<()>),
+    /// Held from reading something until it is passed on, as far as that can be without waiting.
+    busy: Arc<Mutex<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Copying {
+    /// Begins to copy those of the command's streams that should be. Answers also with what the command is to be given.
+    pub fn start(ways: [Way; 3], recording: &Recording) -> io::Result<(Self, Vec<Placed>)> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let mut copying = Self { stop, kept: channel(), busy: Arc::default(), threads: Vec::new() };
+        let mut placed = Vec::new();
+        for (stream, own) in [(Stream::Out, STANDARD[1]), (Stream::Err, STANDARD[2])] {
+            let number = own.as_raw_fd();
+            match ways[number.unsigned_abs() as usize] {
+                Way::Copied => {
+                    let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
+                    placed.push(Placed { fd: to, number });
+                    let recording = recording.clone();
+                    copying.copy(from, own, Reader::MayLeave, move |bytes| recording.write(stream, bytes))?;
+                }
+                Way::AsOutput => {
+                    if let Some(fd) = placed.first().map(|output| output.fd.try_clone()).transpose()? {
+                        placed.push(Placed { fd, number });
+                    }
+                }
+                Way::Own | Way::Terminal => {}
+            }
+        }
+        Ok((copying, placed))
+    }
+
+    /// Copies from one descriptor to another until nothing can come any more or nobody wants it.
+    pub fn copy(
+        &mut self,
+        from: OwnedFd,
+        to: BorrowedFd<'static>,
+        reader: Reader,
+        keep: impl FnMut(&[u8]) + Send + 'static,
+    ) -> io::Result<()> {
+        set_waiting(&from, false)?;
+        let (stop, busy, kept) = (self.stop.clone(), self.busy.clone(), self.kept.0.clone());
+        let work = move || {
+            Copy { from, to, reader, stop, busy, keep, buffer: Vec::with_capacity(CHUNK) }.run(&kept);
+        };
+        self.threads.push(std::thread::Builder::new().name("outlive-copy".into()).spawn(work)?);
+        Ok(())
+    }
+
+    /// Waits until what is being passed on is.
+    pub fn wait_idle(&self) {
+        drop(self.busy.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Takes note of what a detached command writes into its log by itself.
+    pub fn follow(&mut self, recording: &Recording) -> io::Result<()> {
+        let (stop, kept, recording) = (self.stop.clone(), self.kept.0.clone(), recording.clone());
+        let written = recording.watch();
+        let pause = Timespec { tv_sec: 0, tv_nsec: NOTE_EVERY.subsec_nanos().into() };
+        let work = move || {
+            let mut stopped = false;
+            while !stopped {
+                let mut fds: Vec<PollFd<'_>> = [Some(&*stop), written.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .map(|fd| PollFd::new(fd, PollFlags::IN))
+                    .collect();
+                let _ = poll(&mut fds, None);
+                stopped = !fds[0].revents().is_empty();
+                recording.note();
+                if !stopped {
+                    let _ = poll(&mut fds[..1], Some(&pause));
+                }
+            }
+            let _ = kept.send(());
+        };
+        self.threads.push(std::thread::Builder::new().name("outlive-notes".into()).spawn(work)?);
+        Ok(())
+    }
+
+    /// The command has ended: waits until all that it wrote is kept. What others still hold open is not waited for.
+    pub fn stop(&self) {
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        for _ in &self.threads {
+            let _ = self.kept.1.recv_timeout(KEPT_WITHIN);
+        }
+    }
+
+    /// Waits until all that was kept is passed on.
+    pub fn finish(self) {
+        for thread in self.threads {
+            // A panic of the thread was its own; there is nobody left to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What it means if nobody reads any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// That the command should learn it.
+    MayLeave,
+    /// Nothing: it is kept all the same.
+    IsNotNeeded,
+}
+
+/// One stream being copied.
+struct Copy<Keep> {
+    from: OwnedFd,
+    to: BorrowedFd<'static>,
+    reader: Reader,
+    stop: Arc<OwnedFd>,
+    busy: Arc<Mutex<()>>,
+    keep: Keep,
+    /// What is kept and not yet passed on. Nothing is read while there is any: whoever writes waits for whoever reads.
+    buffer: Vec<u8>,
+}
+
+impl<Keep: FnMut(&[u8])> Copy<Keep> {
+    fn run(mut self, kept: &Sender<()>) {
+        let unwanted = self.copy_until_stopped().is_err();
+        if !unwanted {
+            // Bounded by what a pipe holds.
+            while self.read().is_ok_and(|read| read > 0) {}
+        }
+        let _ = kept.send(());
+        // Whoever is left of the command learns that nobody reads any more.
+        let Self { from, to, buffer, .. } = self;
+        drop(from);
+        if !unwanted {
+            let _ = write_all(to, &buffer);
+        }
+    }
+
+    /// Copies until it is told to stop or nothing can come; an error says that nobody wants it any more.
+    fn copy_until_stopped(&mut self) -> rustix::io::Result<()> {
+        loop {
+            if !self.buffer.is_empty() {
+                self.write()?;
+            }
+            let (read, write) = match self.buffer.is_empty() {
+                true => (PollFlags::IN, PollFlags::empty()),
+                false => (PollFlags::empty(), PollFlags::OUT),
+            };
+            let mut fds = [
+                PollFd::new(&self.from, read),
+                PollFd::new(&self.stop, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.to, write),
+            ];
+            // A terminal that is gone would be told of again and again.
+            let count = if self.reader == Reader::MayLeave || !write.is_empty() { 3 } else { 2 };
+            let _ = poll(&mut fds[..count], None);
+            let [source, stop, sink] = fds.map(|fd| fd.revents());
+            if !stop.is_empty() {
+                return Ok(());
+            }
+            if sink.contains(PollFlags::ERR) && self.reader == Reader::MayLeave {
+                return Err(Errno::PIPE);
+            }
+            if !source.is_empty() && self.buffer.is_empty() {
+                let busy = self.busy.clone();
+                let _busy = busy.lock().unwrap_or_else(PoisonError::into_inner);
+                match self.read() {
+                    Ok(0) => return Ok(()),
+                    Ok(_) => self.write()?,
+                    Err(Errno::INTR | Errno::AGAIN) => {}
+                    Err(_) => return Ok(()),
+                }
+            }
+        }
+    }
+
+    fn read(&mut self) -> rustix::io::Result<usize> {
+        let before = self.buffer.len();
+        self.buffer.resize(before + CHUNK, 0);
+        let read = rustix::io::read(&self.from, &mut self.buffer[before..]);
+        self.buffer.truncate(before + read.unwrap_or(0));
+        (self.keep)(&self.buffer[before..]);
+        read
+    }
+
+    /// Passes on as much as can be without waiting.
+    fn write(&mut self) -> rustix::io::Result<()> {
+        let bytes = [IoSlice::new(&self.buffer)];
+        match pwritev2(self.to, &bytes, u64::MAX, ReadWriteFlags::NOWAIT) {
+            Ok(written) => {
+                self.buffer.drain(..written);
+                Ok(())
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::SPIPE | Errno::INVAL | Errno::NOSYS) => {
+                let written = write_all(self.to, &self.buffer);
+                self.buffer.clear();
+                if self.reader == Reader::MayLeave { written } else { Ok(()) }
+            }
+            Err(_) if self.reader == Reader::IsNotNeeded => {
+                self.buffer.clear();
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Writes everything, also to a descriptor that would rather not wait.
+pub fn write_all(to: impl AsFd, mut bytes: &[u8]) -> rustix::io::Result<()> {
+    let to = to.as_fd();
+    while !bytes.is_empty() {
+        match rustix::io::write(to, bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let _ = poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Sets whether reads and writes of a descriptor wait.
+pub fn set_waiting(fd: impl AsFd, waits: bool) -> rustix::io::Result<()> {
+    let fd = fd.as_fd();
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    let flags = if waits { flags - OFlags::NONBLOCK } else { flags | OFlags::NONBLOCK };
+    rustix::fs::fcntl_setfl(fd, flags)
+}

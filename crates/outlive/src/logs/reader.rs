@@ -1,0 +1,331 @@
+//! A log as it is read: both streams put together again, while it is written or long after.
+//!
+//! Never more than a piece of it is in memory. What is read is looked up again afterwards: had it been left out
+//! meanwhile, it would be nothing but zeros.
+
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{Mode, OFlags};
+
+use super::Stream;
+use super::index::{Hole, IndexReader};
+use super::writer::name;
+use crate::time::Timestamp;
+
+/// The most bytes that a piece has.
+const STEP: u64 = 64 << 10;
+
+/// A part of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// When it was written: to some milliseconds, less exactly where it is long ago and there was much.
+    pub at: Timestamp,
+    /// Where to.
+    pub stream: Stream,
+    /// What.
+    pub part: Part,
+}
+
+/// What a piece of a log is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// Bytes as they were written.
+    Bytes(Vec<u8>),
+    /// So many bytes are not there any more: there was too much, or the command cut its own output.
+    LeftOut(u64),
+}
+
+/// The log of one attempt, being read.
+pub struct LogReader {
+    dir: OwnedFd,
+    sources: [Source; 2],
+    index: IndexReader,
+    /// The first note that is not read through, in this edition of the index.
+    cursor: (u64, usize),
+    watch: Option<OwnedFd>,
+}
+
+struct Source {
+    name: String,
+    file: Option<File>,
+    wanted: bool,
+    /// Up to where it is read.
+    read: u64,
+    /// The cut that was taken into account.
+    cut: u16,
+    /// The cut that was told.
+    told: u16,
+}
+
+/// What is read next.
+struct Next {
+    at: Timestamp,
+    stream: Stream,
+    to: u64,
+}
+
+impl LogReader {
+    /// The log of an attempt in this directory; none where there is none.
+    pub(crate) fn open(dir: OwnedFd, attempt: u32) -> io::Result<Option<Self>> {
+        let source = |stream: Stream| Source {
+            name: name(attempt, stream.as_str()),
+            file: None,
+            wanted: true,
+            read: 0,
+            cut: 0,
+            told: 0,
+        };
+        let index = IndexReader::new(dir.try_clone()?, name(attempt, "log"));
+        let mut reader = Self { dir, sources: Stream::BOTH.map(source), index, cursor: (0, 0), watch: None };
+        reader.refresh()?;
+        Ok(reader.sources.iter().any(|source| source.file.is_some()).then_some(reader))
+    }
+
+    /// Only this stream.
+    #[must_use]
+    pub fn only(mut self, stream: Stream) -> Self {
+        self.sources[1 - stream.index()].wanted = false;
+        self
+    }
+
+    /// Skips what was written before.
+    pub fn skip_before(&mut self, since: Timestamp) -> io::Result<()> {
+        self.refresh()?;
+        let stretches = &self.index.meaning.stretches;
+        for stretch in stretches.iter().take_while(|stretch| stretch.at < since) {
+            self.sources[stretch.stream.index()].read = stretch.end;
+        }
+        if stretches.last().is_none_or(|stretch| stretch.at < since) {
+            for source in &mut self.sources {
+                if source.changed()? < since {
+                    source.read = source.size()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Skips all but the last `lines` lines, of both streams together.
+    pub fn skip_to_last(&mut self, lines: u64) -> io::Result<()> {
+        self.refresh()?;
+        let mut begins = self.sources.each_ref().map(|source| source.read);
+        let mut stretches = Vec::new();
+        let noted = self.index.meaning.stretches.iter().map(|stretch| (stretch.stream, stretch.end));
+        for (stream, end) in noted.chain(self.unnoted()?.map(|(_, stream, size)| (stream, size))) {
+            let of = stream.index();
+            let end = end.min(self.sources[of].size()?);
+            if self.sources[of].wanted && end > begins[of] {
+                stretches.push((stream, std::mem::replace(&mut begins[of], end)..end));
+            }
+        }
+        // From here on backwards: what lies behind `begins` is wanted.
+        let (mut found, mut last) = (0, true);
+        'found: for (stream, stretch) in stretches.iter().rev().take_while(|_| lines > 0) {
+            let of = stream.index();
+            let mut end = stretch.end;
+            while end > stretch.start {
+                let (from, to) = self.backwards(*stream, stretch.start, end);
+                let bytes = self.sources[of].bytes(from, to)?;
+                for (index, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+                    let ends_all = last && index + 1 == bytes.len();
+                    last = false;
+                    found += u64::from(!ends_all);
+                    if found == lines {
+                        begins[of] = from + index as u64 + 1;
+                        break 'found;
+                    }
+                }
+                last &= bytes.is_empty();
+                end = from;
+            }
+            begins[of] = stretch.start;
+        }
+        for (source, begin) in self.sources.iter_mut().zip(begins) {
+            source.read = begin;
+        }
+        Ok(())
+    }
+
+    /// The last part of a stretch up to `end` that is there; an empty one where it is left out.
+    fn backwards(&self, stream: Stream, start: u64, end: u64) -> (u64, u64) {
+        let from = start.max(end.saturating_sub(STEP));
+        match self.index.meaning.holes[stream.index()] {
+            Some(hole) if hole.from < end && end <= hole.end => (start.max(hole.from), start.max(hole.from)),
+            Some(hole) if hole.end < end => (from.max(hole.end), end),
+            _ => (from, end),
+        }
+    }
+
+    /// The next piece; none where everything is read that is there.
+    pub fn next_piece(&mut self) -> io::Result<Option<Piece>> {
+        loop {
+            self.refresh()?;
+            if let Some(cut) = self.untold_cut() {
+                return Ok(Some(cut));
+            }
+            let Some(Next { at, stream, to }) = self.choose()? else { return Ok(None) };
+            let of = stream.index();
+            let from = self.sources[of].read;
+            let hole = self.index.meaning.holes[of];
+            if let Some(hole) = hole.filter(|hole| hole.from <= from && from < hole.end) {
+                self.sources[of].read = hole.end;
+                return Ok(Some(Piece { at, stream, part: Part::LeftOut(hole.end - from) }));
+            }
+            let mut to = to.min(from + STEP);
+            for border in [hole.map(|hole| hole.from), self.index.meaning.cuts[of].map(|cut| cut.end)] {
+                to = border.filter(|border| *border > from).map_or(to, |border| to.min(border));
+            }
+            let bytes = self.sources[of].bytes(from, to)?;
+            let edition = self.index.edition;
+            self.index.refresh()?;
+            let grown = self.index.meaning.holes[of];
+            let left_out = |hole: Hole| hole.from < to && from < hole.end;
+            if self.index.edition != edition || grown.is_some_and(left_out) {
+                continue;
+            }
+            if bytes.is_empty() {
+                return Ok(None);
+            }
+            self.sources[of].read += bytes.len() as u64;
+            return Ok(Some(Piece { at, stream, part: Part::Bytes(bytes) }));
+        }
+    }
+
+    /// When the log could not be written any more, if that was before its attempt ended.
+    pub fn stopped(&self) -> Option<Timestamp> {
+        self.index.meaning.stopped
+    }
+
+    /// Waits until something may have been written, for at most `patience`. The first call does not wait: whatever
+    /// happens after it is noticed.
+    pub fn wait(&mut self, patience: Duration) -> io::Result<()> {
+        let Some(watch) = &self.watch else {
+            let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+            let written = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO;
+            inotify::add_watch(&events, format!("/proc/self/fd/{}", self.dir.as_raw_fd()), written)?;
+            self.watch = Some(events);
+            return Ok(());
+        };
+        let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+        let _ = poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&limit));
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(watch, &mut buffer);
+        while events.next().is_ok() {}
+        Ok(())
+    }
+
+    fn refresh(&mut self) -> io::Result<()> {
+        self.index.refresh()?;
+        if self.cursor.0 != self.index.edition {
+            self.cursor = (self.index.edition, 0);
+        }
+        for (source, cut) in self.sources.iter_mut().zip(self.index.meaning.cuts) {
+            source.open(&self.dir)?;
+            if let Some(cut) = cut.filter(|cut| cut.times != source.cut) {
+                source.cut = cut.times;
+                source.read = source.read.min(cut.end);
+            }
+            if source.size()? < source.read {
+                // Cut, and nobody has noted it yet.
+                source.read = 0;
+            }
+        }
+        Ok(())
+    }
+
+    fn untold_cut(&mut self) -> Option<Piece> {
+        for stream in Stream::BOTH {
+            let source = &mut self.sources[stream.index()];
+            let cut = self.index.meaning.cuts[stream.index()];
+            if let Some(cut) = cut.filter(|cut| source.wanted && cut.times != source.told && cut.end == source.read) {
+                source.told = cut.times;
+                return Some(Piece { at: cut.at, stream, part: Part::LeftOut(cut.lost) });
+            }
+        }
+        None
+    }
+
+    /// Where to go on: in the order of the notes, then with what nobody noted.
+    fn choose(&mut self) -> io::Result<Option<Next>> {
+        let sizes = [self.sources[0].size()?, self.sources[1].size()?];
+        while let Some(stretch) = self.index.meaning.stretches.get(self.cursor.1) {
+            let source = &self.sources[stretch.stream.index()];
+            let to = stretch.end.min(sizes[stretch.stream.index()]);
+            if source.wanted && to > source.read {
+                return Ok(Some(Next { at: stretch.at, stream: stretch.stream, to }));
+            }
+            self.cursor.1 += 1;
+        }
+        let next = self.unnoted()?.map(|(at, stream, to)| Next { at, stream, to }).next();
+        Ok(next)
+    }
+
+    /// What is written and not noted, the stream first that was written first.
+    fn unnoted(&self) -> io::Result<impl Iterator<Item = (Timestamp, Stream, u64)> + use<>> {
+        let mut unnoted = Vec::new();
+        for stream in Stream::BOTH {
+            let source = &self.sources[stream.index()];
+            let size = source.size()?;
+            if source.wanted && size > source.read {
+                unnoted.push((source.changed()?, stream, size));
+            }
+        }
+        unnoted.sort_by_key(|(at, _, _)| *at);
+        Ok(unnoted.into_iter())
+    }
+}
+
+impl Source {
+    fn open(&mut self, dir: &OwnedFd) -> io::Result<()> {
+        if self.file.is_some() || !self.wanted {
+            return Ok(());
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        match rustix::fs::openat(dir, &self.name, flags, Mode::empty()) {
+            Ok(file) => {
+                let file = File::from(file);
+                if !file.metadata()?.is_file() {
+                    return Err(io::Error::other(format!("`{}` is not a file", self.name)));
+                }
+                self.file = Some(file);
+                Ok(())
+            }
+            Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.file.as_ref().map_or(Ok(0), |file| Ok(file.metadata()?.len()))
+    }
+
+    /// When it was last written.
+    fn changed(&self) -> io::Result<Timestamp> {
+        let Some(file) = &self.file else { return Ok(Timestamp::default()) };
+        let found = file.metadata()?;
+        Ok(Timestamp::from_micros(found.mtime().saturating_mul(1_000_000).saturating_add(found.mtime_nsec() / 1_000)))
+    }
+
+    fn bytes(&self, from: u64, to: u64) -> io::Result<Vec<u8>> {
+        let Some(file) = &self.file else { return Ok(Vec::new()) };
+        let mut bytes = vec![0; usize::try_from(to.saturating_sub(from)).unwrap_or(0)];
+        let mut got = 0;
+        while got < bytes.len() {
+            match file.read_at(&mut bytes[got..], from + got as u64) {
+                Ok(0) => break,
+                Ok(more) => got += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.truncate(got);
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,32 @@
+//! Where the logs of a run's attempts are.
+
+use std::path::PathBuf;
+
+use super::place::from_io;
+use super::{SqliteStore, run_files};
+use crate::id::RunId;
+use crate::logs::{LogPolicy, LogReader, LogWriter};
+use crate::run::Run;
+use crate::store::{Error, files};
+
+impl SqliteStore {
+    /// Keeps what the attempt writes that `run` is at. No file is made before there is something to keep.
+    pub fn write_logs(&self, run: &Run, policy: &LogPolicy) -> Result<LogWriter, Error> {
+        let inner = self.lock()?;
+        let failed = |error| from_io("the log of the attempt cannot be made", &error);
+        let dir = run_files::attempts_dir(&inner.place, run.id).map_err(failed)?;
+        Ok(LogWriter::new(dir, run.attempt, inner.place.sharing.file_mode(), *policy, self.clock.clone()))
+    }
+
+    /// What an attempt has written so far; none where nothing of it was kept.
+    pub fn read_logs(&self, run: RunId, attempt: u32) -> Result<Option<LogReader>, Error> {
+        let inner = self.lock()?;
+        let failed = |error| from_io("the log of the attempt cannot be read", &error);
+        let path = PathBuf::from(format!("runs/{run}/attempts"));
+        match files::open_dir(&inner.place.dir, &path) {
+            Ok(dir) => LogReader::open(dir, attempt).map_err(failed),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
