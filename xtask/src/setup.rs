@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::steps::{Failed, cargo, step, succeeds};
 
 /// A program that tests call, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("strace", "strace"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
@@ -17,6 +17,8 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("git", "git"),
     ("xargs", "findutils"),
     ("ps", "procps"),
+    ("groff", "groff-base"),
+    ("zsh", "zsh"),
 ];
 
 /// Where programs of the administrator are, which not every `PATH` names.
@@ -84,7 +86,7 @@ mod tests {
         assert!(missing(|_| true).is_empty());
         assert_eq!(
             missing(|program| program == "git" || program == "strace"),
-            ["util-linux", "mount", "e2fsprogs", "findutils", "procps"]
+            ["util-linux", "mount", "e2fsprogs", "findutils", "procps", "groff-base", "zsh"]
         );
     }
 }

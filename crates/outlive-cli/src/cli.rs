@@ -2,13 +2,14 @@
 //!
 //! stdout is data, stderr is talk.
 
+use std::ffi::OsString;
 use std::io::Write;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use nix::sys::signal::{SigSet, Signal};
-use outlive::error::Error;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use outlive::error::{Candidate, Code, Error};
 
-use crate::operation::{Answer, error_body, exit_status_table};
+use crate::operation::{Answer, body, error_body, exit_status_table};
 use crate::operations::TABLE;
 use crate::settings::Context;
 use crate::{launcher, logs, terminal};
@@ -22,7 +23,7 @@ const NOUNS: [(&str, &str); 3] = [
 
 /// Does what the command line says.
 pub fn main() -> u8 {
-    let mut words: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    let mut words: Vec<OsString> = std::env::args_os().collect();
     let report = match launcher::role(&words) {
         Some(launcher::Role::Done(status)) => return status,
         Some(launcher::Role::Detached(own, report)) => {
@@ -31,22 +32,43 @@ pub fn main() -> u8 {
         }
         None => None,
     };
-    let matches = match command(words.get(1).and_then(|word| word.to_str())).try_get_matches_from(words) {
+    // A reader that has seen enough must not end us before we are done.
+    let mask =
+        SigSet::from(Signal::SIGPIPE).thread_swap_mask(SigmaskHow::SIG_BLOCK).unwrap_or_else(|_| SigSet::empty());
+    let verb = words.get(1).and_then(|word| word.to_str());
+    let matches = match command(verb).try_get_matches_from(&words) {
         Ok(matches) => matches,
-        Err(error) => {
-            // Help that nobody reads any more is no failure.
-            let _ = error.print();
-            return u8::try_from(error.exit_code()).unwrap_or(2);
-        }
+        Err(error) => return refuse(&error, &words),
     };
     let context = Context::new(matches.get_one::<String>("registry").cloned());
     let json = matches.get_flag("json");
     match matches.subcommand() {
-        Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, report),
+        Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, mask, report),
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
         None => 2,
     }
+}
+
+/// Says what is wrong with the words of a call, or what help it asked for.
+fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
+    // What stands behind `--` is a command's own.
+    let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    if json && error.use_stderr() {
+        let text = error.render().to_string();
+        let message = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+        let tips: Vec<&str> = text.lines().filter_map(|line| line.trim_start().strip_prefix("tip: ")).collect();
+        let hint = if tips.is_empty() {
+            "`outlive --help` lists the commands and their flags".into()
+        } else {
+            tips.join("; ")
+        };
+        talk(&format!("{}\n", body(Code::Invalid, message.trim_start_matches("error: "), Some(hint))));
+    } else {
+        // Help that nobody reads any more is no failure.
+        let _ = error.print();
+    }
+    u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
 /// The command tree. `run` is built alone where it is called: it is called most, and waits for nobody.
@@ -82,8 +104,6 @@ pub fn command(verb: Option<&str>) -> Command {
 }
 
 fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> u8 {
-    // A reader that has seen enough must not end us before we are done.
-    let _ = SigSet::from(Signal::SIGPIPE).thread_block();
     let (name, matches) = match matches.subcommand() {
         Some((verb, matches)) => (format!("{name} {verb}"), matches),
         None => (name.to_owned(), matches),
@@ -109,7 +129,7 @@ pub fn fail(error: &Error, json: bool) -> u8 {
         format!("{}\n", error_body(error))
     } else {
         let hint = error.hint().map(|hint| format!("hint: {}\n", terminal::plain(&hint))).unwrap_or_default();
-        format!("outlive: {}\n{hint}", terminal::plain(&error.to_string()))
+        format!("outlive: {}\n{hint}", told(error))
     };
     talk(&text);
     error.code().exit_status()
@@ -119,6 +139,14 @@ pub fn fail(error: &Error, json: bool) -> u8 {
 pub fn say_line(line: &str) {
     // A reader that has seen enough has closed the pipe; that is no failure of ours.
     let _ = std::io::stdout().write_all(format!("{line}\n").as_bytes());
+}
+
+/// An error for people: the runs that may have been meant have a line each.
+fn told(error: &Error) -> String {
+    let Error::Ambiguous { what, candidates, more } = error else { return terminal::plain(&error.to_string()) };
+    let line = |candidate: &Candidate| format!("\n  {}", terminal::plain(&format!("{candidate}")));
+    let lines: String = candidates.iter().map(line).collect();
+    format!("`{}` names several runs:{lines}{}", terminal::plain(what), if *more { "\n  and more" } else { "" })
 }
 
 /// Says something to people.

@@ -17,6 +17,7 @@ use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::logs::LogPolicy;
@@ -82,7 +83,7 @@ struct Run {
     #[arg(long)]
     shell: bool,
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     argv: Vec<OsString>,
 }
 
@@ -109,7 +110,7 @@ impl Run {
 
 /// The command's flags and help.
 pub fn command() -> Command {
-    Run::augment_args(Command::new(NAME)).after_help(
+    Run::augment_args(Command::new(NAME)).override_usage("outlive run [OPTIONS] [--] <COMMAND>...").after_help(
         "Examples:\n  outlive run -- python train.py\n  outlive run --name nightly --timeout 6h --lock db -- ./backup.sh",
     )
 }
@@ -129,17 +130,18 @@ pub fn role(words: &[OsString]) -> Option<Role> {
         .or_else(|| detach::role(words).map(|(words, report)| Role::Detached(words, report)))
 }
 
-/// Runs the command that the flags name. With a `report` this is the owner of a detached run.
-pub fn run(matches: &ArgMatches, context: &Context, json: bool, report: Option<Report>) -> u8 {
+/// Runs the command that the flags name, with the signals blocked that `mask` says. With a `report` this is the owner of a
+/// detached run.
+pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, report: Option<Report>) -> u8 {
     let input = match Run::from_arg_matches(matches) {
         Ok(input) => input,
         Err(error) => return fail(&Error::Invalid(error.to_string()), json),
     };
     if input.detach && report.is_none() {
-        return detach::start(json);
+        return detach::start(json, &mask);
     }
     // Before anything starts a thread: signals are for the one that waits.
-    let signals = match Signals::take() {
+    let signals = match Signals::take(mask) {
         Ok(signals) => signals,
         Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
     };

@@ -106,18 +106,23 @@ fn answer<T: Operate>(input: T, context: &Context) -> Result<Answer, Error> {
 
 /// The body of every error, on every surface.
 pub fn error_body(error: &Error) -> Value {
-    json!({
-        "schema": SCHEMA,
-        "error": { "code": error.code().as_str(), "message": error.to_string(), "hint": error.hint() },
-    })
+    body(error.code(), &error.to_string(), error.hint())
 }
 
-/// The exit statuses, for the help.
+/// The same, of an error that a surface itself has found.
+pub fn body(code: Code, message: &str, hint: Option<String>) -> Value {
+    json!({ "schema": SCHEMA, "error": { "code": code.as_str(), "message": message, "hint": hint } })
+}
+
+/// The exit statuses and what they mean, for the help.
 pub fn exit_status_table() -> String {
-    let rows = Code::ALL.map(|code| format!("  {:>3}  {}", code.exit_status(), code.as_str()));
+    let mut codes = Code::ALL;
+    codes.sort_by_key(|code| code.exit_status());
+    let rows = codes.map(|code| format!("  {:>3}  {}: {}", code.exit_status(), code.as_str(), code.meaning()));
     format!(
-        "Exit status:\n    0  done\n{}\n  126  the command cannot be executed\n  127  the command is not found\n  \
-         n, 128+n  `run`: the command's own exit status, or 128 plus the signal that ended it",
+        "Exit status:\n    0  done\n    1  done, and the answer is no: `wait`, `checkpoint get`, `doctor`, `cancel --wait`\n{}\n  \
+         126  `run`: the command cannot be executed\n  127  `run`: the command is not found\n    \
+         n  `run`, `wait`: the command's own, or 128 plus the number of the signal that ended it",
         rows.join("\n")
     )
 }

@@ -1,11 +1,14 @@
 //! The table of operations.
 
+pub mod archive;
 pub mod artifact;
 pub mod cancel;
 pub mod checkpoint;
+pub mod completions;
 pub mod doctor;
 pub mod fence;
 pub mod init;
+pub mod man;
 pub mod progress;
 pub mod ps;
 pub mod reap;
@@ -24,6 +27,8 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<wait::Wait>(),
     Operation::of::<cancel::Cancel>(),
     Operation::of::<reap::Reap>(),
+    Operation::of::<archive::Archive>(),
+    Operation::of::<archive::Unarchive>(),
     Operation::of::<progress::Progress>(),
     Operation::of::<checkpoint::Set>(),
     Operation::of::<checkpoint::Get>(),
@@ -32,4 +37,6 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<init::Init>(),
     Operation::of::<trust::Trust>(),
     Operation::of::<doctor::Doctor>(),
+    Operation::of::<completions::Completions>(),
+    Operation::of::<man::Man>(),
 ];

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use outlive::health::{Health, Seen};
+use outlive::health::{Health, Leftovers, Seen};
 use outlive::id::{RunId, WorkerId};
 use outlive::registry::Registry;
-use outlive::run::{Actor, End, Exit, State, StateName};
+use std::os::unix::ffi::OsStrExt;
+
+use outlive::run::{Actor, Command, End, Exit, State, StateName};
 use outlive::time::{Timestamp, show_duration};
 use serde::Serialize;
 
-use crate::terminal::plain;
+use crate::terminal::table::Colour;
+use crate::terminal::{command_line, plain};
 
 /// A run, flat. Fields that do not apply are null, never missing.
 #[derive(Debug, Clone, Serialize)]
@@ -28,8 +31,12 @@ pub struct RunView {
     pub owner: Option<WorkerId>,
     pub owner_host: Option<String>,
     pub owner_pid: Option<u32>,
+    /// Where it runs, or ran last.
+    pub host: Option<String>,
     pub last_beat_at: Option<Timestamp>,
     pub leftover_pids: Vec<u32>,
+    /// What each of them is called, in the same order.
+    pub leftover_names: Vec<String>,
     pub created_by: String,
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
@@ -49,10 +56,47 @@ pub struct RunView {
     pub archived: bool,
     pub copied: bool,
     pub trusted: bool,
+    /// The command as a shell must be given it.
+    #[serde(skip)]
+    pub command_line: Option<String>,
 }
 
 fn person(actor: &Actor) -> String {
     format!("{}@{}", actor.user, actor.host)
+}
+
+/// A command as a shell must be given it.
+fn quoted(command: &Command) -> String {
+    let words: Vec<_> = command.argv.iter().map(outlive::run::Arg::to_os).collect();
+    command_line(words.iter().map(|word| word.as_bytes()))
+}
+
+/// What a process is called; a mark where it is gone by now or may not be looked into.
+fn process_name(pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    if name.trim().is_empty() { "?".into() } else { name.trim().into() }
+}
+
+/// A reason with the names of the processes that it names by number.
+pub fn with_names(reason: &str, leftovers: &Leftovers) -> String {
+    if leftovers.pids.is_empty() {
+        return reason.into();
+    }
+    let one = |pid: &u32| format!("{pid} ({})", process_name(*pid));
+    let numbers = leftovers.pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    reason.replace(
+        &format!("pid {numbers}"),
+        &format!("pid {}", leftovers.pids.iter().map(one).collect::<Vec<_>>().join(", ")),
+    )
+}
+
+/// A moment, and how long ago it was.
+pub fn moment(at: Timestamp, now: Timestamp) -> String {
+    if at > now {
+        format!("{at} (in {})", show_duration(at.since(now)))
+    } else {
+        format!("{at} ({} ago)", show_duration(now.since(at)))
+    }
 }
 
 impl RunView {
@@ -76,6 +120,7 @@ impl RunView {
             _ => None,
         });
         let owner = run.owner();
+        let last_owner = owner.or_else(|| ending.and_then(|ending| ending.owner.as_ref()));
         let until = ended_at.unwrap_or_else(|| registry.clock().now());
         let progress = run.progress.clone().unwrap_or_default();
         Self {
@@ -87,14 +132,16 @@ impl RunView {
             cwd: spec.command.as_ref().map(|command| command.cwd.to_string()),
             state: seen.state,
             health: seen.health,
-            reason: seen.reason.clone(),
+            reason: seen.reason.as_ref().map(|reason| with_names(reason, &seen.leftovers)),
             attempt: run.attempt,
             epoch: run.epoch.0,
             owner: owner.map(|owner| owner.worker),
             owner_host: owner.map(|owner| owner.identity.vantage.host.clone()),
             owner_pid: owner.map(|owner| owner.identity.pid),
+            host: last_owner.map(|owner| owner.identity.vantage.host.clone()),
             last_beat_at: owner.map(|owner| owner.heard.at),
             leftover_pids: seen.leftovers.pids.clone(),
+            leftover_names: seen.leftovers.pids.iter().map(|pid| process_name(*pid)).collect(),
             created_by: person(&spec.created_by),
             created_at: run.created_at,
             started_at,
@@ -114,13 +161,17 @@ impl RunView {
             archived: run.archived.is_some(),
             copied: run.copied,
             trusted: registry.executable(run).is_ok(),
+            command_line: spec.command.as_ref().map(quoted),
         }
     }
 
     /// What people call it: its name, else its command, else its kind.
     pub fn title(&self) -> String {
-        let words = || self.command.as_ref().map(|command| command.join(" "));
-        plain(&self.name.clone().or_else(words).unwrap_or_else(|| self.kind.clone()))
+        match (&self.name, &self.command_line) {
+            (Some(name), _) => plain(name),
+            (None, Some(command_line)) => command_line.clone(),
+            (None, None) => plain(&self.kind),
+        }
     }
 
     /// How it stands, in one word: its health where that says more than `running`.
@@ -128,6 +179,18 @@ impl RunView {
         match self.health {
             Some(Health::Healthy) | None => self.state.as_str(),
             Some(health) => health.as_str(),
+        }
+    }
+
+    /// What its word wants to say.
+    pub fn colour(&self) -> Option<Colour> {
+        match (self.state, self.health) {
+            (_, Some(Health::Orphaned)) | (StateName::Dead | StateName::Failed, _) => Some(Colour::Bad),
+            (_, Some(Health::Late | Health::Stalled | Health::Overdue | Health::Unresponsive))
+            | (StateName::Interrupted, _) => Some(Colour::Doubtful),
+            (StateName::Running | StateName::Succeeded, _) => Some(Colour::Good),
+            (StateName::Cancelled, _) => Some(Colour::Quiet),
+            (StateName::Pending | StateName::Suspended, _) => None,
         }
     }
 
@@ -143,6 +206,18 @@ impl RunView {
             (Some(done), None) => done.to_string(),
             _ => String::new(),
         }
+    }
+
+    /// How far it is, in hundredths, where it says of how much.
+    pub fn percent(&self) -> Option<u64> {
+        let (done, total) = (self.progress_done?, self.progress_total.filter(|total| *total > 0)?);
+        u64::try_from((u128::from(done) * 100 / u128::from(total)).min(100)).ok()
+    }
+
+    /// How it ended, where a process did.
+    pub fn exit(&self) -> Option<String> {
+        let code = self.exit_code.map(|code| format!("code {code}"));
+        code.or(self.signal.map(|signal| Exit::Signal(signal).to_string()))
     }
 
     /// What a person would type next about it.

@@ -71,6 +71,19 @@ impl Context {
         Ok(Location::Directory(home.join("registry")))
     }
 
+    /// Where the registry is, for people.
+    pub fn place(&self) -> Result<String, Error> {
+        Ok(match self.location()? {
+            Location::Directory(path) => path.display().to_string(),
+            Location::Url(url) => url,
+        })
+    }
+
+    /// The words of this call that name its registry, to be repeated in another.
+    pub fn flags(&self) -> Vec<String> {
+        self.named.iter().flat_map(|url| ["--registry".to_owned(), url.clone()]).collect()
+    }
+
     /// The registry, made if it is missing. What earlier processes could not record is delivered first.
     pub async fn registry(&self) -> Result<Registry, Error> {
         let registry = match self.location()? {
@@ -85,6 +98,9 @@ impl Context {
     pub async fn existing(&self) -> Result<Option<Registry>, Error> {
         match self.location()? {
             // One that is named must be there; one that is only looked for need not be.
+            Location::Directory(path) if is_absent(&path) && self.named().is_some() => {
+                Err(Error::NoRegistry { sought: None, place: path.display().to_string() })
+            }
             Location::Directory(path) if self.named().is_none() && is_missing(&path) => Ok(None),
             Location::Directory(path) => {
                 let registry = Registry::open_local(&path, None)?;
@@ -103,7 +119,10 @@ impl Context {
 
     /// The registry to look a run up in.
     pub async fn for_lookup(&self, run: &str) -> Result<Registry, Error> {
-        self.existing().await?.ok_or_else(|| Error::NotFound(run.chars().take(80).collect()))
+        match self.existing().await? {
+            Some(registry) => Ok(registry),
+            None => Err(Error::NoRegistry { sought: Some(run.chars().take(80).collect()), place: self.place()? }),
+        }
     }
 
     /// The registry to change a run in: like [`Context::for_lookup`], with what is spooled delivered first.
@@ -133,8 +152,11 @@ impl Context {
 
 /// Whether there is no registry here yet. One that may not be looked into, or has lost its identity, is not missing.
 fn is_missing(path: &Path) -> bool {
-    let absent = |path: &Path| path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-    absent(path) || absent(&path.join("registry.id")) && absent(&path.join("runs"))
+    is_absent(path) || is_absent(&path.join("registry.id")) && is_absent(&path.join("runs"))
+}
+
+fn is_absent(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// `config.toml`.
@@ -184,7 +206,8 @@ struct Promises {
     max_attempts: Option<u32>,
 }
 
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+/// A duration in a configuration or in JSON, written as people write it.
+pub fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse_duration(&text).map(Some).map_err(serde::de::Error::custom)
 }

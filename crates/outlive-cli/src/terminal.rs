@@ -1,67 +1,117 @@
-//! Text for terminals: stored words made harmless, columns, and whether colour is wanted.
+//! Text for terminals: stored words made harmless, quoted for a shell, measured and cut, and whether colour is wanted.
+
+pub mod table;
 
 use std::io::IsTerminal;
 
+use unicode_width::UnicodeWidthChar;
+
+/// In fewer columns than this nothing lines up.
+const NARROWEST: usize = 40;
+
+/// Whether a character would move the cursor, change colours, or hide.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
 /// A word from a record, with everything made visible that would move the cursor, change colours, or hide.
 pub fn plain(text: &str) -> String {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-    };
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '\n' => shown.push_str("\\n"),
             '\t' => shown.push_str("\\t"),
             '\u{1b}' => shown.push_str("\\e"),
-            c if hidden(c) => shown.extend(c.escape_unicode()),
+            c if is_hidden(c) => shown.extend(c.escape_unicode()),
             c => shown.push(c),
         }
     }
     shown
 }
 
-/// The text cut to `width` characters, with a mark where something is missing.
-pub fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        text.into()
-    } else {
-        text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+/// A word as a shell must be given it: pasted, it is the same word again. Harmless on a terminal, whatever it holds.
+pub fn quote(word: &[u8]) -> String {
+    let is_bare = |c: char| c.is_alphanumeric() || "_@%+=:,./-".contains(c);
+    match std::str::from_utf8(word) {
+        Ok(text) if text.chars().any(is_hidden) => escape(word),
+        Ok(text) if !text.is_empty() && !text.starts_with('=') && text.chars().all(is_bare) => text.into(),
+        Ok(text) => format!("'{}'", text.replace('\'', r"'\''")),
+        Err(_) => escape(word),
     }
 }
 
-/// Rows under headings, each column as wide as it must be, the last one cut to what is left of `width`.
-pub fn table(headings: &[&str], rows: &[Vec<String>], width: usize) -> String {
-    let widest = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([headings[column].len()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..headings.len()).map(widest).collect();
-    let before_last: usize = widths.iter().rev().skip(1).map(|width| width + 2).sum();
-    let line = |cells: Vec<&str>| {
-        let mut line = String::new();
-        for (index, cell) in cells.iter().enumerate() {
-            if index + 1 == cells.len() {
-                line.push_str(&cut(cell, width.saturating_sub(before_last).max(20)));
-            } else {
-                line.push_str(cell);
-                line.extend(std::iter::repeat_n(' ', widths[index] + 2 - cell.chars().count()));
-            }
+/// The words of a command as a shell must be given them.
+pub fn command_line<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> String {
+    words.into_iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+/// A word with everything in octal that is not plain ASCII.
+fn escape(word: &[u8]) -> String {
+    let mut quoted = String::from("$'");
+    for byte in word {
+        match byte {
+            b'\'' | b'\\' => quoted.extend(['\\', char::from(*byte)]),
+            b'\n' => quoted.push_str("\\n"),
+            b'\t' => quoted.push_str("\\t"),
+            b' '..=b'~' => quoted.push(char::from(*byte)),
+            byte => quoted.push_str(&format!("\\{byte:03o}")),
         }
-        line.trim_end().to_owned()
-    };
-    let mut lines = vec![line(headings.to_vec())];
-    lines.extend(rows.iter().map(|row| line(row.iter().map(String::as_str).collect())));
-    lines.join("\n")
+    }
+    quoted + "'"
 }
 
-/// The width of the terminal, or enough for everything where there is none.
-pub fn width() -> usize {
-    let unlimited = 1_000;
-    if !std::io::stdout().is_terminal() {
-        return unlimited;
+/// How many columns a text takes: two for a wide character, none for one that combines with the last.
+pub fn columns(text: &str) -> usize {
+    text.chars().map(|c| c.width().unwrap_or(0)).sum()
+}
+
+/// The text cut to so many columns, with a mark where something is missing.
+pub fn cut(text: &str, width: usize) -> String {
+    if columns(text) <= width {
+        return text.into();
     }
-    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(unlimited, |size| usize::from(size.ws_col).max(40))
+    let mut left = width.saturating_sub(1);
+    let fits = |c: &char| {
+        let takes = c.width().unwrap_or(0);
+        let fits = takes <= left;
+        left = left.saturating_sub(takes);
+        fits
+    };
+    text.chars().take_while(fits).chain((width > 0).then_some('…')).collect()
+}
+
+/// How an answer may look where it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// A person reads it as it is, not a program or a file.
+    pub on_terminal: bool,
+    /// In how many columns.
+    pub width: usize,
+    /// In colour.
+    pub colour: bool,
+}
+
+impl Look {
+    /// The look of standard output.
+    pub fn of_stdout() -> Self {
+        let stdout = std::io::stdout();
+        let on_terminal = stdout.is_terminal();
+        let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|size| on_terminal && size.ws_col > 0);
+        Self {
+            on_terminal,
+            width: size.map_or(usize::MAX, |size| usize::from(size.ws_col).max(NARROWEST)),
+            colour: wants_colour(on_terminal, |name| std::env::var(name).ok()),
+        }
+    }
+}
+
+/// Whether to use colour: on a terminal that can, unless `NO_COLOR` says no; elsewhere only if `CLICOLOR_FORCE` says so.
+fn wants_colour(on_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
+    let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
+    let forced = variable("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
+    let dumb = variable("TERM").is_none_or(|term| term == "dumb");
+    !set("NO_COLOR") && (forced || on_terminal && !dumb)
 }
 
 #[cfg(test)]
@@ -74,15 +124,53 @@ mod tests {
         let shown = plain(hostile);
         insta::assert_snapshot!(shown, @r"a\e[2Jb\e]0;title\u{7}\u{d}c\u{9b}31m\u{0}\u{202e}evil\u{200b}\u{e0041}\n\td");
         assert!(shown.chars().all(|c| !c.is_control()));
+        assert!(quote(hostile.as_bytes()).bytes().all(|byte| (b' '..=b'~').contains(&byte)));
     }
 
     #[test]
-    fn columns_line_up_and_the_last_is_cut() {
-        let rows = vec![vec!["1".into(), "short".into(), "x".repeat(50)], vec!["22".into(), "s".into(), "y".into()]];
-        insta::assert_snapshot!(table(&["ID", "NAME", "REASON"], &rows, 40), @r"
-        ID  NAME   REASON
-        1   short  xxxxxxxxxxxxxxxxxxxxxxxxxxxx…
-        22  s      y
-        ");
+    fn a_quoted_word_pasted_into_a_shell_is_the_same_word() {
+        let words: [&[u8]; 12] = [
+            b"plain",
+            b"",
+            b"two words",
+            b"it's",
+            b"$HOME `id` \"x\" !! * ~",
+            b"=ls",
+            b"-n",
+            "größe 漢字".as_bytes(),
+            b"line\nbreak\ttab",
+            b"\x1b]0;title\x07'\\",
+            b"\xff\xfe1",
+            "\u{202e}evil".as_bytes(),
+        ];
+        let script = format!("printf '%s\\0' {}", command_line(words));
+        let output = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
+        let back: Vec<&[u8]> = output.stdout.strip_suffix(b"\0").unwrap().split(|byte| *byte == 0).collect();
+        assert_eq!(back, words, "{script}");
+        assert_eq!(quote(b"--label=team:a/b"), "--label=team:a/b");
+    }
+
+    #[test]
+    fn texts_are_cut_by_the_columns_they_take() {
+        assert_eq!(columns("abc漢字e\u{301}"), 8);
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5, 6].map(|width| cut("漢字漢", width)),
+            ["", "…", "…", "漢…", "漢…", "漢字…", "漢字漢"]
+        );
+        // What combines with a letter stays with it.
+        assert_eq!(cut("e\u{301}e\u{301}e\u{301}", 2), "e\u{301}…");
+    }
+
+    #[test]
+    fn colour_is_for_terminals_that_want_it() {
+        let wants = |on_terminal, variables: &[(&str, &str)]| {
+            let variable = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).into());
+            wants_colour(on_terminal, variable)
+        };
+        let xterm = ("TERM", "xterm");
+        assert!(wants(true, &[xterm]) && wants(true, &[xterm, ("NO_COLOR", "")]));
+        assert!(!wants(false, &[xterm]) && !wants(true, &[]) && !wants(true, &[("TERM", "dumb")]));
+        assert!(wants(false, &[("CLICOLOR_FORCE", "1")]) && !wants(false, &[("CLICOLOR_FORCE", "0")]));
+        assert!(!wants(true, &[xterm, ("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]));
     }
 }

@@ -1,7 +1,12 @@
 //! What can go wrong for a caller, in a few kinds: each with a code for programs and a hint for people.
 
+use std::fmt;
+use std::time::Duration;
+
 use crate::id::RunId;
+use crate::run::StateName;
 use crate::store;
+use crate::time::show_duration;
 use crate::transition::Refusal;
 
 /// Why a call on a registry failed. Nothing was changed, unless it says so.
@@ -11,12 +16,22 @@ pub enum Error {
     #[error("no run `{0}`")]
     NotFound(String),
     /// Several runs are meant.
-    #[error("`{what}` names several runs: {}", .ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    #[error("`{what}` names several runs: {}{}", joined(candidates, "; "), if *more { "; and more" } else { "" })]
     Ambiguous {
         /// What was asked for.
         what: String,
-        /// The first few that it names.
-        ids: Vec<RunId>,
+        /// The newest few that it names.
+        candidates: Vec<Candidate>,
+        /// There are others.
+        more: bool,
+    },
+    /// There is no registry where one is looked for.
+    #[error("{}there is no registry at `{place}`", .sought.iter().map(|run| format!("no run `{run}`: ")).collect::<String>())]
+    NoRegistry {
+        /// The run that was to be found in it.
+        sought: Option<String>,
+        /// Where it was looked for.
+        place: String,
     },
     /// The request makes no sense.
     #[error("{0}")]
@@ -30,7 +45,7 @@ pub enum Error {
         refusal: Refusal,
     },
     /// A key has no holder to spare.
-    #[error("key `{key}` is held by {}", .holders.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    #[error("key `{key}` is held by {}", joined(holders, ", "))]
     KeyBusy {
         /// The key.
         key: String,
@@ -46,6 +61,29 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] store::Error),
+}
+
+/// A run that may have been meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its id.
+    pub id: RunId,
+    /// What people call it.
+    pub title: String,
+    /// How it stands.
+    pub state: StateName,
+    /// How long ago it was made.
+    pub age: Duration,
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({}, made {} ago)", self.id, self.title, self.state, show_duration(self.age))
+    }
+}
+
+fn joined(parts: &[impl fmt::Display], between: &str) -> String {
+    parts.iter().map(ToString::to_string).collect::<Vec<_>>().join(between)
 }
 
 /// The kinds of failure, as programs see them.
@@ -112,6 +150,24 @@ impl Code {
         }
     }
 
+    /// What it says to people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::NotFound => "there is no such run or registry",
+            Self::Ambiguous => "several runs are meant",
+            Self::Invalid => "the call makes no sense as it is",
+            Self::Refused => "the run does not allow it as it stands",
+            Self::Lost => "inside a run: this attempt no longer owns it",
+            Self::Busy => "a key is held by others, or others kept changing the run",
+            Self::Untrusted => "somebody else made the run, and nobody has allowed it to be executed",
+            Self::Unavailable => "the registry cannot be reached",
+            Self::Full => "the registry has no room left",
+            Self::Denied => "the registry may not be used, or cannot do what is needed",
+            Self::Newer => "a later outlive made the registry",
+            Self::Corrupt => "the registry cannot be read",
+        }
+    }
+
     /// The exit status of a command that fails so. 2 is the shell's word for a wrong call; the others lie in a band of
     /// their own, so that they are told from the exit status of a command that was run.
     pub fn exit_status(self) -> u8 {
@@ -136,7 +192,7 @@ impl Error {
     /// Its kind.
     pub fn code(&self) -> Code {
         match self {
-            Self::NotFound(_) => Code::NotFound,
+            Self::NotFound(_) | Self::NoRegistry { .. } => Code::NotFound,
             Self::Ambiguous { .. } => Code::Ambiguous,
             Self::Invalid(_) => Code::Invalid,
             Self::Refused { refusal: Refusal::Lost { .. }, .. } => Code::Lost,
@@ -158,11 +214,11 @@ impl Error {
         Some(match self {
             Self::NotFound(_) => "`outlive ps --all` lists every run of this registry".into(),
             Self::Ambiguous { .. } => "give more characters of the id".into(),
-            Self::Refused { run, refusal } => match refusal {
-                Refusal::LeftoversAlive(_) => format!("`outlive why {run}` names them"),
-                Refusal::Lost { .. } | Refusal::WrongState { .. } => format!("`outlive why {run}` tells its story"),
-                _ => return None,
-            },
+            Self::NoRegistry { sought: Some(_), .. } => {
+                "the first `outlive run -- COMMAND` makes it; `outlive init` makes one in this directory".into()
+            }
+            Self::NoRegistry { sought: None, place } => format!("`outlive --registry sqlite:{place} init` makes it"),
+            Self::Refused { run, refusal } => return next_step(*run, refusal),
             Self::KeyBusy { holders, .. } => format!("`outlive show {}` tells about the holder", holders.first()?),
             Self::Untrusted(run) => {
                 format!("read it with `outlive show {run}`, then allow it with `outlive trust {run}`")
@@ -185,4 +241,24 @@ impl Error {
             Self::Invalid(_) => return None,
         })
     }
+}
+
+/// What to type next about a run that refused something.
+fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
+    Some(match refusal {
+        Refusal::WrongState { action: "archive", .. } => {
+            format!("`outlive wait {run}` waits for its end, `outlive cancel {run}` stops it")
+        }
+        Refusal::Lost { .. } | Refusal::WrongState { .. } => format!("`outlive why {run}` tells its story"),
+        Refusal::LeftoversAlive(_) => format!("`outlive show {run}` names them; end them first"),
+        Refusal::NotAsked => format!("`outlive cancel {run}` asks for it"),
+        Refusal::HeardOf | Refusal::LeaseHolds | Refusal::OwnRun | Refusal::NotYet(_) => {
+            format!("`outlive show {run}` tells how it stands")
+        }
+        Refusal::NoAttemptsLeft(_) => format!("`outlive show {run}` has its command, to start a new run with"),
+        Refusal::TooLarge { .. } | Refusal::TooMany { .. } => "keep it in a file, and name that".into(),
+        Refusal::Copied => "change it in the registry that this one was copied from".into(),
+        Refusal::Archived => format!("`outlive unarchive {run}` shows it again"),
+        Refusal::NotArchived => format!("`outlive archive {run}` hides it"),
+    })
 }

@@ -119,6 +119,10 @@ pub enum Health {
 }
 
 impl Health {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Healthy, Self::Late, Self::Stalled, Self::Overdue, Self::Unresponsive, Self::Orphaned];
+
     /// The word.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -229,7 +233,7 @@ fn standing(run: &Run) -> Option<String> {
                 let why = request.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
                 Some(format!("by {}{why}", request.by.user))
             }
-            End::Interrupted(interruption) => Some(interruption.reason.clone()),
+            End::Interrupted(interruption) => Some(interruption.to_string()),
             End::Dead(reap) => Some(reap.evidence.to_string()),
         },
     }

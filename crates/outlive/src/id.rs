@@ -87,6 +87,18 @@ impl RunId {
     pub fn draw(now: Timestamp, entropy: &dyn Entropy) -> Self {
         Self(version_7(now, entropy))
     }
+
+    /// Whether `text` is an id, or so long a beginning of one that it can hardly be meant as anything else. The first
+    /// digit of a time is 0 for as long as anybody will make runs, which leaves dates and most words free.
+    pub fn may_begin_with(text: &str) -> bool {
+        const SHORTEST: usize = 8;
+        let fits = |(index, c): (usize, char)| match index {
+            8 | 13 | 18 | 23 => c == '-',
+            _ => matches!(c, '0'..='9' | 'a'..='f'),
+        };
+        let is_beginning = (SHORTEST..=36).contains(&text.len()) && text.starts_with('0');
+        text.parse::<Self>().is_ok() || is_beginning && text.chars().enumerate().all(fits)
+    }
 }
 
 impl WorkerId {

@@ -48,6 +48,7 @@ pub mod registry;
 pub mod run;
 pub mod runtime;
 mod settle;
+pub mod signal;
 #[cfg(any(test, feature = "testing"))]
 pub mod simulation;
 pub mod spool;

@@ -3,8 +3,9 @@
 //! It puts the pieces together: rules from `transition.rs`, a store, the witness of this host, the keeper that beats,
 //! the key that signs. Every change goes through `settle.rs`, which knows what a lost answer means.
 
+mod find;
+
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::spool::{Spool, Spooled};
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
-use crate::store::{self, Beat, Change, Cursor, Expect, Order, Page, Record, Selection, Store, Write};
+use crate::store::{self, Beat, Change, Expect, Order, Record, Selection, Store, Write};
 use crate::time::{Clock, SystemClock};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
 use crate::trust::Trust;
@@ -32,8 +33,6 @@ use crate::trust::Trust;
 const TRIES: usize = 32;
 /// How long a beat waits for its turn before it is given up and the next one is due.
 const BEAT_PATIENCE: Duration = Duration::from_secs(2);
-/// How many runs an ambiguous name lists.
-const SHOWN: usize = 5;
 
 /// Opens another connection to the same store, for the keeper's thread.
 type Reopen = Arc<dyn Fn() -> Result<Arc<dyn Store>, store::Error> + Send + Sync>;
@@ -359,7 +358,17 @@ impl Registry {
 
     /// Asks for a run to be stopped. It has stopped only if the answer says that it is cancelled.
     pub async fn cancel(&self, id: RunId, reason: Option<String>) -> Result<Run, Error> {
-        Ok(self.change(id, |_| Action::RequestCancel { reason: reason.clone() }).await?.0.run)
+        self.cancel_within(id, reason, None).await
+    }
+
+    /// Asks for a run to be stopped, and killed if it has not stopped by itself after `grace`.
+    pub async fn cancel_within(
+        &self,
+        id: RunId,
+        reason: Option<String>,
+        grace: Option<Duration>,
+    ) -> Result<Run, Error> {
+        Ok(self.change(id, |_| Action::RequestCancel { reason: reason.clone(), grace }).await?.0.run)
     }
 
     /// Says something of a run in flight on behalf of its owner, from a process that was handed the owner's epoch.
@@ -428,29 +437,6 @@ impl Registry {
         self.see(vec![found.run]).pop().ok_or_else(|| Error::NotFound(id.to_string()))
     }
 
-    /// A page of runs as they stand. A state in the filter means the state that is seen: a running run whose owner is
-    /// gone is found among the dead.
-    pub async fn list(&self, filter: &Filter, page: &Page) -> Result<(Vec<Seen>, Option<Cursor>), Error> {
-        let mut wide = filter.clone();
-        let by_look = |states: &&mut BTreeSet<StateName>| states.iter().any(|state| state.is_ended());
-        if let Some(states) = wide.states.as_mut().filter(by_look) {
-            states.insert(StateName::Running);
-        }
-        let (mut found, mut page) = (Vec::new(), page.clone());
-        loop {
-            let listing = self.store.list(&wide, &page).await?;
-            let seen = self.see(listing.records.into_iter().map(|record| record.run).collect());
-            found.extend(
-                seen.into_iter()
-                    .filter(|seen| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state))),
-            );
-            match listing.next {
-                Some(next) if found.is_empty() => page.after = Some(next),
-                next => return Ok((found, next)),
-            }
-        }
-    }
-
     fn see(&self, runs: Vec<Run>) -> Vec<Seen> {
         let now = self.clock.now();
         let spooled = self.spooled();
@@ -485,54 +471,6 @@ impl Registry {
             }
         }
         Ok(spooled.len())
-    }
-
-    /// The run that `text` means: an id, the beginning of one, a name (its newest bearer), `@last`, or `@~2` for the
-    /// last but two.
-    pub async fn find(&self, text: &str) -> Result<Seen, Error> {
-        if let Ok(id) = text.parse() {
-            return self.get(id).await;
-        }
-        let back = match text.strip_prefix('@') {
-            Some("last") => Some(0),
-            Some(back) => back.strip_prefix('~').and_then(|back| back.parse::<usize>().ok()),
-            None => None,
-        };
-        if let Some(back) = back {
-            return self.nth_newest(text, back).await;
-        }
-        let newest = |filter: Filter, limit| async move {
-            let page = Page { limit, ..Page::default() };
-            self.store.list(&filter, &page).await
-        };
-        let named = newest(Filter { name: Some(text.into()), ..Filter::default() }, 1).await?.records.pop();
-        if let Some(record) = named {
-            return self.get(record.run.id).await;
-        }
-        let is_prefix = text.len() >= 2 && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f' | '-'));
-        if !is_prefix {
-            return Err(Error::NotFound(shorten(text)));
-        }
-        let found = newest(Filter { id_prefix: Some(text.into()), ..Filter::default() }, SHOWN).await?.records;
-        match found.as_slice() {
-            [] => Err(Error::NotFound(shorten(text))),
-            [one] => self.get(one.run.id).await,
-            several => {
-                Err(Error::Ambiguous { what: text.into(), ids: several.iter().map(|record| record.run.id).collect() })
-            }
-        }
-    }
-
-    async fn nth_newest(&self, text: &str, mut back: usize) -> Result<Seen, Error> {
-        let mut page = Page::default();
-        loop {
-            let listing = self.store.list(&Filter::default(), &page).await?;
-            if let Some(record) = listing.records.get(back) {
-                return self.get(record.run.id).await;
-            }
-            back -= listing.records.len();
-            page.after = Some(listing.next.ok_or_else(|| Error::NotFound(shorten(text)))?);
-        }
     }
 
     /// A run's story, from its first event on.
@@ -575,11 +513,6 @@ impl Registry {
 
 fn has_key(home: Option<&Path>) -> bool {
     home.is_some_and(|home| home.join("key").exists())
-}
-
-fn shorten(text: &str) -> String {
-    const LONGEST: usize = 80;
-    if text.chars().count() > LONGEST { text.chars().take(LONGEST).chain(['…']).collect() } else { text.into() }
 }
 
 /// The user, host and process that act here.

@@ -13,7 +13,8 @@ use serde_json::Value;
 use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::{Lease, Policy};
 use crate::process::{Evidence, Identity};
-use crate::time::Timestamp;
+use crate::signal::signal_name;
+use crate::time::{Timestamp, millis};
 
 /// The longest name, kind, key or label, in bytes.
 pub const NAME_LIMIT: usize = 256;
@@ -79,6 +80,7 @@ impl Spec {
         word("kind", &self.kind)?;
         if let Some(name) = &self.name {
             word("name", name)?;
+            not_an_address(name)?;
         }
         if self.labels.len().max(self.keys.len()) > LIST_LIMIT {
             return Err(InvalidSpec(format!("more than {LIST_LIMIT} labels or keys")));
@@ -106,6 +108,17 @@ fn word(what: &str, text: &str) -> Result<(), InvalidSpec> {
         Err(InvalidSpec(format!("a {what} of {} bytes; the longest is {NAME_LIMIT}", text.len())))
     } else if text.chars().any(char::is_control) {
         Err(InvalidSpec(format!("a control character in {what} `{}`", text.escape_default())))
+    } else {
+        Ok(())
+    }
+}
+
+/// Refuses a name that could not be told from another way to say which run is meant.
+fn not_an_address(name: &str) -> Result<(), InvalidSpec> {
+    if name.starts_with('@') {
+        Err(InvalidSpec(format!("the name `{name}` begins with @, as `@last` and `@~2` do; choose another")))
+    } else if RunId::may_begin_with(name) {
+        Err(InvalidSpec(format!("the name `{name}` could be taken for the beginning of an id; choose another")))
     } else {
         Ok(())
     }
@@ -462,6 +475,16 @@ pub struct Interruption {
     pub reason: String,
 }
 
+impl fmt::Display for Interruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.signal {
+            // A number tells nobody anything.
+            Some(signal) if self.reason == format!("signal {signal}") => fmt::Display::fmt(&Exit::Signal(signal), f),
+            _ => f.write_str(&self.reason),
+        }
+    }
+}
+
 /// A verdict on an owner, and on what it rests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reap {
@@ -487,7 +510,7 @@ impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exit code {code}"),
-            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::Signal(signal) => write!(f, "stopped by {}", signal_name(*signal)),
         }
     }
 }
@@ -502,6 +525,9 @@ pub struct CancelRequest {
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// How long it may take to stop by itself before it is killed; unset, as long as its owner sees fit.
+    #[serde(default, rename = "grace_ms", with = "millis::option", skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Duration>,
 }
 
 /// How far a run says it is.
@@ -670,9 +696,31 @@ mod tests {
         };
         insta::assert_snapshot!(refused(&|spec| spec.name = Some("x".repeat(1 << 20))), @"a name of 1048576 bytes; the longest is 256");
         insta::assert_snapshot!(refused(&|spec| spec.name = Some("a\0b\x1b[2J".into())), @r"a control character in name `a\u{0}b\u{1b}[2J`");
+        insta::assert_snapshot!(refused(&|spec| spec.name = Some(String::new())), @"an empty name");
+        insta::assert_snapshot!(refused(&|spec| spec.name = Some("@last".into())), @"the name `@last` begins with @, as `@last` and `@~2` do; choose another");
+        insta::assert_snapshot!(refused(&|spec| spec.name = Some("01a1e1d5-a1d".into())), @"the name `01a1e1d5-a1d` could be taken for the beginning of an id; choose another");
         insta::assert_snapshot!(refused(&|spec| spec.kind.clear()), @"an empty kind");
         insta::assert_snapshot!(refused(&|spec| spec.keys.push(Key { name: "gpu".into(), limit: 0 })), @"a limit of 0 on key `gpu` would never let it run");
         insta::assert_snapshot!(refused(&|spec| spec.policy.retry.max_attempts = 0), @"`max_attempts` of 0 would never run anything");
+    }
+
+    #[test]
+    fn names_that_only_resemble_ids_are_taken() {
+        for name in ["01", "0123456", "20261116", "2026-11-16", "01-02-2026", "deadbeef", "01a1e1d5-backup", "a@b"] {
+            let spec = Spec { name: Some(name.into()), ..Spec::new("test", actor()) };
+            assert_eq!(spec.check(), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_cancel_request_of_an_earlier_version_reads_as_one_without_grace() {
+        let old = r#"{"by":{"user":"ada","host":"here","pid":1},"at":"2026-11-15T09:30:00Z"}"#;
+        let request: CancelRequest = serde_json::from_str(old).unwrap();
+        assert_eq!(request.grace, None);
+        let patient = CancelRequest { grace: Some(Duration::from_millis(1_500)), ..request };
+        let json = serde_json::to_string(&patient).unwrap();
+        assert!(json.contains("\"grace_ms\":1500"), "{json}");
+        assert_eq!(serde_json::from_str::<CancelRequest>(&json).unwrap(), patient);
     }
 
     #[test]

@@ -45,16 +45,20 @@ pub enum OwnEnd {
     Interrupted(Interruption),
 }
 
+impl OwnEnd {
+    /// The action that records it, by whoever holds the claim.
+    pub fn action(&self, fence: Fence, exit: Option<Exit>) -> Action {
+        match self.clone() {
+            Self::Finished(verdict) => Action::Finish { fence, verdict, exit },
+            Self::Interrupted(interruption) => Action::Interrupt { fence, interruption, exit },
+        }
+    }
+}
+
 impl Spooled {
     /// The action that records it.
     pub fn action(&self) -> Action {
-        let fence = Fence { worker: self.worker, epoch: self.epoch };
-        match &self.end {
-            OwnEnd::Finished(verdict) => Action::Finish { fence, verdict: verdict.clone(), exit: self.exit },
-            OwnEnd::Interrupted(interruption) => {
-                Action::Interrupt { fence, interruption: interruption.clone(), exit: self.exit }
-            }
-        }
+        self.end.action(Fence { worker: self.worker, epoch: self.epoch }, self.exit)
     }
 
     fn name(&self) -> PathBuf {

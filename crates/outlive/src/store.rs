@@ -247,6 +247,34 @@ pub struct Listing {
     pub next: Option<Cursor>,
 }
 
+/// A walk through a listing, page by page, to its end.
+#[derive(Debug, Clone)]
+pub struct Walk {
+    filter: Filter,
+    /// The next page; none behind the last.
+    page: Option<Page>,
+}
+
+impl Walk {
+    /// A walk over the runs that match, beginning with `page`.
+    pub fn from(filter: Filter, page: Page) -> Self {
+        Self { filter, page: Some(page) }
+    }
+
+    /// The records of the next page; none behind the last.
+    pub async fn next(&mut self, store: &dyn Store) -> Result<Option<Vec<Record>>, Error> {
+        let Some(page) = &self.page else { return Ok(None) };
+        let listing = store.list(&self.filter, page).await?;
+        self.page = listing.next.map(|next| Page { after: Some(next), ..page.clone() });
+        Ok(Some(listing.records))
+    }
+
+    /// Where the next page begins.
+    pub fn place(&self) -> Option<Cursor> {
+        self.page.as_ref().and_then(|page| page.after)
+    }
+}
+
 /// Which runs an update takes.
 #[derive(Debug, Clone)]
 pub struct Selection {

@@ -6,8 +6,14 @@
 //! conditional on the revision it was computed from, so the rule holds under any race. No rule lives anywhere else;
 //! `docs/lifecycle.md` is generated from this function.
 
+mod refusal;
+
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub use self::refusal::Refusal;
 
 use crate::health::Leftovers;
 use crate::id::{Epoch, WorkerId};
@@ -15,7 +21,7 @@ use crate::policy::OrphanPolicy;
 use crate::process::Evidence;
 use crate::run::{
     Actor, Archived, CHECKPOINT_LIMIT, CancelRequest, End, Ending, Event, Exit, Failure, Interruption, Key, LIST_LIMIT,
-    Owner, Pending, Progress, Reap, Run, Running, State, StateName, Suspended, capped,
+    Owner, Pending, Progress, Reap, Run, Running, State, Suspended, capped,
 };
 use crate::time::Timestamp;
 
@@ -116,6 +122,8 @@ pub enum Action {
     RequestCancel {
         /// Why.
         reason: Option<String>,
+        /// How long it may take to stop by itself before it is killed; unset, as long as its owner sees fit.
+        grace: Option<Duration>,
     },
     /// Somebody found its owner gone.
     Reap {
@@ -174,177 +182,41 @@ pub struct Transition {
     pub ended: Option<Run>,
 }
 
-/// Why an action is refused. Nothing changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The caller no longer owns the run.
-    #[error("lost: the run is {state} at epoch {epoch}, the caller's claim is from epoch {claimed}")]
-    Lost {
-        /// How it stands.
-        state: StateName,
-        /// Its fence.
-        epoch: Epoch,
-        /// The caller's.
-        claimed: Epoch,
-    },
-    /// The action does not apply to this state.
-    #[error("cannot {action} a run that is {state}")]
-    WrongState {
-        /// What was tried.
-        action: &'static str,
-        /// How it stands.
-        state: StateName,
-    },
-    /// It waits for a time.
-    #[error("not before {0}")]
-    NotYet(Timestamp),
-    /// Nobody asked for it to be cancelled.
-    #[error("nobody asked for it to be cancelled")]
-    NotAsked,
-    /// Its owner was heard of, or changed, since it was looked at.
-    #[error("its owner was heard of since it was looked at")]
-    HeardOf,
-    /// Its lease has not lapsed.
-    #[error("its lease has not lapsed")]
-    LeaseHolds,
-    /// The reaper owns it.
-    #[error("a worker does not reap its own runs")]
-    OwnRun,
-    /// The old attempt is not over.
-    #[error("processes of its last attempt are still alive: {0}")]
-    LeftoversAlive(Leftovers),
-    /// It was tried often enough.
-    #[error("all {0} attempts are used up")]
-    NoAttemptsLeft(u32),
-    /// It is too large to keep.
-    #[error("a {what} of {size} bytes; the most is {limit}")]
-    TooLarge {
-        /// What is.
-        what: &'static str,
-        /// How large.
-        size: usize,
-        /// How large it may be.
-        limit: usize,
-    },
-    /// It belongs to the registry that this one was copied from.
-    #[error("it came with a copied registry and belongs to the original")]
-    Copied,
-    /// It is archived already.
-    #[error("it is archived already")]
-    Archived,
-    /// It is not archived.
-    #[error("it is not archived")]
-    NotArchived,
-}
-
 /// What `action` by `by` at `now` makes of `run`, or why it is refused.
 pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<Transition, Refusal> {
     if run.copied && !matches!(action, Action::Archive | Action::Unarchive) {
         return Err(Refusal::Copied);
     }
-    let mut next = run.clone();
-    next.updated_at = now;
-    let mut evidence = None;
-    let mut reason = None;
-    let mut last_attempt = None;
-    match (action, &run.state) {
-        (Action::Claim { owner }, State::Pending(pending)) => {
-            if let Some(not_before) = pending.not_before.filter(|not_before| *not_before > now) {
-                return Err(Refusal::NotYet(not_before));
-            }
-            next.epoch = run.epoch.next();
-            next.state = running(owner, now, now);
-        }
-        (Action::Report { fence, report }, State::Running(held)) => {
-            check_fence(run, held, fence)?;
-            next.state = State::Running(Running {
-                progressed_at: if report.progress.is_some() { now } else { held.progressed_at },
-                ..held.clone()
-            });
-            take_report(&mut next, report)?;
-        }
-        (Action::Suspend { fence, reason: why }, State::Running(held)) => {
-            check_fence(run, held, fence)?;
-            reason = Some(why.clone());
-            next.state =
-                State::Suspended(Suspended { since: now, started_at: held.started_at, reason: capped(why.clone()) });
-        }
-        (Action::Wake { owner }, State::Suspended(suspended)) => {
-            next.epoch = run.epoch.next();
-            next.state = running(owner, suspended.started_at, now);
-        }
-        (Action::Finish { fence, verdict, exit }, State::Running(held)) => {
-            check_fence(run, held, fence)?;
-            let how = match verdict {
-                Verdict::Succeeded => End::Succeeded,
-                Verdict::Failed { error_type, error_message } => End::Failed(Failure {
-                    error_type: capped(error_type.clone()),
-                    error_message: capped(error_message.clone()),
-                    reap: None,
-                }),
-                Verdict::Cancelled => End::Cancelled(run.cancel.clone().ok_or(Refusal::NotAsked)?),
-            };
-            next.state = ended(how, held, *exit, now);
-        }
+    let step = Step { run, by, now };
+    let next = match (action, &run.state) {
+        (Action::Claim { owner }, State::Pending(pending)) => step.claim(pending, owner),
+        (Action::Report { fence, report }, State::Running(held)) => step.report(held, fence, report),
+        (Action::Suspend { fence, reason }, State::Running(held)) => step.suspend(held, fence, reason),
+        (Action::Wake { owner }, State::Suspended(suspended)) => Ok(step.wake(suspended, owner)),
+        (Action::Finish { fence, verdict, exit }, State::Running(held)) => step.finish(held, fence, verdict, *exit),
         (Action::Interrupt { fence, interruption, exit }, State::Running(held)) => {
-            check_fence(run, held, fence)?;
-            reason = Some(interruption.reason.clone());
-            let how = match &run.cancel {
-                Some(request) => End::Cancelled(request.clone()),
-                None => End::Interrupted(interruption.clone()),
-            };
-            next.state = ended(how, held, *exit, now);
+            step.interrupt(held, fence, interruption, *exit)
         }
-        (Action::RequestCancel { reason: why }, State::Pending(_) | State::Running(_) | State::Suspended(_)) => {
-            let request = CancelRequest { by: by.clone(), at: now, reason: why.clone().map(capped) };
-            reason = request.reason.clone();
-            // The first request stands: a second one neither moves its time nor takes its name.
-            let request = run.cancel.clone().unwrap_or(request);
-            next.cancel = Some(request.clone());
-            let started_at = match &run.state {
-                State::Suspended(suspended) => Some(suspended.started_at),
-                _ => None,
-            };
-            if run.owner().is_none() {
-                // A clock set back since must not make it end before it began.
-                let at = started_at.map_or(now, |started_at| now.max(started_at));
-                next.state =
-                    State::Ended(Ending { how: End::Cancelled(request), at, started_at, owner: None, exit: None });
-            }
+        (Action::RequestCancel { reason, grace }, State::Pending(_) | State::Running(_) | State::Suspended(_)) => {
+            Ok(step.request_cancel(reason.clone(), *grace))
         }
-        (Action::Reap { observed, evidence: found, reaper, jitter }, State::Running(held)) => {
-            check_reap(run, held, observed, found, *reaper)?;
-            evidence = Some(found.clone());
-            last_attempt = reap(&mut next, held, found, by, *jitter, now);
+        (Action::Reap { observed, evidence, reaper, jitter }, State::Running(held)) => {
+            check_reap(run, held, observed, evidence, *reaper)?;
+            Ok(step.reap(held, evidence, *jitter))
         }
         (Action::Resume { failed_too, leftovers, owner }, State::Ended(ending)) => {
             check_resume(run, ending, *failed_too, leftovers)?;
-            next.epoch = run.epoch.next();
-            next.attempt = next.attempt.saturating_add(1);
-            next.progress = None;
-            next.cancel = None;
-            next.archived = None;
-            next.state = match owner {
-                Some(owner) => running(owner, now, now),
-                None => State::Pending(Pending { since: now, not_before: None, reason: Some("resumed".into()) }),
-            };
+            Ok(step.resume(owner.as_ref()))
         }
-        (Action::Archive, State::Ended(_)) => {
-            if run.archived.is_some() {
-                return Err(Refusal::Archived);
-            }
-            next.archived = Some(Archived { by: by.clone(), at: now });
-        }
-        (Action::Unarchive, State::Ended(_)) => {
-            next.archived.take().ok_or(Refusal::NotArchived)?;
-        }
+        (Action::Archive, State::Ended(_)) => step.archive(),
+        (Action::Unarchive, State::Ended(_)) => step.unarchive(),
         (
             Action::Report { fence, .. }
             | Action::Suspend { fence, .. }
             | Action::Finish { fence, .. }
             | Action::Interrupt { fence, .. },
             _,
-        ) => return Err(lost(run, fence)),
+        ) => Err(lost(run, fence)),
         (
             Action::Claim { .. }
             | Action::Wake { .. }
@@ -354,25 +226,183 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
             | Action::Archive
             | Action::Unarchive,
             _,
-        ) => {
-            let action = if matches!(action, Action::RequestCancel { .. }) { "cancel" } else { action.name() };
-            return Err(Refusal::WrongState { action, state: run.state.name() });
+        ) => Err(Refusal::WrongState { action: action.name(), state: run.state.name() }),
+    }?;
+    Ok(step.tell(action, next))
+}
+
+/// One action on one run: what every rule may look at.
+struct Step<'a> {
+    run: &'a Run,
+    by: &'a Actor,
+    now: Timestamp,
+}
+
+/// What a rule makes of a run, and what it has to say about it.
+struct Next {
+    run: Run,
+    reason: Option<String>,
+    evidence: Option<Evidence>,
+    /// The end of the attempt, where the run goes on to another one at once.
+    last_attempt: Option<Run>,
+}
+
+impl Next {
+    fn because(self, reason: impl Into<Option<String>>) -> Self {
+        Self { reason: reason.into(), ..self }
+    }
+}
+
+impl Step<'_> {
+    /// The run with `change` made to it.
+    fn with(&self, change: impl FnOnce(&mut Run)) -> Next {
+        let mut run = Run { updated_at: self.now, ..self.run.clone() };
+        change(&mut run);
+        Next { run, reason: None, evidence: None, last_attempt: None }
+    }
+
+    /// The run in another state.
+    fn in_state(&self, state: State) -> Next {
+        self.with(|next| next.state = state)
+    }
+
+    /// The run in the hands of another owner.
+    fn taken(&self, owner: &Owner, started_at: Timestamp) -> Next {
+        self.with(|next| {
+            next.epoch = next.epoch.next();
+            next.state = running(owner, started_at, self.now);
+        })
+    }
+
+    fn claim(&self, pending: &Pending, owner: &Owner) -> Result<Next, Refusal> {
+        match pending.not_before.filter(|not_before| *not_before > self.now) {
+            Some(not_before) => Err(Refusal::NotYet(not_before)),
+            None => Ok(self.taken(owner, self.now)),
         }
     }
-    let event = Event {
-        at: now,
-        action: action.name().into(),
-        by: by.clone(),
-        from: Some(run.state.name()),
-        to: next.state.name(),
-        epoch: next.epoch,
-        attempt: next.attempt,
-        worker: next.owner().or_else(|| run.owner()).map(|owner| owner.worker),
-        reason: reason.or_else(|| told(&next)).map(capped),
-        evidence,
-    };
-    let ended = last_attempt.or_else(|| (run.ending().is_none() && next.ending().is_some()).then(|| next.clone()));
-    Ok(Transition { run: next, event, ended })
+
+    fn report(&self, held: &Running, fence: &Fence, report: &Report) -> Result<Next, Refusal> {
+        check_fence(self.run, held, fence)?;
+        let progressed_at = if report.progress.is_some() { self.now } else { held.progressed_at };
+        let mut next = self.in_state(State::Running(Running { progressed_at, ..held.clone() }));
+        take_report(&mut next.run, report)?;
+        Ok(next)
+    }
+
+    fn suspend(&self, held: &Running, fence: &Fence, reason: &str) -> Result<Next, Refusal> {
+        check_fence(self.run, held, fence)?;
+        let suspended = Suspended { since: self.now, started_at: held.started_at, reason: capped(reason.to_owned()) };
+        Ok(self.in_state(State::Suspended(suspended)).because(reason.to_owned()))
+    }
+
+    fn wake(&self, suspended: &Suspended, owner: &Owner) -> Next {
+        self.taken(owner, suspended.started_at)
+    }
+
+    fn finish(&self, held: &Running, fence: &Fence, verdict: &Verdict, exit: Option<Exit>) -> Result<Next, Refusal> {
+        check_fence(self.run, held, fence)?;
+        let how = match verdict {
+            Verdict::Succeeded => End::Succeeded,
+            Verdict::Failed { error_type, error_message } => End::Failed(Failure {
+                error_type: capped(error_type.clone()),
+                error_message: capped(error_message.clone()),
+                reap: None,
+            }),
+            Verdict::Cancelled => End::Cancelled(self.run.cancel.clone().ok_or(Refusal::NotAsked)?),
+        };
+        Ok(self.in_state(ended(how, held, exit, self.now)))
+    }
+
+    fn interrupt(
+        &self,
+        held: &Running,
+        fence: &Fence,
+        interruption: &Interruption,
+        exit: Option<Exit>,
+    ) -> Result<Next, Refusal> {
+        check_fence(self.run, held, fence)?;
+        let how = match &self.run.cancel {
+            Some(request) => End::Cancelled(request.clone()),
+            None => End::Interrupted(interruption.clone()),
+        };
+        Ok(self.in_state(ended(how, held, exit, self.now)).because(interruption.to_string()))
+    }
+
+    fn request_cancel(&self, reason: Option<String>, grace: Option<Duration>) -> Next {
+        let request = CancelRequest { by: self.by.clone(), at: self.now, reason: reason.map(capped), grace };
+        let reason = request.reason.clone();
+        // The first request stands: a second one neither moves its time nor takes its name.
+        let request = self.run.cancel.clone().unwrap_or(request);
+        let started_at = match &self.run.state {
+            State::Suspended(suspended) => Some(suspended.started_at),
+            _ => None,
+        };
+        self.with(|next| {
+            next.cancel = Some(request.clone());
+            if next.owner().is_none() {
+                // A clock set back since must not make it end before it began.
+                let at = started_at.map_or(self.now, |started_at| self.now.max(started_at));
+                next.state =
+                    State::Ended(Ending { how: End::Cancelled(request), at, started_at, owner: None, exit: None });
+            }
+        })
+        .because(reason)
+    }
+
+    /// Ends the attempt by the run's policy.
+    fn reap(&self, held: &Running, evidence: &Evidence, jitter: u8) -> Next {
+        let mut last_attempt = None;
+        let next = self.with(|next| last_attempt = reap(next, held, evidence, self.by, jitter, self.now));
+        Next { evidence: Some(evidence.clone()), last_attempt, ..next }
+    }
+
+    fn resume(&self, owner: Option<&Owner>) -> Next {
+        self.with(|next| {
+            next.epoch = next.epoch.next();
+            next.attempt = next.attempt.saturating_add(1);
+            next.progress = None;
+            next.cancel = None;
+            next.archived = None;
+            next.state = match owner {
+                Some(owner) => running(owner, self.now, self.now),
+                None => State::Pending(Pending { since: self.now, not_before: None, reason: Some("resumed".into()) }),
+            };
+        })
+    }
+
+    fn archive(&self) -> Result<Next, Refusal> {
+        match self.run.archived {
+            Some(_) => Err(Refusal::Archived),
+            None => Ok(self.with(|next| next.archived = Some(Archived { by: self.by.clone(), at: self.now }))),
+        }
+    }
+
+    fn unarchive(&self) -> Result<Next, Refusal> {
+        match self.run.archived {
+            Some(_) => Ok(self.with(|next| next.archived = None)),
+            None => Err(Refusal::NotArchived),
+        }
+    }
+
+    /// The change with the event that tells of it.
+    fn tell(&self, action: &Action, next: Next) -> Transition {
+        let (before, after) = (self.run, next.run);
+        let event = Event {
+            at: self.now,
+            action: action.name().into(),
+            by: self.by.clone(),
+            from: Some(before.state.name()),
+            to: after.state.name(),
+            epoch: after.epoch,
+            attempt: after.attempt,
+            worker: after.owner().or_else(|| before.owner()).map(|owner| owner.worker),
+            reason: next.reason.or_else(|| told(&after)).map(capped),
+            evidence: next.evidence,
+        };
+        let has_ended = before.ending().is_none() && after.ending().is_some();
+        let ended = next.last_attempt.or_else(|| has_ended.then(|| after.clone()));
+        Transition { run: after, event, ended }
+    }
 }
 
 /// Whether a key has room for one more holder. Everybody who holds it, and whoever wants it, must be content: the
@@ -428,11 +458,7 @@ fn take_report(next: &mut Run, report: &Report) -> Result<(), Refusal> {
     }
     if let Some(artifact) = &report.artifact {
         if next.artifacts.len() >= LIST_LIMIT {
-            return Err(Refusal::TooLarge {
-                what: "list of artifacts",
-                size: next.artifacts.len() + 1,
-                limit: LIST_LIMIT,
-            });
+            return Err(Refusal::TooMany { what: "artifacts", limit: LIST_LIMIT });
         }
         next.artifacts.push(capped(artifact.clone()));
     }
@@ -522,7 +548,7 @@ fn told(run: &Run) -> Option<String> {
             End::Succeeded => None,
             End::Failed(failure) => Some(format!("{}: {}", failure.error_type, failure.error_message)),
             End::Cancelled(request) => request.reason.clone(),
-            End::Interrupted(interruption) => Some(interruption.reason.clone()),
+            End::Interrupted(interruption) => Some(interruption.to_string()),
             End::Dead(reap) => Some(reap.evidence.to_string()),
         },
     }

@@ -135,8 +135,8 @@ impl Child {
                 }
             }
             if let Some(stop) = stops.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+                kill_at.get_or_insert_with(|| now() + grace(&stop));
                 asked.stop.get_or_insert(stop);
-                kill_at.get_or_insert_with(|| now() + GRACE);
                 self.signal(libc::SIGTERM);
                 // One that is stopped could not even die of it.
                 self.signal(libc::SIGCONT);
@@ -295,6 +295,14 @@ fn told(status: &WaitIdStatus) -> Told {
         (Some(signal), _) => Told::Stopped(signal),
         (_, Some(signal)) => Told::Ended(Exit::Signal(signal)),
         _ => Told::Ended(Exit::Code(status.exit_status().unwrap_or(0))),
+    }
+}
+
+/// How long the command may take to stop: as whoever cancels the run says, else as we see fit.
+fn grace(stop: &Stop) -> Duration {
+    match stop {
+        Stop::Cancelled(request) => request.grace.unwrap_or(GRACE),
+        _ => GRACE,
     }
 }
 

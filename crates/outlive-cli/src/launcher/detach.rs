@@ -69,7 +69,7 @@ pub fn role(words: &[OsString]) -> Option<(Vec<OsString>, Report)> {
 }
 
 /// Has another process own the run that this one was asked for. Says the run's id once it is on record and started.
-pub fn start(json: bool) -> u8 {
+pub fn start(json: bool, mask: &SigSet) -> u8 {
     let started = (|| -> std::io::Result<Value> {
         let (mut ours, theirs) = UnixStream::pair()?;
         let mut words: Vec<OsString> = std::env::args_os().collect();
@@ -79,8 +79,7 @@ pub fn start(json: bool) -> u8 {
             let fd = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
             placed.push(Placed { fd, number });
         }
-        let mask = SigSet::thread_get_mask()?;
-        Start { argv: &words, variables: &[], mask: &mask, placed: &placed, kept: &[theirs.as_fd()] }.ourselves()?;
+        Start { argv: &words, variables: &[], mask, placed: &placed, kept: &[theirs.as_fd()] }.ourselves()?;
         drop(theirs);
         let mut report = Vec::new();
         ours.read_to_end(&mut report)?;

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::libc;
-use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// What a defect of ours would raise: left to end us.
@@ -28,15 +28,16 @@ pub struct Arrived {
 }
 
 impl Signals {
-    /// Takes the signals for the whole process. Called before it has a second thread.
-    pub fn take() -> nix::Result<Self> {
+    /// Takes the signals for the whole process, whose caller gave it the mask `before`. Called before it has a second
+    /// thread.
+    pub fn take(before: SigSet) -> nix::Result<Self> {
         let ignored = mask_of("SigIgn:");
         if ignored & bit(libc::SIGCHLD) != 0 {
             default_action(Signal::SIGCHLD)?;
         }
         let mut set = SigSet::all();
         FAULTS.into_iter().for_each(|fault| set.remove(fault));
-        let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        set.thread_block()?;
         // A closed pipe is told by the write that failed.
         set.remove(Signal::SIGPIPE);
         let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;

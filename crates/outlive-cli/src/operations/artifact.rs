@@ -1,3 +1,5 @@
+//! `outlive artifact`: what a run has made, named from inside it.
+
 use std::fmt;
 
 use clap::Args;

@@ -1,3 +1,6 @@
+//! `outlive cancel`: asks owners to stop their runs, and ends what is left of runs whose owner is gone.
+
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -9,16 +12,19 @@ use outlive::id::RunId;
 use outlive::registry::Registry;
 use outlive::run::StateName;
 use outlive::runtime::reaper::Reaper;
-use outlive::store::Page;
+use outlive::time::parse_duration;
+use outlive::transition::Refusal;
 use serde::{Deserialize, Serialize};
 
+use super::wait::until_ended;
 use crate::operation::{Effect, Operate};
-use crate::settings::Context;
+use crate::settings::{Context, duration};
 
 /// Ask for runs to be stopped
 ///
-/// The request is durable: the owner stops the run with its next beat. The answer says `cancelled` only of a run that
-/// has stopped. A run whose owner is gone is ended here, with the processes it left behind.
+/// The request is durable: a local owner stops the run at once, any other with its next beat. The answer says
+/// `cancelled` only of a run that has stopped. A run whose owner is gone is ended here, with the processes it left
+/// behind. Where somebody has asked before, that request stands.
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cancel {
@@ -31,25 +37,53 @@ pub struct Cancel {
     /// Why, for whoever reads its story
     #[arg(long)]
     pub reason: Option<String>,
+    /// How long a run may take to stop by itself before it is killed
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub grace: Option<Duration>,
     /// Kill an owner that lives but says nothing, with all processes of its run
     #[arg(long)]
     pub force: bool,
+    /// Wait until they have ended; 1 is the exit status if one cannot be waited for
+    #[arg(long)]
+    pub wait: bool,
+    /// Only say what would be cancelled
+    #[arg(long, conflicts_with = "wait")]
+    pub dry_run: bool,
 }
 
 /// What became of the requests.
 #[derive(Debug, Serialize)]
 pub struct Cancelled {
+    dry_run: bool,
     runs: Vec<Outcome>,
+    #[serde(skip)]
+    waited: bool,
 }
 
 #[derive(Debug, Serialize)]
 struct Outcome {
     id: RunId,
-    /// `cancelled` if it has stopped, else `cancel_requested`.
-    outcome: &'static str,
+    outcome: Word,
     state: StateName,
     /// Its owner lives and says nothing, so that it may never hear of the request.
     silent_owner: Option<u32>,
+    /// Who had asked before; that request stands.
+    asked_before_by: Option<String>,
+}
+
+/// What became of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Word {
+    /// It has stopped.
+    Cancelled,
+    /// It has been asked to.
+    CancelRequested,
+    /// It came to another end before it could be stopped.
+    Ended,
+    /// It would be asked to.
+    WouldCancel,
 }
 
 /// How long the processes of a run whose owner is gone may take to end by themselves.
@@ -58,65 +92,109 @@ const GRACE: Duration = Duration::from_secs(5);
 impl Operate for Cancel {
     const NAME: &'static str = "cancel";
     const EFFECT: Effect = Effect::Write;
-    const EXAMPLES: &'static str = "outlive cancel train --reason 'wrong data'\noutlive cancel --all";
+    const EXAMPLES: &'static str = "outlive cancel train --reason 'wrong data'\n\
+                                    outlive cancel train --grace 2m --wait\n\
+                                    outlive cancel --all --dry-run";
     type Output = Cancelled;
 
     async fn operate(self, context: &Context) -> Result<Cancelled, Error> {
-        let mut outcomes = Cancelled { runs: Vec::new() };
-        if self.all {
-            if let Some(registry) = context.existing().await? {
-                registry.deliver_spooled().await?;
-                for seen in in_flight(&registry).await? {
-                    outcomes.runs.push(cancel(&registry, seen, self.reason.clone(), self.force).await?);
-                }
+        let mut cancelled = Cancelled { dry_run: self.dry_run, runs: Vec::new(), waited: self.wait };
+        let registry = match self.runs.first() {
+            Some(first) if self.dry_run => context.for_lookup(first).await?,
+            Some(first) => context.for_change(first).await?,
+            None => match context.existing().await? {
+                Some(registry) => registry,
+                // Where there is no registry, nothing is in flight.
+                None => return Ok(cancelled),
+            },
+        };
+        if self.all && !self.dry_run {
+            registry.deliver_spooled().await?;
+        }
+        for seen in self.meant(&registry).await? {
+            if self.dry_run {
+                cancelled.runs.push(outcome(&seen, seen.state, Word::WouldCancel));
+                continue;
             }
-            return Ok(outcomes);
+            match self.cancel(&registry, &seen).await {
+                // It ended by itself since it was listed.
+                Err(Error::Refused { refusal: Refusal::WrongState { .. }, .. }) if self.all => {}
+                one => cancelled.runs.push(one?),
+            }
         }
-        let [first, ..] = self.runs.as_slice() else { return Err(Error::Invalid("no run was named".into())) };
-        let registry = context.for_change(first).await?;
-        // All of them are looked up before any is asked to stop: a wrong name changes nothing.
-        let mut found = Vec::new();
+        if self.wait {
+            wait(&registry, &mut cancelled.runs).await?;
+        }
+        Ok(cancelled)
+    }
+
+    fn exit_status(cancelled: &Cancelled) -> u8 {
+        let goes_on = |run: &Outcome| !run.state.is_ended();
+        (cancelled.waited && cancelled.runs.iter().any(goes_on)).into()
+    }
+}
+
+impl Cancel {
+    /// The runs to stop. All of them are looked up before any is asked to: a wrong name changes nothing.
+    async fn meant(&self, registry: &Registry) -> Result<Vec<Seen>, Error> {
+        if self.all {
+            let in_flight = [StateName::Pending, StateName::Running, StateName::Suspended];
+            return registry.all(&Filter::in_states(in_flight)).await;
+        }
+        let (mut found, mut known) = (Vec::new(), BTreeSet::new());
         for run in &self.runs {
-            found.push(registry.find(run).await?);
+            let seen = registry.find(run).await?;
+            if seen.run.ending().is_some() {
+                let refusal = Refusal::WrongState { action: "request cancel", state: seen.state };
+                return Err(Error::Refused { run: seen.run.id, refusal });
+            }
+            if known.insert(seen.run.id) {
+                found.push(seen);
+            }
         }
-        for seen in found {
-            outcomes.runs.push(cancel(&registry, seen, self.reason.clone(), self.force).await?);
+        Ok(found)
+    }
+
+    async fn cancel(&self, registry: &Registry, seen: &Seen) -> Result<Outcome, Error> {
+        let id = seen.run.id;
+        let mut run = registry.cancel_within(id, self.reason.clone(), self.grace).await?;
+        let owner_is_gone = seen.evidence.is_some() || seen.health == Some(Health::Orphaned);
+        if owner_is_gone && run.owner().is_some() {
+            registry.end_tree(&seen.run, self.grace.unwrap_or(GRACE));
+            Reaper::new(registry.worker()).pass_over(registry, Filter::of([id])).await?;
+            run = registry.get(id).await?.run;
+        } else if self.force && seen.health == Some(Health::Unresponsive) {
+            Reaper::new(registry.worker()).force(registry, &seen.run).await?;
+            run = registry.get(id).await?.run;
         }
-        Ok(outcomes)
+        let state = run.state.name();
+        let word = if state == StateName::Cancelled { Word::Cancelled } else { Word::CancelRequested };
+        Ok(outcome(seen, state, word))
     }
 }
 
-async fn in_flight(registry: &Registry) -> Result<Vec<Seen>, Error> {
-    let filter = Filter::in_states([StateName::Pending, StateName::Running, StateName::Suspended]);
-    let (mut found, mut page) = (Vec::new(), Page::default());
-    loop {
-        let (seen, next) = registry.list(&filter, &page).await?;
-        found.extend(seen);
-        match next {
-            Some(next) => page.after = Some(next),
-            None => return Ok(found),
-        }
+fn outcome(seen: &Seen, state: StateName, word: Word) -> Outcome {
+    let silent = seen.health == Some(Health::Unresponsive) && word != Word::Cancelled;
+    Outcome {
+        id: seen.run.id,
+        outcome: word,
+        state,
+        silent_owner: seen.run.owner().filter(|_| silent).map(|owner| owner.identity.pid),
+        asked_before_by: seen.run.cancel.as_ref().map(|request| request.by.user.clone()),
     }
 }
 
-async fn cancel(registry: &Registry, seen: Seen, reason: Option<String>, force: bool) -> Result<Outcome, Error> {
-    let id = seen.run.id;
-    let mut run = registry.cancel(id, reason).await?;
-    let owner_is_gone = seen.evidence.is_some() || seen.health == Some(Health::Orphaned);
-    if owner_is_gone && run.owner().is_some() {
-        registry.end_tree(&seen.run, GRACE);
-        Reaper::new(registry.worker()).pass_over(registry, Filter::of([id])).await?;
-        run = registry.get(id).await?.run;
-    } else if force && seen.health == Some(Health::Unresponsive) {
-        Reaper::new(registry.worker()).force(registry, &seen.run).await?;
-        run = registry.get(id).await?.run;
+/// Waits for the ends of all runs but those whose owner may never hear of the request.
+async fn wait(registry: &Registry, runs: &mut [Outcome]) -> Result<(), Error> {
+    let waiting = runs.iter().filter(|run| run.outcome == Word::CancelRequested && run.silent_owner.is_none());
+    let ended = until_ended(registry, waiting.map(|run| run.id).collect(), false).await?;
+    for run in runs {
+        if let Some(ended) = ended.iter().find(|ended| ended.id == run.id) {
+            run.state = ended.state;
+            run.outcome = if ended.state == StateName::Cancelled { Word::Cancelled } else { Word::Ended };
+        }
     }
-    let state = run.state.name();
-    let outcome = if state == StateName::Cancelled { "cancelled" } else { "cancel_requested" };
-    let silent_owner = (seen.health == Some(Health::Unresponsive) && outcome != "cancelled")
-        .then(|| seen.run.owner().map(|owner| owner.identity.pid))
-        .flatten();
-    Ok(Outcome { id, outcome, state, silent_owner })
+    Ok(())
 }
 
 impl fmt::Display for Cancelled {
@@ -124,18 +202,27 @@ impl fmt::Display for Cancelled {
         if self.runs.is_empty() {
             return writeln!(f, "nothing to cancel");
         }
-        for run in &self.runs {
-            match run.outcome {
-                "cancelled" => writeln!(f, "{} cancelled", run.id)?,
-                _ if run.silent_owner.is_some() => writeln!(
-                    f,
-                    "{0} cancel requested; its owner (pid {1}) is silent: `outlive cancel --force {0}` ends it with all its processes",
-                    run.id,
-                    run.silent_owner.unwrap_or_default()
-                )?,
-                _ => writeln!(f, "{} cancel requested; its owner stops it with its next beat", run.id)?,
+        self.runs.iter().try_for_each(|run| writeln!(f, "{run}"))
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = self.id;
+        match (self.outcome, self.silent_owner, &self.asked_before_by) {
+            (Word::Cancelled, ..) => write!(f, "{id} cancelled"),
+            (Word::WouldCancel, ..) => write!(f, "{id} would be cancelled"),
+            (Word::Ended, ..) => write!(f, "{id} had ended before it was stopped: it is {}", self.state),
+            (Word::CancelRequested, Some(pid), _) => write!(
+                f,
+                "{id} cancel requested; its owner (pid {pid}) is silent: `outlive cancel --force {id}` ends it with all its processes"
+            ),
+            (Word::CancelRequested, None, Some(user)) => {
+                write!(f, "{id} cancel requested before, by {}; that request stands", crate::terminal::plain(user))
+            }
+            (Word::CancelRequested, None, None) => {
+                write!(f, "{id} cancel requested; `outlive wait {id}` waits until it has stopped")
             }
         }
-        Ok(())
     }
 }

@@ -1,3 +1,5 @@
+//! `outlive checkpoint`: what a run's next attempt is handed, set and read from inside it.
+
 use std::fmt;
 
 use clap::Args;

@@ -1,3 +1,5 @@
+//! `outlive doctor`: looks the registry and the machine over.
+
 use std::fmt;
 
 use clap::Args;
@@ -55,7 +57,10 @@ impl Operate for Doctor {
         };
         let mut checks = machine();
         match context.existing().await {
-            Ok(None) => checks.push(Check::new("ok", "no registry yet; the first run makes it")),
+            Ok(None) => checks.push(Check::new(
+                "ok",
+                "no registry yet; the first run makes it, or `outlive init` one in this directory",
+            )),
             Err(error) => checks.push(Check { remedy: error.hint(), ..Check::new("problem", error.to_string()) }),
             Ok(Some(registry)) => {
                 if let Some(store) = registry.local() {

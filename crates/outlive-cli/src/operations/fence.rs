@@ -1,3 +1,5 @@
+//! `outlive fence`: whether an attempt still owns its run, asked from inside it.
+
 use std::fmt;
 
 use clap::Args;

@@ -1,3 +1,5 @@
+//! `outlive init`: makes a registry where none is made by itself.
+
 use std::fmt;
 use std::path::PathBuf;
 

@@ -1,3 +1,5 @@
+//! `outlive progress`: how far a run is, said from inside it.
+
 use std::fmt;
 
 use clap::Args;

@@ -1,3 +1,5 @@
+//! `outlive reap`: puts deaths on record.
+
 use std::fmt;
 
 use clap::Args;
@@ -7,10 +9,10 @@ use outlive::health::Health;
 use outlive::id::RunId;
 use outlive::run::StateName;
 use outlive::runtime::reaper::{Reaper, is_hung};
-use outlive::store::Page;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
+use crate::run_view::with_names;
 use crate::settings::Context;
 use crate::terminal::plain;
 
@@ -69,7 +71,9 @@ impl Operate for Reap {
             let evidence = story.iter().rev().find_map(|event| event.evidence.as_ref());
             found.reaped.push(line(run, evidence.map(ToString::to_string).unwrap_or_default()));
         }
-        found.orphaned = reaped.orphaned.iter().map(|(run, left)| line(run, format!("still alive: {left}"))).collect();
+        for (run, left) in &reaped.orphaned {
+            found.orphaned.push(line(run, with_names(&format!("still alive: {left}"), left)));
+        }
         for run in &reaped.unresponsive {
             let pid = run.owner().map_or(0, |owner| owner.identity.pid);
             found.unresponsive.push(line(run, format!("its owner, pid {pid}, lives")));
@@ -80,24 +84,22 @@ impl Operate for Reap {
 
 async fn look(registry: &outlive::registry::Registry) -> Result<Found, Error> {
     let mut found = Found { dry_run: true, ..Found::default() };
-    let (filter, mut page) = (Filter::in_states([StateName::Running, StateName::Dead]), Page::default());
-    loop {
-        let (seen, next) = registry.list(&filter, &page).await?;
-        for seen in seen.into_iter().filter(|seen| seen.run.owner().is_some()) {
-            let line = Line { id: seen.run.id, state: seen.state, reason: seen.reason.unwrap_or_default() };
-            match (seen.state, seen.health) {
-                (StateName::Dead, _) => found.reaped.push(line),
-                (_, Some(Health::Orphaned)) => found.orphaned.push(line),
-                (_, Some(Health::Unresponsive)) if is_hung(&seen.run) => found.reaped.push(line),
-                (_, Some(Health::Unresponsive)) => found.unresponsive.push(line),
-                _ => found.live += 1,
-            }
-        }
-        match next {
-            Some(next) => page.after = Some(next),
-            None => return Ok(found),
+    let filter = Filter::in_states([StateName::Running, StateName::Dead]);
+    for seen in registry.all(&filter).await?.into_iter().filter(|seen| seen.run.owner().is_some()) {
+        let line = Line {
+            id: seen.run.id,
+            state: seen.state,
+            reason: with_names(seen.reason.as_deref().unwrap_or_default(), &seen.leftovers),
+        };
+        match (seen.state, seen.health) {
+            (StateName::Dead, _) => found.reaped.push(line),
+            (_, Some(Health::Orphaned)) => found.orphaned.push(line),
+            (_, Some(Health::Unresponsive)) if is_hung(&seen.run) => found.reaped.push(line),
+            (_, Some(Health::Unresponsive)) => found.unresponsive.push(line),
+            _ => found.live += 1,
         }
     }
+    Ok(found)
 }
 
 impl fmt::Display for Found {

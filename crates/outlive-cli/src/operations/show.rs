@@ -1,13 +1,21 @@
+//! `outlive show`: everything about one run.
+
 use std::fmt;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use outlive::error::Error;
+use outlive::logs::{Stream, show_bytes};
+use outlive::run::Run;
+use outlive::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
-use crate::run_view::RunView;
+use crate::run_view::{RunView, moment};
 use crate::settings::Context;
-use crate::terminal::plain;
+use crate::terminal::{plain, quote};
 
 /// Show one run: its spec, how it stands, and what to do next
 #[derive(Debug, Args, Deserialize)]
@@ -22,6 +30,21 @@ pub struct Show {
 pub struct Shown {
     #[serde(flatten)]
     run: RunView,
+    checkpoint_bytes: Option<usize>,
+    artifacts: Vec<String>,
+    manifest_ref: Option<String>,
+    /// What its attempts have written, as far as it was kept.
+    logs: Vec<Log>,
+    #[serde(skip)]
+    now: Timestamp,
+}
+
+/// A file that keeps what an attempt has written.
+#[derive(Debug, Serialize)]
+struct Log {
+    attempt: u32,
+    path: PathBuf,
+    bytes: u64,
 }
 
 impl Operate for Show {
@@ -33,45 +56,74 @@ impl Operate for Show {
     async fn operate(self, context: &Context) -> Result<Shown, Error> {
         let registry = context.for_lookup(&self.run).await?;
         let seen = registry.find(&self.run).await?;
-        Ok(Shown { run: RunView::new(&seen, &registry) })
+        let run = &seen.run;
+        Ok(Shown {
+            run: RunView::new(&seen, &registry),
+            checkpoint_bytes: run.checkpoint.as_ref().map(|checkpoint| checkpoint.to_string().len()),
+            artifacts: run.artifacts.clone(),
+            manifest_ref: run.manifest_ref.clone(),
+            logs: registry.local().map(|local| logs(local.path(), run)).unwrap_or_default(),
+            now: registry.clock().now(),
+        })
     }
+}
+
+/// The files that keep what the attempts of a run have written.
+fn logs(registry: &Path, run: &Run) -> Vec<Log> {
+    let dir = registry.join(format!("runs/{}/attempts", run.id));
+    let mut logs = Vec::new();
+    for attempt in 1..=run.attempt {
+        for stream in Stream::BOTH {
+            let path = dir.join(format!("{attempt:04}.{}", stream.as_str()));
+            if let Some(found) = path.symlink_metadata().ok().filter(Metadata::is_file) {
+                logs.push(Log { attempt, bytes: found.len(), path });
+            }
+        }
+    }
+    logs
 }
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let run = &self.run;
+        let moment = |at: Timestamp| moment(at, self.now);
         let mut line = |label: &str, value: Option<String>| match value {
-            Some(value) if !value.is_empty() => writeln!(f, "{label:<10}{value}"),
+            Some(value) if !value.is_empty() => writeln!(f, "{label:<11}{value}"),
             _ => Ok(()),
         };
         line("run", Some(run.id.to_string()))?;
         line("name", run.name.as_deref().map(plain))?;
         line("kind", Some(plain(&run.kind)))?;
-        line("command", run.command.as_ref().map(|command| plain(&command.join(" "))))?;
-        line("in", run.cwd.as_deref().map(plain))?;
-        line("state", Some(run.word().into()))?;
+        line("command", run.command_line.clone())?;
+        line("in", run.cwd.as_deref().map(|cwd| quote(cwd.as_bytes())))?;
+        let labels = run.labels.iter().map(|(key, value)| plain(&format!("{key}={value}")));
+        line("labels", Some(labels.collect::<Vec<_>>().join(" ")))?;
+        line("state", Some(format!("{}{}", run.word(), if run.archived { ", archived" } else { "" })))?;
         line("reason", run.reason.as_deref().map(plain))?;
         line("attempt", Some(format!("{} (epoch {})", run.attempt, run.epoch)))?;
-        line("progress", Some(run.progress()))?;
-        line("message", run.progress_message.as_deref().map(plain))?;
-        line(
-            "owner",
-            run.owner_pid.map(|pid| format!("pid {pid} on {}", plain(run.owner_host.as_deref().unwrap_or("?")))),
-        )?;
-        line("last beat", run.last_beat_at.map(|at| at.to_string()))?;
-        line("made", Some(format!("{} by {}", run.created_at, plain(&run.created_by))))?;
-        line("started", run.started_at.map(|at| at.to_string()))?;
-        line("ended", run.ended_at.map(|at| at.to_string()))?;
+        let percent = run.percent().map(|percent| format!(" ({percent}%)")).unwrap_or_default();
+        let message = run.progress_message.as_deref().map(|message| format!(" {}", plain(message)));
+        line("progress", Some(format!("{}{percent}{}", run.progress(), message.unwrap_or_default())))?;
+        line("checkpoint", self.checkpoint_bytes.map(|bytes| show_bytes(bytes as u64)))?;
+        for artifact in &self.artifacts {
+            line("artifact", Some(plain(artifact)))?;
+        }
+        line("manifest", self.manifest_ref.as_deref().map(plain))?;
+        for log in &self.logs {
+            let path = quote(log.path.as_os_str().as_bytes());
+            line("log", Some(format!("{path} ({}, attempt {})", show_bytes(log.bytes), log.attempt)))?;
+        }
+        let host = plain(run.host.as_deref().unwrap_or("?"));
+        line("owner", run.owner_pid.map(|pid| format!("pid {pid} on {host}")))?;
+        line("last beat", run.last_beat_at.map(moment))?;
+        line("made", Some(format!("{} by {}", moment(run.created_at), plain(&run.created_by))))?;
+        line("started", run.started_at.map(moment))?;
+        let asked_by = run.cancel_requested_by.as_deref().map(plain).unwrap_or_default();
+        line("cancel", run.cancel_requested_at.map(|at| format!("requested {} by {asked_by}", moment(at))))?;
+        line("ended", run.ended_at.map(moment))?;
         line("took", Some(run.duration()))?;
-        line(
-            "exit",
-            run.exit_code.map(|code| code.to_string()).or(run.signal.map(|signal| format!("signal {signal}"))),
-        )?;
+        line("exit", run.exit())?;
         line("error", run.error_type.as_deref().map(plain))?;
-        line(
-            "labels",
-            Some(run.labels.iter().map(|(key, value)| plain(&format!("{key}={value}"))).collect::<Vec<_>>().join(" ")),
-        )?;
         let not_mine = "made by somebody else; `outlive trust` allows it to be executed";
         line("trust", (!run.trusted && run.command.is_some()).then(|| not_mine.into()))?;
         line("next", run.next_step())

@@ -1,3 +1,5 @@
+//! `outlive trust`: allows what somebody else made to be executed.
+
 use std::fmt;
 
 use clap::Args;
@@ -38,8 +40,7 @@ impl Operate for Trust {
     type Output = Trusted;
 
     async fn operate(self, context: &Context) -> Result<Trusted, Error> {
-        let [first, ..] = self.runs.as_slice() else { return Err(Error::Invalid("no run was named".into())) };
-        let registry = context.for_lookup(first).await?;
+        let registry = context.for_lookup(self.runs.first().map_or("", String::as_str)).await?;
         let trust = registry
             .trust()
             .ok_or_else(|| Error::Invalid("there is no home to keep it in: set OUTLIVE_HOME".into()))?;
@@ -59,9 +60,9 @@ impl Operate for Trust {
 impl fmt::Display for Trusted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for run in &self.runs {
-            let command = run.command.as_ref().map_or_else(|| run.kind.clone(), |command| command.join(" "));
+            let command = run.command_line.clone().unwrap_or_else(|| plain(&run.kind));
             writeln!(f, "{}  made by {}", run.id, plain(&run.created_by))?;
-            writeln!(f, "  runs: {}", plain(&command))?;
+            writeln!(f, "  runs: {command}")?;
             writeln!(f, "  in:   {}", plain(run.cwd.as_deref().unwrap_or("-")))?;
         }
         if self.allowed { writeln!(f, "allowed") } else { writeln!(f, "nothing was changed; add --yes to allow this") }

@@ -1,3 +1,5 @@
+//! `outlive wait`: waits until runs have ended.
+
 use std::fmt;
 use std::time::Duration;
 
@@ -43,28 +45,32 @@ impl Operate for Wait {
     type Output = Ended;
 
     async fn operate(self, context: &Context) -> Result<Ended, Error> {
-        let [first, ..] = self.runs.as_slice() else { return Err(Error::Invalid("no run was named".into())) };
-        let registry = context.for_lookup(first).await?;
-        let watch = registry.local().map(|local| local.watch()).transpose()?;
+        let registry = context.for_lookup(self.runs.first().map_or("", String::as_str)).await?;
         let mut waiting: Vec<RunId> = Vec::new();
         for run in &self.runs {
             waiting.push(registry.find(run).await?.run.id);
         }
-        let mut ended = Ended { runs: Vec::new() };
-        loop {
-            ended.runs.extend(take_ended(&registry, &mut waiting).await?);
-            if waiting.is_empty() || self.any && !ended.runs.is_empty() {
-                return Ok(ended);
-            }
-            match &watch {
-                Some(watch) => watch.wait(LOOK_EVERY),
-                None => std::thread::sleep(LOOK_EVERY),
-            }
-        }
+        Ok(Ended { runs: until_ended(&registry, waiting, self.any).await? })
     }
 
     fn exit_status(ended: &Ended) -> u8 {
         ended.runs.iter().map(status).find(|status| *status != 0).unwrap_or(0)
+    }
+}
+
+/// Waits until the runs have ended, or any of them has.
+pub async fn until_ended(registry: &Registry, mut waiting: Vec<RunId>, any: bool) -> Result<Vec<RunView>, Error> {
+    let watch = registry.local().map(|local| local.watch()).transpose()?;
+    let mut ended = Vec::new();
+    loop {
+        ended.extend(take_ended(registry, &mut waiting).await?);
+        if waiting.is_empty() || any && !ended.is_empty() {
+            return Ok(ended);
+        }
+        match &watch {
+            Some(watch) => watch.wait(LOOK_EVERY),
+            None => std::thread::sleep(LOOK_EVERY),
+        }
     }
 }
 

@@ -1,9 +1,12 @@
+//! `outlive why`: a run's story.
+
 use std::fmt;
 
 use clap::Args;
 use outlive::error::Error;
 use outlive::process::Evidence;
 use outlive::run::{Event, StateName};
+use outlive::time::show_duration;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
@@ -48,6 +51,7 @@ impl fmt::Display for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = self.run.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
         writeln!(f, "{} is {}{reason}", self.run.title(), self.run.word())?;
+        let began = self.events.first().map_or(self.run.created_at, |event| event.at);
         for event in &self.events {
             let moved = match event.from {
                 Some(from) if from != event.to => format!("{from} → {}", event.to),
@@ -56,8 +60,9 @@ impl fmt::Display for Story {
             let reason = event.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
             writeln!(
                 f,
-                "  {}  {:<14}  {:<22}  attempt {} epoch {}  by {}{reason}",
+                "  {}  {:>8}  {:<14}  {:<22}  attempt {} epoch {}  by {}{reason}",
                 event.at,
+                format!("+{}", show_duration(event.at.since(began))),
                 plain(&event.action),
                 moved,
                 event.attempt,

@@ -30,7 +30,7 @@ fn an_attempt_that_lost_its_run_is_told_so_and_changes_nothing() {
     for words in [&["progress", "1"][..], &["checkpoint", "set", "1"], &["fence", "check"], &["artifact", "add", "x"]] {
         let mut command = sandbox.outlive(words);
         let said = command.env("OUTLIVE_RUN_ID", &id).env("OUTLIVE_EPOCH", "1").fails_with(104);
-        assert!(said.contains("lost: the run is succeeded"), "{said}");
+        assert!(said.contains("lost: it has already succeeded"), "{said}");
         let outside = sandbox.outlive(words).env_remove("OUTLIVE_EPOCH").fails_with(2);
         assert!(outside.contains("this is not inside a run"), "{outside}");
     }

@@ -3,12 +3,15 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "shown where a test fails, or was skipped")]
 
 mod bad_input;
+mod cancelling;
 mod faults_process;
 mod faults_store;
 mod inside;
+mod listing;
 mod logs;
 mod many;
 mod running;
 mod sandbox;
+mod shells;
 mod surface;
 mod tidy;

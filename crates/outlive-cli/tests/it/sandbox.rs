@@ -225,6 +225,14 @@ pub(crate) fn settled(sandbox: &Sandbox, text: &str) -> String {
     text.replace(&path, "[SANDBOX]").lines().map(settle_line).map(|line| line + "\n").collect()
 }
 
+fn is_id(text: &str) -> bool {
+    let fits = |(index, c): (usize, char)| match index {
+        8 | 13 | 18 | 23 => c == '-',
+        _ => matches!(c, '0'..='9' | 'a'..='f'),
+    };
+    text.chars().enumerate().all(fits)
+}
+
 fn settle_line(line: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for word in line.split(' ') {
@@ -234,6 +242,11 @@ fn settle_line(line: &str) -> String {
 }
 
 fn settle_word(word: &str) -> String {
+    // An id inside a longer word, with the moment before it where it is the place of a page.
+    if let Some(at) = (1..=word.len().saturating_sub(36)).find(|at| word.get(*at..at + 36).is_some_and(is_id)) {
+        let before = word[..at].trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        return format!("{before}[ID]{}", &word[at + 36..]);
+    }
     let core: String = word.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
     let hexadecimal = core.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
     if hexadecimal && core.len() >= 12 && core.starts_with("01") {

@@ -3,7 +3,7 @@
 use super::sandbox::{Ends, Sandbox, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 15] = [
+const VERBS: [(&str, bool); 19] = [
     ("ps", false),
     ("show", false),
     ("why", false),
@@ -11,6 +11,8 @@ const VERBS: [(&str, bool); 15] = [
     ("logs", false),
     ("cancel", false),
     ("reap", false),
+    ("archive", false),
+    ("unarchive", false),
     ("progress", true),
     ("checkpoint set", true),
     ("checkpoint get", true),
@@ -19,6 +21,8 @@ const VERBS: [(&str, bool); 15] = [
     ("init", false),
     ("trust", false),
     ("doctor", false),
+    ("completions", false),
+    ("man", false),
 ];
 
 fn help(sandbox: &Sandbox, verb: &str) -> String {
@@ -64,7 +68,8 @@ fn the_panels_are_as_they_were_agreed() {
     let mut panels = Vec::new();
     let mut panel = |words: &[&str]| {
         let output = sandbox.outlive(words).output().unwrap();
-        let text = settled(&sandbox, &String::from_utf8_lossy(&output.stdout));
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let text = settled(&sandbox, &said);
         let durations = text.lines().map(without_durations).collect::<Vec<_>>().join("\n");
         panels.push(format!("$ outlive {}\n{durations}\n", words.join(" ")));
     };
@@ -88,13 +93,28 @@ fn the_panels_are_as_they_were_agreed() {
     panel(&["trust", "good"]);
     panel(&["doctor"]);
     panel(&["cancel", "--all"]);
+    panel(&["archive", "--status", "dead", "--dry-run"]);
+    panel(&["archive", "killed"]);
+    panel(&["archive", "killed"]);
+    panel(&["ps"]);
+    panel(&["ps", "--all", "--status", "dead"]);
+    panel(&["unarchive", "killed"]);
+    panel(&["unarchive", "killed"]);
+    panel(&["ps", "--limit", "1", "--all", "--kind", "command"]);
+    sandbox.outlive(["run", "--name", "busy", "--", "sh", "-ec", REPORTS]).succeeds();
+    panel(&["show", "busy"]);
     insta::assert_snapshot!("panels", panels.join("\n"));
 }
+
+/// A command that says all that can be said from inside a run.
+const REPORTS: &str = "outlive progress 2/3 'half way, and more'; outlive checkpoint set '{\"epoch\": 4}'; \
+                       outlive artifact add model.bin; outlive artifact add 'other model.bin'; echo made it";
 
 /// Durations, hosts and pids differ from one machine and moment to the next.
 fn without_durations(line: &str) -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_duration = |word: &str| {
+        let word = word.trim_start_matches(['(', '+']);
         let number = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         number.len() < word.len() && !number.is_empty() && number.chars().all(|c| c.is_ascii_digit() || c == '.')
     };
@@ -102,7 +122,7 @@ fn without_durations(line: &str) -> String {
     for word in line.split_whitespace() {
         let previous_is_pid = words.last().is_some_and(|last| last.ends_with("pid"));
         words.push(if is_duration(word) {
-            "[TIME]".into()
+            format!("{}[TIME]", if word.starts_with('(') { "(" } else { "" })
         } else if previous_is_pid {
             word.chars().filter(|c| !c.is_ascii_digit()).fold("[PID]".into(), |all: String, c| all + &c.to_string())
         } else {

@@ -157,7 +157,7 @@ pub(super) fn report(worker: WorkerId, record: &Record, name: &str) -> Action {
 }
 
 pub(super) fn cancel() -> Action {
-    Action::RequestCancel { reason: Some("no longer needed".into()) }
+    Action::RequestCancel { reason: Some("no longer needed".into()), grace: None }
 }
 
 /// What is on record, without what the store only tells.

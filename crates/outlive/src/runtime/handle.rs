@@ -153,11 +153,7 @@ impl RunHandle {
 
     /// Ends the run. A store that is away does not lose the result: it is kept on disk and delivered later.
     pub async fn end(mut self, end: OwnEnd, exit: Option<Exit>) -> Result<Recorded, Error> {
-        let fence = self.fence();
-        let action = match end.clone() {
-            OwnEnd::Finished(verdict) => Action::Finish { fence, verdict, exit },
-            OwnEnd::Interrupted(interruption) => Action::Interrupt { fence, interruption, exit },
-        };
+        let action = end.action(self.fence(), exit);
         let stamp = Stamp::draw(&*self.keeping.entropy);
         let mut doubt = Doubt::default();
         let mut changed = self.change(&action, stamp, &mut doubt).await;

@@ -15,7 +15,7 @@ use crate::id::{RunId, Stamp, WorkerId};
 use crate::process::{self, Evidence};
 use crate::registry::Registry;
 use crate::run::{Run, StateName};
-use crate::store::{self, Change, Order, Page, Record, Selection};
+use crate::store::{self, Change, Order, Page, Record, Selection, Walk};
 use crate::transition::{Action, Observed, apply};
 
 /// How many runs are ended in one write.
@@ -85,19 +85,14 @@ impl Reaper {
     }
 
     async fn look_and_end(&self, registry: &Registry, running: &Filter, reaped: &mut Reaped) -> Result<(), Error> {
-        let mut page = Page { order: Order::Oldest, ..Page::default() };
-        loop {
-            let listing = registry.store().list(running, &page).await?;
+        let mut walk = Walk::from(running.clone(), Page { order: Order::Oldest, ..Page::default() });
+        while let Some(records) = walk.next(registry.store()).await? {
             let mut verdicts = BTreeMap::new();
-            self.judge_all(registry, listing.records, &mut verdicts, reaped);
+            self.judge_all(registry, records, &mut verdicts, reaped);
             while !verdicts.is_empty() {
                 let rest = verdicts.keys().nth(BATCH).copied().map(|id| verdicts.split_off(&id));
                 reaped.ended.extend(self.end(registry, &verdicts).await?);
                 verdicts = rest.unwrap_or_default();
-            }
-            match listing.next {
-                Some(next) => page.after = Some(next),
-                None => break,
             }
         }
         for run in std::mem::take(&mut reaped.unresponsive) {

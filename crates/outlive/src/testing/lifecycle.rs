@@ -39,7 +39,7 @@ const COLUMNS: [Column; 15] = [
     ("finish: failed", |worker, run| finish(worker, run, failure())),
     ("finish: cancelled", |worker, run| finish(worker, run, Verdict::Cancelled)),
     ("interrupt", interrupt),
-    ("request cancel", |_, _| Action::RequestCancel { reason: None }),
+    ("request cancel", |_, _| Action::RequestCancel { reason: None, grace: None }),
     ("reap", |_, run| reap(run, Evidence::LockFree, None)),
     ("resume", |_, _| resume(false, Leftovers::default())),
     ("resume, failed too", |_, _| resume(true, Leftovers::default())),
@@ -92,7 +92,7 @@ fn specimen(state: StateName, spec: Spec, worker: WorkerId) -> Result<Run, Refus
         StateName::Dead => act(&claimed, &reap(&claimed, Evidence::LockFree, None)),
         StateName::Succeeded => act(&claimed, &finish(worker, &claimed, Verdict::Succeeded)),
         StateName::Failed => act(&claimed, &finish(worker, &claimed, failure())),
-        StateName::Cancelled => act(&waiting, &Action::RequestCancel { reason: None }),
+        StateName::Cancelled => act(&waiting, &Action::RequestCancel { reason: None, grace: None }),
     }
 }
 
@@ -109,6 +109,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::LeftoversAlive(_) => "leftovers",
         Refusal::NoAttemptsLeft(_) => "no attempts left",
         Refusal::TooLarge { .. } => "too large",
+        Refusal::TooMany { .. } => "too many",
         Refusal::Copied => "copied",
         Refusal::Archived => "archived",
         Refusal::NotArchived => "not archived",
@@ -186,7 +187,7 @@ fn reaps(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
             specimen(StateName::Running, spec, worker)
         };
         let (several, last) = (with(3)?, with(1)?);
-        let asked = apply(&several, &Action::RequestCancel { reason: None }, &person("bob"), NOW)?.run;
+        let asked = apply(&several, &Action::RequestCancel { reason: None, grace: None }, &person("bob"), NOW)?.run;
         let cells = [&several, &last, &asked].map(|run| table.cell(run, &reap(run, Evidence::LockFree, None)));
         table.row([name.to_string()].into_iter().chain(cells));
     }
@@ -198,7 +199,7 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     table.head(&["case", "leads to"]);
     let running = specimen(StateName::Running, spec("job"), worker)?;
     let dead = specimen(StateName::Dead, spec("job"), worker)?;
-    let asked = apply(&running, &Action::RequestCancel { reason: None }, &person("bob"), NOW)?.run;
+    let asked = apply(&running, &Action::RequestCancel { reason: None, grace: None }, &person("bob"), NOW)?.run;
     let archived = apply(&dead, &Action::Archive, &person("bob"), NOW)?.run;
     let mut once = spec("job");
     once.policy.retry.max_attempts = 1;

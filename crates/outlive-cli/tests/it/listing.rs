@@ -1,0 +1,95 @@
+//! Lists of runs: what `ps` shows of them, where, and what it is told to forget.
+
+use super::running::child_of;
+use super::sandbox::{Ends, Sandbox, is_alive, signal_pid, until};
+
+/// `outlive ps` on a terminal of its own that is so wide.
+fn on_terminal(sandbox: &Sandbox, width: usize, variables: &[(&str, &str)]) -> String {
+    let script = format!("stty cols {width} && outlive ps");
+    let mut command = sandbox.command("script", ["-qec", &script, "/dev/null"]);
+    command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env("TERM", "xterm").envs(variables.iter().copied());
+    command.succeeds().replace('\r', "")
+}
+
+#[test]
+fn a_terminal_gets_a_bar_and_colour_and_never_more_than_its_width() {
+    let sandbox = Sandbox::new();
+    let script = "outlive progress 40/100; echo > said; exec sleep 300";
+    let _run = sandbox.start("far", &["sh", "-c", script]);
+    until("its progress to be said", || sandbox.work().join("said").exists());
+    let wide = on_terminal(&sandbox, 120, &[]);
+    assert!(wide.contains("███░░░░░  40%") && wide.contains("\x1b[32mrunning\x1b[0m"), "{wide}");
+    for variables in [[("NO_COLOR", "1")], [("TERM", "dumb")]] {
+        let quiet = on_terminal(&sandbox, 120, &variables);
+        assert!(quiet.contains("40%") && !quiet.contains('\x1b'), "{quiet}");
+    }
+    for line in on_terminal(&sandbox, 50, &[("NO_COLOR", "1")]).lines() {
+        assert!(line.chars().count() <= 50, "{line}");
+    }
+    let piped = sandbox.outlive(["ps"]).succeeds();
+    assert!(piped.contains("40/100") && !piped.contains(['\x1b', '█']), "{piped}");
+}
+
+#[test]
+fn status_takes_health_words_and_what_is_left_of_an_orphan_has_names() {
+    let sandbox = Sandbox::new();
+    let mut orphan = sandbox.start("orphan", &["sleep", "300"]);
+    let _healthy = sandbox.start("healthy", &["sleep", "300"]);
+    let child = child_of(orphan.pid());
+    orphan.kill();
+    for (words, names) in [
+        (&["orphaned"][..], &["orphan"][..]),
+        (&["healthy"], &["healthy"]),
+        (&["orphaned", "healthy"], &["healthy", "orphan"]),
+        (&["late", "dead"], &[]),
+        (&["running"], &["healthy", "orphan"]),
+    ] {
+        let mut command = sandbox.outlive(["ps", "--json", "--limit", "1"]);
+        command.args(words.iter().flat_map(|word| ["--status", word]));
+        let mut found = Vec::new();
+        let mut page = command.json();
+        loop {
+            found.extend(page["runs"].as_array().unwrap().iter().map(|run| run["name"].as_str().unwrap().to_owned()));
+            let Some(next) = page["next"].as_str().map(str::to_owned) else { break };
+            let mut command = sandbox.outlive(["ps", "--json", "--limit", "1", "--after", &next]);
+            page = command.args(words.iter().flat_map(|word| ["--status", word])).json();
+        }
+        assert_eq!(found, names, "{words:?}");
+    }
+    let shown = sandbox.show("orphan");
+    assert_eq!((&shown["leftover_pids"][0], &shown["leftover_names"][0]), (&child.into(), &"sleep".into()));
+    let text = sandbox.outlive(["ps", "--status", "orphaned"]).succeeds();
+    assert!(text.contains(&format!("still alive: pid {child} (sleep)")), "{text}");
+    let reaped = sandbox.outlive(["reap"]).succeeds();
+    assert!(reaped.contains(&format!("pid {child} (sleep)")), "{reaped}");
+    signal_pid(child, "KILL");
+}
+
+#[test]
+fn what_is_archived_is_hidden_and_not_gone() {
+    let sandbox = Sandbox::impatient();
+    let mut dead = sandbox.start("dead", &["sleep", "300"]);
+    let _alive = sandbox.start("alive", &["sleep", "300"]);
+    let child = child_of(dead.pid());
+    dead.kill();
+    signal_pid(child, "KILL");
+    until("the command to be gone", || !is_alive(child));
+    let refused = sandbox.outlive(["archive", "dead", "alive"]).fails_with(103);
+    assert!(refused.contains("it is running; only a run that has ended can be archived"), "{refused}");
+    assert_eq!(sandbox.show("dead")["archived"], false);
+    sandbox.outlive(["archive", "--status", "running"]).fails_with(2);
+    let dry = sandbox.outlive(["archive", "--status", "dead", "--dry-run"]).succeeds();
+    assert!(dry.ends_with(" would be archived\n") && sandbox.show("dead")["archived"] == false, "{dry}");
+    // Nobody has put its death on record yet: that is done on the way.
+    assert!(sandbox.outlive(["archive", "--status", "dead"]).succeeds().ends_with(" archived\n"));
+    let listed = |words: &[&str]| sandbox.outlive(words).json()["runs"].as_array().unwrap().len();
+    assert_eq!((listed(&["ps", "--json"]), listed(&["ps", "--all", "--json"])), (1, 2));
+    let run = sandbox.show("dead");
+    assert_eq!(
+        (&run["state"], &run["archived"], &run["owner"]),
+        (&"dead".into(), &true.into(), &serde_json::Value::Null)
+    );
+    assert_eq!(sandbox.outlive(["archive", "--status", "dead"]).succeeds(), "nothing to archive\n");
+    sandbox.outlive(["unarchive", "dead"]).succeeds();
+    assert_eq!(listed(&["ps", "--json"]), 2);
+}

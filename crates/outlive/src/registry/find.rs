@@ -1,0 +1,136 @@
+//! Finding runs: page by page, all of them, or the one that somebody means.
+
+use std::collections::BTreeSet;
+
+use super::Registry;
+use crate::error::{Candidate, Error};
+use crate::filter::Filter;
+use crate::health::Seen;
+use crate::run::{Run, StateName};
+use crate::store::{Cursor, Page, Walk};
+
+/// How many runs an ambiguous beginning lists.
+const SHOWN: usize = 5;
+/// How many bearers of a name are looked at together.
+const BEARERS: usize = 16;
+
+impl Registry {
+    /// A page of runs as they stand. A state in the filter means the state that is seen: a running run whose owner is
+    /// gone is found among the dead.
+    pub async fn list(&self, filter: &Filter, page: &Page) -> Result<(Vec<Seen>, Option<Cursor>), Error> {
+        let mut walk = Walk::from(widened(filter), page.clone());
+        while let Some(records) = walk.next(self.store()).await? {
+            let found = self.see_those(records.into_iter().map(|record| record.run).collect(), filter);
+            if !found.is_empty() {
+                return Ok((found, walk.place()));
+            }
+        }
+        Ok((Vec::new(), None))
+    }
+
+    /// Every run that matches, as it stands, newest first.
+    pub async fn all(&self, filter: &Filter) -> Result<Vec<Seen>, Error> {
+        let mut walk = Walk::from(widened(filter), Page::default());
+        let mut found = Vec::new();
+        while let Some(records) = walk.next(self.store()).await? {
+            found.extend(self.see_those(records.into_iter().map(|record| record.run).collect(), filter));
+        }
+        Ok(found)
+    }
+
+    fn see_those(&self, runs: Vec<Run>, filter: &Filter) -> Vec<Seen> {
+        let wanted = |seen: &Seen| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state));
+        self.see(runs).into_iter().filter(wanted).collect()
+    }
+
+    /// The run that `text` means: an id, the beginning of one, a name (its newest bearer in flight, else its newest),
+    /// `@last`, or `@~2` for the last but two.
+    pub async fn find(&self, text: &str) -> Result<Seen, Error> {
+        if let Ok(id) = text.parse() {
+            return self.get(id).await;
+        }
+        let back = match text.strip_prefix('@') {
+            Some("last") => Some(0),
+            Some(back) => back.strip_prefix('~').and_then(|back| back.parse::<usize>().ok()),
+            None => None,
+        };
+        if let Some(back) = back {
+            return self.nth_newest(text, back).await;
+        }
+        if let Some(bearer) = self.bearer(text).await? {
+            return Ok(bearer);
+        }
+        self.begins_with(text).await
+    }
+
+    async fn bearer(&self, name: &str) -> Result<Option<Seen>, Error> {
+        let of_name = Filter { name: Some(name.into()), ..Filter::default() };
+        let in_flight = [StateName::Pending, StateName::Running, StateName::Suspended];
+        for states in [Some(BTreeSet::from(in_flight)), None] {
+            let page = Page { limit: BEARERS, ..Page::default() };
+            let (found, _) = self.list(&Filter { states, ..of_name.clone() }, &page).await?;
+            if let Some(newest) = found.into_iter().next() {
+                return Ok(Some(newest));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn begins_with(&self, text: &str) -> Result<Seen, Error> {
+        let is_prefix = text.len() >= 2 && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f' | '-'));
+        if !is_prefix {
+            return Err(Error::NotFound(shorten(text)));
+        }
+        let filter = Filter { id_prefix: Some(text.into()), ..Filter::default() };
+        let (mut found, _) = self.list(&filter, &Page { limit: SHOWN + 1, ..Page::default() }).await?;
+        match found.len() {
+            0 => Err(Error::NotFound(shorten(text))),
+            1 => Ok(found.remove(0)),
+            several => {
+                let now = self.clock().now();
+                let candidates = found.iter().take(SHOWN).map(|seen| Candidate {
+                    id: seen.run.id,
+                    title: title(&seen.run),
+                    state: seen.state,
+                    age: now.since(seen.run.created_at),
+                });
+                Err(Error::Ambiguous { what: text.into(), candidates: candidates.collect(), more: several > SHOWN })
+            }
+        }
+    }
+
+    async fn nth_newest(&self, text: &str, mut back: usize) -> Result<Seen, Error> {
+        let mut walk = Walk::from(Filter::default(), Page::default());
+        while let Some(records) = walk.next(self.store()).await? {
+            if let Some(record) = records.get(back) {
+                return self.get(record.run.id).await;
+            }
+            back -= records.len();
+        }
+        Err(Error::NotFound(shorten(text)))
+    }
+}
+
+/// The filter with what must be looked at: only a look tells whether a run that is running on record has ended.
+fn widened(filter: &Filter) -> Filter {
+    let mut wide = filter.clone();
+    let by_look = |states: &&mut BTreeSet<StateName>| states.iter().any(|state| state.is_ended());
+    if let Some(states) = wide.states.as_mut().filter(by_look) {
+        states.insert(StateName::Running);
+    }
+    wide
+}
+
+/// What people call a run: its name, else its command, else its kind.
+fn title(run: &Run) -> String {
+    let words = || {
+        let words = run.spec.command.as_ref()?.argv.iter().map(ToString::to_string);
+        Some(words.collect::<Vec<_>>().join(" "))
+    };
+    shorten(&run.spec.name.clone().or_else(words).unwrap_or_else(|| run.spec.kind.clone()))
+}
+
+fn shorten(text: &str) -> String {
+    const LONGEST: usize = 80;
+    if text.chars().count() > LONGEST { text.chars().take(LONGEST).chain(['…']).collect() } else { text.into() }
+}

@@ -1,0 +1,105 @@
+//! Refusals: why an action on a run is not done, in words for people.
+
+use crate::health::Leftovers;
+use crate::id::Epoch;
+use crate::run::StateName;
+use crate::time::Timestamp;
+
+/// Why an action is refused. Nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The caller no longer owns the run.
+    #[error("lost: it {} (epoch {epoch}), and the caller's claim is from epoch {claimed}", stands(*state))]
+    Lost {
+        /// How it stands.
+        state: StateName,
+        /// Its fence.
+        epoch: Epoch,
+        /// The caller's.
+        claimed: Epoch,
+    },
+    /// The action does not apply to this state.
+    #[error("{}", wrong_state(action, *state))]
+    WrongState {
+        /// What was tried.
+        action: &'static str,
+        /// How it stands.
+        state: StateName,
+    },
+    /// It waits for a time.
+    #[error("it may not be claimed before {0}")]
+    NotYet(Timestamp),
+    /// Nobody asked for it to be cancelled.
+    #[error("nobody asked for it to be cancelled")]
+    NotAsked,
+    /// Its owner was heard of, or changed, since it was looked at.
+    #[error("its owner was heard of since it was looked at")]
+    HeardOf,
+    /// Its lease has not lapsed.
+    #[error("the lease of its owner has not lapsed")]
+    LeaseHolds,
+    /// The reaper owns it.
+    #[error("a worker does not reap its own runs")]
+    OwnRun,
+    /// The old attempt is not over.
+    #[error("processes of its last attempt are still alive: {0}")]
+    LeftoversAlive(Leftovers),
+    /// It was tried often enough.
+    #[error("its attempts are used up: it has had {0}")]
+    NoAttemptsLeft(u32),
+    /// It is too large to keep.
+    #[error("a {what} of {size} bytes is too large; the most is {limit}")]
+    TooLarge {
+        /// What is.
+        what: &'static str,
+        /// How large.
+        size: usize,
+        /// How large it may be.
+        limit: usize,
+    },
+    /// There are too many to keep.
+    #[error("it has {limit} {what}, and no room for more")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// It belongs to the registry that this one was copied from.
+    #[error("it came with a copied registry and belongs to the original")]
+    Copied,
+    /// It is archived already.
+    #[error("it is archived already")]
+    Archived,
+    /// It is not archived.
+    #[error("it is not archived")]
+    NotArchived,
+}
+
+/// How a run stands, to follow "it".
+fn stands(state: StateName) -> &'static str {
+    match state {
+        StateName::Pending => "is pending",
+        StateName::Running => "is running",
+        StateName::Suspended => "is suspended",
+        StateName::Interrupted => "was already interrupted",
+        StateName::Dead => "is already dead",
+        StateName::Succeeded => "has already succeeded",
+        StateName::Failed => "has already failed",
+        StateName::Cancelled => "was already cancelled",
+    }
+}
+
+fn wrong_state(action: &str, state: StateName) -> String {
+    let only = match action {
+        "claim" => "only a pending run can be claimed",
+        "wake" => "only a suspended run can be woken",
+        "reap" => "only a running run can be reaped",
+        "archive" | "unarchive" => "only a run that has ended can be archived",
+        "resume" if state == StateName::Failed => "a failed run is resumed only where that is asked for",
+        "resume" => "only an interrupted or dead run can be resumed",
+        // What is over needs no stopping, and nothing more to be said.
+        _ => return format!("it {}", stands(state)),
+    };
+    format!("it {}; {only}", stands(state))
+}
