@@ -176,8 +176,11 @@ impl Kept {
             }
             let mut bytes = buffer[..got].to_vec();
             self.mask(at, &mut bytes, mask)?;
-            if let Some(first) = (0..got).find(|index| bytes[*index] != buffer[*index]) {
-                let last = (first..got).rfind(|index| bytes[*index] != buffer[*index]).unwrap_or(first);
+            // Only what is masked is written: the rest may be cut off by the command at any time.
+            if bytes != buffer[..got] {
+                let masked = |index: &usize| bytes[*index] != buffer[*index];
+                let first = (0..got).find(masked).unwrap_or(0);
+                let last = (first..got).rfind(masked).unwrap_or(first);
                 self.file.write_all_at(&bytes[first..=last], at + first as u64)?;
             }
             at += got as u64;
