@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use outlive::error::Error;
 
-use crate::operation::{Answer, error_body, exit_status_table};
+use crate::operation::{Answer, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
 use crate::{launcher, terminal};
@@ -98,7 +98,7 @@ pub fn fail(error: &Error, json: bool) -> ExitCode {
         format!("{}\n", error_body(error))
     } else {
         let hint = error.hint().map(|hint| format!("hint: {}\n", terminal::plain(&hint))).unwrap_or_default();
-        format!("outlive: {}\n{hint}", terminal::plain(&error.to_string()))
+        format!("outlive: {}\n{hint}", terminal::plain(&harmless(error)))
     };
     talk(&text);
     ExitCode::from(error.code().exit_status())

@@ -34,7 +34,7 @@ pub const NAME: &str = "run";
 ///
 /// The command is executed as given, without a shell, with the standard streams and the terminal of this call. The exit
 /// status is the command's own.
-#[derive(Debug, Args)]
+#[derive(Args)]
 struct Run {
     /// What to call it; need not be unique
     #[arg(long)]
@@ -63,6 +63,9 @@ struct Run {
     /// What becomes of it if its owner dies
     #[arg(long, value_enum, default_value_t = Orphans::Dead)]
     orphans: Orphans,
+    /// Store the program's name without its arguments; the run cannot be resumed then
+    #[arg(long)]
+    no_argv: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     argv: Vec<OsString>,
@@ -133,6 +136,7 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
     };
     let cwd = std::env::current_dir().map_or_else(|_| Arg::Text(String::new()), |cwd| cwd.as_os_str().into());
     spec.command = Some(run::Command { argv: input.argv.iter().map(|word| word.as_os_str().into()).collect(), cwd });
+    spec.withheld = input.no_argv.then_some(run::Withheld::Arguments);
     let handle = match registry.start(spec.clone()).await {
         // A holder that is dead must not keep the living out.
         Err(Error::KeyBusy { holders, .. }) => {

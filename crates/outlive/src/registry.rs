@@ -9,13 +9,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::conceal;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::health::{Seen, Sight, see};
 use crate::home::home;
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
 use crate::process::{Identity, LifeLock};
-use crate::run::{Actor, Event, Owner, Run, Spec, StateName};
+use crate::redact::Redactor;
+use crate::run::{Actor, Arg, Event, Owner, Run, Spec, StateName, Withheld};
 use crate::runtime::handle::RunHandle;
 use crate::runtime::keeper::{Keeper, Keeping, deliver_one, lock};
 use crate::settle::{Doubt, settle};
@@ -49,6 +51,7 @@ pub struct Registry {
     entropy: Arc<dyn Entropy>,
     me: Actor,
     trust: Option<Trust>,
+    redactor: Arc<Redactor>,
     spool: Option<Spool>,
     worker: Mutex<Option<Arc<Working>>>,
     recognise: fn(&Record, Stamp) -> bool,
@@ -75,6 +78,8 @@ impl Registry {
         if let Some(path) = url.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
             return Self::open_local(Path::new(path), Some(Sharing::Private));
         }
+        // A URL may bear a password.
+        let url = Redactor::default().text(url);
         Err(Error::Invalid(format!("`{url}` is not a registry: use sqlite:PATH or memory:")))
     }
 
@@ -115,6 +120,7 @@ impl Registry {
             entropy: Arc::new(SystemEntropy),
             me: actor(),
             trust,
+            redactor: Arc::default(),
             spool: home.as_deref().map(Spool::new),
             worker: Mutex::new(None),
             recognise: |record, stamp| record.stamp == stamp,
@@ -145,6 +151,7 @@ impl Registry {
             entropy,
             me,
             trust: None,
+            redactor: Arc::default(),
             spool: None,
             worker: Mutex::new(Some(Arc::new(Working { keeping, _keeper: None, _life: None }))),
             recognise: |record, stamp| record.stamp == stamp,
@@ -185,6 +192,18 @@ impl Registry {
     pub async fn tick(&self) -> Result<(), Error> {
         let keeping = self.keeping()?;
         Ok(keeping.tick(&*self.store).await?)
+    }
+
+    /// Masks what `redactor` takes for secret before it is stored, instead of what the default one does.
+    #[must_use]
+    pub fn redacting(mut self, redactor: Redactor) -> Self {
+        self.redactor = Arc::new(redactor);
+        self
+    }
+
+    /// What masks secrets before they are stored.
+    pub fn redactor(&self) -> &Arc<Redactor> {
+        &self.redactor
     }
 
     /// Its URL.
@@ -263,10 +282,16 @@ impl Registry {
         Ok(keeping)
     }
 
-    fn draft(&self, spec: Spec) -> Result<Run, Error> {
+    fn draft(&self, mut spec: Spec) -> Result<Run, Error> {
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         let now = self.clock.now();
         let id = RunId::draw(now, &*self.entropy);
+        if let (Some(argv), Some(trust)) = (conceal::spec(&self.redactor, &mut spec), &self.trust)
+            && spec.withheld == Some(Withheld::Secrets)
+        {
+            // Without it the run cannot be resumed, but it can be run.
+            let _ = conceal::keep(trust, id, &spec, argv);
+        }
         let signature = self.trust.as_ref().map(|trust| trust.sign(id, &spec));
         Ok(Run::new(id, Arc::new(spec), signature, now))
     }
@@ -290,7 +315,7 @@ impl Registry {
             Some(worker) => worker,
             None => Arc::new(()),
         };
-        RunHandle::new(record, keeping, self.store.clone(), worker)
+        RunHandle::new(record, keeping, self.store.clone(), worker, self.redactor.clone())
     }
 
     /// Makes a run that waits to be claimed.
@@ -304,10 +329,32 @@ impl Registry {
         let id = run.id;
         let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
         let mut doubt = Doubt::default();
-        match settle(&*self.store, write, &mut doubt).await? {
-            Ok(record) => Ok(record),
-            Err(_) => Err(doubt.or(Error::Invalid(format!("there is a run `{id}` already")))),
+        match settle(&*self.store, write, &mut doubt).await {
+            Ok(Ok(record)) => Ok(record),
+            Ok(Err(_)) => Err(doubt.or(Error::Invalid(format!("there is a run `{id}` already")))),
+            Err(error @ Error::KeyBusy { .. }) => {
+                // It was not made. What stays behind of it is sealed, private and never asked for.
+                let _ = self.forget_argv(id);
+                Err(error)
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// The words to execute: those on record, or, where secrets are masked in them, those in the maker's home. None
+    /// where this user has not got them, or the command is not the one they were kept for.
+    pub fn original_argv(&self, run: &Run) -> Option<Vec<Arg>> {
+        let command = run.spec.command.as_ref()?;
+        match run.spec.withheld {
+            None => Some(command.argv.clone()),
+            Some(Withheld::Secrets) => conceal::kept(self.trust.as_ref()?, run),
+            Some(Withheld::Arguments) => None,
+        }
+    }
+
+    /// Forgets the words that were kept in the home because of their secrets. The run cannot be resumed then.
+    pub fn forget_argv(&self, id: RunId) -> std::io::Result<()> {
+        self.trust.as_ref().map_or(Ok(()), |trust| conceal::forget(trust.home(), id))
     }
 
     /// Takes up to `limit` waiting runs that match, in the order of their priority.
@@ -359,11 +406,13 @@ impl Registry {
 
     /// Asks for a run to be stopped. It has stopped only if the answer says that it is cancelled.
     pub async fn cancel(&self, id: RunId, reason: Option<String>) -> Result<Run, Error> {
+        let reason = reason.map(|reason| self.redactor.text(&reason));
         Ok(self.change(id, |_| Action::RequestCancel { reason: reason.clone() }).await?.0.run)
     }
 
     /// Says something of a run in flight on behalf of its owner, from a process that was handed the owner's epoch.
     pub async fn report(&self, id: RunId, epoch: Epoch, report: Report) -> Result<Run, Error> {
+        let report = conceal::report(&self.redactor, report);
         let action = |run: &Run| {
             // Where nobody owns it, no worker will do: the epoch alone says that the caller has lost it.
             let worker =

@@ -9,5 +9,6 @@ mod inside;
 mod many;
 mod running;
 mod sandbox;
+mod secrets;
 mod surface;
 mod tidy;

@@ -7,6 +7,7 @@ mod filters;
 mod ground;
 mod lifecycle;
 mod mutant;
+mod redaction;
 mod simulation;
 mod suite;
 mod world;
