@@ -3,6 +3,10 @@
 /// The longest name that is looked at, in bytes.
 pub(super) const LONGEST: usize = 64;
 
+/// The longest value that may be plain, in bytes. What is longer is taken for secret, so that nobody can have a text
+/// read again and again by naming its rest many times.
+pub(super) const PLAIN: usize = 256;
+
 /// What a name promises of its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Name {
@@ -47,52 +51,12 @@ const SHORT: [&str; 4] = ["_pass", "--pass", "_pwd", "-pwd"];
 const SWITCHES: [&str; 6] = ["--no-", "--ask-", "--prompt-", "--without-", "--disable-", "--show-"];
 
 /// Ways to log in.
-const METHODS: [&str; 22] = [
-    "basic",
-    "bearer",
-    "digest",
-    "ntlm",
-    "negotiate",
-    "kerberos",
-    "ldap",
-    "oauth",
-    "oauth2",
-    "oidc",
-    "iam",
-    "sspi",
-    "md5",
-    "peer",
-    "trust",
-    "ident",
-    "scram",
-    "scram-sha-256",
-    "scram-sha-512",
-    "scram-sha-1",
-    "mtls",
-    "jwt",
-];
+const METHODS: &str = "basic bearer digest ntlm negotiate kerberos ldap oauth oauth2 oidc iam sspi md5 peer trust ident \
+                       scram scram-sha-1 scram-sha-256 scram-sha-512 mtls jwt";
 
 /// What stands for no secret at all.
-const NOTHING: [&str; 18] = [
-    "true",
-    "false",
-    "none",
-    "null",
-    "nil",
-    "yes",
-    "no",
-    "on",
-    "off",
-    "enabled",
-    "disabled",
-    "required",
-    "optional",
-    "undefined",
-    "stdin",
-    "prompt",
-    "-",
-    "(none)",
-];
+const NOTHING: &str = "true false none null nil yes no on off enabled disabled required optional undefined stdin prompt \
+                       - (none)";
 
 /// Whether a byte can be part of a name.
 pub(super) fn is_part(byte: u8) -> bool {
@@ -127,21 +91,26 @@ pub(super) fn judge(name: &[u8]) -> Option<Name> {
 
 /// Whether a value beside such a name is plainly no secret: nothing, a reference, a placeholder, a number, a way.
 pub(super) fn is_plain(value: &[u8], name: Name) -> bool {
+    if value.len() > PLAIN {
+        return false;
+    }
     let Ok(value) = std::str::from_utf8(value) else { return false };
     let lower = value.to_ascii_lowercase();
-    if value.is_empty() || NOTHING.contains(&lower.as_str()) || is_reference(value) {
+    if value.is_empty() || is_among(NOTHING, &lower) || is_reference(value) {
         return true;
     }
     match name {
         Name::Secret => value.starts_with("id=") || value.starts_with("type="),
         Name::Token => value.len() < 7 && value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'),
         Name::Auth => {
-            METHODS.contains(&lower.as_str())
-                || is_path(value)
-                || !value.bytes().any(|b| b == b':' || b.is_ascii_digit())
+            is_among(METHODS, &lower) || is_path(value) || !value.bytes().any(|b| b == b':' || b.is_ascii_digit())
         }
         Name::File => is_path(value),
     }
+}
+
+fn is_among(words: &str, word: &str) -> bool {
+    words.split(' ').any(|known| known == word)
 }
 
 /// Whether a value names another place where the secret is, or only where one would be.

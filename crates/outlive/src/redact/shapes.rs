@@ -202,7 +202,13 @@ fn userinfo(text: &[u8], at: usize) -> Option<Match> {
     let outside =
         |byte: u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b'?' | b'#' | b'"' | b'\'' | b'`' | b'<' | b'>');
     let least = at.saturating_sub(USERINFO_LIMIT);
-    let begin = at - text[least..at].iter().rev().take_while(|byte| !outside(**byte)).count();
+    let mut ats = 0;
+    let inside = |byte: &&u8| {
+        // A few in a password are looked past; a text of nothing else is not read again for each.
+        ats += usize::from(**byte == b'@');
+        !outside(**byte) && ats <= 4
+    };
+    let begin = at - text[least..at].iter().rev().take_while(inside).count();
     let colon = begin.checked_sub(3).filter(|colon| &text[*colon..begin] == b"://")?;
     let scheme = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
     let from = colon - text[..colon].iter().rev().take(names::LONGEST).take_while(scheme).count();
@@ -235,7 +241,7 @@ fn signature(text: &[u8], start: usize) -> Option<Match> {
     };
     let begin = start + anchor.len();
     let end = run(text, begin, |byte| base64url(byte) || matches!(byte, b'%' | b'+' | b'/' | b'='));
-    let likely = end - begin >= 16 && text[begin..end].iter().any(u8::is_ascii_digit);
+    let likely = end - begin >= 16 && text[begin..end].iter().any(u8::is_ascii_digit) || end - begin > names::PLAIN;
     (begins && likely).then_some(Match { from: start.saturating_sub(1), value: begin..end })
 }
 

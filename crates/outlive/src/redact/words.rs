@@ -26,128 +26,57 @@ enum Part {
     After(u8),
 }
 
+/// Where a flag's value stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In the same word.
+    Same,
+    /// In the next.
+    Next,
+    /// In either.
+    Either,
+}
+
 /// A flag that means a secret to these programs, and mostly something else to others.
 struct Flag {
-    programs: &'static [&'static str],
+    programs: &'static str,
     /// A word that must come before: `docker login -p`.
     verb: Option<&'static str>,
-    flags: &'static [&'static str],
-    /// Whether the value may follow in the same word, in the next, or both.
-    same: bool,
-    next: bool,
+    flags: &'static str,
+    place: Place,
     part: Part,
 }
 
-const FLAGS: [Flag; 13] = [
-    Flag {
-        programs: &[
-            "mysql",
-            "mysqldump",
-            "mysqladmin",
-            "mysqlimport",
-            "mysqlcheck",
-            "mysqlshow",
-            "mysqlbinlog",
-            "mariadb",
-            "mariadb-dump",
-            "mariadb-admin",
-            "7z",
-            "7za",
-            "7zr",
-        ],
-        verb: None,
-        flags: &["-p"],
-        same: true,
-        next: false,
-        part: Part::All,
-    },
-    Flag {
-        programs: &[
-            "sshpass",
-            "mongo",
-            "mongosh",
-            "mongodump",
-            "mongorestore",
-            "mongoexport",
-            "mongoimport",
-            "twine",
-            "cqlsh",
-            "rabbitmqadmin",
-        ],
-        verb: None,
-        flags: &["-p"],
-        same: true,
-        next: true,
-        part: Part::All,
-    },
-    Flag {
-        programs: &["docker", "podman", "nerdctl", "buildah", "skopeo", "helm", "oras", "crane", "az", "oc"],
-        verb: Some("login"),
-        flags: &["-p"],
-        same: false,
-        next: true,
-        part: Part::All,
-    },
-    Flag {
-        programs: &["redis-cli", "valkey-cli", "keydb-cli"],
-        verb: None,
-        flags: &["-a"],
-        same: false,
-        next: true,
-        part: Part::All,
-    },
-    Flag {
-        programs: &["curl"],
-        verb: None,
-        flags: &["-u", "--user=", "-U", "--proxy-user="],
-        same: true,
-        next: false,
-        part: Part::After(b':'),
-    },
-    Flag {
-        programs: &["curl"],
-        verb: None,
-        flags: &["-u", "--user", "-U", "--proxy-user"],
-        same: false,
-        next: true,
-        part: Part::After(b':'),
-    },
-    Flag {
-        programs: &["http", "https", "xh", "xhs", "httpie"],
-        verb: None,
-        flags: &["-a", "--auth"],
-        same: false,
-        next: true,
-        part: Part::After(b':'),
-    },
-    Flag {
-        programs: &["smbclient", "smbget", "rpcclient", "net"],
-        verb: None,
-        flags: &["-U"],
-        same: true,
-        next: true,
-        part: Part::After(b'%'),
-    },
-    Flag {
-        programs: &["ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldappasswd", "ldapwhoami"],
-        verb: None,
-        flags: &["-w"],
-        same: true,
-        next: true,
-        part: Part::All,
-    },
-    Flag {
-        programs: &["sqlcmd", "bcp", "osql", "zip", "unzip", "mosquitto_pub", "mosquitto_sub", "ipmitool"],
-        verb: None,
-        flags: &["-P"],
-        same: true,
-        next: true,
-        part: Part::All,
-    },
-    Flag { programs: &["ssh-keygen"], verb: None, flags: &["-N", "-P"], same: false, next: true, part: Part::All },
-    Flag { programs: &["lftp"], verb: None, flags: &["-u"], same: false, next: true, part: Part::After(b',') },
-    Flag { programs: &["openssl"], verb: None, flags: &["pass:"], same: true, next: false, part: Part::All },
+const fn flag(programs: &'static str, flags: &'static str, place: Place, part: Part) -> Flag {
+    Flag { programs, verb: None, flags, place, part }
+}
+
+const fn login(programs: &'static str, flags: &'static str) -> Flag {
+    Flag { verb: Some("login"), ..flag(programs, flags, Place::Next, Part::All) }
+}
+
+const FLAGS: [Flag; 14] = [
+    flag("mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mysqlbinlog", "-p", Place::Same, Part::All),
+    flag("mariadb mariadb-dump mariadb-admin 7z 7za 7zr", "-p", Place::Same, Part::All),
+    flag("mongo mongosh mongodump mongorestore mongoexport mongoimport", "-p", Place::Either, Part::All),
+    flag("sshpass twine cqlsh rabbitmqadmin", "-p", Place::Either, Part::All),
+    login("docker podman nerdctl buildah skopeo helm oras crane az oc", "-p"),
+    flag("redis-cli valkey-cli keydb-cli", "-a", Place::Next, Part::All),
+    flag("curl", "-u --user= -U --proxy-user=", Place::Same, Part::After(b':')),
+    flag("curl", "-u --user -U --proxy-user", Place::Next, Part::After(b':')),
+    flag("http https xh xhs", "-a --auth", Place::Next, Part::After(b':')),
+    flag("smbclient smbget rpcclient net", "-U", Place::Either, Part::After(b'%')),
+    flag("ldapsearch ldapmodify ldapadd ldapdelete ldappasswd ldapwhoami", "-w", Place::Either, Part::All),
+    flag("sqlcmd bcp osql zip unzip mosquitto_pub mosquitto_sub ipmitool", "-P", Place::Either, Part::All),
+    flag("ssh-keygen", "-N -P", Place::Next, Part::All),
+    flag("openssl", "pass:", Place::Same, Part::All),
 ];
+
+impl Flag {
+    fn is_of(&self, program: &[u8]) -> bool {
+        self.programs.split(' ').any(|name| name.as_bytes() == program)
+    }
+}
 
 /// Finds what only the words around it give away.
 pub(super) fn find(words: &[&[u8]], found: &mut [Vec<Range<usize>>]) {
@@ -188,14 +117,16 @@ fn look(words: &[Word], depth: usize, found: &mut [Vec<Range<usize>>]) {
 fn by_program(before: &[Word], word: &Word, found: &mut [Vec<Range<usize>>]) -> Option<(Part, Name)> {
     let program = base(before.first()?.text);
     let mut awaited = None;
-    for known in FLAGS.iter().filter(|known| known.programs.iter().any(|name| name.as_bytes() == program)) {
-        if known.verb.is_some_and(|verb| !before.iter().any(|word| word.text == verb.as_bytes())) {
+    for known in FLAGS.iter().filter(|known| known.is_of(program)) {
+        if known.verb.is_some_and(|verb| !before.iter().take(8).any(|word| word.text == verb.as_bytes())) {
             continue;
         }
-        for flag in known.flags {
+        for flag in known.flags.split(' ') {
             match word.text.strip_prefix(flag.as_bytes()) {
-                Some(b"") if known.next => awaited = Some((known.part, Name::Secret)),
-                Some(rest) if known.same && !rest.is_empty() && !is_plain(unquoted(rest), Name::Secret) => {
+                Some(b"") if known.place != Place::Same => awaited = Some((known.part, Name::Secret)),
+                Some(rest)
+                    if known.place != Place::Next && !rest.is_empty() && !is_plain(unquoted(rest), Name::Secret) =>
+                {
                     mark(word, flag.len(), known.part, found);
                 }
                 _ => {}
@@ -206,7 +137,7 @@ fn by_program(before: &[Word], word: &Word, found: &mut [Vec<Range<usize>>]) -> 
 }
 
 fn is_program(text: &[u8]) -> bool {
-    FLAGS.iter().any(|known| known.programs.iter().any(|name| name.as_bytes() == base(text)))
+    FLAGS.iter().any(|known| known.is_of(base(text)))
 }
 
 fn base(text: &[u8]) -> &[u8] {
