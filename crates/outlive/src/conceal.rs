@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::RunId;
 use crate::redact::Redactor;
+use crate::registry::Registry;
 use crate::run::{Arg, Interruption, Progress, Run, Spec, Withheld};
 use crate::spool::OwnEnd;
 use crate::store::files::{self, Prepared};
@@ -47,6 +48,15 @@ pub(crate) fn spec(redactor: &Redactor, spec: &mut Spec) -> Option<Vec<Arg>> {
     Some(std::mem::replace(&mut command.argv, masked))
 }
 
+/// Masks what a spec that is about to be made must not hold, and keeps the words of its command where it can.
+pub(crate) fn draft(redactor: &Redactor, trust: Option<&Trust>, id: RunId, draft: &mut Spec) {
+    let masked = spec(redactor, draft);
+    if let (Some(argv), Some(trust), Some(Withheld::Secrets)) = (masked, trust, draft.withheld) {
+        // Without it the run cannot be resumed, but it can be run.
+        let _ = keep(trust, id, draft, argv);
+    }
+}
+
 /// Masks what an owner says of its run.
 pub(crate) fn report(redactor: &Redactor, report: Report) -> Report {
     let progress = report
@@ -65,6 +75,24 @@ pub(crate) fn end(redactor: &Redactor, end: OwnEnd) -> OwnEnd {
             OwnEnd::Interrupted(Interruption { signal, reason: redactor.text(&reason) })
         }
         end @ OwnEnd::Finished(Verdict::Succeeded | Verdict::Cancelled) => end,
+    }
+}
+
+impl Registry {
+    /// The words to execute: those on record, or, where secrets are masked in them, those in the maker's home. None
+    /// where this user has not got them, or the command is not the one they were kept for.
+    pub fn original_argv(&self, run: &Run) -> Option<Vec<Arg>> {
+        let command = run.spec.command.as_ref()?;
+        match run.spec.withheld {
+            None => Some(command.argv.clone()),
+            Some(Withheld::Secrets) => kept(self.trust()?, run),
+            Some(Withheld::Arguments) => None,
+        }
+    }
+
+    /// Forgets the words that were kept in the home because of their secrets. The run cannot be resumed then.
+    pub fn forget_argv(&self, id: RunId) -> io::Result<()> {
+        self.trust().map_or(Ok(()), |trust| forget(trust.home(), id))
     }
 }
 

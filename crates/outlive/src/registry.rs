@@ -13,11 +13,11 @@ use crate::conceal;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::health::{Seen, Sight, see};
-use crate::home::home;
+use crate::home::{actor, home};
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
 use crate::process::{Identity, LifeLock};
 use crate::redact::Redactor;
-use crate::run::{Actor, Arg, Event, Owner, Run, Spec, StateName, Withheld};
+use crate::run::{Actor, Event, Owner, Run, Spec, StateName};
 use crate::runtime::handle::RunHandle;
 use crate::runtime::keeper::{Keeper, Keeping, deliver_one, lock};
 use crate::settle::{Doubt, settle};
@@ -286,12 +286,7 @@ impl Registry {
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         let now = self.clock.now();
         let id = RunId::draw(now, &*self.entropy);
-        if let (Some(argv), Some(trust)) = (conceal::spec(&self.redactor, &mut spec), &self.trust)
-            && spec.withheld == Some(Withheld::Secrets)
-        {
-            // Without it the run cannot be resumed, but it can be run.
-            let _ = conceal::keep(trust, id, &spec, argv);
-        }
+        conceal::draft(&self.redactor, self.trust.as_ref(), id, &mut spec);
         let signature = self.trust.as_ref().map(|trust| trust.sign(id, &spec));
         Ok(Run::new(id, Arc::new(spec), signature, now))
     }
@@ -329,32 +324,15 @@ impl Registry {
         let id = run.id;
         let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
         let mut doubt = Doubt::default();
-        match settle(&*self.store, write, &mut doubt).await {
-            Ok(Ok(record)) => Ok(record),
-            Ok(Err(_)) => Err(doubt.or(Error::Invalid(format!("there is a run `{id}` already")))),
-            Err(error @ Error::KeyBusy { .. }) => {
-                // It was not made. What stays behind of it is sealed, private and never asked for.
-                let _ = self.forget_argv(id);
-                Err(error)
-            }
-            Err(error) => Err(error),
+        let settled = settle(&*self.store, write, &mut doubt).await;
+        if let Err(Error::KeyBusy { .. }) = &settled {
+            // It was not made. What stays behind of it is sealed, private and never asked for.
+            let _ = self.forget_argv(id);
         }
-    }
-
-    /// The words to execute: those on record, or, where secrets are masked in them, those in the maker's home. None
-    /// where this user has not got them, or the command is not the one they were kept for.
-    pub fn original_argv(&self, run: &Run) -> Option<Vec<Arg>> {
-        let command = run.spec.command.as_ref()?;
-        match run.spec.withheld {
-            None => Some(command.argv.clone()),
-            Some(Withheld::Secrets) => conceal::kept(self.trust.as_ref()?, run),
-            Some(Withheld::Arguments) => None,
+        match settled? {
+            Ok(record) => Ok(record),
+            Err(_) => Err(doubt.or(Error::Invalid(format!("there is a run `{id}` already")))),
         }
-    }
-
-    /// Forgets the words that were kept in the home because of their secrets. The run cannot be resumed then.
-    pub fn forget_argv(&self, id: RunId) -> std::io::Result<()> {
-        self.trust.as_ref().map_or(Ok(()), |trust| conceal::forget(trust.home(), id))
     }
 
     /// Takes up to `limit` waiting runs that match, in the order of their priority.
@@ -629,22 +607,4 @@ fn has_key(home: Option<&Path>) -> bool {
 fn shorten(text: &str) -> String {
     const LONGEST: usize = 80;
     if text.chars().count() > LONGEST { text.chars().take(LONGEST).chain(['…']).collect() } else { text.into() }
-}
-
-/// The user, host and process that act here.
-fn actor() -> Actor {
-    Actor {
-        user: user_name(rustix::process::geteuid().as_raw()),
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        pid: std::process::id(),
-    }
-}
-
-/// The name of a user: as the machine knows it, else as the environment claims, else a number.
-fn user_name(uid: u32) -> String {
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let has_uid = |line: &&str| line.split(':').nth(2).and_then(|field| field.parse().ok()) == Some(uid);
-    let known = users.lines().find(has_uid).and_then(|line| line.split(':').next()).map(str::to_owned);
-    let claimed = || std::env::var("USER").ok().filter(|user| !user.is_empty());
-    known.or_else(claimed).unwrap_or_else(|| format!("uid {uid}"))
 }
