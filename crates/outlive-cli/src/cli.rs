@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use outlive::error::{Candidate, Code, Error};
 
-use crate::operation::{Answer, body, error_body, exit_status_table};
+use crate::operation::{Answer, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
 use crate::{launcher, logs, terminal};
@@ -143,7 +143,7 @@ pub fn say_line(line: &str) {
 
 /// An error for people: the runs that may have been meant have a line each.
 fn told(error: &Error) -> String {
-    let Error::Ambiguous { what, candidates, more } = error else { return terminal::plain(&error.to_string()) };
+    let Error::Ambiguous { what, candidates, more } = error else { return terminal::plain(&harmless(error)) };
     let line = |candidate: &Candidate| format!("\n  {}", terminal::plain(&format!("{candidate}")));
     let lines: String = candidates.iter().map(line).collect();
     format!("`{}` names several runs:{lines}{}", terminal::plain(what), if *more { "\n  and more" } else { "" })

@@ -44,7 +44,7 @@ pub const NAME: &str = "run";
 ///
 /// The command is executed as given, without a shell, with the standard streams and the terminal of this call. The exit
 /// status is the command's own.
-#[derive(Debug, Args)]
+#[derive(Args)]
 struct Run {
     /// What to call it; need not be unique
     #[arg(long)]
@@ -82,6 +82,9 @@ struct Run {
     /// Have a shell execute it: the words are joined as they are
     #[arg(long)]
     shell: bool,
+    /// Store the program's name without its arguments; the run cannot be resumed then
+    #[arg(long)]
+    no_argv: bool,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     argv: Vec<OsString>,
@@ -145,9 +148,11 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
         Ok(signals) => signals,
         Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
     };
-    match pollster::block_on(register(&input, context)) {
-        Ok((registry, handle)) => {
-            let exit = supervise(&registry, handle, &input, signals, report);
+    let registered =
+        context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(register(&input, context))?)));
+    match registered {
+        Ok((policy, (registry, handle))) => {
+            let exit = supervise(&registry, handle, &input, &policy, signals, report);
             pollster::block_on(registry.close());
             child::exit(exit)
         }
@@ -186,6 +191,7 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
     };
     let cwd = std::env::current_dir().map_or_else(|_| Arg::Text(String::new()), |cwd| cwd.as_os_str().into());
     spec.command = Some(run::Command { argv: input.argv().iter().map(|word| word.as_os_str().into()).collect(), cwd });
+    spec.withheld = input.no_argv.then_some(run::Withheld::Arguments);
     let handle = match registry.start(spec.clone()).await {
         // A holder that is dead must not keep the living out.
         Err(Error::KeyBusy { holders, .. }) => {
@@ -198,9 +204,16 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
 }
 
 /// Starts the command, waits for it, and puts its end on record. Answers with how this process should end.
-fn supervise(registry: &Registry, handle: RunHandle, input: &Run, signals: Signals, report: Option<Report>) -> Exit {
+fn supervise(
+    registry: &Registry,
+    handle: RunHandle,
+    input: &Run,
+    policy: &LogPolicy,
+    signals: Signals,
+    report: Option<Report>,
+) -> Exit {
     let argv = input.argv();
-    let recording = record(registry, &handle, input);
+    let recording = record(registry, &handle, input, policy);
     let started = Child::start(registry, &handle, &argv, report.is_some(), recording.clone(), &signals);
     let mut ended = match started {
         Ok(child) => {
@@ -233,11 +246,11 @@ fn supervise(registry: &Registry, handle: RunHandle, input: &Run, signals: Signa
 }
 
 /// Where what the command writes is kept.
-fn record(registry: &Registry, handle: &RunHandle, input: &Run) -> Recording {
+fn record(registry: &Registry, handle: &RunHandle, input: &Run, policy: &LogPolicy) -> Recording {
     let local = registry.local().filter(|_| !input.no_log);
-    let log = local.map(|local| local.write_logs(&handle.run(), &LogPolicy::default())).transpose();
+    let log = local.map(|local| local.write_logs(&handle.run(), policy)).transpose();
     match log {
-        Ok(log) => Recording::new(log),
+        Ok(log) => Recording::new(log.map(|log| log.masking(Box::new(registry.redactor().clone())))),
         Err(error) => Recording::lost(&error),
     }
 }

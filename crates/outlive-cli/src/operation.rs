@@ -8,6 +8,7 @@ use std::fmt::Display;
 
 use clap::{ArgMatches, Args, Command};
 use outlive::error::{Code, Error};
+use outlive::redact::Redactor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -104,9 +105,14 @@ fn answer<T: Operate>(input: T, context: &Context) -> Result<Answer, Error> {
     Ok(Answer { json, text: output.to_string(), exit_status: T::exit_status(&output) })
 }
 
+/// What an error says, without the secrets that may have been part of what was asked for.
+pub fn harmless(error: &Error) -> String {
+    Redactor::default().text(&error.to_string())
+}
+
 /// The body of every error, on every surface.
 pub fn error_body(error: &Error) -> Value {
-    body(error.code(), &error.to_string(), error.hint())
+    body(error.code(), &harmless(error), error.hint())
 }
 
 /// The same, of an error that a surface itself has found.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use outlive::error::Error;
 use outlive::logs::{LogPolicy, parse_bytes};
 use outlive::policy::{Lease, Policy};
+use outlive::redact::Redactor;
 use outlive::registry::Registry;
 use outlive::store::sqlite::{Sharing, SqliteStore};
 use outlive::time::parse_duration;
@@ -28,7 +29,7 @@ pub struct Context {
 }
 
 /// Where a registry is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Location {
     /// A directory of this machine.
     Directory(PathBuf),
@@ -86,10 +87,12 @@ impl Context {
 
     /// The registry, made if it is missing. What earlier processes could not record is delivered first.
     pub async fn registry(&self) -> Result<Registry, Error> {
+        let redactor = self.config()?.redactor()?;
         let registry = match self.location()? {
             Location::Directory(path) => Registry::open_local(&path, Some(Sharing::Private))?,
             Location::Url(url) => Registry::open(&url).await?,
         };
+        let registry = registry.redacting(redactor);
         registry.deliver_spooled().await?;
         Ok(registry)
     }
@@ -103,7 +106,11 @@ impl Context {
             }
             Location::Directory(path) if self.named().is_none() && is_missing(&path) => Ok(None),
             Location::Directory(path) => {
-                let registry = Registry::open_local(&path, None)?;
+                // A configuration that cannot be read keeps nobody from looking or cancelling; what is said meanwhile
+                // is not stored.
+                let redactor = self.config().and_then(|config| config.redactor());
+                let registry =
+                    Registry::open_local(&path, None)?.redacting(redactor.unwrap_or_else(|_| Redactor::everything()));
                 if let Some(trouble) = registry.local().and_then(SqliteStore::trouble) {
                     let hint = Error::Store(trouble.clone()).hint().unwrap_or_default();
                     crate::cli::talk(&format!(
@@ -134,18 +141,28 @@ impl Context {
 
     /// The policy that a run of this kind is given.
     pub fn policy(&self, kind: &str) -> Result<Policy, Error> {
-        match self.location()? {
-            Location::Directory(path) => Config::read(&path.join(CONFIG))?.policy(kind),
-            Location::Url(_) => Ok(Policy::default()),
-        }
+        self.config()?.policy(kind)
     }
 
     /// How much of the logs of a run is kept.
-    #[allow(dead_code, reason = "the launcher asks once it keeps logs")]
     pub fn log_policy(&self) -> Result<LogPolicy, Error> {
+        Ok(self.config()?.logs)
+    }
+
+    fn config(&self) -> Result<Config, Error> {
         match self.location()? {
-            Location::Directory(path) => Ok(Config::read(&path.join(CONFIG))?.logs),
-            Location::Url(_) => Ok(LogPolicy::default()),
+            Location::Directory(path) => Config::read(&path.join(CONFIG)),
+            Location::Url(_) => Ok(Config::default()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Directory(path) => f.debug_tuple("Directory").field(path).finish(),
+            // It may bear a password.
+            Self::Url(url) => f.debug_tuple("Url").field(&Redactor::default().text(url)).finish(),
         }
     }
 }
@@ -159,12 +176,13 @@ fn is_absent(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// `config.toml`.
-#[derive(Debug, Default)]
+/// `config.toml`. A pattern may spell out what it is to hide, so it cannot be printed.
+#[derive(Default)]
 struct Config {
     all: Promises,
     kinds: BTreeMap<String, Promises>,
     logs: LogPolicy,
+    redact: Redact,
 }
 
 /// What a configuration can say of logs.
@@ -186,6 +204,22 @@ fn cap<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Err
             )))
         }
         cap => Ok(Some(cap)),
+    }
+}
+
+/// What is masked before it is stored.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Redact {
+    /// The usual shapes of secrets.
+    defaults: bool,
+    /// Regular expressions besides them.
+    patterns: Vec<String>,
+}
+
+impl Default for Redact {
+    fn default() -> Self {
+        Self { defaults: true, patterns: Vec::new() }
     }
 }
 
@@ -238,7 +272,13 @@ impl Config {
         let kinds = table.remove("kinds").map(BTreeMap::deserialize).transpose()?.unwrap_or_default();
         let logs = table.remove("logs").map(Logs::deserialize).transpose()?.unwrap_or_default();
         let cap = logs.cap.unwrap_or(LogPolicy::default().cap);
-        Ok(Self { all: Promises::deserialize(table)?, kinds, logs: LogPolicy { cap } })
+        let redact = table.remove("redact").map(Redact::deserialize).transpose()?.unwrap_or_default();
+        Ok(Self { all: Promises::deserialize(table)?, kinds, logs: LogPolicy { cap }, redact })
+    }
+
+    fn redactor(&self) -> Result<Redactor, Error> {
+        let Redact { defaults, patterns } = &self.redact;
+        Redactor::new(*defaults, patterns).map_err(|error| Error::Invalid(format!("`[redact]` of {CONFIG}: {error}")))
     }
 
     fn policy(&self, kind: &str) -> Result<Policy, Error> {

@@ -31,8 +31,9 @@
 //! ```
 //!
 //! The layers, from the inside out: values ([`id`], [`time`], [`run`], [`policy`], [`filter`]), rules ([`transition`],
-//! [`health`]), evidence ([`process`], [`trust`]), storage ([`store`]), and what runs ([`runtime`], [`registry`]).
+//! [`health`]), secrets ([`redact`]), evidence ([`process`], [`trust`]), storage ([`store`]), and what runs ([`runtime`], [`registry`]).
 
+mod conceal;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 pub mod error;
@@ -44,6 +45,7 @@ pub mod id;
 pub mod logs;
 pub mod policy;
 pub mod process;
+pub mod redact;
 pub mod registry;
 pub mod run;
 pub mod runtime;

@@ -10,12 +10,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::conceal;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::health::{Seen, Sight, see};
-use crate::home::home;
+use crate::home::{actor, home};
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
 use crate::process::{Identity, LifeLock};
+use crate::redact::Redactor;
 use crate::run::{Actor, Event, Owner, Run, Spec, StateName};
 use crate::runtime::handle::RunHandle;
 use crate::runtime::keeper::{Keeper, Keeping, deliver_one, lock};
@@ -48,6 +50,7 @@ pub struct Registry {
     entropy: Arc<dyn Entropy>,
     me: Actor,
     trust: Option<Trust>,
+    redactor: Arc<Redactor>,
     spool: Option<Spool>,
     worker: Mutex<Option<Arc<Working>>>,
     recognise: fn(&Record, Stamp) -> bool,
@@ -74,6 +77,8 @@ impl Registry {
         if let Some(path) = url.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
             return Self::open_local(Path::new(path), Some(Sharing::Private));
         }
+        // A URL may bear a password.
+        let url = Redactor::default().text(url);
         Err(Error::Invalid(format!("`{url}` is not a registry: use sqlite:PATH or memory:")))
     }
 
@@ -114,6 +119,7 @@ impl Registry {
             entropy: Arc::new(SystemEntropy),
             me: actor(),
             trust,
+            redactor: Arc::default(),
             spool: home.as_deref().map(Spool::new),
             worker: Mutex::new(None),
             recognise: |record, stamp| record.stamp == stamp,
@@ -144,6 +150,7 @@ impl Registry {
             entropy,
             me,
             trust: None,
+            redactor: Arc::default(),
             spool: None,
             worker: Mutex::new(Some(Arc::new(Working { keeping, _keeper: None, _life: None }))),
             recognise: |record, stamp| record.stamp == stamp,
@@ -184,6 +191,18 @@ impl Registry {
     pub async fn tick(&self) -> Result<(), Error> {
         let keeping = self.keeping()?;
         Ok(keeping.tick(&*self.store).await?)
+    }
+
+    /// Masks what `redactor` takes for secret before it is stored, instead of what the default one does.
+    #[must_use]
+    pub fn redacting(mut self, redactor: Redactor) -> Self {
+        self.redactor = Arc::new(redactor);
+        self
+    }
+
+    /// What masks secrets before they are stored.
+    pub fn redactor(&self) -> &Arc<Redactor> {
+        &self.redactor
     }
 
     /// Its URL.
@@ -262,10 +281,11 @@ impl Registry {
         Ok(keeping)
     }
 
-    fn draft(&self, spec: Spec) -> Result<Run, Error> {
+    fn draft(&self, mut spec: Spec) -> Result<Run, Error> {
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         let now = self.clock.now();
         let id = RunId::draw(now, &*self.entropy);
+        conceal::draft(&self.redactor, self.trust.as_ref(), id, &mut spec);
         let signature = self.trust.as_ref().map(|trust| trust.sign(id, &spec));
         Ok(Run::new(id, Arc::new(spec), signature, now))
     }
@@ -289,7 +309,7 @@ impl Registry {
             Some(worker) => worker,
             None => Arc::new(()),
         };
-        RunHandle::new(record, keeping, self.store.clone(), worker)
+        RunHandle::new(record, keeping, self.store.clone(), worker, self.redactor.clone())
     }
 
     /// Makes a run that waits to be claimed.
@@ -303,7 +323,12 @@ impl Registry {
         let id = run.id;
         let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
         let mut doubt = Doubt::default();
-        match settle(&*self.store, write, &mut doubt).await? {
+        let settled = settle(&*self.store, write, &mut doubt).await;
+        if let Err(Error::KeyBusy { .. }) = &settled {
+            // It was not made. What stays behind of it is sealed, private and never asked for.
+            let _ = self.forget_argv(id);
+        }
+        match settled? {
             Ok(record) => Ok(record),
             Err(_) => Err(doubt.or(Error::Invalid(format!("there is a run `{id}` already")))),
         }
@@ -368,11 +393,13 @@ impl Registry {
         reason: Option<String>,
         grace: Option<Duration>,
     ) -> Result<Run, Error> {
+        let reason = reason.map(|reason| self.redactor.text(&reason));
         Ok(self.change(id, |_| Action::RequestCancel { reason: reason.clone(), grace }).await?.0.run)
     }
 
     /// Says something of a run in flight on behalf of its owner, from a process that was handed the owner's epoch.
     pub async fn report(&self, id: RunId, epoch: Epoch, report: Report) -> Result<Run, Error> {
+        let report = conceal::report(&self.redactor, report);
         let action = |run: &Run| {
             // Where nobody owns it, no worker will do: the epoch alone says that the caller has lost it.
             let worker =
@@ -513,22 +540,4 @@ impl Registry {
 
 fn has_key(home: Option<&Path>) -> bool {
     home.is_some_and(|home| home.join("key").exists())
-}
-
-/// The user, host and process that act here.
-fn actor() -> Actor {
-    Actor {
-        user: user_name(rustix::process::geteuid().as_raw()),
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        pid: std::process::id(),
-    }
-}
-
-/// The name of a user: as the machine knows it, else as the environment claims, else a number.
-fn user_name(uid: u32) -> String {
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let has_uid = |line: &&str| line.split(':').nth(2).and_then(|field| field.parse().ok()) == Some(uid);
-    let known = users.lines().find(has_uid).and_then(|line| line.split(':').next()).map(str::to_owned);
-    let claimed = || std::env::var("USER").ok().filter(|user| !user.is_empty());
-    known.or_else(claimed).unwrap_or_else(|| format!("uid {uid}"))
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::{Lease, Policy};
 use crate::process::{Evidence, Identity};
+use crate::redact::Redactor;
 use crate::signal::signal_name;
 use crate::time::{Timestamp, millis};
 
@@ -26,7 +27,7 @@ pub const CHECKPOINT_LIMIT: usize = 1 << 20;
 pub const MESSAGE_LIMIT: usize = 4 << 10;
 
 /// What is to be done, and under which promises. Written once.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// What people call it. Need not be unique; the newest bearer is meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,6 +40,9 @@ pub struct Spec {
     /// The command, for runs that are one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Command>,
+    /// What of the command is not here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<Withheld>,
     /// Lower is claimed first.
     #[serde(default)]
     pub priority: i32,
@@ -66,6 +70,7 @@ impl Spec {
             kind: kind.into(),
             labels: BTreeMap::new(),
             command: None,
+            withheld: None,
             priority: 0,
             not_before: None,
             keys: Vec::new(),
@@ -101,6 +106,26 @@ impl Spec {
     }
 }
 
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let redactor = Redactor::default();
+        let label = |(name, value): (&String, &String)| (name.clone(), redactor.named(name, value));
+        f.debug_struct("Spec")
+            .field("name", &self.name.as_deref().map(|name| redactor.text(name)))
+            .field("kind", &self.kind)
+            .field("labels", &self.labels.iter().map(label).collect::<BTreeMap<_, _>>())
+            .field("command", &self.command)
+            .field("withheld", &self.withheld)
+            .field("priority", &self.priority)
+            .field("not_before", &self.not_before)
+            .field("keys", &self.keys)
+            .field("policy", &self.policy)
+            .field("lineage", &self.lineage)
+            .field("created_by", &self.created_by)
+            .finish()
+    }
+}
+
 fn word(what: &str, text: &str) -> Result<(), InvalidSpec> {
     if text.is_empty() {
         Err(InvalidSpec(format!("an empty {what}")))
@@ -129,8 +154,18 @@ fn not_an_address(name: &str) -> Result<(), InvalidSpec> {
 #[error("{0}")]
 pub struct InvalidSpec(String);
 
+/// What of a command is not in its spec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Withheld {
+    /// Secrets, which are masked. The maker's home has the words as they were.
+    Secrets,
+    /// All arguments, because somebody asked for it. Nobody has them.
+    Arguments,
+}
+
 /// A command as it is executed: no shell in between.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     /// Program and arguments.
     pub argv: Vec<Arg>,
@@ -138,8 +173,15 @@ pub struct Command {
     pub cwd: Arg,
 }
 
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let argv = crate::conceal::argv(&Redactor::default(), &self.argv);
+        f.debug_struct("Command").field("argv", &argv).field("cwd", &self.cwd).finish()
+    }
+}
+
 /// A word of a command line. Bytes that are not UTF-8 survive as hexadecimal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Arg {
     /// Ordinary text.
@@ -170,6 +212,12 @@ impl Arg {
                 OsString::from_vec(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
             }
         }
+    }
+}
+
+impl fmt::Debug for Arg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Redactor::default().text(&self.to_string()), f)
     }
 }
 

@@ -44,14 +44,28 @@ impl Trust {
 
     /// This user's signature of a spec.
     pub fn sign(&self, id: RunId, spec: &Spec) -> String {
-        hex(&self.mac(id, spec).finalize().into_bytes())
+        self.seal(&message(id, spec))
+    }
+
+    /// The home that the key lies in.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// This user's seal on a message. Every kind of message begins with its name.
+    pub(crate) fn seal(&self, message: &[u8]) -> String {
+        hex(&self.mac(message).finalize().into_bytes())
+    }
+
+    /// Whether the seal on a message is this user's.
+    pub(crate) fn is_sealed(&self, message: &[u8], seal: &str) -> bool {
+        unhex(seal).is_some_and(|seal| self.mac(message).verify_slice(&seal).is_ok())
     }
 
     /// Whether this user made the run, or has allowed it.
     pub fn covers(&self, run: &Run) -> bool {
-        let signed = run.signature.as_deref().and_then(unhex);
-        signed.is_some_and(|signature| self.mac(run.id, &run.spec).verify_slice(&signature).is_ok())
-            || self.allowance(run).exists()
+        let signed = |signature: &str| self.is_sealed(&message(run.id, &run.spec), signature);
+        run.signature.as_deref().is_some_and(signed) || self.allowance(run).exists()
     }
 
     /// Allows a run that somebody else made, exactly as it stands: another command needs to be allowed anew.
@@ -68,9 +82,9 @@ impl Trust {
         self.home.join("trusted").join(hex(&Sha256::digest(message(run.id, &run.spec))))
     }
 
-    fn mac(&self, id: RunId, spec: &Spec) -> Hmac<Sha256> {
+    fn mac(&self, message: &[u8]) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("a key of any length will do");
-        mac.update(&message(id, spec));
+        mac.update(message);
         mac
     }
 }

@@ -40,11 +40,10 @@ impl Operate for Progress {
     async fn operate(self, context: &Context) -> Result<Said, Error> {
         let (id, epoch) = inside()?;
         let (done, total) = parse(&self.done)?;
-        let progress =
-            outlive::run::Progress { done: Some(done), total, message: self.message.clone(), ..Default::default() };
+        let progress = outlive::run::Progress { done: Some(done), total, message: self.message, ..Default::default() };
         let registry = context.for_lookup(&id.to_string()).await?;
-        registry.report(id, epoch, Report { progress: Some(progress), ..Report::default() }).await?;
-        Ok(Said { id, done, total, message: self.message })
+        let run = registry.report(id, epoch, Report { progress: Some(progress), ..Report::default() }).await?;
+        Ok(Said { id, done, total, message: run.progress.and_then(|progress| progress.message) })
     }
 }
 

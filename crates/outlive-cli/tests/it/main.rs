@@ -12,6 +12,7 @@ mod logs;
 mod many;
 mod running;
 mod sandbox;
+mod secrets;
 mod shells;
 mod surface;
 mod tidy;

@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use super::index::{Entry, IndexWriter};
 use super::kept::{Keep, Kept};
 use super::{LogPolicy, Stream};
+use crate::redact::Redactor;
 use crate::time::Clock;
 
 /// What is written within this time is noted as one, and whoever watches files need not look more often.
@@ -25,6 +26,16 @@ pub trait Mask: Send {
 
     /// How long a secret can be: what is found must not depend on bytes farther away than this.
     fn longest(&self) -> usize;
+}
+
+impl Mask for Arc<Redactor> {
+    fn spans(&self, bytes: &[u8]) -> Vec<Range<usize>> {
+        Redactor::spans(self, bytes)
+    }
+
+    fn longest(&self) -> usize {
+        Redactor::longest(self)
+    }
 }
 
 /// The log of one attempt, being written.

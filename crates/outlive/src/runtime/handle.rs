@@ -11,8 +11,10 @@ use serde_json::Value;
 
 use super::held::{Held, Stop};
 use super::keeper::{Keeping, lock};
+use crate::conceal;
 use crate::error::Error;
 use crate::id::{RunId, Stamp};
+use crate::redact::Redactor;
 use crate::run::{Event, Exit, Interruption, Progress, Run, StateName};
 use crate::settle::{Doubt, settle};
 use crate::spool::OwnEnd;
@@ -36,6 +38,7 @@ pub struct RunHandle {
     held: Arc<Held>,
     keeping: Arc<Keeping>,
     store: Arc<dyn Store>,
+    redactor: Arc<Redactor>,
     open: bool,
     /// Keeps the beats going for as long as this run is held, whatever becomes of the registry it was started from.
     _worker: Arc<dyn Any + Send + Sync>,
@@ -53,10 +56,11 @@ impl RunHandle {
         keeping: Arc<Keeping>,
         store: Arc<dyn Store>,
         worker: Arc<dyn Any + Send + Sync>,
+        redactor: Arc<Redactor>,
     ) -> Self {
         let held = Arc::new(Held::new(record, keeping.clock.since_boot()));
         keeping.hold(&held);
-        Self { held, keeping, store, open: true, _worker: worker }
+        Self { held, keeping, store, redactor, open: true, _worker: worker }
     }
 
     /// Its id.
@@ -102,7 +106,7 @@ impl RunHandle {
 
     /// Says anything that can be said of a run in flight. Durable when this returns.
     pub async fn report(&self, report: Report) -> Result<(), Error> {
-        let action = Action::Report { fence: self.fence(), report };
+        let action = Action::Report { fence: self.fence(), report: conceal::report(&self.redactor, report) };
         self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await
     }
 
@@ -110,7 +114,8 @@ impl RunHandle {
     ///
     /// If this fails the run is still held, as if it had not been tried.
     pub async fn suspend(&mut self, reason: impl Into<String>) -> Result<(), Error> {
-        let action = Action::Suspend { fence: self.fence(), reason: reason.into() };
+        let reason = self.redactor.text(&reason.into());
+        let action = Action::Suspend { fence: self.fence(), reason };
         self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await?;
         self.close();
         Ok(())
@@ -153,6 +158,7 @@ impl RunHandle {
 
     /// Ends the run. A store that is away does not lose the result: it is kept on disk and delivered later.
     pub async fn end(mut self, end: OwnEnd, exit: Option<Exit>) -> Result<Recorded, Error> {
+        let end = conceal::end(&self.redactor, end);
         let action = end.action(self.fence(), exit);
         let stamp = Stamp::draw(&*self.keeping.entropy);
         let mut doubt = Doubt::default();

@@ -8,6 +8,7 @@ mod ground;
 mod lifecycle;
 mod logs;
 mod mutant;
+mod redaction;
 mod simulation;
 mod suite;
 mod world;
