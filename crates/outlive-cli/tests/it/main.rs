@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod faults_process;
+mod faults_registry;
 mod faults_store;
 mod inside;
 mod many;

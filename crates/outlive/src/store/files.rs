@@ -101,8 +101,17 @@ fn link_file(file: &impl AsRawFd, dir: &OwnedFd, name: &Path) -> io::Result<()> 
 
 /// Reads a whole file of at most `limit` bytes, never through a link and never something that is not a file.
 pub(crate) fn read(dir: &OwnedFd, name: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    read_open(open_file(dir, name)?, limit)
+}
+
+/// Opens a file to read it, never through a link and never waiting for whoever writes to a pipe.
+pub(crate) fn open_file(dir: &OwnedFd, name: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::openat(dir, name, flags, Mode::empty())?);
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?.into())
+}
+
+/// Reads a whole file of at most `limit` bytes.
+pub(crate) fn read_open(file: File, limit: u64) -> io::Result<Vec<u8>> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }

@@ -181,7 +181,9 @@ impl SqliteStore {
                 return Err(Error::Unavailable(format!("the registry `{}` is gone", self.path.display())));
             }
             let place = Place::create(&self.path, inner.place.sharing, &*self.entropy)?;
-            *inner = Inner { patience: inner.patience, ..open_inner(place, &self.now(), &*self.entropy)? };
+            let mut heir = Inner { patience: inner.patience, ..open_inner(place, &self.now(), &*self.entropy)? };
+            heir.inherit(&inner.place.names().cloned().collect::<Vec<_>>(), &*self.entropy)?;
+            *inner = heir;
         } else if inner.suspect || schema::is_replaced(&inner.place, &inner.database) {
             let place =
                 Place::open(&inner.place.path().map_err(|error| place::from_io("the registry is gone", &error))?)?;
@@ -276,20 +278,51 @@ impl Inner {
         if !self.place.copied {
             return Ok(());
         }
+        self.mark_copied(true, |record| !record.run.state.name().is_ended())?;
+        self.place.become_original(entropy).map_err(failed)
+    }
+
+    /// Puts this registry in the place of the one that this process had open, whose directory is gone: `gone` names it,
+    /// and what it stood for. A copy that bears its name is all that is left of it, and so is no copy any more; where
+    /// somebody took it for one, its runs are given back.
+    fn inherit(&mut self, gone: &[String], entropy: &dyn Entropy) -> Result<(), Error> {
+        let failed = |error| place::from_io("the registry cannot be put in the place of the one that is gone", &error);
+        let stands = |place: &Place| !place.copied && gone.iter().all(|uuid| place.stands_for(uuid));
+        if self.database.read_only || stands(&self.place) {
+            return Ok(());
+        }
+        if self.place.copied && !gone.contains(&self.place.uuid) {
+            // A copy of some other registry.
+            self.part_from_original(entropy)?;
+        }
+        let _alone = schema::opening_lock(&self.place)?;
+        self.place = Place::open(&self.place.path().map_err(failed)?)?;
+        if stands(&self.place) {
+            return Ok(());
+        }
+        if !self.place.copied {
+            let dir = self.place.dir.try_clone().map_err(failed)?;
+            self.mark_copied(false, |record| {
+                record.run.copied && run_files::made_in(&dir, record.run.id).is_some_and(|uuid| gone.contains(&uuid))
+            })?;
+        }
+        self.place.inherit(gone).map_err(failed)
+    }
+
+    fn mark_copied(&mut self, copied: bool, which: impl Fn(&Record) -> bool) -> Result<(), Error> {
         self.transaction(true, |inner| {
-            let mut came_along = Vec::new();
+            let mut marked = Vec::new();
             rows::scan(inner.connection(), &Filter::default(), super::Order::Oldest, None, |record| {
-                came_along.push(record);
+                marked.extend(which(&record).then_some(record));
                 Ok(true)
             })?;
-            for mut record in came_along.into_iter().filter(|record| !record.run.state.name().is_ended()) {
-                record.run.copied = true;
+            for mut record in marked {
+                record.run.copied = copied;
                 record.revision = Revision(record.revision.0 + 1);
                 rows::put(inner.connection(), &record, &[])?;
             }
             Ok(())
-        })?;
-        self.place.become_original(entropy).map_err(failed)
+        })
     }
 
     /// Runs `change` alone. Durable ones are on the disk when this returns.

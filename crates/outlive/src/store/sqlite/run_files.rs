@@ -155,6 +155,11 @@ pub(super) fn filed_end(place: &Place, run: &Run) -> Option<Filed> {
     if files::exists(&place.dir, &name) { read(&place.dir, &name).ok() } else { None }
 }
 
+/// The registry that a run was made in, if its file tells.
+pub(super) fn made_in(dir: &OwnedFd, id: RunId) -> Option<String> {
+    read(dir, &run_path(id).join("spec.json")).ok().map(|filed| filed.registry)
+}
+
 /// Where the end of the attempt is filed that `run` is at.
 pub(super) fn end_path(run: &Run) -> PathBuf {
     attempts_path(run.id).join(end_name(run.attempt))
@@ -218,7 +223,7 @@ fn read_run(place: &Place, id: RunId) -> io::Result<Known> {
     found.sort_by_key(|filed| (filed.run.attempt, filed.run.ending().is_some(), filed.run.epoch, filed.revision));
     let Some(last) = found.last() else { return Err(io::Error::other("no file of it can be understood")) };
     let mut record = last.record();
-    record.run.copied |= last.registry != place.uuid;
+    record.run.copied |= !place.stands_for(&last.registry);
     record.run.archived = files::read(&run_dir, Path::new("archived"), FILE_LIMIT)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok());

@@ -1,0 +1,63 @@
+//! Faults of the registry as a whole: replaced, copied, deleted, damaged in part; the ids are those of
+//! `docs/faults.md`.
+
+use serde_json::json;
+
+use super::sandbox::{Ends, Sandbox};
+
+const WAIT: &str = "while [ ! -e go ]; do sleep 0.05; done";
+
+#[test]
+fn f_47_f_49_a_registry_replaced_by_its_own_copy_keeps_the_results_of_its_runs() {
+    let swap = "cp -a .outlive x; rm -rf .outlive; mv x .outlive";
+    for (replace, meanwhile) in [
+        (swap, &[][..]),
+        ("git stash -qa; git stash pop -q", &[]),
+        // Whoever writes to the copy before its owner does takes it for one.
+        (swap, &["reap"]),
+        (swap, &["run", "--", "true"]),
+    ] {
+        let sandbox = Sandbox::new();
+        std::fs::remove_dir(sandbox.work().join(".git")).unwrap();
+        sandbox.shell("git init -q; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x").succeeds();
+        sandbox.shell("git config user.name a; git config user.email a@b").succeeds();
+        let mut run = sandbox.start("heir", &["sh", "-c", "while [ ! -e ../go ]; do sleep 0.05; done; exit 3"]);
+        sandbox.shell(replace).succeeds();
+        assert_eq!(sandbox.show("heir")["copied"], true, "{replace}: nobody was to tell a copy from the original");
+        if !meanwhile.is_empty() {
+            sandbox.outlive(meanwhile).succeeds();
+        }
+        std::fs::write(sandbox.path().join("go"), "").unwrap();
+        assert_eq!(run.wrapper.wait().unwrap().code(), Some(3));
+        let seen = sandbox.show("heir");
+        assert_eq!(
+            (&seen["state"], &seen["exit_code"], &seen["copied"]),
+            (&"failed".into(), &3.into(), &false.into()),
+            "{replace}, then {meanwhile:?}: {seen}"
+        );
+        // What is rebuilt from the files is the heir's own as well.
+        std::fs::remove_file(sandbox.database()).unwrap();
+        sandbox.outlive(["run", "--", "true"]).succeeds();
+        let seen = sandbox.show("heir");
+        assert_eq!((&seen["exit_code"], &seen["copied"]), (&3.into(), &false.into()), "{replace}, rebuilt: {seen}");
+        sandbox.outlive(["doctor"]).succeeds();
+    }
+}
+
+#[test]
+fn f_49_a_copy_whose_original_is_still_there_inherits_nothing() {
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.start("original", &["sh", "-c", WAIT]);
+    let copy = sandbox.path().join("copy");
+    sandbox.command("cp", ["-a", sandbox.work().to_str().unwrap(), copy.to_str().unwrap()]).succeeds();
+    // The original's directory is moved, not gone, and the copy stands where it was.
+    std::fs::rename(sandbox.work(), sandbox.path().join("moved")).unwrap();
+    std::fs::rename(&copy, sandbox.work()).unwrap();
+    assert_eq!(sandbox.outlive(["reap", "--json"]).json()["reaped"], json!([]));
+    std::fs::write(sandbox.path().join("moved/go"), "").unwrap();
+    assert!(run.wrapper.wait().unwrap().success());
+    assert_eq!(sandbox.show("original")["copied"], true);
+    let mut moved = sandbox.outlive(["show", "original", "--json"]);
+    let seen = moved.current_dir(sandbox.path().join("moved")).json();
+    assert_eq!((&seen["state"], &seen["copied"]), (&"succeeded".into(), &false.into()));
+}
