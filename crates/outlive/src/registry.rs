@@ -192,6 +192,18 @@ impl Registry {
         &self.url
     }
 
+    /// Its own name, which it keeps wherever it is moved to, if it has one.
+    pub fn id(&self) -> Option<String> {
+        self.names().into_iter().next()
+    }
+
+    fn names(&self) -> Vec<String> {
+        #[cfg(feature = "sqlite")]
+        return self.local.as_ref().map(|local| local.names()).unwrap_or_default();
+        #[cfg(not(feature = "sqlite"))]
+        return Vec::new();
+    }
+
     /// The store below.
     pub fn store(&self) -> &dyn Store {
         &*self.store
@@ -253,7 +265,7 @@ impl Registry {
             self.me.clone(),
             self.clock.clone(),
             self.entropy.clone(),
-            self.url.clone(),
+            self.id().map_or_else(|| self.url.clone(), |id| spool_key(&id)),
             self.spool.clone(),
         ));
         let reopen = self.reopen.clone();
@@ -472,7 +484,15 @@ impl Registry {
     }
 
     fn spooled(&self) -> Vec<Spooled> {
-        self.spool.as_ref().map(|spool| spool.waiting(&self.url)).unwrap_or_default()
+        let keys: Vec<String> = self.names().iter().map(|id| spool_key(id)).collect();
+        // An earlier outlive named a local registry by its path, by whatever links that led to it.
+        let is_same_path = |registry: &str| {
+            let path = |url: &str| std::fs::canonicalize(url.strip_prefix("sqlite:")?).ok();
+            path(registry).is_some_and(|found| path(&self.url) == Some(found))
+        };
+        let is_meant =
+            |registry: &str| registry == self.url || keys.iter().any(|key| key == registry) || is_same_path(registry);
+        self.spool.as_ref().map(|spool| spool.waiting(is_meant)).unwrap_or_default()
     }
 
     /// Records the ends that an earlier process could not. Answers with how many there were.
@@ -571,6 +591,11 @@ impl Registry {
             local.drop_life_lock(keeping.worker);
         }
     }
+}
+
+/// What the spool calls a registry that has a name of its own.
+fn spool_key(id: &str) -> String {
+    format!("registry:{id}")
 }
 
 fn has_key(home: Option<&Path>) -> bool {

@@ -61,3 +61,56 @@ fn f_49_a_copy_whose_original_is_still_there_inherits_nothing() {
     let seen = moved.current_dir(sandbox.path().join("moved")).json();
     assert_eq!((&seen["state"], &seen["copied"]), (&"succeeded".into(), &false.into()));
 }
+
+/// A run whose result is in the spool, because a damaged file was in its way.
+fn spool_a_result(sandbox: &Sandbox) {
+    let mut run = sandbox.start("spooled", &["sh", "-c", &format!("{WAIT}; exit 6")]);
+    let id = sandbox.show("spooled")["id"].as_str().unwrap().to_owned();
+    let end = sandbox.registry().join("runs").join(id).join("attempts/0001.json");
+    std::fs::write(&end, "{").unwrap();
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    assert_eq!(run.wrapper.wait().unwrap().code(), Some(6));
+    std::fs::remove_file(&end).unwrap();
+    assert_eq!(spooled(sandbox).len(), 1, "nothing was spooled");
+}
+
+fn spooled(sandbox: &Sandbox) -> Vec<std::path::PathBuf> {
+    std::fs::read_dir(sandbox.home().join("spool")).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn l12_f_48_a_spooled_result_follows_its_registry_by_any_path() {
+    for replace in ["mv . ../elsewhere", "ln -s work ../elsewhere", "mv . ../elsewhere; cp -a ../elsewhere ../work"] {
+        let sandbox = Sandbox::new();
+        spool_a_result(&sandbox);
+        sandbox.shell(&replace.replace("mv .", "mv ../work")).succeeds();
+        let elsewhere = sandbox.path().join("elsewhere");
+        if replace.contains("cp") {
+            // The copy that stands where it was is not the one that the result belongs to.
+            sandbox.outlive(["reap"]).succeeds();
+            assert_eq!(spooled(&sandbox).len(), 1, "a copy took the original's result");
+        }
+        let url = format!("sqlite:{}", elsewhere.join(".outlive").display());
+        let shown = || sandbox.outlive(["--registry", &url, "show", "spooled", "--json"]).current_dir("/").json();
+        assert_eq!(shown()["exit_code"], 6, "{replace}: a reader does not see the spooled result");
+        sandbox.outlive(["--registry", &url, "reap"]).current_dir("/").succeeds();
+        let seen = shown();
+        assert_eq!((&seen["exit_code"], &seen["reaps"]), (&6.into(), &0.into()), "{replace}: {seen}");
+        assert_eq!(spooled(&sandbox).len(), 0, "{replace}");
+    }
+}
+
+#[test]
+fn l12_a_result_that_an_earlier_outlive_spooled_by_path_is_delivered() {
+    let sandbox = Sandbox::new();
+    spool_a_result(&sandbox);
+    let file = spooled(&sandbox).pop().unwrap();
+    let mut result: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    result["registry"] = format!("sqlite:{}", sandbox.registry().display()).into();
+    std::fs::write(&file, result.to_string()).unwrap();
+    std::os::unix::fs::symlink(sandbox.work(), sandbox.path().join("alias")).unwrap();
+    let url = format!("sqlite:{}", sandbox.path().join("alias/.outlive").display());
+    sandbox.outlive(["--registry", &url, "reap"]).succeeds();
+    assert_eq!(sandbox.show("spooled")["exit_code"], 6);
+    assert_eq!(spooled(&sandbox).len(), 0);
+}

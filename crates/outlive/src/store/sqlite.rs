@@ -158,6 +158,13 @@ impl SqliteStore {
         self.lock().ok().and_then(|inner| inner.trouble.clone())
     }
 
+    /// The names of this registry, its own first and then those it is the heir of. None for a copy that nobody has
+    /// written to yet: what it calls itself is still the original.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let own = |inner: MutexGuard<'_, Inner>| inner.place.names().cloned().collect();
+        self.lock().ok().filter(|inner| !inner.place.copied).map(own).unwrap_or_default()
+    }
+
     /// Where the registry is.
     pub fn path(&self) -> &Path {
         &self.path
