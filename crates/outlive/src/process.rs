@@ -336,6 +336,18 @@ pub struct FileId {
     inode: u64,
 }
 
+impl FileId {
+    /// Its inode.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+}
+
+/// The file that is open.
+pub fn id_of(file: &OwnedFd) -> Option<FileId> {
+    fstat(file).ok().map(|stat| FileId { device: stat.st_dev, inode: stat.st_ino })
+}
+
 /// The file of this name.
 pub fn file_id(dir: &OwnedFd, name: &Path) -> Option<FileId> {
     let stat = rustix::fs::statat(dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;

@@ -114,3 +114,37 @@ fn l12_a_result_that_an_earlier_outlive_spooled_by_path_is_delivered() {
     assert_eq!(sandbox.show("spooled")["exit_code"], 6);
     assert_eq!(spooled(&sandbox).len(), 0);
 }
+
+#[test]
+fn f_47_a_database_deleted_again_and_again_under_short_runs_loses_no_result() {
+    const SHELLS: usize = 4;
+    const RUNS: usize = 25;
+    const MOST_DELETIONS: usize = 150;
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    let script = |shell: usize| {
+        format!("for i in $(seq {RUNS}); do outlive run --name short-{shell}-$i -- sh -c 'exit 3' || test $? = 3; done")
+    };
+    let mut shells: Vec<_> = (0..SHELLS)
+        .map(|shell| sandbox.shell(&script(shell)).stderr(std::process::Stdio::piped()).spawn().unwrap())
+        .collect();
+    let mut deletions = 0;
+    while deletions < MOST_DELETIONS && shells.iter_mut().any(|shell| shell.try_wait().unwrap().is_none()) {
+        deletions += usize::from(std::fs::remove_file(sandbox.database()).is_ok());
+        // Some are deleted as soon as they are made, others while they are in use.
+        std::thread::park_timeout(std::time::Duration::from_micros(deletions as u64 * 1_237 % 40_000));
+    }
+    for shell in shells {
+        let output = shell.wait_with_output().unwrap();
+        let said = super::sandbox::text(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
+    }
+    let runs = sandbox.runs();
+    let lost: Vec<_> = (0..SHELLS * RUNS)
+        .map(|index| format!("short-{}-{}", index / RUNS, index % RUNS + 1))
+        .filter(|name| !runs.iter().any(|run| run["name"] == **name && run["exit_code"] == 3))
+        .collect();
+    println!("{deletions} deletions under {} runs", SHELLS * RUNS);
+    assert!(lost.is_empty(), "after {deletions} deletions, {} of {} are lost: {lost:?}", lost.len(), SHELLS * RUNS);
+    assert!(deletions > 10, "the database was hardly ever deleted: {deletions}");
+}

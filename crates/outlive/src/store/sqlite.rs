@@ -9,6 +9,7 @@ mod rows;
 mod run_files;
 mod schema;
 mod turn;
+mod wait;
 mod watch;
 mod witness;
 mod workers;
@@ -37,12 +38,14 @@ use super::{
 };
 use crate::filter::Filter;
 use crate::health::Witness;
-use crate::id::{Entropy, RunId, WorkerId};
+use crate::id::{Entropy, RunId, Stamp, WorkerId};
 use crate::process::{Identity, LifeLock, LockState, Vantage, file_id, has_open, lock_state, worker_lock};
 use crate::run::{Event, Run};
 use crate::time::Clock;
 use crate::transition::has_room;
 
+/// How often a change is tried whose database is deleted under it.
+const REPLACEMENTS: usize = 32;
 /// How many runs an update looks at between two looks at the clock.
 const SCAN_STEP: usize = 256;
 /// Room set aside, so that a run can still be ended on a full disk.
@@ -217,12 +220,20 @@ impl SqliteStore {
         Ok(inner)
     }
 
-    fn write<T>(&self, change: impl Fn(&mut Inner) -> Result<T, Error>) -> Result<T, Error> {
-        let mut inner = self.writer()?;
-        match change(&mut inner) {
-            Err(Error::Full(_)) if inner.release_spare() => change(&mut inner),
-            done => done,
+    /// Changes something. What went into a database that was deleted meanwhile is tried again in the one that took its
+    /// place; `change` is told, because files may have carried over what it did.
+    fn write<T>(&self, change: impl Fn(&mut Inner, bool) -> Result<T, Error>) -> Result<T, Error> {
+        for tried in 0..=REPLACEMENTS {
+            let mut inner = self.writer()?;
+            let done = match change(&mut inner, tried > 0) {
+                Err(Error::Full(_)) if inner.release_spare() => change(&mut inner, tried > 0),
+                done => done,
+            };
+            if done.is_ok() || tried == REPLACEMENTS || !schema::is_replaced(&inner.place, &inner.database) {
+                return done;
+            }
         }
+        Err(Error::Unavailable("the registry's database is deleted again and again".into()))
     }
 }
 
@@ -342,8 +353,13 @@ impl Inner {
         self.database.sync_commits(durable)?;
         self.execute("BEGIN IMMEDIATE")?;
         let done = change(self);
+        // What is committed to a database that was deleted is lost with it, however well it is committed.
+        let in_place = |inner: &Self| match schema::is_replaced(&inner.place, &inner.database) {
+            true => Err(Error::Unknown("the registry's database was deleted meanwhile".into())),
+            false => Ok(()),
+        };
         let ended = match &done {
-            Ok(_) => self.execute("COMMIT"),
+            Ok(_) => in_place(self).and_then(|()| self.execute("COMMIT")).and_then(|()| in_place(self)),
             Err(_) => Ok(()),
         };
         if !self.connection().is_autocommit() {
@@ -568,15 +584,44 @@ impl Store for SqliteStore {
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
-        self.write(|inner| inner.commit(&writes, &self.now()))
+        self.write(|inner, again| {
+            let mut written = inner.commit(&writes, &self.now())?;
+            for (written, write) in written.iter_mut().zip(&writes).filter(|_| again) {
+                // The files of the first try were read into the database that took the place of the deleted one.
+                if let Written::Conflict(Some(found)) = written
+                    && found.stamp == write.stamp
+                {
+                    *written = Written::Done(found.revision);
+                }
+            }
+            Ok(written)
+        })
     }
 
     async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
-        self.write(|inner| inner.update(selection, rule, &self.now()))
+        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
+        let noted = || tried.lock().unwrap_or_else(PoisonError::into_inner);
+        let noting = |run: &Run, now| {
+            let change = rule(run, now)?;
+            noted().push((run.id, change.stamp));
+            Some(change)
+        };
+        self.write(|inner, _| {
+            // What an earlier try did to a database that was deleted may have come back with its files.
+            let now = self.now();
+            let mut changed = Vec::new();
+            for (id, stamp) in std::mem::take(&mut *noted()) {
+                changed.extend(inner.find(id, &now)?.filter(|record| record.stamp == stamp));
+            }
+            noted().extend(changed.iter().map(|record| (record.run.id, record.stamp)));
+            let rest = Selection { limit: selection.limit.saturating_sub(changed.len()), ..selection.clone() };
+            changed.extend(inner.update(&rest, &noting, &now)?);
+            Ok(changed)
+        })
     }
 
     async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
-        self.write(|inner| inner.transaction(false, |inner| workers::beat(inner.connection(), beat, &self.now())))
+        self.write(|inner, _| inner.transaction(false, |inner| workers::beat(inner.connection(), beat, &self.now())))
     }
 
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
