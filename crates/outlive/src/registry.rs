@@ -269,7 +269,7 @@ impl Registry {
             self.spool.clone(),
         ));
         let reopen = self.reopen.clone();
-        let keeper = Keeper::start(keeping.clone(), bell, move || reopen())
+        let keeper = Keeper::start(keeping.clone(), bell, self.store.clone(), move || reopen())
             .map_err(|error| store::Error::Unavailable(format!("the thread that beats cannot be started: {error}")))?;
         *worker = Some(Arc::new(Working { keeping: keeping.clone(), _keeper: Some(keeper), _life: life }));
         Ok(keeping)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::SigSet;
-use outlive::process::RUN_VARIABLE;
+use outlive::process::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::registry::Registry;
 use outlive::run::{Exit, Interruption};
 use outlive::runtime::Stop;
@@ -68,6 +68,7 @@ impl Child {
             ("OUTLIVE_ATTEMPT", run.attempt.to_string()),
             (EPOCH_VARIABLE, run.epoch.to_string()),
             (REGISTRY_VARIABLE, registry.url().to_owned()),
+            (REGISTRY_ID_VARIABLE, registry.id().unwrap_or_default()),
         ];
         let pid = spawn(argv, &ours)?;
         drop(tree);

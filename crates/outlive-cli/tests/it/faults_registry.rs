@@ -148,3 +148,73 @@ fn f_47_a_database_deleted_again_and_again_under_short_runs_loses_no_result() {
     assert!(lost.is_empty(), "after {deletions} deletions, {} of {} are lost: {lost:?}", lost.len(), SHELLS * RUNS);
     assert!(deletions > 10, "the database was hardly ever deleted: {deletions}");
 }
+
+/// The processes that carry this run in their environment.
+fn carriers(id: &str) -> Vec<u32> {
+    let wanted = format!("OUTLIVE_RUN_ID={id}");
+    let pids =
+        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
+    })
+    .collect()
+}
+
+#[test]
+fn f_49_ending_a_run_leaves_the_processes_of_its_namesake_in_another_registry_alone() {
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.start("twin", &["sleep", "300"]);
+    let id = sandbox.show("twin")["id"].as_str().unwrap().to_owned();
+    let own = sandbox.outlive(["show", "twin", "--json"]).json()["id"].clone();
+    assert_eq!(own, id.as_str());
+    let registry: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(sandbox.registry().join("registry.id")).unwrap()).unwrap();
+    // One of the run itself, one of a run of the same id elsewhere, one started by an outlive that named no registry.
+    let sleeper = |registry: Option<&str>| {
+        let mut command = sandbox.command("sleep", ["300"]);
+        command.env("OUTLIVE_RUN_ID", &id).envs(registry.map(|registry| ("OUTLIVE_REGISTRY_ID", registry)));
+        command.spawn().unwrap()
+    };
+    let (mut same, mut other, mut older) =
+        (sleeper(registry["uuid"].as_str()), sleeper(Some("another")), sleeper(None));
+    run.kill();
+    let left = sandbox.wait_for("twin", |run| run["health"] == "orphaned");
+    assert!(!left["leftover_pids"].as_array().unwrap().contains(&other.id().into()), "{left}");
+    sandbox.outlive(["cancel", "twin"]).succeeds();
+    assert!(!same.wait().unwrap().success() && !older.wait().unwrap().success());
+    let alive = carriers(&id);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(alive, [other.id()], "the namesake of another registry was ended, or one of the run was not");
+}
+
+#[test]
+fn f_26_a_run_that_can_open_no_more_files_still_beats() {
+    // The fewest that let a run start at all, and some more: wherever they run out, it beats.
+    let mut beaten = 0;
+    for limit in 13..20 {
+        let sandbox = Sandbox::impatient();
+        let words = [&format!("--nofile={limit}"), "outlive", "run", "--name", "few", "--", "sh", "-c", WAIT];
+        let mut command = sandbox.command("prlimit", words);
+        let mut run = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mut refused = false;
+        super::sandbox::until("the run to be on record or refused", || {
+            refused = run.try_wait().unwrap().is_some();
+            refused || sandbox.runs().iter().any(|run| run["state"] == "running")
+        });
+        if refused {
+            continue;
+        }
+        let beat = sandbox.show("few")["last_beat_at"].clone();
+        super::sandbox::until(&format!("a beat with {limit} descriptors"), || {
+            sandbox.show("few")["last_beat_at"] != beat
+        });
+        std::fs::write(sandbox.work().join("go"), "").unwrap();
+        assert!(run.wait().unwrap().success());
+        assert_eq!(sandbox.show("few")["state"], "succeeded");
+        beaten += 1;
+    }
+    println!("{beaten} of 7 limits let a run start");
+    assert!(beaten > 0, "no run could be started with so few descriptors");
+}

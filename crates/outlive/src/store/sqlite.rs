@@ -93,7 +93,9 @@ impl SqliteStore {
     /// Another connection to the same registry, wherever it has been moved to.
     pub fn another(&self) -> Result<Self, Error> {
         let path = self.lock()?.place.path().map_err(|error| place::from_io("the registry is gone", &error))?;
-        Self::open(&path, self.clock.clone(), self.entropy.clone())
+        let another = Self::open(&path, self.clock.clone(), self.entropy.clone())?;
+        // One that can only be read, because descriptors ran out as it was opened, is of no use.
+        another.trouble().map_or(Ok(another), Err)
     }
 
     /// The same, waiting for a turn to write for at most `patience`.
@@ -143,8 +145,9 @@ impl SqliteStore {
     pub fn end_tree(&self, run: &Run, grace: Duration) -> Result<(), Error> {
         let inner = self.lock()?;
         let lock = crate::process::file_id(&inner.place.dir, &run_files::tree_lock(run));
+        let names: Vec<String> = inner.place.names().cloned().collect();
         drop(inner);
-        crate::process::end_tree(&run.id.to_string(), lock, grace);
+        crate::process::end_tree(&names, &run.id.to_string(), lock, grace);
         Ok(())
     }
 
@@ -642,7 +645,8 @@ impl Store for SqliteStore {
     }
 
     fn witness(&self) -> Option<Arc<dyn Witness>> {
-        let dir = self.lock().ok()?.place.dir.try_clone().ok()?;
-        Some(Arc::new(witness::LocalWitness { dir, vantage: self.vantage.clone() }))
+        let inner = self.lock().ok()?;
+        let (dir, names) = (inner.place.dir.try_clone().ok()?, inner.place.names().cloned().collect());
+        Some(Arc::new(witness::LocalWitness { dir, vantage: self.vantage.clone(), names }))
     }
 }
