@@ -76,7 +76,8 @@ impl Context {
             Location::Directory(path) => Registry::open_local(&path, Some(Sharing::Private))?,
             Location::Url(url) => Registry::open(&url).await?,
         };
-        registry.deliver_spooled().await?;
+        tell_damage(&registry);
+        deliver(&registry).await?;
         Ok(registry)
     }
 
@@ -94,6 +95,7 @@ impl Context {
                         crate::terminal::plain(&trouble.to_string())
                     ));
                 }
+                tell_damage(&registry);
                 Ok(Some(registry))
             }
             Location::Url(url) => Ok(Some(Registry::open(&url).await?)),
@@ -108,8 +110,16 @@ impl Context {
     /// The registry to change a run in: like [`Context::for_lookup`], with what is spooled delivered first.
     pub async fn for_change(&self, run: &str) -> Result<Registry, Error> {
         let registry = self.for_lookup(run).await?;
-        registry.deliver_spooled().await?;
+        deliver(&registry).await?;
         Ok(registry)
+    }
+
+    /// What is wrong with the configuration, if anything is.
+    pub fn check_config(&self) -> Result<(), Error> {
+        let Location::Directory(path) = self.location()? else { return Ok(()) };
+        let config = Config::read(&path.join(CONFIG))?;
+        let kinds = config.kinds.keys().map(String::as_str).chain(["command"]);
+        kinds.map(|kind| config.policy(kind).map(|_| ())).collect()
     }
 
     /// The policy that a run of this kind is given.
@@ -119,6 +129,30 @@ impl Context {
             Location::Url(_) => Ok(Policy::default()),
         }
     }
+}
+
+/// Says which records cannot be understood and are left out, as soon as they are met.
+fn tell_damage(registry: &Registry) {
+    if let Some(store) = registry.local() {
+        store.on_damage(|damage| {
+            let damage = crate::terminal::plain(damage);
+            crate::cli::talk(&format!(
+                "outlive: {damage}; it is left out\nhint: `outlive doctor --fix` rebuilds it from the files of the run\n"
+            ));
+        });
+    }
+}
+
+/// Records what earlier processes could not, and says what still cannot be. Answers with how many are on record.
+pub async fn deliver(registry: &Registry) -> Result<usize, Error> {
+    let delivered = registry.deliver_spooled().await?;
+    for (run, why) in &delivered.left {
+        let why = crate::terminal::plain(&why.to_string());
+        crate::cli::talk(&format!(
+            "outlive: the result of run {run} still waits to be recorded: {why}\nhint: `outlive doctor --fix` clears the way\n"
+        ));
+    }
+    Ok(delivered.recorded)
 }
 
 /// Whether there is no registry here yet. One that may not be looked into, or has lost its identity, is not missing.

@@ -54,6 +54,15 @@ pub struct Registry {
     recognise: fn(&Record, Stamp) -> bool,
 }
 
+/// What became of the ends that waited to be recorded.
+#[derive(Debug, Default)]
+pub struct Delivered {
+    /// How many are on record.
+    pub recorded: usize,
+    /// The runs whose ends still wait, and what is in their way.
+    pub left: Vec<(RunId, store::Error)>,
+}
+
 /// This process as a worker: from its first claim on.
 struct Working {
     keeping: Arc<Keeping>,
@@ -495,16 +504,25 @@ impl Registry {
         self.spool.as_ref().map(|spool| spool.waiting(is_meant)).unwrap_or_default()
     }
 
-    /// Records the ends that an earlier process could not. Answers with how many there were.
-    pub async fn deliver_spooled(&self) -> Result<usize, Error> {
-        let spooled = self.spooled();
-        for end in &spooled {
-            deliver_one(&*self.store, end, &self.me).await?;
-            if let Some(spool) = &self.spool {
-                spool.forget(end);
+    /// Records the ends that an earlier process could not. One that still cannot be recorded is left where it is, and
+    /// the others do not wait for it.
+    pub async fn deliver_spooled(&self) -> Result<Delivered, Error> {
+        let mut delivered = Delivered::default();
+        for end in &self.spooled() {
+            match deliver_one(&*self.store, end, &self.me).await {
+                Ok(()) => {
+                    if let Some(spool) = &self.spool {
+                        spool.forget(end);
+                    }
+                    delivered.recorded += 1;
+                }
+                Err(error @ (store::Error::Corrupt(_) | store::Error::Denied(_))) => {
+                    delivered.left.push((end.run, error));
+                }
+                Err(error) => return Err(error.into()),
             }
         }
-        Ok(spooled.len())
+        Ok(delivered)
     }
 
     /// The run that `text` means: an id, the beginning of one, a name (its newest bearer), `@last`, or `@~2` for the

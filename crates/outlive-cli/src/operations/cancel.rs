@@ -13,7 +13,7 @@ use outlive::store::Page;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
-use crate::settings::Context;
+use crate::settings::{Context, deliver};
 
 /// Ask for runs to be stopped
 ///
@@ -65,7 +65,7 @@ impl Operate for Cancel {
         let mut outcomes = Cancelled { runs: Vec::new() };
         if self.all {
             if let Some(registry) = context.existing().await? {
-                registry.deliver_spooled().await?;
+                deliver(&registry).await?;
                 for seen in in_flight(&registry).await? {
                     outcomes.runs.push(cancel(&registry, seen, self.reason.clone(), self.force).await?);
                 }

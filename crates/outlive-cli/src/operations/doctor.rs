@@ -6,7 +6,7 @@ use outlive::process::{Identity, Vantage};
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
-use crate::settings::{Context, Location};
+use crate::settings::{Context, Location, deliver};
 use crate::terminal::plain;
 
 /// Look the registry and this machine over, and mend what can be mended
@@ -54,6 +54,9 @@ impl Operate for Doctor {
             Location::Url(url) => url,
         };
         let mut checks = machine();
+        if let Err(error) = context.check_config() {
+            checks.push(Check::new("problem", error.to_string()));
+        }
         match context.existing().await {
             Ok(None) => checks.push(Check::new("ok", "no registry yet; the first run makes it")),
             Err(error) => checks.push(Check { remedy: error.hint(), ..Check::new("problem", error.to_string()) }),
@@ -70,7 +73,7 @@ impl Operate for Doctor {
                     }));
                 }
                 if self.fix {
-                    match registry.deliver_spooled().await? {
+                    match deliver(&registry).await? {
                         0 => {}
                         delivered => {
                             checks.push(Check::new("mended", format!("{delivered} spooled results are on record")))

@@ -11,7 +11,7 @@ use outlive::store::Page;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
-use crate::settings::Context;
+use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 
 /// Put the death of runs on record whose owner is gone
@@ -60,7 +60,7 @@ impl Operate for Reap {
         if self.dry_run {
             return look(&registry).await;
         }
-        registry.deliver_spooled().await?;
+        deliver(&registry).await?;
         let reaped = Reaper::new(registry.worker()).pass(&registry).await?;
         let line = |run: &outlive::run::Run, reason: String| Line { id: run.id, state: run.state.name(), reason };
         let mut found = Found { live: reaped.live, ..Found::default() };

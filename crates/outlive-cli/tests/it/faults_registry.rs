@@ -218,3 +218,114 @@ fn f_26_a_run_that_can_open_no_more_files_still_beats() {
     println!("{beaten} of 7 limits let a run start");
     assert!(beaten > 0, "no run could be started with so few descriptors");
 }
+
+fn doctor(sandbox: &Sandbox, words: &[&str]) -> String {
+    super::sandbox::text(&sandbox.outlive(["doctor"].iter().chain(words)).output().unwrap().stdout)
+}
+
+#[test]
+fn f_50_a_row_that_cannot_be_understood_hides_no_other_and_is_rebuilt() {
+    for damage in ["body = '{'", "body = CAST(x'ff' AS TEXT)", "body = 7", "stamp = 'x'", "revision = 'x'"] {
+        let sandbox = Sandbox::new();
+        for name in ["before", "damaged", "after"] {
+            sandbox.outlive(["run", "--name", name, "--", "true"]).succeeds();
+        }
+        let id = sandbox.show("damaged")["id"].as_str().unwrap().to_owned();
+        let database = rusqlite::Connection::open(sandbox.database()).unwrap();
+        database.execute_batch(&format!("UPDATE runs SET {damage} WHERE name = 'damaged'")).unwrap();
+        drop(database);
+
+        let seen = sandbox.outlive(["ps", "--all", "--json"]).output().unwrap();
+        let said = super::sandbox::text(&seen.stderr);
+        assert!(seen.status.success(), "{damage}: {said}");
+        assert_eq!(said.matches(&id).count(), 1, "{damage} was not told, or more than once: {said}");
+        assert!(said.contains("outlive doctor --fix"), "{said}");
+        let names: Vec<_> = sandbox.runs().iter().map(|run| run["name"].clone()).collect();
+        assert_eq!(names, ["after", "before"], "{damage} hid another run");
+        sandbox.outlive(["show", &id]).fails_with(111);
+        sandbox.outlive(["reap"]).succeeds();
+        sandbox.outlive(["run", "--name", "later", "--", "true"]).succeeds();
+
+        assert!(doctor(&sandbox, &[]).contains(&id), "{damage}: the doctor does not name it");
+        sandbox.outlive(["doctor", "--fix"]).succeeds();
+        assert_eq!(sandbox.show("damaged")["state"], "succeeded", "{damage}");
+        sandbox.outlive(["doctor"]).succeeds();
+        let files = std::fs::read_dir(sandbox.registry().join("runs").join(&id)).unwrap().flatten();
+        let kept = files.filter(|file| file.file_name().to_str().unwrap().starts_with("damaged-row-")).count();
+        assert_eq!(kept, 1, "{damage}: what the row said is gone");
+    }
+}
+
+#[test]
+fn l12_a_spooled_result_that_cannot_be_delivered_keeps_no_other_waiting() {
+    let sandbox = Sandbox::new();
+    let mut runs = Vec::new();
+    for name in ["blocked", "free"] {
+        let run = sandbox.start(name, &["sh", "-c", &format!("{WAIT}; exit 6")]);
+        let id = sandbox.show(name)["id"].as_str().unwrap().to_owned();
+        let end = sandbox.registry().join("runs").join(id).join("attempts/0001.json");
+        std::fs::write(&end, "{").unwrap();
+        runs.push((run, end));
+    }
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    for (run, _) in &mut runs {
+        assert_eq!(run.wrapper.wait().unwrap().code(), Some(6));
+    }
+    std::fs::remove_file(&runs[1].1).unwrap();
+    let next = sandbox.outlive(["run", "--name", "next", "--", "true"]).output().unwrap();
+    let said = super::sandbox::text(&next.stderr);
+    assert!(next.status.success() && said.contains("still waits to be recorded"), "{said}");
+    assert_eq!(spooled(&sandbox).len(), 1, "the one that can be delivered was not");
+    assert_eq!(sandbox.show("free")["exit_code"], 6);
+    sandbox.outlive(["doctor", "--fix"]).succeeds();
+    assert_eq!((spooled(&sandbox).len(), sandbox.show("blocked")["exit_code"].clone()), (0, 6.into()));
+}
+
+#[test]
+fn f_44_the_doctor_finds_a_damaged_end_that_the_database_knows_and_files_it_again() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "ended", "--", "sh", "-c", "exit 3"]).fails_with(3);
+    let id = sandbox.show("ended")["id"].as_str().unwrap().to_owned();
+    let end = sandbox.registry().join("runs").join(&id).join("attempts/0001.json");
+    std::fs::write(&end, "{").unwrap();
+    let found = doctor(&sandbox, &[]);
+    assert!(found.contains("0001.json` is damaged"), "{found}");
+    sandbox.outlive(["doctor", "--fix"]).succeeds();
+    sandbox.outlive(["doctor"]).succeeds();
+    std::fs::remove_file(sandbox.database()).unwrap();
+    assert_eq!(sandbox.show("ended")["exit_code"], 3, "the end was not filed again");
+}
+
+#[test]
+fn the_doctor_reads_the_configuration() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    for (config, problem) in [
+        ("beat = \"5s\"\nlease = \"6s\"\n", "at least three beats"),
+        ("[kinds.train]\nbeat = \"soon\"\n", "soon"),
+        ("beat = ", "config.toml"),
+    ] {
+        sandbox.write_config(config);
+        let found = doctor(&sandbox, &[]);
+        assert!(found.contains("problem") && found.contains(problem), "{config}: {found}");
+        assert_eq!(sandbox.outlive(["doctor"]).output().unwrap().status.code(), Some(1));
+    }
+    sandbox.write_config("beat = \"1s\"\nlease = \"3s\"\n");
+    sandbox.outlive(["doctor"]).succeeds();
+}
+
+#[test]
+fn f_46_the_empty_directory_of_a_run_that_never_was_is_removed_when_it_is_old() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--", "true"]).succeeds();
+    let runs = sandbox.registry().join("runs");
+    let [young, old] = ["01900000-0000-7000-8000-000000000001", "01900000-0000-7000-8000-000000000002"];
+    std::fs::create_dir_all(runs.join(young)).unwrap();
+    std::fs::create_dir_all(runs.join(old).join("attempts")).unwrap();
+    sandbox.command("touch", ["-d", "2 hours ago", runs.join(old).to_str().unwrap()]).succeeds();
+    let found = doctor(&sandbox, &[]);
+    assert!(found.contains(old) && !found.contains(young), "{found}");
+    sandbox.outlive(["doctor", "--fix"]).succeeds();
+    assert!(runs.join(young).exists() && !runs.join(old).exists());
+    sandbox.outlive(["doctor"]).succeeds();
+}

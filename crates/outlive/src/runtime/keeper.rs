@@ -331,14 +331,22 @@ impl Keeping {
 
     /// Writes the ends that are owed. One that the rules refuse has been made void by another owner or end.
     pub(crate) async fn deliver(&self, store: &dyn Store) -> Result<(), store::Error> {
-        loop {
-            let Some(next) = self.keep().owed.first().cloned() else { return Ok(()) };
-            deliver_one(store, &next, &self.me).await?;
-            if let Some(spool) = &self.spool {
-                spool.forget(&next);
+        let owed = self.keep().owed.clone();
+        let mut left = Ok(());
+        for next in owed {
+            match deliver_one(store, &next, &self.me).await {
+                Ok(()) => {
+                    if let Some(spool) = &self.spool {
+                        spool.forget(&next);
+                    }
+                    self.keep().owed.retain(|owed| owed.stamp != next.stamp);
+                }
+                // One that is in the way of nobody but itself waits, and the others do not wait for it.
+                Err(error @ (store::Error::Corrupt(_) | store::Error::Denied(_))) => left = Err(error),
+                Err(error) => return Err(error),
             }
-            self.keep().owed.retain(|owed| owed.stamp != next.stamp);
         }
+        left
     }
 
     fn interval(&self) -> Duration {

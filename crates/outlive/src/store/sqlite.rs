@@ -3,6 +3,7 @@
 //! The calls work on the caller's thread and wait for at most [the patience of a writer](schema): a transaction takes
 //! about a millisecond, and what beats does so on a thread of its own. See ADR 0004 for how files and database agree.
 
+mod damage;
 mod doctor;
 mod place;
 mod rows;
@@ -22,6 +23,7 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use rustix::fs::OFlags;
 
+use self::damage::Damage;
 pub use self::doctor::Finding;
 use self::place::Place;
 pub use self::place::Sharing;
@@ -58,6 +60,7 @@ pub struct SqliteStore {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     vantage: Vantage,
+    damage: Arc<Damage>,
     inner: Mutex<Inner>,
 }
 
@@ -72,6 +75,8 @@ struct Inner {
     trouble: Option<Error>,
     /// The file system failed under the database: what the connection believes must be read anew.
     suspect: bool,
+    /// The rows that could not be understood.
+    damage: Arc<Damage>,
 }
 
 impl SqliteStore {
@@ -109,8 +114,9 @@ impl SqliteStore {
         let path =
             std::path::absolute(path).map_err(|error| place::from_io("the working directory is gone", &error))?;
         let vantage = Vantage::here();
-        let inner = Mutex::new(open_inner(place, &Moment::read(&*clock, &vantage), &*entropy)?);
-        Ok(Self { path, clock, entropy, vantage, inner })
+        let damage = Arc::<Damage>::default();
+        let inner = Mutex::new(open_inner(place, &Moment::read(&*clock, &vantage), &*entropy, damage.clone())?);
+        Ok(Self { path, clock, entropy, vantage, damage, inner })
     }
 
     /// Takes the lock that proves, as long as this process lives, that a worker does. Answers with the worker's
@@ -159,6 +165,11 @@ impl SqliteStore {
         LifeLock::create(&inner.place.dir, &run_files::tree_lock(run)).map_err(failed)
     }
 
+    /// Has `tell` called, once for each, with what is wrong with records that cannot be understood and are left out.
+    pub fn on_damage(&self, tell: impl Fn(&str) + Send + 'static) {
+        self.damage.tell_to(Box::new(tell));
+    }
+
     /// Why the database on disk is not used, if it is not: what is read comes from the files of the runs.
     pub fn trouble(&self) -> Option<Error> {
         self.lock().ok().and_then(|inner| inner.trouble.clone())
@@ -194,13 +205,19 @@ impl SqliteStore {
                 return Err(Error::Unavailable(format!("the registry `{}` is gone", self.path.display())));
             }
             let place = Place::create(&self.path, inner.place.sharing, &*self.entropy)?;
-            let mut heir = Inner { patience: inner.patience, ..open_inner(place, &self.now(), &*self.entropy)? };
+            let mut heir = Inner {
+                patience: inner.patience,
+                ..open_inner(place, &self.now(), &*self.entropy, self.damage.clone())?
+            };
             heir.inherit(&inner.place.names().cloned().collect::<Vec<_>>(), &*self.entropy)?;
             *inner = heir;
         } else if inner.suspect || schema::is_replaced(&inner.place, &inner.database) {
             let place =
                 Place::open(&inner.place.path().map_err(|error| place::from_io("the registry is gone", &error))?)?;
-            *inner = Inner { patience: inner.patience, ..open_inner(place, &self.now(), &*self.entropy)? };
+            *inner = Inner {
+                patience: inner.patience,
+                ..open_inner(place, &self.now(), &*self.entropy, self.damage.clone())?
+            };
         }
         Ok(inner)
     }
@@ -240,14 +257,15 @@ impl SqliteStore {
     }
 }
 
-fn open_inner(place: Place, now: &Moment, entropy: &dyn Entropy) -> Result<Inner, Error> {
+fn open_inner(place: Place, now: &Moment, entropy: &dyn Entropy, damage: Arc<Damage>) -> Result<Inner, Error> {
     let fill = |connection: &Connection| {
         workers::set_hears_since(connection, now, entropy)?;
-        for known in run_files::read_all(&place)?.0 {
+        run_files::visit(&place, |_, known| {
+            // What cannot be understood is told by the doctor.
+            let Ok(known) = known else { return Ok(()) };
             rows::put(connection, &known.record, &known.events)?;
-            rows::move_keys(connection, None, &known.record.run)?;
-        }
-        Ok(())
+            rows::move_keys(connection, None, &known.record.run)
+        })
     };
     let (mut database, mut trouble) = match schema::open(&place, fill) {
         Ok(database) => (database, None),
@@ -265,7 +283,7 @@ fn open_inner(place: Place, now: &Moment, entropy: &dyn Entropy) -> Result<Inner
     if !database.read_only && !super::files::exists(&place.dir, Path::new(SPARE)) {
         set_spare_aside(&place);
     }
-    Ok(Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false })
+    Ok(Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, damage })
 }
 
 /// Sets room aside, if there is any.
@@ -333,7 +351,7 @@ impl Inner {
     fn mark_copied(&mut self, copied: bool, which: impl Fn(&Record) -> bool) -> Result<(), Error> {
         self.transaction(true, |inner| {
             let mut marked = Vec::new();
-            rows::scan(inner.connection(), &Filter::default(), super::Order::Oldest, None, |record| {
+            inner.scan(&Filter::default(), super::Order::Oldest, None, |record| {
                 marked.extend(which(&record).then_some(record));
                 Ok(true)
             })?;
@@ -389,6 +407,18 @@ impl Inner {
             owner.heard = workers::heard(self.connection(), owner.worker, now)?;
         }
         Ok(record)
+    }
+
+    /// Visits the records that may match. Rows that cannot be understood are noted and left out.
+    fn scan(
+        &self,
+        filter: &Filter,
+        order: super::Order,
+        after: Option<Cursor>,
+        visit: impl FnMut(Record) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let damaged = |damaged: rows::Damaged| self.damage.note(&damaged.id, &damaged.why);
+        rows::scan(self.connection(), filter, order, after, damaged, visit)
     }
 
     fn find(&self, id: RunId, now: &Moment) -> Result<Option<Record>, Error> {
@@ -513,7 +543,7 @@ impl Inner {
             let mut after = None;
             loop {
                 let mut batch = Vec::new();
-                rows::scan(inner.connection(), &selection.filter, selection.order, after, |record| {
+                inner.scan(&selection.filter, selection.order, after, |record| {
                     batch.push(record);
                     Ok(batch.len() < SCAN_STEP)
                 })?;
@@ -560,7 +590,15 @@ impl Inner {
 impl Store for SqliteStore {
     async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
         let (inner, now) = (self.lock()?, self.now());
-        ids.iter().filter_map(|id| inner.find(*id, &now).transpose()).collect()
+        let mut records = Vec::with_capacity(ids.len());
+        for id in ids {
+            match inner.find(*id, &now) {
+                // Among others it is left out, so that it does not hide them; asked for alone it is told.
+                Err(why @ Error::Corrupt(_)) if ids.len() > 1 => inner.damage.note(&id.to_string(), &why),
+                found => records.extend(found?),
+            }
+        }
+        Ok(records)
     }
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
@@ -573,7 +611,7 @@ impl Store for SqliteStore {
             states.insert(crate::run::StateName::Running);
         }
         wide.owner = None;
-        rows::scan(inner.connection(), &wide, page.order, page.after, |record| {
+        inner.scan(&wide, page.order, page.after, |record| {
             let record = inner.read(record, &now)?;
             if filter.matches(&record.run) {
                 records.push(record);

@@ -305,7 +305,10 @@ pub(super) fn from_sqlite(error: rusqlite::Error) -> Error {
         Some(ErrorCode::SystemIoFailure) => Error::Unknown(text),
         None if matches!(
             error,
-            rusqlite::Error::FromSqlConversionFailure(..) | rusqlite::Error::InvalidColumnType(..)
+            rusqlite::Error::FromSqlConversionFailure(..)
+                | rusqlite::Error::InvalidColumnType(..)
+                | rusqlite::Error::IntegralValueOutOfRange(..)
+                | rusqlite::Error::Utf8Error(..)
         ) =>
         {
             Error::Corrupt(text)
