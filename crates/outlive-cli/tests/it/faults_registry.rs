@@ -329,3 +329,86 @@ fn f_46_the_empty_directory_of_a_run_that_never_was_is_removed_when_it_is_old() 
     assert!(runs.join(young).exists() && !runs.join(old).exists());
     sandbox.outlive(["doctor"]).succeeds();
 }
+
+/// A process that holds a lock of the registry until it is killed.
+struct Holder(std::process::Child);
+
+impl Holder {
+    fn of(sandbox: &Sandbox, lock: &str) -> Self {
+        let lock = sandbox.registry().join(lock);
+        let holder = sandbox.command("flock", ["-F", lock.to_str().unwrap(), "sleep", "300"]).spawn().unwrap();
+        super::sandbox::until("the lock to be held", || {
+            let try_it = sandbox.command("flock", ["-n", lock.to_str().unwrap(), "true"]).status();
+            !try_it.unwrap().success()
+        });
+        Self(holder)
+    }
+
+    fn stopped(self) -> Self {
+        super::sandbox::signal_pid(self.0.id(), "STOP");
+        self
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn f_13_a_lock_that_a_stopped_process_holds_is_not_waited_for_without_end() {
+    for lock in ["open.lock", "write.lock"] {
+        let sandbox = Sandbox::new();
+        sandbox.outlive(["run", "--", "true"]).succeeds();
+        if lock == "open.lock" {
+            std::fs::remove_file(sandbox.database()).unwrap();
+        }
+        let holder = Holder::of(&sandbox, lock).stopped();
+        let refused = sandbox.command("timeout", ["50", "outlive", "run", "--", "true"]).fails_with(107);
+        assert!(refused.contains(lock) && refused.contains(&format!("process {}", holder.0.id())), "{refused}");
+        drop(holder);
+        sandbox.outlive(["run", "--", "true"]).succeeds();
+    }
+}
+
+#[test]
+fn f_13_a_result_is_kept_while_a_stopped_process_keeps_everybody_from_writing() {
+    let sandbox = Sandbox::new();
+    let words = ["50", "outlive", "run", "--name", "kept", "--", "sh", "-c", &format!("{WAIT}; exit 6")];
+    let mut run = sandbox.command("timeout", words).stderr(std::process::Stdio::null()).spawn().unwrap();
+    sandbox.wait_for_state("kept", "running");
+    let holder = Holder::of(&sandbox, "write.lock").stopped();
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(6), "it waited until it was ended");
+    assert_eq!(sandbox.show("kept")["exit_code"], 6, "a reader did not see the result");
+    drop(holder);
+    sandbox.outlive(["reap"]).succeeds();
+    let seen = sandbox.show("kept");
+    assert_eq!((&seen["exit_code"], &seen["reaps"], spooled(&sandbox).len()), (&6.into(), &0.into(), 0));
+}
+
+#[test]
+fn a_run_that_waits_to_be_registered_can_be_asked_to_stop() {
+    for signal in ["TERM", "INT"] {
+        let sandbox = Sandbox::new();
+        sandbox.outlive(["init"]).succeeds();
+        let _holder = Holder::of(&sandbox, "write.lock");
+        let mut run = sandbox.outlive(["run", "--", "true"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        super::sandbox::until("the run to wait for its turn", || {
+            let threads = std::fs::read_dir(format!("/proc/{}/task", run.id())).unwrap().flatten();
+            let mut names =
+                threads.map(|thread| std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default());
+            names.any(|name| name.trim() == "outlive-turn")
+        });
+        super::sandbox::signal_pid(run.id(), signal);
+        let mut ended = false;
+        super::sandbox::until("the run to end", || {
+            ended = run.try_wait().unwrap().is_some();
+            ended
+        });
+        let said = super::sandbox::text(&run.wait_with_output().unwrap().stderr);
+        assert!(said.contains("asked to stop"), "{signal}: {said}");
+    }
+}

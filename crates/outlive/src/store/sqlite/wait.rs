@@ -44,6 +44,11 @@ impl Wait {
         }
     }
 
+    /// The same, giving up at the first look at a holder that is stopped.
+    pub(super) fn without_patience(self) -> Self {
+        Self { patience: Duration::from_millis(1), ..self }
+    }
+
     /// Takes the lock, or pauses and answers that it is still held.
     pub(super) fn try_lock(&mut self, lock: &OwnedFd, how: FlockOperation) -> Result<bool, Error> {
         match flock(lock, how) {
@@ -93,6 +98,11 @@ impl Wait {
             }
         }
     }
+}
+
+/// The process that holds the lock of an open file, if it is stopped.
+pub(super) fn stopped_holder(lock: &OwnedFd) -> Option<u32> {
+    holder(lock).filter(|pid| is_stopped(*pid))
 }
 
 /// The process that holds the lock of an open file, if the kernel tells.
