@@ -83,11 +83,20 @@ impl Context {
 
     /// The registry as it is; none where there is none yet. Nothing is written.
     pub async fn existing(&self) -> Result<Option<Registry>, Error> {
+        self.open(Registry::read_local).await
+    }
+
+    /// The same, to be changed.
+    pub async fn to_change(&self) -> Result<Option<Registry>, Error> {
+        self.open(|path| Registry::open_local(path, None)).await
+    }
+
+    async fn open(&self, open: impl Fn(&Path) -> Result<Registry, Error>) -> Result<Option<Registry>, Error> {
         match self.location()? {
             // One that is named must be there; one that is only looked for need not be.
             Location::Directory(path) if self.named().is_none() && is_missing(&path) => Ok(None),
             Location::Directory(path) => {
-                let registry = Registry::open_local(&path, None)?;
+                let registry = open(&path)?;
                 if let Some(trouble) = registry.local().and_then(SqliteStore::trouble) {
                     let hint = Error::Store(trouble.clone()).hint().unwrap_or_default();
                     crate::cli::talk(&format!(
@@ -107,9 +116,14 @@ impl Context {
         self.existing().await?.ok_or_else(|| Error::NotFound(run.chars().take(80).collect()))
     }
 
-    /// The registry to change a run in: like [`Context::for_lookup`], with what is spooled delivered first.
+    /// The registry to say something of a run in.
+    pub async fn for_report(&self, run: &str) -> Result<Registry, Error> {
+        self.to_change().await?.ok_or_else(|| Error::NotFound(run.chars().take(80).collect()))
+    }
+
+    /// The registry to change a run in: like [`Context::for_report`], with what is spooled delivered first.
     pub async fn for_change(&self, run: &str) -> Result<Registry, Error> {
-        let registry = self.for_lookup(run).await?;
+        let registry = self.for_report(run).await?;
         deliver(&registry).await?;
         Ok(registry)
     }
@@ -133,6 +147,12 @@ impl Context {
 
 /// Says which records cannot be understood and are left out, as soon as they are met.
 fn tell_damage(registry: &Registry) {
+    if let Some(unsigned) = registry.unsigned() {
+        crate::cli::talk(&format!(
+            "outlive: {}\nhint: until then what you run is signed by nobody, and nobody resumes it without `outlive trust`\n",
+            crate::terminal::plain(unsigned)
+        ));
+    }
     if let Some(store) = registry.local() {
         store.on_damage(|damage| {
             let damage = crate::terminal::plain(damage);

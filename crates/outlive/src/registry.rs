@@ -49,6 +49,7 @@ pub struct Registry {
     entropy: Arc<dyn Entropy>,
     me: Actor,
     trust: Option<Trust>,
+    unsigned: Option<String>,
     spool: Option<Spool>,
     worker: Mutex<Option<Arc<Working>>>,
     recognise: fn(&Record, Stamp) -> bool,
@@ -78,7 +79,9 @@ impl Registry {
             let store = MemoryStore::default();
             let reopened = store.clone();
             let reopen: Reopen = Arc::new(move || Ok(Arc::new(reopened.clone()) as Arc<dyn Store>));
-            return Self::assemble(url.into(), Arc::new(store), reopen);
+            return Self::assemble(url.into(), Arc::new(store), reopen, |home| {
+                Trust::open(home, &SystemEntropy).map(Some)
+            });
         }
         #[cfg(feature = "sqlite")]
         if let Some(path) = url.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
@@ -91,25 +94,47 @@ impl Registry {
     #[cfg(feature = "sqlite")]
     pub fn open_local(path: &Path, create: Option<Sharing>) -> Result<Self, Error> {
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-        let store = Arc::new(match create {
+        let store = match create {
             Some(sharing) => SqliteStore::create(path, sharing, clock, entropy)?,
             None => SqliteStore::open(path, clock, entropy)?,
-        });
+        };
+        Self::over_local(store, |home| Trust::open(home, &SystemEntropy).map(Some))
+    }
+
+    /// Opens the registry in a directory of this machine to be read. Nothing is written, there or in the home.
+    #[cfg(feature = "sqlite")]
+    pub fn read_local(path: &Path) -> Result<Self, Error> {
+        Self::over_local(SqliteStore::read(path, Arc::new(SystemClock), Arc::new(SystemEntropy))?, Trust::read)
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn over_local(store: SqliteStore, trust: impl Fn(&Path) -> std::io::Result<Option<Trust>>) -> Result<Self, Error> {
+        let store = Arc::new(store);
         let url = format!("sqlite:{}", store.path().display());
         let reopened = store.clone();
         let reopen: Reopen =
             Arc::new(move || Ok(Arc::new(reopened.another()?.with_patience(BEAT_PATIENCE)) as Arc<dyn Store>));
-        let mut registry = Self::assemble(url, store.clone(), reopen)?;
+        let mut registry = Self::assemble(url, store.clone(), reopen, trust)?;
         registry.local = Some(store);
         Ok(registry)
     }
 
-    fn assemble(url: String, store: Arc<dyn Store>, reopen: Reopen) -> Result<Self, Error> {
+    fn assemble(
+        url: String,
+        store: Arc<dyn Store>,
+        reopen: Reopen,
+        trust: impl Fn(&Path) -> std::io::Result<Option<Trust>>,
+    ) -> Result<Self, Error> {
         let home = home();
         let denied = |error: std::io::Error| Error::Store(store::Error::Denied(error.to_string()));
-        let trust = home.as_deref().map(|home| Trust::open(home, &SystemEntropy)).transpose();
+        let trust = home.as_deref().map(trust).transpose();
+        let mut unsigned = None;
         let trust = match trust {
-            Ok(trust) => trust,
+            Ok(trust) => trust.flatten(),
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                unsigned = Some(error.to_string());
+                None
+            }
             // A home that cannot be written keeps nobody from running: what is made is then signed by nobody.
             Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied || !has_key(home.as_deref()) => None,
             Err(error) => return Err(denied(error)),
@@ -124,6 +149,7 @@ impl Registry {
             entropy: Arc::new(SystemEntropy),
             me: actor(),
             trust,
+            unsigned,
             spool: home.as_deref().map(Spool::new),
             worker: Mutex::new(None),
             recognise: |record, stamp| record.stamp == stamp,
@@ -154,6 +180,7 @@ impl Registry {
             entropy,
             me,
             trust: None,
+            unsigned: None,
             spool: None,
             worker: Mutex::new(Some(Arc::new(Working { keeping, _keeper: None, _life: None }))),
             recognise: |record, stamp| record.stamp == stamp,
@@ -241,6 +268,11 @@ impl Registry {
     /// Whose specs this user executes; none without a home.
     pub fn trust(&self) -> Option<&Trust> {
         self.trust.as_ref()
+    }
+
+    /// What is wrong with this user's key, if it is there and cannot be used: what is made is then signed by nobody.
+    pub fn unsigned(&self) -> Option<&str> {
+        self.unsigned.as_deref()
     }
 
     /// Whether the stamp on a record is that of our own write.

@@ -42,6 +42,14 @@ impl Trust {
         Ok(Self { home: home.into(), key })
     }
 
+    /// The key in `home`, if there is one. Nothing is made.
+    pub fn read(home: &Path) -> io::Result<Option<Self>> {
+        match read_key(&home.join(KEY)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => Ok(Some(Self { home: home.into(), key: read? })),
+        }
+    }
+
     /// This user's signature of a spec.
     pub fn sign(&self, id: RunId, spec: &Spec) -> String {
         hex(&self.mac(id, spec).finalize().into_bytes())
@@ -100,7 +108,12 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
         ));
     }
     let mut key = [0; KEY_BYTES];
-    file.read_exact(&mut key)?;
+    if found.len() != KEY_BYTES as u64 || file.read_exact(&mut key).is_err() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("the signing key `{}` is damaged: delete it to get another", path.display()),
+        ));
+    }
     Ok(key)
 }
 

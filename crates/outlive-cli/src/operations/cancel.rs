@@ -64,7 +64,7 @@ impl Operate for Cancel {
     async fn operate(self, context: &Context) -> Result<Cancelled, Error> {
         let mut outcomes = Cancelled { runs: Vec::new() };
         if self.all {
-            if let Some(registry) = context.existing().await? {
+            if let Some(registry) = context.to_change().await? {
                 deliver(&registry).await?;
                 for seen in in_flight(&registry).await? {
                     outcomes.runs.push(cancel(&registry, seen, self.reason.clone(), self.force).await?);

@@ -57,10 +57,14 @@ impl Operate for Doctor {
         if let Err(error) = context.check_config() {
             checks.push(Check::new("problem", error.to_string()));
         }
-        match context.existing().await {
+        let opened = if self.fix { context.to_change().await } else { context.existing().await };
+        match opened {
             Ok(None) => checks.push(Check::new("ok", "no registry yet; the first run makes it")),
             Err(error) => checks.push(Check { remedy: error.hint(), ..Check::new("problem", error.to_string()) }),
             Ok(Some(registry)) => {
+                if let Some(unsigned) = registry.unsigned() {
+                    checks.push(Check::new("problem", unsigned));
+                }
                 if let Some(store) = registry.local() {
                     let findings = store.examine(self.fix)?;
                     if findings.is_empty() {

@@ -40,7 +40,7 @@ impl Operate for Progress {
         let (done, total) = parse(&self.done)?;
         let progress =
             outlive::run::Progress { done: Some(done), total, message: self.message.clone(), ..Default::default() };
-        let registry = context.for_lookup(&id.to_string()).await?;
+        let registry = context.for_report(&id.to_string()).await?;
         registry.report(id, epoch, Report { progress: Some(progress), ..Report::default() }).await?;
         Ok(Said { id, done, total, message: self.message })
     }

@@ -54,7 +54,8 @@ impl Operate for Reap {
     type Output = Found;
 
     async fn operate(self, context: &Context) -> Result<Found, Error> {
-        let Some(registry) = context.existing().await? else {
+        let registry = if self.dry_run { context.existing().await? } else { context.to_change().await? };
+        let Some(registry) = registry else {
             return Ok(Found { dry_run: self.dry_run, ..Found::default() });
         };
         if self.dry_run {

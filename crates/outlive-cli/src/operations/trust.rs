@@ -39,7 +39,7 @@ impl Operate for Trust {
 
     async fn operate(self, context: &Context) -> Result<Trusted, Error> {
         let [first, ..] = self.runs.as_slice() else { return Err(Error::Invalid("no run was named".into())) };
-        let registry = context.for_lookup(first).await?;
+        let registry = context.for_report(first).await?;
         let trust = registry
             .trust()
             .ok_or_else(|| Error::Invalid("there is no home to keep it in: set OUTLIVE_HOME".into()))?;

@@ -412,3 +412,47 @@ fn a_run_that_waits_to_be_registered_can_be_asked_to_stop() {
         assert!(said.contains("asked to stop"), "{signal}: {said}");
     }
 }
+
+#[test]
+fn reading_writes_nothing_whatever_is_missing() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "read", "--", "sh", "-c", "exit 3"]).fails_with(3);
+    for name in ["registry.db", "registry.db-wal", "registry.db-shm", "open.lock", "write.lock", "spare"] {
+        std::fs::remove_file(sandbox.registry().join(name)).unwrap();
+    }
+    std::fs::remove_file(sandbox.home().join("key")).unwrap();
+    let listed = || sandbox.shell("find . ../home -printf '%p %i %s %T@ %m\\n' | sort").succeeds();
+    let before = listed();
+    for words in [
+        &["ps", "--all"][..],
+        &["show", "read"],
+        &["why", "read"],
+        &["doctor"],
+        &["wait", "read"],
+        &["reap", "--dry-run"],
+    ] {
+        let output = sandbox.outlive(words).output().unwrap();
+        assert!([Some(0), Some(3)].contains(&output.status.code()), "{words:?}: {output:?}");
+        assert_eq!(listed(), before, "{words:?} wrote something");
+    }
+    assert_eq!(sandbox.show("read")["exit_code"], 3);
+    sandbox.outlive(["reap"]).succeeds();
+    assert!(sandbox.database().exists(), "whoever writes rebuilds it");
+}
+
+#[test]
+fn s_02_a_damaged_key_is_told_by_every_run_and_by_the_doctor() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--", "true"]).succeeds();
+    for bytes in [&b""[..], &[7; 31], &[7; 33]] {
+        std::fs::write(sandbox.home().join("key"), bytes).unwrap();
+        let run = sandbox.outlive(["run", "--", "true"]).output().unwrap();
+        let said = super::sandbox::text(&run.stderr);
+        assert!(run.status.success() && said.contains("is damaged") && said.contains("home/key"), "{said}");
+        assert!(doctor(&sandbox, &[]).contains("is damaged"));
+        sandbox.outlive(["doctor"]).fails_with(1);
+    }
+    std::fs::remove_file(sandbox.home().join("key")).unwrap();
+    sandbox.outlive(["run", "--name", "signed", "--", "true"]).succeeds();
+    assert_eq!(sandbox.show("signed")["trusted"], true);
+}

@@ -61,7 +61,16 @@ pub struct SqliteStore {
     entropy: Arc<dyn Entropy>,
     vantage: Vantage,
     damage: Arc<Damage>,
+    access: Access,
     inner: Mutex<Inner>,
+}
+
+/// What a registry is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Nothing is written, not even what is missing.
+    Read,
+    Write,
 }
 
 struct Inner {
@@ -82,7 +91,13 @@ struct Inner {
 impl SqliteStore {
     /// Opens the registry at `path`.
     pub fn open(path: &Path, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
-        Self::at(path, Place::open(path)?, clock, entropy)
+        Self::at(path, Place::open(path)?, Access::Write, clock, entropy)
+    }
+
+    /// Opens the registry at `path` to be read. Nothing is written: where its database is missing, what the files of the
+    /// runs say is read instead.
+    pub fn read(path: &Path, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
+        Self::at(path, Place::open(path)?, Access::Read, clock, entropy)
     }
 
     /// Opens the registry at `path`, made if it is missing. Any number of processes may do so at once.
@@ -92,7 +107,7 @@ impl SqliteStore {
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, Error> {
-        Self::at(path, Place::create(path, sharing, &*entropy)?, clock, entropy)
+        Self::at(path, Place::create(path, sharing, &*entropy)?, Access::Write, clock, entropy)
     }
 
     /// Another connection to the same registry, wherever it has been moved to.
@@ -110,13 +125,20 @@ impl SqliteStore {
         self
     }
 
-    fn at(path: &Path, place: Place, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
+    fn at(
+        path: &Path,
+        place: Place,
+        access: Access,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, Error> {
         let path =
             std::path::absolute(path).map_err(|error| place::from_io("the working directory is gone", &error))?;
         let vantage = Vantage::here();
         let damage = Arc::<Damage>::default();
-        let inner = Mutex::new(open_inner(place, &Moment::read(&*clock, &vantage), &*entropy, damage.clone())?);
-        Ok(Self { path, clock, entropy, vantage, damage, inner })
+        let now = Moment::read(&*clock, &vantage);
+        let inner = Mutex::new(open_inner(place, access, &now, &*entropy, damage.clone())?);
+        Ok(Self { path, clock, entropy, vantage, damage, access, inner })
     }
 
     /// Takes the lock that proves, as long as this process lives, that a worker does. Answers with the worker's
@@ -192,6 +214,10 @@ impl SqliteStore {
         Ok(self.lock()?.place.sharing)
     }
 
+    fn open_inner(&self, place: Place) -> Result<Inner, Error> {
+        open_inner(place, self.access, &self.now(), &*self.entropy, self.damage.clone())
+    }
+
     fn now(&self) -> Moment {
         Moment::read(&*self.clock, &self.vantage)
     }
@@ -199,30 +225,32 @@ impl SqliteStore {
     /// The registry as it is on disk: reopened if its directory or database was replaced under us.
     fn lock(&self) -> Result<MutexGuard<'_, Inner>, Error> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if !inner.place.is_linked() {
+        if !inner.place.is_linked() && self.access == Access::Read {
+            *inner = self.open_inner(Place::open(&self.path)?)?;
+        } else if !inner.place.is_linked() {
             // Where its repository is gone as well, there is nothing to make it again in.
             if !self.path.parent().is_some_and(Path::exists) {
                 return Err(Error::Unavailable(format!("the registry `{}` is gone", self.path.display())));
             }
             let place = Place::create(&self.path, inner.place.sharing, &*self.entropy)?;
-            let mut heir = Inner {
-                patience: inner.patience,
-                ..open_inner(place, &self.now(), &*self.entropy, self.damage.clone())?
-            };
+            let mut heir = Inner { patience: inner.patience, ..self.open_inner(place)? };
             heir.inherit(&inner.place.names().cloned().collect::<Vec<_>>(), &*self.entropy)?;
             *inner = heir;
-        } else if inner.suspect || schema::is_replaced(&inner.place, &inner.database) {
+        } else if inner.suspect
+            || schema::is_replaced(&inner.place, &inner.database)
+            || (inner.trouble.is_none() && schema::is_made(&inner.place, &inner.database))
+        {
             let place =
                 Place::open(&inner.place.path().map_err(|error| place::from_io("the registry is gone", &error))?)?;
-            *inner = Inner {
-                patience: inner.patience,
-                ..open_inner(place, &self.now(), &*self.entropy, self.damage.clone())?
-            };
+            *inner = Inner { patience: inner.patience, ..self.open_inner(place)? };
         }
         Ok(inner)
     }
 
     fn writer(&self) -> Result<MutexGuard<'_, Inner>, Error> {
+        if self.access == Access::Read {
+            return Err(Error::Denied("the registry was opened to be read".into()));
+        }
         let mut inner = self.lock()?;
         if inner.trouble.is_some() {
             // What was in the way may be gone: a disk that was read-only, a file that was put aside.
@@ -257,7 +285,13 @@ impl SqliteStore {
     }
 }
 
-fn open_inner(place: Place, now: &Moment, entropy: &dyn Entropy, damage: Arc<Damage>) -> Result<Inner, Error> {
+fn open_inner(
+    place: Place,
+    access: Access,
+    now: &Moment,
+    entropy: &dyn Entropy,
+    damage: Arc<Damage>,
+) -> Result<Inner, Error> {
     let fill = |connection: &Connection| {
         workers::set_hears_since(connection, now, entropy)?;
         run_files::visit(&place, |_, known| {
@@ -267,8 +301,13 @@ fn open_inner(place: Place, now: &Moment, entropy: &dyn Entropy, damage: Arc<Dam
             rows::move_keys(connection, None, &known.record.run)
         })
     };
-    let (mut database, mut trouble) = match schema::open(&place, fill) {
-        Ok(database) => (database, None),
+    let opened = match access {
+        Access::Write => schema::open(&place, fill).map(Some),
+        Access::Read => schema::read(&place),
+    };
+    let (mut database, mut trouble) = match opened {
+        Ok(Some(database)) => (database, None),
+        Ok(None) => (schema::salvage(fill)?, None),
         Err(trouble @ (Error::Corrupt(_) | Error::Denied(_))) => (schema::salvage(fill)?, Some(trouble)),
         Err(error) => return Err(error),
     };

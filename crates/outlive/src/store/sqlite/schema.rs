@@ -93,11 +93,11 @@ pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
     let mut wait = Wait::new(OPENING, PATIENCE);
     let mut gone = 0;
     while gone < OPENINGS {
-        let found = connect(place)?;
-        if let Some(database) = found
-            && (database.read_only || format(&database.connection, place)? == FORMAT)
-        {
-            return Ok(database);
+        if let Some(database) = connect(place)? {
+            let found = format(&database.connection, place)?;
+            if found == FORMAT || database.read_only {
+                return Ok(database);
+            }
         }
         let lock = opening_file(place)?;
         // Whoever holds it may be making the database at this moment: so it is looked for again after each pause.
@@ -111,6 +111,15 @@ pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
         }
     }
     Err(Error::Unavailable("the registry's database is deleted again and again".into()))
+}
+
+/// Opens the database of `place` to be read as it is; none if there is none, or nobody has filled it yet.
+pub(super) fn read(place: &Place) -> Result<Option<Database>, Error> {
+    let Some(database) = connect(place)? else { return Ok(None) };
+    if format(&database.connection, place)? == 0 {
+        return Ok(None);
+    }
+    Ok(Some(Database { read_only: true, ..database }))
 }
 
 /// Makes a database that is missing and brings an older one up to date; none if it was deleted meanwhile.
@@ -136,6 +145,11 @@ pub(super) fn salvage(fill: impl Fn(&Connection) -> Result<(), Error>) -> Result
 /// Whether the file at the database's name is another than the one that is open.
 pub(super) fn is_replaced(place: &Place, database: &Database) -> bool {
     database.inode != 0 && inode(&place.dir) != Some(database.inode)
+}
+
+/// Whether there is a database where there was none when it was looked for.
+pub(super) fn is_made(place: &Place, database: &Database) -> bool {
+    database.inode == 0 && inode(&place.dir).is_some()
 }
 
 fn inode(dir: &OwnedFd) -> Option<u64> {
