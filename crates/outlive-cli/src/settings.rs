@@ -73,7 +73,13 @@ impl Context {
     /// The registry, made if it is missing. What earlier processes could not record is delivered first.
     pub async fn registry(&self) -> Result<Registry, Error> {
         let registry = match self.location()? {
-            Location::Directory(path) => Registry::open_local(&path, Some(Sharing::Private))?,
+            Location::Directory(path) => {
+                if let Some(home) = outlive::home::home().filter(|home| path.parent() == Some(home)) {
+                    let failed = |error| Error::Invalid(format!("`{}` cannot be made: {error}", home.display()));
+                    outlive::home::make(&home).map_err(failed)?;
+                }
+                Registry::open_local(&path, Some(Sharing::Private))?
+            }
             Location::Url(url) => Registry::open(&url).await?,
         };
         tell_damage(&registry);

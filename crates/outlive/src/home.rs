@@ -14,3 +14,8 @@ pub fn home() -> Option<PathBuf> {
         .or_else(|| set("XDG_STATE_HOME").filter(|path| path.is_absolute()).map(|state| state.join("outlive")))
         .or_else(|| set("HOME").map(|home| home.join(".local/state/outlive")))
 }
+
+/// Makes the home, unless it is there: for its owner alone.
+pub fn make(home: &std::path::Path) -> std::io::Result<()> {
+    crate::store::files::make_private_dirs(home)
+}

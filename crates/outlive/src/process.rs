@@ -22,6 +22,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::id::WorkerId;
+use crate::store::files::{Prepared, Published};
 use crate::time::show_duration;
 
 /// The variable that every process of a run has in its environment: its run's id.
@@ -273,6 +274,9 @@ fn parse_stat(stat: &[u8]) -> Option<Stat> {
     Some(Stat { start_ticks: fields.split_ascii_whitespace().nth(19)?.parse().ok()? })
 }
 
+/// Whoever may see the registry may ask for the lock, whatever the umask.
+const LOCK_MODE: Mode = Mode::from_raw_mode(0o644);
+
 /// A file whose lock lives as long as the processes that hold it.
 #[derive(Debug)]
 pub struct LifeLock {
@@ -283,15 +287,16 @@ pub struct LifeLock {
 impl LifeLock {
     /// Makes the file, locked before anyone can see it.
     pub fn create(dir: &OwnedFd, name: &Path) -> io::Result<Self> {
-        let mode = Mode::from_raw_mode(0o644);
-        let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir, ".", unnamed, mode)?;
-        // Whoever may see the registry may ask for the lock, whatever the umask.
-        rustix::fs::fchmod(&file, mode)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let inode = fstat(&file)?.st_ino;
-        crate::store::files::link(&file, dir, name)?;
-        Ok(Self { file, inode })
+        Self::name(Prepared::new(dir, b"", LOCK_MODE, false)?, dir, name)
+    }
+
+    fn name(mut prepared: Prepared, dir: &OwnedFd, name: &Path) -> io::Result<Self> {
+        flock(prepared.file(), FlockOperation::NonBlockingLockExclusive)?;
+        let inode = fstat(prepared.file())?.st_ino;
+        match prepared.publish_open(dir, name)? {
+            (Published::Done, file) => Ok(Self { file, inode }),
+            (Published::Exists, _) => Err(io::ErrorKind::AlreadyExists.into()),
+        }
     }
 
     /// The file's inode, to be recorded: a copy of the file is another.
@@ -534,6 +539,18 @@ mod tests {
         assert_eq!(identity.probe(&Vantage::here()), Liveness::Alive);
         identity.signal(Signal::KILL).unwrap();
         assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn a_life_lock_needs_no_unnamed_files() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = rustix::fs::open(place.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let name = Path::new("life");
+        let lock = LifeLock::name(Prepared::open_named(&dir, LOCK_MODE).unwrap(), &dir, name).unwrap();
+        assert_eq!(lock_state(&dir, name, Some(lock.inode())), LockState::Held);
+        let names: Vec<_> = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["life"], "its first name is still there");
+        assert!(LifeLock::create(&dir, name).is_err(), "a lock was made where there is one");
     }
 
     #[test]

@@ -76,8 +76,7 @@ impl Spool {
 
     /// Keeps a result. It is on the disk when this returns.
     pub fn keep(&self, spooled: &Spooled) -> io::Result<()> {
-        use std::os::unix::fs::DirBuilderExt;
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        files::make_private_dirs(&self.dir)?;
         let dir = rustix::fs::open(&self.dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let bytes = serde_json::to_vec(spooled)?;
         Prepared::new(&dir, &bytes, Mode::from_raw_mode(0o600), true)?.publish(&dir, &spooled.name())?;

@@ -5,7 +5,7 @@
 //! what bears this user's signature, or what this user has looked at and allowed, is ever executed.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Trust {
 impl Trust {
     /// The key in `home`, made if there is none.
     pub fn open(home: &Path, entropy: &dyn Entropy) -> io::Result<Self> {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(home)?;
+        crate::store::files::make_private_dirs(home)?;
         let path = home.join(KEY);
         let key = match read_key(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => make_key(home, &path, entropy)?,
@@ -65,7 +65,7 @@ impl Trust {
     /// Allows a run that somebody else made, exactly as it stands: another command needs to be allowed anew.
     pub fn allow(&self, run: &Run) -> io::Result<()> {
         let path = self.allowance(run);
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(self.home.join("trusted"))?;
+        crate::store::files::make_private_dirs(&self.home.join("trusted"))?;
         match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => Ok(()),

@@ -456,3 +456,31 @@ fn s_02_a_damaged_key_is_told_by_every_run_and_by_the_doctor() {
     sandbox.outlive(["run", "--name", "signed", "--", "true"]).succeeds();
     assert_eq!(sandbox.show("signed")["trusted"], true);
 }
+
+#[test]
+fn a_named_registry_is_not_made_where_there_is_no_directory_for_it() {
+    let sandbox = Sandbox::new();
+    for words in [&["run", "--", "true"][..], &["init"]] {
+        let refused = sandbox.outlive(["--registry", "sqlite:misspelt/runs"].iter().chain(words)).fails_with(107);
+        assert!(refused.contains("no directory `misspelt`"), "{refused}");
+        assert!(!sandbox.work().join("misspelt").exists(), "it was made");
+    }
+    // The user's own is made with all that is above it.
+    std::fs::remove_dir(sandbox.work().join(".git")).unwrap();
+    let home = sandbox.path().join("a/b/home");
+    sandbox.outlive(["run", "--", "true"]).env("OUTLIVE_HOME", &home).succeeds();
+    assert!(home.join("registry/registry.db").exists());
+}
+
+#[test]
+fn s_32_a_umask_that_keeps_everybody_out_keeps_no_run_from_starting() {
+    if !super::sandbox::is_root() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.command("chown", ["-R", "65534:65534", sandbox.path().to_str().unwrap()]).succeeds();
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-ec"];
+    let script = "umask 777; outlive run --name first -- true; outlive run --name second -- true; outlive ps -a --json";
+    let seen = sandbox.command("setpriv", nobody.iter().chain([&script])).json();
+    assert_eq!(seen["runs"].as_array().unwrap().len(), 2, "{seen}");
+}

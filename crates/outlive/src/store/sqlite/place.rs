@@ -91,15 +91,16 @@ impl Place {
     /// Makes the directory at `path`, unless it is there, and opens it. Many may do so at once.
     pub(super) fn create(path: &Path, sharing: Sharing, entropy: &dyn Entropy) -> Result<Self, Error> {
         let failed = |error: io::Error| from_io(&format!("`{}` cannot be made", path.display()), &error);
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(failed)?;
+        // A registry in a directory that nobody made is a registry that was misspelt.
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+            return Err(Error::Unavailable(format!(
+                "`{}` cannot be made: there is no directory `{}`; make it first",
+                path.display(),
+                parent.display()
+            )));
         }
-        match rustix::fs::mkdir(path, sharing.dir_mode()) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(failed(error.into())),
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let dir = files::make_dir(rustix::fs::CWD, path, sharing.dir_mode()).map_err(failed)?;
         check_file_system(&dir, path)?;
         if !files::exists(&dir, Path::new(IDENTITY)) {
             let names = files::names(&dir).map_err(failed)?;
