@@ -89,16 +89,32 @@ impl Context {
     pub async fn registry(&self) -> Result<Registry, Error> {
         let redactor = self.config()?.redactor()?;
         let registry = match self.location()? {
-            Location::Directory(path) => Registry::open_local(&path, Some(Sharing::Private))?,
+            Location::Directory(path) => {
+                if let Some(home) = outlive::home::home().filter(|home| path.parent() == Some(home)) {
+                    let failed = |error| Error::Invalid(format!("`{}` cannot be made: {error}", home.display()));
+                    outlive::home::make(&home).map_err(failed)?;
+                }
+                Registry::open_local(&path, Some(Sharing::Private))?
+            }
             Location::Url(url) => Registry::open(&url).await?,
         };
         let registry = registry.redacting(redactor);
-        registry.deliver_spooled().await?;
+        tell_damage(&registry);
+        deliver(&registry).await?;
         Ok(registry)
     }
 
     /// The registry as it is; none where there is none yet. Nothing is written.
     pub async fn existing(&self) -> Result<Option<Registry>, Error> {
+        self.open(Registry::read_local).await
+    }
+
+    /// The same, to be changed.
+    pub async fn to_change(&self) -> Result<Option<Registry>, Error> {
+        self.open(|path| Registry::open_local(path, None)).await
+    }
+
+    async fn open(&self, open: impl Fn(&Path) -> Result<Registry, Error>) -> Result<Option<Registry>, Error> {
         match self.location()? {
             // One that is named must be there; one that is only looked for need not be.
             Location::Directory(path) if is_absent(&path) && self.named().is_some() => {
@@ -109,8 +125,7 @@ impl Context {
                 // A configuration that cannot be read keeps nobody from looking or cancelling; what is said meanwhile
                 // is not stored.
                 let redactor = self.config().and_then(|config| config.redactor());
-                let registry =
-                    Registry::open_local(&path, None)?.redacting(redactor.unwrap_or_else(|_| Redactor::everything()));
+                let registry = open(&path)?.redacting(redactor.unwrap_or_else(|_| Redactor::everything()));
                 if let Some(trouble) = registry.local().and_then(SqliteStore::trouble) {
                     let hint = Error::Store(trouble.clone()).hint().unwrap_or_default();
                     crate::cli::talk(&format!(
@@ -118,6 +133,7 @@ impl Context {
                         crate::terminal::plain(&trouble.to_string())
                     ));
                 }
+                tell_damage(&registry);
                 Ok(Some(registry))
             }
             Location::Url(url) => Ok(Some(Registry::open(&url).await?)),
@@ -126,17 +142,31 @@ impl Context {
 
     /// The registry to look a run up in.
     pub async fn for_lookup(&self, run: &str) -> Result<Registry, Error> {
-        match self.existing().await? {
-            Some(registry) => Ok(registry),
-            None => Err(Error::NoRegistry { sought: Some(run.chars().take(80).collect()), place: self.place()? }),
-        }
+        self.existing().await?.map_or_else(|| self.none_for(run), Ok)
     }
 
-    /// The registry to change a run in: like [`Context::for_lookup`], with what is spooled delivered first.
+    /// The registry to say something of a run in.
+    pub async fn for_report(&self, run: &str) -> Result<Registry, Error> {
+        self.to_change().await?.map_or_else(|| self.none_for(run), Ok)
+    }
+
+    fn none_for(&self, run: &str) -> Result<Registry, Error> {
+        Err(Error::NoRegistry { sought: Some(run.chars().take(80).collect()), place: self.place()? })
+    }
+
+    /// The registry to change a run in: like [`Context::for_report`], with what is spooled delivered first.
     pub async fn for_change(&self, run: &str) -> Result<Registry, Error> {
-        let registry = self.for_lookup(run).await?;
-        registry.deliver_spooled().await?;
+        let registry = self.for_report(run).await?;
+        deliver(&registry).await?;
         Ok(registry)
+    }
+
+    /// What is wrong with the configuration, if anything is.
+    pub fn check_config(&self) -> Result<(), Error> {
+        let config = self.config()?;
+        config.redactor()?;
+        let kinds = config.kinds.keys().map(String::as_str).chain(["command"]);
+        kinds.map(|kind| config.policy(kind).map(|_| ())).collect()
     }
 
     /// The policy that a run of this kind is given.
@@ -165,6 +195,36 @@ impl std::fmt::Debug for Location {
             Self::Url(url) => f.debug_tuple("Url").field(&Redactor::default().text(url)).finish(),
         }
     }
+}
+
+/// Says which records cannot be understood and are left out, as soon as they are met.
+fn tell_damage(registry: &Registry) {
+    if let Some(unsigned) = registry.unsigned() {
+        crate::cli::talk(&format!(
+            "outlive: {}\nhint: until then what you run is signed by nobody, and nobody resumes it without `outlive trust`\n",
+            crate::terminal::plain(unsigned)
+        ));
+    }
+    if let Some(store) = registry.local() {
+        store.on_damage(|damage| {
+            let damage = crate::terminal::plain(damage);
+            crate::cli::talk(&format!(
+                "outlive: {damage}; it is left out\nhint: `outlive doctor --fix` rebuilds it from the files of the run\n"
+            ));
+        });
+    }
+}
+
+/// Records what earlier processes could not, and says what still cannot be. Answers with how many are on record.
+pub async fn deliver(registry: &Registry) -> Result<usize, Error> {
+    let delivered = registry.deliver_spooled().await?;
+    for (run, why) in &delivered.left {
+        let why = crate::terminal::plain(&why.to_string());
+        crate::cli::talk(&format!(
+            "outlive: the result of run {run} still waits to be recorded: {why}\nhint: `outlive doctor --fix` clears the way\n"
+        ));
+    }
+    Ok(delivered.recorded)
 }
 
 /// Whether there is no registry here yet. One that may not be looked into, or has lost its identity, is not missing.

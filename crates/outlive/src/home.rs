@@ -17,6 +17,11 @@ pub fn home() -> Option<PathBuf> {
         .or_else(|| set("HOME").map(|home| home.join(".local/state/outlive")))
 }
 
+/// Makes the home, unless it is there: for its owner alone.
+pub fn make(home: &std::path::Path) -> std::io::Result<()> {
+    crate::store::files::make_private_dirs(home)
+}
+
 /// The user, host and process that act here.
 pub(crate) fn actor() -> Actor {
     Actor {

@@ -9,6 +9,7 @@
 //!
 //! # fn main() -> Result<(), outlive::error::Error> {
 //! # let home = std::env::temp_dir().join(format!("outlive-doc-{}", std::process::id()));
+//! # std::fs::create_dir_all(&home).unwrap_or_default();
 //! # pollster::block_on(async {
 //! let registry = Registry::open(&format!("sqlite:{}", home.join(".outlive").display())).await?;
 //! let run = registry.start(Spec::new("import", registry.me().clone())).await?;

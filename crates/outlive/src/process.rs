@@ -22,10 +22,13 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::id::WorkerId;
+use crate::store::files::{Prepared, Published};
 use crate::time::show_duration;
 
 /// The variable that every process of a run has in its environment: its run's id.
 pub const RUN_VARIABLE: &str = "OUTLIVE_RUN_ID";
+/// The variable that says which registry that run is of: a copied one has runs of the same ids.
+pub const REGISTRY_ID_VARIABLE: &str = "OUTLIVE_REGISTRY_ID";
 
 /// Where a process stands: what a pid or a start time means there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -271,6 +274,9 @@ fn parse_stat(stat: &[u8]) -> Option<Stat> {
     Some(Stat { start_ticks: fields.split_ascii_whitespace().nth(19)?.parse().ok()? })
 }
 
+/// Whoever may see the registry may ask for the lock, whatever the umask.
+const LOCK_MODE: Mode = Mode::from_raw_mode(0o644);
+
 /// A file whose lock lives as long as the processes that hold it.
 #[derive(Debug)]
 pub struct LifeLock {
@@ -281,15 +287,16 @@ pub struct LifeLock {
 impl LifeLock {
     /// Makes the file, locked before anyone can see it.
     pub fn create(dir: &OwnedFd, name: &Path) -> io::Result<Self> {
-        let mode = Mode::from_raw_mode(0o644);
-        let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir, ".", unnamed, mode)?;
-        // Whoever may see the registry may ask for the lock, whatever the umask.
-        rustix::fs::fchmod(&file, mode)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let inode = fstat(&file)?.st_ino;
-        crate::store::files::link(&file, dir, name)?;
-        Ok(Self { file, inode })
+        Self::name(Prepared::new(dir, b"", LOCK_MODE, false)?, dir, name)
+    }
+
+    fn name(mut prepared: Prepared, dir: &OwnedFd, name: &Path) -> io::Result<Self> {
+        flock(prepared.file(), FlockOperation::NonBlockingLockExclusive)?;
+        let inode = fstat(prepared.file())?.st_ino;
+        match prepared.publish_open(dir, name)? {
+            (Published::Done, file) => Ok(Self { file, inode }),
+            (Published::Exists, _) => Err(io::ErrorKind::AlreadyExists.into()),
+        }
     }
 
     /// The file's inode, to be recorded: a copy of the file is another.
@@ -336,6 +343,18 @@ pub struct FileId {
     inode: u64,
 }
 
+impl FileId {
+    /// Its inode.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+}
+
+/// The file that is open.
+pub fn id_of(file: &OwnedFd) -> Option<FileId> {
+    fstat(file).ok().map(|stat| FileId { device: stat.st_dev, inode: stat.st_ino })
+}
+
 /// The file of this name.
 pub fn file_id(dir: &OwnedFd, name: &Path) -> Option<FileId> {
     let stat = rustix::fs::statat(dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
@@ -358,26 +377,40 @@ fn holds(pid: u32, file: FileId) -> bool {
     fds.flatten().any(|fd| fs::metadata(fd.path()).is_ok_and(same))
 }
 
-/// The living processes that have `variable` in their environment, by its value, of those that this user may look into.
-pub fn carriers(variable: &str) -> HashMap<String, Vec<u32>> {
-    let prefix = format!("{variable}=");
+/// The living processes of the runs of the registry that has one of these names, by run, of those that this user may
+/// look into.
+pub fn carriers(registry: &[String]) -> HashMap<String, Vec<u32>> {
     let mut found: HashMap<String, Vec<u32>> = HashMap::new();
     for pid in pids() {
-        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { continue };
-        let value = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(prefix.as_bytes()));
-        if let Some(value) = value.and_then(|value| std::str::from_utf8(value).ok()) {
-            found.entry(value.into()).or_default().push(pid);
+        if let Some(run) = carried_run(pid, registry) {
+            found.entry(run).or_default().push(pid);
         }
     }
     found
 }
 
+/// The run of this registry that a process carries in its environment. One that says nothing of its registry was started
+/// by an earlier outlive, and may be of this one.
+fn carried_run(pid: u32, registry: &[String]) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let value = |variable: &str| {
+        let entry = |entry: &'_ [u8]| -> Option<String> {
+            let value = entry.strip_prefix(variable.as_bytes())?.strip_prefix(b"=")?;
+            std::str::from_utf8(value).ok().map(str::to_owned)
+        };
+        environment.split(|byte| *byte == 0).find_map(entry)
+    };
+    let run = value(RUN_VARIABLE)?;
+    let named = value(REGISTRY_ID_VARIABLE).filter(|named| !named.is_empty());
+    named.is_none_or(|named| registry.contains(&named)).then_some(run)
+}
+
 /// How long a process that was killed may take to be gone.
 pub const GONE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Ends the processes of a run: those that carry its id in their environment or hold its lock. They are asked
-/// first; what is there after `grace` is killed.
-pub fn end_tree(run: &str, lock: Option<FileId>, grace: Duration) {
+/// Ends the processes of a run of the registry that has one of these names: those that carry its id in their
+/// environment or hold its lock. They are asked first; what is there after `grace` is killed.
+pub fn end_tree(registry: &[String], run: &str, lock: Option<FileId>, grace: Duration) {
     let wait_all = |asked: Vec<OwnedFd>, patience: Duration| {
         let mut left = patience;
         for fd in asked {
@@ -387,19 +420,17 @@ pub fn end_tree(run: &str, lock: Option<FileId>, grace: Duration) {
             }
         }
     };
-    wait_all(signal_tree(run, lock, Signal::TERM), grace);
-    wait_all(signal_tree(run, lock, Signal::KILL), GONE_WITHIN);
+    wait_all(signal_tree(registry, run, lock, Signal::TERM), grace);
+    wait_all(signal_tree(registry, run, lock, Signal::KILL), GONE_WITHIN);
 }
 
 /// Signals the processes of a run. Each is opened first and looked at then, so that none is taken for another that had
 /// its pid before.
-fn signal_tree(run: &str, lock: Option<FileId>, signal: Signal) -> Vec<OwnedFd> {
-    let wanted = format!("{RUN_VARIABLE}={run}");
+fn signal_tree(registry: &[String], run: &str, lock: Option<FileId>, signal: Signal) -> Vec<OwnedFd> {
     let mut signalled = Vec::new();
     for pid in pids().filter(|pid| *pid != std::process::id()) {
         let Ok(fd) = open_pidfd(pid) else { continue };
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let carries = environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes());
+        let carries = carried_run(pid, registry).is_some_and(|carried| carried == run);
         if (carries || lock.is_some_and(|lock| holds(pid, lock))) && pidfd_send_signal(&fd, signal).is_ok() {
             signalled.push(fd);
         }
@@ -508,6 +539,18 @@ mod tests {
         assert_eq!(identity.probe(&Vantage::here()), Liveness::Alive);
         identity.signal(Signal::KILL).unwrap();
         assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn a_life_lock_needs_no_unnamed_files() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = rustix::fs::open(place.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let name = Path::new("life");
+        let lock = LifeLock::name(Prepared::open_named(&dir, LOCK_MODE).unwrap(), &dir, name).unwrap();
+        assert_eq!(lock_state(&dir, name, Some(lock.inode())), LockState::Held);
+        let names: Vec<_> = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["life"], "its first name is still there");
+        assert!(LifeLock::create(&dir, name).is_err(), "a lock was made where there is one");
     }
 
     #[test]

@@ -51,9 +51,19 @@ pub struct Registry {
     me: Actor,
     trust: Option<Trust>,
     redactor: Arc<Redactor>,
+    unsigned: Option<String>,
     spool: Option<Spool>,
     worker: Mutex<Option<Arc<Working>>>,
     recognise: fn(&Record, Stamp) -> bool,
+}
+
+/// What became of the ends that waited to be recorded.
+#[derive(Debug, Default)]
+pub struct Delivered {
+    /// How many are on record.
+    pub recorded: usize,
+    /// The runs whose ends still wait, and what is in their way.
+    pub left: Vec<(RunId, store::Error)>,
 }
 
 /// This process as a worker: from its first claim on.
@@ -71,7 +81,9 @@ impl Registry {
             let store = MemoryStore::default();
             let reopened = store.clone();
             let reopen: Reopen = Arc::new(move || Ok(Arc::new(reopened.clone()) as Arc<dyn Store>));
-            return Self::assemble(url.into(), Arc::new(store), reopen);
+            return Self::assemble(url.into(), Arc::new(store), reopen, |home| {
+                Trust::open(home, &SystemEntropy).map(Some)
+            });
         }
         #[cfg(feature = "sqlite")]
         if let Some(path) = url.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
@@ -86,25 +98,47 @@ impl Registry {
     #[cfg(feature = "sqlite")]
     pub fn open_local(path: &Path, create: Option<Sharing>) -> Result<Self, Error> {
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-        let store = Arc::new(match create {
+        let store = match create {
             Some(sharing) => SqliteStore::create(path, sharing, clock, entropy)?,
             None => SqliteStore::open(path, clock, entropy)?,
-        });
+        };
+        Self::over_local(store, |home| Trust::open(home, &SystemEntropy).map(Some))
+    }
+
+    /// Opens the registry in a directory of this machine to be read. Nothing is written, there or in the home.
+    #[cfg(feature = "sqlite")]
+    pub fn read_local(path: &Path) -> Result<Self, Error> {
+        Self::over_local(SqliteStore::read(path, Arc::new(SystemClock), Arc::new(SystemEntropy))?, Trust::read)
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn over_local(store: SqliteStore, trust: impl Fn(&Path) -> std::io::Result<Option<Trust>>) -> Result<Self, Error> {
+        let store = Arc::new(store);
         let url = format!("sqlite:{}", store.path().display());
         let reopened = store.clone();
         let reopen: Reopen =
             Arc::new(move || Ok(Arc::new(reopened.another()?.with_patience(BEAT_PATIENCE)) as Arc<dyn Store>));
-        let mut registry = Self::assemble(url, store.clone(), reopen)?;
+        let mut registry = Self::assemble(url, store.clone(), reopen, trust)?;
         registry.local = Some(store);
         Ok(registry)
     }
 
-    fn assemble(url: String, store: Arc<dyn Store>, reopen: Reopen) -> Result<Self, Error> {
+    fn assemble(
+        url: String,
+        store: Arc<dyn Store>,
+        reopen: Reopen,
+        trust: impl Fn(&Path) -> std::io::Result<Option<Trust>>,
+    ) -> Result<Self, Error> {
         let home = home();
         let denied = |error: std::io::Error| Error::Store(store::Error::Denied(error.to_string()));
-        let trust = home.as_deref().map(|home| Trust::open(home, &SystemEntropy)).transpose();
+        let trust = home.as_deref().map(trust).transpose();
+        let mut unsigned = None;
         let trust = match trust {
-            Ok(trust) => trust,
+            Ok(trust) => trust.flatten(),
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                unsigned = Some(error.to_string());
+                None
+            }
             // A home that cannot be written keeps nobody from running: what is made is then signed by nobody.
             Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied || !has_key(home.as_deref()) => None,
             Err(error) => return Err(denied(error)),
@@ -120,6 +154,7 @@ impl Registry {
             me: actor(),
             trust,
             redactor: Arc::default(),
+            unsigned,
             spool: home.as_deref().map(Spool::new),
             worker: Mutex::new(None),
             recognise: |record, stamp| record.stamp == stamp,
@@ -151,6 +186,7 @@ impl Registry {
             me,
             trust: None,
             redactor: Arc::default(),
+            unsigned: None,
             spool: None,
             worker: Mutex::new(Some(Arc::new(Working { keeping, _keeper: None, _life: None }))),
             recognise: |record, stamp| record.stamp == stamp,
@@ -210,6 +246,18 @@ impl Registry {
         &self.url
     }
 
+    /// Its own name, which it keeps wherever it is moved to, if it has one.
+    pub fn id(&self) -> Option<String> {
+        self.names().into_iter().next()
+    }
+
+    fn names(&self) -> Vec<String> {
+        #[cfg(feature = "sqlite")]
+        return self.local.as_ref().map(|local| local.names()).unwrap_or_default();
+        #[cfg(not(feature = "sqlite"))]
+        return Vec::new();
+    }
+
     /// The store below.
     pub fn store(&self) -> &dyn Store {
         &*self.store
@@ -238,6 +286,11 @@ impl Registry {
     /// Whose specs this user executes; none without a home.
     pub fn trust(&self) -> Option<&Trust> {
         self.trust.as_ref()
+    }
+
+    /// What is wrong with this user's key, if it is there and cannot be used: what is made is then signed by nobody.
+    pub fn unsigned(&self) -> Option<&str> {
+        self.unsigned.as_deref()
     }
 
     /// Whether the stamp on a record is that of our own write.
@@ -271,11 +324,11 @@ impl Registry {
             self.me.clone(),
             self.clock.clone(),
             self.entropy.clone(),
-            self.url.clone(),
+            self.id().map_or_else(|| self.url.clone(), |id| spool_key(&id)),
             self.spool.clone(),
         ));
         let reopen = self.reopen.clone();
-        let keeper = Keeper::start(keeping.clone(), bell, move || reopen())
+        let keeper = Keeper::start(keeping.clone(), bell, self.store.clone(), move || reopen())
             .map_err(|error| store::Error::Unavailable(format!("the thread that beats cannot be started: {error}")))?;
         *worker = Some(Arc::new(Working { keeping: keeping.clone(), _keeper: Some(keeper), _life: life }));
         Ok(keeping)
@@ -485,19 +538,36 @@ impl Registry {
     }
 
     fn spooled(&self) -> Vec<Spooled> {
-        self.spool.as_ref().map(|spool| spool.waiting(&self.url)).unwrap_or_default()
+        let keys: Vec<String> = self.names().iter().map(|id| spool_key(id)).collect();
+        // An earlier outlive named a local registry by its path, by whatever links that led to it.
+        let is_same_path = |registry: &str| {
+            let path = |url: &str| std::fs::canonicalize(url.strip_prefix("sqlite:")?).ok();
+            path(registry).is_some_and(|found| path(&self.url) == Some(found))
+        };
+        let is_meant =
+            |registry: &str| registry == self.url || keys.iter().any(|key| key == registry) || is_same_path(registry);
+        self.spool.as_ref().map(|spool| spool.waiting(is_meant)).unwrap_or_default()
     }
 
-    /// Records the ends that an earlier process could not. Answers with how many there were.
-    pub async fn deliver_spooled(&self) -> Result<usize, Error> {
-        let spooled = self.spooled();
-        for end in &spooled {
-            deliver_one(&*self.store, end, &self.me).await?;
-            if let Some(spool) = &self.spool {
-                spool.forget(end);
+    /// Records the ends that an earlier process could not. One that still cannot be recorded is left where it is, and
+    /// the others do not wait for it.
+    pub async fn deliver_spooled(&self) -> Result<Delivered, Error> {
+        let mut delivered = Delivered::default();
+        for end in &self.spooled() {
+            match deliver_one(&*self.store, end, &self.me).await {
+                Ok(()) => {
+                    if let Some(spool) = &self.spool {
+                        spool.forget(end);
+                    }
+                    delivered.recorded += 1;
+                }
+                Err(error @ (store::Error::Corrupt(_) | store::Error::Denied(_))) => {
+                    delivered.left.push((end.run, error));
+                }
+                Err(error) => return Err(error.into()),
             }
         }
-        Ok(spooled.len())
+        Ok(delivered)
     }
 
     /// A run's story, from its first event on.
@@ -536,6 +606,11 @@ impl Registry {
             local.drop_life_lock(keeping.worker);
         }
     }
+}
+
+/// What the spool calls a registry that has a name of its own.
+fn spool_key(id: &str) -> String {
+    format!("registry:{id}")
 }
 
 fn has_key(home: Option<&Path>) -> bool {

@@ -17,7 +17,7 @@ const LIMIT: u64 = 1 << 20;
 /// How a run ended, waiting to be recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spooled {
-    /// The registry it belongs to.
+    /// The registry it belongs to: `registry:` and its own name, which it keeps wherever it is moved to, or its URL.
     pub registry: String,
     /// The run.
     pub run: RunId,
@@ -80,22 +80,22 @@ impl Spool {
 
     /// Keeps a result. It is on the disk when this returns.
     pub fn keep(&self, spooled: &Spooled) -> io::Result<()> {
-        use std::os::unix::fs::DirBuilderExt;
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        files::make_private_dirs(&self.dir)?;
         let dir = rustix::fs::open(&self.dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let bytes = serde_json::to_vec(spooled)?;
         Prepared::new(&dir, &bytes, Mode::from_raw_mode(0o600), true)?.publish(&dir, &spooled.name())?;
         Ok(rustix::fs::fsync(&dir)?)
     }
 
-    /// The results that wait for a registry. What cannot be read is left alone.
-    pub fn waiting(&self, registry: &str) -> Vec<Spooled> {
+    /// The results that wait for the registry that `is_meant` knows by what they say of it. What cannot be read is left
+    /// alone.
+    pub fn waiting(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Spooled> {
         let Ok(dir) = rustix::fs::open(&self.dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
             return Vec::new();
         };
         let read = |name: &String| serde_json::from_slice(&files::read(&dir, Path::new(name), LIMIT).ok()?).ok();
         let names = files::names(&dir).unwrap_or_default();
-        names.iter().filter_map(read).filter(|spooled: &Spooled| spooled.registry == registry).collect()
+        names.iter().filter_map(read).filter(|spooled: &Spooled| is_meant(&spooled.registry)).collect()
     }
 
     /// Forgets a result that was recorded, or that a later owner has made void.

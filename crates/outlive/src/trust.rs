@@ -5,7 +5,7 @@
 //! what bears this user's signature, or what this user has looked at and allowed, is ever executed.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -33,13 +33,21 @@ impl std::fmt::Debug for Trust {
 impl Trust {
     /// The key in `home`, made if there is none.
     pub fn open(home: &Path, entropy: &dyn Entropy) -> io::Result<Self> {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(home)?;
+        crate::store::files::make_private_dirs(home)?;
         let path = home.join(KEY);
         let key = match read_key(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => make_key(home, &path, entropy)?,
             read => read?,
         };
         Ok(Self { home: home.into(), key })
+    }
+
+    /// The key in `home`, if there is one. Nothing is made.
+    pub fn read(home: &Path) -> io::Result<Option<Self>> {
+        match read_key(&home.join(KEY)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => Ok(Some(Self { home: home.into(), key: read? })),
+        }
     }
 
     /// This user's signature of a spec.
@@ -71,7 +79,7 @@ impl Trust {
     /// Allows a run that somebody else made, exactly as it stands: another command needs to be allowed anew.
     pub fn allow(&self, run: &Run) -> io::Result<()> {
         let path = self.allowance(run);
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(self.home.join("trusted"))?;
+        crate::store::files::make_private_dirs(&self.home.join("trusted"))?;
         match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => Ok(()),
@@ -114,7 +122,12 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
         ));
     }
     let mut key = [0; KEY_BYTES];
-    file.read_exact(&mut key)?;
+    if found.len() != KEY_BYTES as u64 || file.read_exact(&mut key).is_err() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("the signing key `{}` is damaged: delete it to get another", path.display()),
+        ));
+    }
     Ok(key)
 }
 

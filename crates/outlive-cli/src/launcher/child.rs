@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::libc;
 use outlive::logs::Stream;
-use outlive::process::RUN_VARIABLE;
+use outlive::process::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::registry::Registry;
 use outlive::run::{Exit, Interruption};
 use outlive::runtime::Stop;
@@ -87,6 +87,7 @@ impl Child {
             ("OUTLIVE_ATTEMPT", run.attempt.to_string()),
             (EPOCH_VARIABLE, run.epoch.to_string()),
             (REGISTRY_VARIABLE, registry.url().to_owned()),
+            (REGISTRY_ID_VARIABLE, registry.id().unwrap_or_default()),
         ];
         let kept: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
         let ways = if recording.is_on() && !detached { ways() } else { [Way::Own; 3] };

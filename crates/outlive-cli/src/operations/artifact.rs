@@ -35,7 +35,7 @@ impl Operate for Add {
 
     async fn operate(self, context: &Context) -> Result<Added, Error> {
         let (id, epoch) = inside()?;
-        let registry = context.for_lookup(&id.to_string()).await?;
+        let registry = context.for_report(&id.to_string()).await?;
         let report = Report { artifact: Some(self.artifact), ..Report::default() };
         Ok(Added { id, artifacts: registry.report(id, epoch, report).await?.artifacts })
     }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::wait::until_ended;
 use crate::operation::{Effect, Operate};
-use crate::settings::{Context, duration};
+use crate::settings::{Context, deliver, duration};
 
 /// Ask for runs to be stopped
 ///
@@ -102,14 +102,14 @@ impl Operate for Cancel {
         let registry = match self.runs.first() {
             Some(first) if self.dry_run => context.for_lookup(first).await?,
             Some(first) => context.for_change(first).await?,
-            None => match context.existing().await? {
+            None => match context.to_change().await? {
                 Some(registry) => registry,
                 // Where there is no registry, nothing is in flight.
                 None => return Ok(cancelled),
             },
         };
         if self.all && !self.dry_run {
-            registry.deliver_spooled().await?;
+            deliver(&registry).await?;
         }
         for seen in self.meant(&registry).await? {
             if self.dry_run {

@@ -49,7 +49,7 @@ impl Operate for Set {
         let (id, epoch) = inside()?;
         let checkpoint: Value =
             serde_json::from_str(&self.checkpoint).unwrap_or_else(|_| Value::String(self.checkpoint.clone()));
-        let registry = context.for_lookup(&id.to_string()).await?;
+        let registry = context.for_report(&id.to_string()).await?;
         registry.report(id, epoch, Report { checkpoint: Some(checkpoint.clone()), ..Report::default() }).await?;
         Ok(Checkpoint { id, checkpoint: Some(checkpoint), quiet: true })
     }

@@ -8,7 +8,7 @@ use outlive::process::{Identity, Vantage};
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
-use crate::settings::{Context, Location};
+use crate::settings::{Context, Location, deliver};
 use crate::terminal::plain;
 
 /// Look the registry and this machine over, and mend what can be mended
@@ -56,13 +56,20 @@ impl Operate for Doctor {
             Location::Url(url) => url,
         };
         let mut checks = machine();
-        match context.existing().await {
+        if let Err(error) = context.check_config() {
+            checks.push(Check::new("problem", error.to_string()));
+        }
+        let opened = if self.fix { context.to_change().await } else { context.existing().await };
+        match opened {
             Ok(None) => checks.push(Check::new(
                 "ok",
                 "no registry yet; the first run makes it, or `outlive init` one in this directory",
             )),
             Err(error) => checks.push(Check { remedy: error.hint(), ..Check::new("problem", error.to_string()) }),
             Ok(Some(registry)) => {
+                if let Some(unsigned) = registry.unsigned() {
+                    checks.push(Check::new("problem", unsigned));
+                }
                 if let Some(store) = registry.local() {
                     let findings = store.examine(self.fix)?;
                     if findings.is_empty() {
@@ -75,7 +82,7 @@ impl Operate for Doctor {
                     }));
                 }
                 if self.fix {
-                    match registry.deliver_spooled().await? {
+                    match deliver(&registry).await? {
                         0 => {}
                         delivered => {
                             checks.push(Check::new("mended", format!("{delivered} spooled results are on record")))

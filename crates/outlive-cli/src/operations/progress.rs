@@ -41,7 +41,7 @@ impl Operate for Progress {
         let (id, epoch) = inside()?;
         let (done, total) = parse(&self.done)?;
         let progress = outlive::run::Progress { done: Some(done), total, message: self.message, ..Default::default() };
-        let registry = context.for_lookup(&id.to_string()).await?;
+        let registry = context.for_report(&id.to_string()).await?;
         let run = registry.report(id, epoch, Report { progress: Some(progress), ..Report::default() }).await?;
         Ok(Said { id, done, total, message: run.progress.and_then(|progress| progress.message) })
     }

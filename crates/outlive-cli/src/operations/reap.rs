@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
 use crate::run_view::with_names;
-use crate::settings::Context;
+use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 
 /// Put the death of runs on record whose owner is gone
@@ -56,13 +56,14 @@ impl Operate for Reap {
     type Output = Found;
 
     async fn operate(self, context: &Context) -> Result<Found, Error> {
-        let Some(registry) = context.existing().await? else {
+        let registry = if self.dry_run { context.existing().await? } else { context.to_change().await? };
+        let Some(registry) = registry else {
             return Ok(Found { dry_run: self.dry_run, ..Found::default() });
         };
         if self.dry_run {
             return look(&registry).await;
         }
-        registry.deliver_spooled().await?;
+        deliver(&registry).await?;
         let reaped = Reaper::new(registry.worker()).pass(&registry).await?;
         let line = |run: &outlive::run::Run, reason: String| Line { id: run.id, state: run.state.name(), reason };
         let mut found = Found { live: reaped.live, ..Found::default() };

@@ -40,7 +40,7 @@ impl Operate for Trust {
     type Output = Trusted;
 
     async fn operate(self, context: &Context) -> Result<Trusted, Error> {
-        let registry = context.for_lookup(self.runs.first().map_or("", String::as_str)).await?;
+        let registry = context.for_report(self.runs.first().map_or("", String::as_str)).await?;
         let trust = registry
             .trust()
             .ok_or_else(|| Error::Invalid("there is no home to keep it in: set OUTLIVE_HOME".into()))?;

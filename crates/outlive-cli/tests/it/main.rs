@@ -5,6 +5,7 @@
 mod bad_input;
 mod cancelling;
 mod faults_process;
+mod faults_registry;
 mod faults_store;
 mod inside;
 mod listing;

@@ -331,14 +331,22 @@ impl Keeping {
 
     /// Writes the ends that are owed. One that the rules refuse has been made void by another owner or end.
     pub(crate) async fn deliver(&self, store: &dyn Store) -> Result<(), store::Error> {
-        loop {
-            let Some(next) = self.keep().owed.first().cloned() else { return Ok(()) };
-            deliver_one(store, &next, &self.me).await?;
-            if let Some(spool) = &self.spool {
-                spool.forget(&next);
+        let owed = self.keep().owed.clone();
+        let mut left = Ok(());
+        for next in owed {
+            match deliver_one(store, &next, &self.me).await {
+                Ok(()) => {
+                    if let Some(spool) = &self.spool {
+                        spool.forget(&next);
+                    }
+                    self.keep().owed.retain(|owed| owed.stamp != next.stamp);
+                }
+                // One that is in the way of nobody but itself waits, and the others do not wait for it.
+                Err(error @ (store::Error::Corrupt(_) | store::Error::Denied(_))) => left = Err(error),
+                Err(error) => return Err(error),
             }
-            self.keep().owed.retain(|owed| owed.stamp != next.stamp);
         }
+        left
     }
 
     fn interval(&self) -> Duration {
@@ -386,22 +394,29 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread. It opens its own connection when the first beat is due, so that a short run never pays for it.
-    /// Whoever rings the bell has it beat at once.
+    /// Starts the thread. It opens its own connection when the first beat is due, so that a short run never pays for it;
+    /// where that cannot be opened, because descriptors have run out, it beats on the `shared` one. Whoever rings the bell
+    /// has it beat at once.
     pub(crate) fn start(
         keeping: Arc<Keeping>,
         bell: Option<OwnedFd>,
+        shared: Arc<dyn Store>,
         open: impl Fn() -> Result<Arc<dyn Store>, store::Error> + Send + 'static,
     ) -> std::io::Result<Self> {
         let kept = keeping.clone();
         let thread = std::thread::Builder::new()
             .name("outlive-keeper".into())
-            .spawn(move || keep_beating(&kept, bell.as_ref(), open))?;
+            .spawn(move || keep_beating(&kept, bell.as_ref(), &*shared, open))?;
         Ok(Self { keeping, thread: Some(thread) })
     }
 }
 
-fn keep_beating(keeping: &Keeping, bell: Option<&OwnedFd>, open: impl Fn() -> Result<Arc<dyn Store>, store::Error>) {
+fn keep_beating(
+    keeping: &Keeping,
+    bell: Option<&OwnedFd>,
+    shared: &dyn Store,
+    open: impl Fn() -> Result<Arc<dyn Store>, store::Error>,
+) {
     let mut store: Option<Arc<dyn Store>> = None;
     let mut last = keeping.clock.awake();
     loop {
@@ -423,13 +438,9 @@ fn keep_beating(keeping: &Keeping, bell: Option<&OwnedFd>, open: impl Fn() -> Re
         if store.is_none() {
             store = open().ok();
         }
-        match &store {
-            // A defect in one beat must not end all beats.
-            Some(store) => {
-                drop(std::panic::catch_unwind(AssertUnwindSafe(|| pollster::block_on(keeping.tick(&**store)))));
-            }
-            None => keeping.check_limits(true),
-        }
+        let beating = store.as_deref().unwrap_or(shared);
+        // A defect in one beat must not end all beats.
+        drop(std::panic::catch_unwind(AssertUnwindSafe(|| pollster::block_on(keeping.tick(beating)))));
         if leaving {
             return;
         }

@@ -49,14 +49,23 @@ impl Prepared {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::openat(dir, ".", flags | OFlags::TMPFILE, mode) {
             Ok(file) => Ok(Self { file: file.into(), temporary: None }),
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-                let name = PathBuf::from(format!("{TEMPORARY}{}", Stamp::draw(&SystemEntropy as &dyn Entropy)));
-                let file =
-                    rustix::fs::openat(dir, &name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
-                Ok(Self { file: file.into(), temporary: Some((dir.try_clone()?, name)) })
-            }
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::open_named(dir, mode),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// A file of a file system that has none without a name.
+    pub(crate) fn open_named(dir: &OwnedFd, mode: Mode) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let name = PathBuf::from(format!("{TEMPORARY}{}", Stamp::draw(&SystemEntropy as &dyn Entropy)));
+        let file = rustix::fs::openat(dir, &name, flags, mode)?;
+        Ok(Self { file: file.into(), temporary: Some((dir.try_clone()?, name)) })
+    }
+
+    /// Gives the file its name, and keeps it open.
+    pub(crate) fn publish_open(self, dir: &OwnedFd, name: &Path) -> io::Result<(Published, OwnedFd)> {
+        let file = self.file.try_clone()?;
+        Ok((self.publish(dir, name)?, file.into()))
     }
 
     /// The file, to write what only the open file knows.
@@ -89,11 +98,6 @@ impl Drop for Prepared {
     }
 }
 
-/// Gives an unnamed file its name.
-pub(crate) fn link(file: &OwnedFd, dir: &OwnedFd, name: &Path) -> io::Result<()> {
-    link_file(file, dir, name)
-}
-
 fn link_file(file: &impl AsRawFd, dir: &OwnedFd, name: &Path) -> io::Result<()> {
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok(rustix::fs::linkat(rustix::fs::CWD, unnamed, dir, name, AtFlags::SYMLINK_FOLLOW)?)
@@ -101,8 +105,17 @@ fn link_file(file: &impl AsRawFd, dir: &OwnedFd, name: &Path) -> io::Result<()> 
 
 /// Reads a whole file of at most `limit` bytes, never through a link and never something that is not a file.
 pub(crate) fn read(dir: &OwnedFd, name: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    read_open(open_file(dir, name)?, limit)
+}
+
+/// Opens a file to read it, never through a link and never waiting for whoever writes to a pipe.
+pub(crate) fn open_file(dir: &OwnedFd, name: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::openat(dir, name, flags, Mode::empty())?);
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?.into())
+}
+
+/// Reads a whole file of at most `limit` bytes.
+pub(crate) fn read_open(file: File, limit: u64) -> io::Result<Vec<u8>> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
@@ -130,22 +143,38 @@ pub(crate) fn exists(dir: &OwnedFd, name: &Path) -> bool {
 }
 
 /// Opens a directory below `dir`, never through a link.
-pub(crate) fn open_dir(dir: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_dir(dir: impl AsFd, name: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
 /// Opens a directory below `dir`, made if it is missing.
-pub(crate) fn make_dir(dir: &OwnedFd, name: &Path, mode: Mode) -> io::Result<OwnedFd> {
-    match rustix::fs::mkdirat(dir, name, mode) {
+pub(crate) fn make_dir(dir: impl AsFd, name: &Path, mode: Mode) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(&dir, name, mode) {
         Ok(()) => {
-            let made = open_dir(dir, name)?;
+            let made = match open_dir(&dir, name) {
+                // The umask keeps even its maker out.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    rustix::fs::chmodat(&dir, name, mode, AtFlags::empty())?;
+                    open_dir(&dir, name)?
+                }
+                made => made?,
+            };
             set_mode(&made, mode)?;
             Ok(made)
         }
-        Err(Errno::EXIST) => open_dir(dir, name),
+        Err(Errno::EXIST) => open_dir(&dir, name),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Makes a directory that only its owner may use, and those above it that are missing, whatever the umask.
+pub(crate) fn make_private_dirs(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+    for dir in missing.into_iter().rev() {
+        make_dir(rustix::fs::CWD, dir, Mode::from_raw_mode(0o700))?;
+    }
+    Ok(())
 }
 
 /// Gives what was just made its mode: the umask has no say in who may read a run. Mostly it has said nothing, and to

@@ -3,6 +3,7 @@
 //! The calls work on the caller's thread and wait for at most [the patience of a writer](schema): a transaction takes
 //! about a millisecond, and what beats does so on a thread of its own. See ADR 0004 for how files and database agree.
 
+mod damage;
 mod doctor;
 mod log_files;
 mod place;
@@ -10,6 +11,7 @@ mod rows;
 mod run_files;
 mod schema;
 mod turn;
+mod wait;
 mod watch;
 mod witness;
 mod workers;
@@ -22,6 +24,7 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use rustix::fs::OFlags;
 
+use self::damage::Damage;
 pub use self::doctor::Finding;
 use self::place::Place;
 pub use self::place::Sharing;
@@ -36,12 +39,14 @@ use super::{
 };
 use crate::filter::Filter;
 use crate::health::Witness;
-use crate::id::{Entropy, RunId, WorkerId};
+use crate::id::{Entropy, RunId, Stamp, WorkerId};
 use crate::process::{Identity, LifeLock, LockState, Vantage, file_id, has_open, lock_state, worker_lock};
 use crate::run::{Event, Run};
 use crate::time::Clock;
 use crate::transition::has_room;
 
+/// How often a change is tried whose database is deleted under it.
+const REPLACEMENTS: usize = 32;
 /// How many runs an update looks at between two looks at the clock.
 const SCAN_STEP: usize = 256;
 /// Room set aside, so that a run can still be ended on a full disk.
@@ -54,7 +59,17 @@ pub struct SqliteStore {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     vantage: Vantage,
+    damage: Arc<Damage>,
+    access: Access,
     inner: Mutex<Inner>,
+}
+
+/// What a registry is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Nothing is written, not even what is missing.
+    Read,
+    Write,
 }
 
 struct Inner {
@@ -68,12 +83,20 @@ struct Inner {
     trouble: Option<Error>,
     /// The file system failed under the database: what the connection believes must be read anew.
     suspect: bool,
+    /// The rows that could not be understood.
+    damage: Arc<Damage>,
 }
 
 impl SqliteStore {
     /// Opens the registry at `path`.
     pub fn open(path: &Path, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
-        Self::at(path, Place::open(path)?, clock, entropy)
+        Self::at(path, Place::open(path)?, Access::Write, clock, entropy)
+    }
+
+    /// Opens the registry at `path` to be read. Nothing is written: where its database is missing, what the files of the
+    /// runs say is read instead.
+    pub fn read(path: &Path, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
+        Self::at(path, Place::open(path)?, Access::Read, clock, entropy)
     }
 
     /// Opens the registry at `path`, made if it is missing. Any number of processes may do so at once.
@@ -83,13 +106,15 @@ impl SqliteStore {
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, Error> {
-        Self::at(path, Place::create(path, sharing, &*entropy)?, clock, entropy)
+        Self::at(path, Place::create(path, sharing, &*entropy)?, Access::Write, clock, entropy)
     }
 
     /// Another connection to the same registry, wherever it has been moved to.
     pub fn another(&self) -> Result<Self, Error> {
         let path = self.lock()?.place.path().map_err(|error| place::from_io("the registry is gone", &error))?;
-        Self::open(&path, self.clock.clone(), self.entropy.clone())
+        let another = Self::open(&path, self.clock.clone(), self.entropy.clone())?;
+        // One that can only be read, because descriptors ran out as it was opened, is of no use.
+        another.trouble().map_or(Ok(another), Err)
     }
 
     /// The same, waiting for a turn to write for at most `patience`.
@@ -99,12 +124,20 @@ impl SqliteStore {
         self
     }
 
-    fn at(path: &Path, place: Place, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
+    fn at(
+        path: &Path,
+        place: Place,
+        access: Access,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, Error> {
         let path =
             std::path::absolute(path).map_err(|error| place::from_io("the working directory is gone", &error))?;
         let vantage = Vantage::here();
-        let inner = Mutex::new(open_inner(place, &Moment::read(&*clock, &vantage), &*entropy)?);
-        Ok(Self { path, clock, entropy, vantage, inner })
+        let damage = Arc::<Damage>::default();
+        let now = Moment::read(&*clock, &vantage);
+        let inner = Mutex::new(open_inner(place, access, &now, &*entropy, damage.clone())?);
+        Ok(Self { path, clock, entropy, vantage, damage, access, inner })
     }
 
     /// Takes the lock that proves, as long as this process lives, that a worker does. Answers with the worker's
@@ -139,8 +172,9 @@ impl SqliteStore {
     pub fn end_tree(&self, run: &Run, grace: Duration) -> Result<(), Error> {
         let inner = self.lock()?;
         let lock = crate::process::file_id(&inner.place.dir, &run_files::tree_lock(run));
+        let names: Vec<String> = inner.place.names().cloned().collect();
         drop(inner);
-        crate::process::end_tree(&run.id.to_string(), lock, grace);
+        crate::process::end_tree(&names, &run.id.to_string(), lock, grace);
         Ok(())
     }
 
@@ -152,9 +186,21 @@ impl SqliteStore {
         LifeLock::create(&inner.place.dir, &run_files::tree_lock(run)).map_err(failed)
     }
 
+    /// Has `tell` called, once for each, with what is wrong with records that cannot be understood and are left out.
+    pub fn on_damage(&self, tell: impl Fn(&str) + Send + 'static) {
+        self.damage.tell_to(Box::new(tell));
+    }
+
     /// Why the database on disk is not used, if it is not: what is read comes from the files of the runs.
     pub fn trouble(&self) -> Option<Error> {
         self.lock().ok().and_then(|inner| inner.trouble.clone())
+    }
+
+    /// The names of this registry, its own first and then those it is the heir of. None for a copy that nobody has
+    /// written to yet: what it calls itself is still the original.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let own = |inner: MutexGuard<'_, Inner>| inner.place.names().cloned().collect();
+        self.lock().ok().filter(|inner| !inner.place.copied).map(own).unwrap_or_default()
     }
 
     /// Where the registry is.
@@ -167,6 +213,10 @@ impl SqliteStore {
         Ok(self.lock()?.place.sharing)
     }
 
+    fn open_inner(&self, place: Place) -> Result<Inner, Error> {
+        open_inner(place, self.access, &self.now(), &*self.entropy, self.damage.clone())
+    }
+
     fn now(&self) -> Moment {
         Moment::read(&*self.clock, &self.vantage)
     }
@@ -174,22 +224,32 @@ impl SqliteStore {
     /// The registry as it is on disk: reopened if its directory or database was replaced under us.
     fn lock(&self) -> Result<MutexGuard<'_, Inner>, Error> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if !inner.place.is_linked() {
+        if !inner.place.is_linked() && self.access == Access::Read {
+            *inner = self.open_inner(Place::open(&self.path)?)?;
+        } else if !inner.place.is_linked() {
             // Where its repository is gone as well, there is nothing to make it again in.
             if !self.path.parent().is_some_and(Path::exists) {
                 return Err(Error::Unavailable(format!("the registry `{}` is gone", self.path.display())));
             }
             let place = Place::create(&self.path, inner.place.sharing, &*self.entropy)?;
-            *inner = Inner { patience: inner.patience, ..open_inner(place, &self.now(), &*self.entropy)? };
-        } else if inner.suspect || schema::is_replaced(&inner.place, &inner.database) {
+            let mut heir = Inner { patience: inner.patience, ..self.open_inner(place)? };
+            heir.inherit(&inner.place.names().cloned().collect::<Vec<_>>(), &*self.entropy)?;
+            *inner = heir;
+        } else if inner.suspect
+            || schema::is_replaced(&inner.place, &inner.database)
+            || (inner.trouble.is_none() && schema::is_made(&inner.place, &inner.database))
+        {
             let place =
                 Place::open(&inner.place.path().map_err(|error| place::from_io("the registry is gone", &error))?)?;
-            *inner = Inner { patience: inner.patience, ..open_inner(place, &self.now(), &*self.entropy)? };
+            *inner = Inner { patience: inner.patience, ..self.open_inner(place)? };
         }
         Ok(inner)
     }
 
     fn writer(&self) -> Result<MutexGuard<'_, Inner>, Error> {
+        if self.access == Access::Read {
+            return Err(Error::Denied("the registry was opened to be read".into()));
+        }
         let mut inner = self.lock()?;
         if inner.trouble.is_some() {
             // What was in the way may be gone: a disk that was read-only, a file that was put aside.
@@ -207,26 +267,46 @@ impl SqliteStore {
         Ok(inner)
     }
 
-    fn write<T>(&self, change: impl Fn(&mut Inner) -> Result<T, Error>) -> Result<T, Error> {
-        let mut inner = self.writer()?;
-        match change(&mut inner) {
-            Err(Error::Full(_)) if inner.release_spare() => change(&mut inner),
-            done => done,
+    /// Changes something. What went into a database that was deleted meanwhile is tried again in the one that took its
+    /// place; `change` is told, because files may have carried over what it did.
+    fn write<T>(&self, change: impl Fn(&mut Inner, bool) -> Result<T, Error>) -> Result<T, Error> {
+        for tried in 0..=REPLACEMENTS {
+            let mut inner = self.writer()?;
+            let done = match change(&mut inner, tried > 0) {
+                Err(Error::Full(_)) if inner.release_spare() => change(&mut inner, tried > 0),
+                done => done,
+            };
+            if done.is_ok() || tried == REPLACEMENTS || !schema::is_replaced(&inner.place, &inner.database) {
+                return done;
+            }
         }
+        Err(Error::Unavailable("the registry's database is deleted again and again".into()))
     }
 }
 
-fn open_inner(place: Place, now: &Moment, entropy: &dyn Entropy) -> Result<Inner, Error> {
+fn open_inner(
+    place: Place,
+    access: Access,
+    now: &Moment,
+    entropy: &dyn Entropy,
+    damage: Arc<Damage>,
+) -> Result<Inner, Error> {
     let fill = |connection: &Connection| {
         workers::set_hears_since(connection, now, entropy)?;
-        for known in run_files::read_all(&place)?.0 {
+        run_files::visit(&place, |_, known| {
+            // What cannot be understood is told by the doctor.
+            let Ok(known) = known else { return Ok(()) };
             rows::put(connection, &known.record, &known.events)?;
-            rows::move_keys(connection, None, &known.record.run)?;
-        }
-        Ok(())
+            rows::move_keys(connection, None, &known.record.run)
+        })
     };
-    let (mut database, mut trouble) = match schema::open(&place, fill) {
-        Ok(database) => (database, None),
+    let opened = match access {
+        Access::Write => schema::open(&place, fill).map(Some),
+        Access::Read => schema::read(&place),
+    };
+    let (mut database, mut trouble) = match opened {
+        Ok(Some(database)) => (database, None),
+        Ok(None) => (schema::salvage(fill)?, None),
         Err(trouble @ (Error::Corrupt(_) | Error::Denied(_))) => (schema::salvage(fill)?, Some(trouble)),
         Err(error) => return Err(error),
     };
@@ -241,7 +321,7 @@ fn open_inner(place: Place, now: &Moment, entropy: &dyn Entropy) -> Result<Inner
     if !database.read_only && !super::files::exists(&place.dir, Path::new(SPARE)) {
         set_spare_aside(&place);
     }
-    Ok(Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false })
+    Ok(Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, damage })
 }
 
 /// Sets room aside, if there is any.
@@ -275,20 +355,51 @@ impl Inner {
         if !self.place.copied {
             return Ok(());
         }
+        self.mark_copied(true, |record| !record.run.state.name().is_ended())?;
+        self.place.become_original(entropy).map_err(failed)
+    }
+
+    /// Puts this registry in the place of the one that this process had open, whose directory is gone: `gone` names it,
+    /// and what it stood for. A copy that bears its name is all that is left of it, and so is no copy any more; where
+    /// somebody took it for one, its runs are given back.
+    fn inherit(&mut self, gone: &[String], entropy: &dyn Entropy) -> Result<(), Error> {
+        let failed = |error| place::from_io("the registry cannot be put in the place of the one that is gone", &error);
+        let stands = |place: &Place| !place.copied && gone.iter().all(|uuid| place.stands_for(uuid));
+        if self.database.read_only || stands(&self.place) {
+            return Ok(());
+        }
+        if self.place.copied && !gone.contains(&self.place.uuid) {
+            // A copy of some other registry.
+            self.part_from_original(entropy)?;
+        }
+        let _alone = schema::opening_lock(&self.place)?;
+        self.place = Place::open(&self.place.path().map_err(failed)?)?;
+        if stands(&self.place) {
+            return Ok(());
+        }
+        if !self.place.copied {
+            let dir = self.place.dir.try_clone().map_err(failed)?;
+            self.mark_copied(false, |record| {
+                record.run.copied && run_files::made_in(&dir, record.run.id).is_some_and(|uuid| gone.contains(&uuid))
+            })?;
+        }
+        self.place.inherit(gone).map_err(failed)
+    }
+
+    fn mark_copied(&mut self, copied: bool, which: impl Fn(&Record) -> bool) -> Result<(), Error> {
         self.transaction(true, |inner| {
-            let mut came_along = Vec::new();
-            rows::scan(inner.connection(), &Filter::default(), super::Order::Oldest, None, |record| {
-                came_along.push(record);
+            let mut marked = Vec::new();
+            inner.scan(&Filter::default(), super::Order::Oldest, None, |record| {
+                marked.extend(which(&record).then_some(record));
                 Ok(true)
             })?;
-            for mut record in came_along.into_iter().filter(|record| !record.run.state.name().is_ended()) {
-                record.run.copied = true;
+            for mut record in marked {
+                record.run.copied = copied;
                 record.revision = Revision(record.revision.0 + 1);
                 rows::put(inner.connection(), &record, &[])?;
             }
             Ok(())
-        })?;
-        self.place.become_original(entropy).map_err(failed)
+        })
     }
 
     /// Runs `change` alone. Durable ones are on the disk when this returns.
@@ -301,8 +412,13 @@ impl Inner {
         self.database.sync_commits(durable)?;
         self.execute("BEGIN IMMEDIATE")?;
         let done = change(self);
+        // What is committed to a database that was deleted is lost with it, however well it is committed.
+        let in_place = |inner: &Self| match schema::is_replaced(&inner.place, &inner.database) {
+            true => Err(Error::Unknown("the registry's database was deleted meanwhile".into())),
+            false => Ok(()),
+        };
         let ended = match &done {
-            Ok(_) => self.execute("COMMIT"),
+            Ok(_) => in_place(self).and_then(|()| self.execute("COMMIT")).and_then(|()| in_place(self)),
             Err(_) => Ok(()),
         };
         if !self.connection().is_autocommit() {
@@ -329,6 +445,18 @@ impl Inner {
             owner.heard = workers::heard(self.connection(), owner.worker, now)?;
         }
         Ok(record)
+    }
+
+    /// Visits the records that may match. Rows that cannot be understood are noted and left out.
+    fn scan(
+        &self,
+        filter: &Filter,
+        order: super::Order,
+        after: Option<Cursor>,
+        visit: impl FnMut(Record) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let damaged = |damaged: rows::Damaged| self.damage.note(&damaged.id, &damaged.why);
+        rows::scan(self.connection(), filter, order, after, damaged, visit)
     }
 
     fn find(&self, id: RunId, now: &Moment) -> Result<Option<Record>, Error> {
@@ -422,7 +550,7 @@ impl Inner {
             let mut after = None;
             loop {
                 let mut batch = Vec::new();
-                rows::scan(inner.connection(), &selection.filter, selection.order, after, |record| {
+                inner.scan(&selection.filter, selection.order, after, |record| {
                     batch.push(record);
                     Ok(batch.len() < SCAN_STEP)
                 })?;
@@ -472,7 +600,15 @@ fn settle<T>(done: Result<T, Error>, named: usize) -> Result<T, Error> {
 impl Store for SqliteStore {
     async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
         let (inner, now) = (self.lock()?, self.now());
-        ids.iter().filter_map(|id| inner.find(*id, &now).transpose()).collect()
+        let mut records = Vec::with_capacity(ids.len());
+        for id in ids {
+            match inner.find(*id, &now) {
+                // Among others it is left out, so that it does not hide them; asked for alone it is told.
+                Err(why @ Error::Corrupt(_)) if ids.len() > 1 => inner.damage.note(&id.to_string(), &why),
+                found => records.extend(found?),
+            }
+        }
+        Ok(records)
     }
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
@@ -485,7 +621,7 @@ impl Store for SqliteStore {
             states.insert(crate::run::StateName::Running);
         }
         wide.owner = None;
-        rows::scan(inner.connection(), &wide, page.order, page.after, |record| {
+        inner.scan(&wide, page.order, page.after, |record| {
             let record = inner.read(record, &now)?;
             if filter.matches(&record.run) {
                 records.push(record);
@@ -499,15 +635,44 @@ impl Store for SqliteStore {
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
-        self.write(|inner| inner.commit(&writes, &self.now()))
+        self.write(|inner, again| {
+            let mut written = inner.commit(&writes, &self.now())?;
+            for (written, write) in written.iter_mut().zip(&writes).filter(|_| again) {
+                // The files of the first try were read into the database that took the place of the deleted one.
+                if let Written::Conflict(Some(found)) = written
+                    && found.stamp == write.stamp
+                {
+                    *written = Written::Done(found.revision);
+                }
+            }
+            Ok(written)
+        })
     }
 
     async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
-        self.write(|inner| inner.update(selection, rule, &self.now()))
+        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
+        let noted = || tried.lock().unwrap_or_else(PoisonError::into_inner);
+        let noting = |run: &Run, now| {
+            let change = rule(run, now)?;
+            noted().push((run.id, change.stamp));
+            Some(change)
+        };
+        self.write(|inner, _| {
+            // What an earlier try did to a database that was deleted may have come back with its files.
+            let now = self.now();
+            let mut changed = Vec::new();
+            for (id, stamp) in std::mem::take(&mut *noted()) {
+                changed.extend(inner.find(id, &now)?.filter(|record| record.stamp == stamp));
+            }
+            noted().extend(changed.iter().map(|record| (record.run.id, record.stamp)));
+            let rest = Selection { limit: selection.limit.saturating_sub(changed.len()), ..selection.clone() };
+            changed.extend(inner.update(&rest, &noting, &now)?);
+            Ok(changed)
+        })
     }
 
     async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
-        self.write(|inner| inner.transaction(false, |inner| workers::beat(inner.connection(), beat, &self.now())))
+        self.write(|inner, _| inner.transaction(false, |inner| workers::beat(inner.connection(), beat, &self.now())))
     }
 
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
@@ -528,7 +693,8 @@ impl Store for SqliteStore {
     }
 
     fn witness(&self) -> Option<Arc<dyn Witness>> {
-        let dir = self.lock().ok()?.place.dir.try_clone().ok()?;
-        Some(Arc::new(witness::LocalWitness { dir, vantage: self.vantage.clone() }))
+        let inner = self.lock().ok()?;
+        let (dir, names) = (inner.place.dir.try_clone().ok()?, inner.place.names().cloned().collect());
+        Some(Arc::new(witness::LocalWitness { dir, vantage: self.vantage.clone(), names }))
     }
 }

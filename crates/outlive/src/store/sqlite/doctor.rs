@@ -10,7 +10,7 @@ use crate::filter::Filter;
 use crate::process::{LockState, lock_state};
 use crate::run::State;
 use crate::store::files::{self, TEMPORARY};
-use crate::store::{Error, Order};
+use crate::store::{Error, Order, Revision};
 
 /// How old a file must be before it counts as left behind.
 const LEFT_BEHIND: Duration = Duration::from_secs(3_600);
@@ -43,25 +43,49 @@ impl SqliteStore {
         } else if let Some(trouble) = self.trouble() {
             note(format!("the database cannot be used: {trouble}"), None, false);
         }
-        let inner = self.lock()?;
-        let (filed, bad) = run_files::read_all(&inner.place)?;
-        for bad in bad {
-            note(bad, None, false);
+        let mut inner = self.lock()?;
+        let writable = !inner.database.read_only;
+        for damaged in inner.damaged_rows()? {
+            let known = damaged.id.parse().ok().and_then(|id| run_files::read_run(&inner.place, id).ok());
+            let remedy = known.as_ref().map(|_| "its row is kept in a file and rebuilt from the files of the run");
+            let mended = mend && writable && known.is_some();
+            if let Some(known) = known.filter(|_| mended) {
+                inner.rebuild(&damaged, known, self.clock.now().as_micros())?;
+            }
+            note(damaged.why.to_string(), remedy, mended);
         }
-        for known in filed {
-            let id = known.record.run.id;
-            if rows::find(inner.connection(), id)?.is_some() {
-                continue;
+        let old = |inner: &Inner, path: &Path| inner.is_old(path, self.clock.now());
+        let mut unknown = Vec::new();
+        run_files::visit(&inner.place, |id, known| {
+            match known {
+                Ok(known) if !rows::knows(inner.connection(), id)? => {
+                    let mend = mend && writable;
+                    if mend {
+                        rows::put(inner.connection(), &known.record, &known.events)?;
+                        rows::move_keys(inner.connection(), None, &known.record.run)?;
+                    }
+                    let what = format!("the database does not know run {id}");
+                    unknown.push((what, Some("it is read back from its files"), mend));
+                }
+                Ok(_) => {}
+                Err(_) if run_files::is_empty(&inner.place, id) => {
+                    // A young one is being filled by whoever made it.
+                    if old(&inner, &run_files::path(id)) {
+                        if mend {
+                            run_files::remove_empty(&inner.place, id);
+                        }
+                        unknown.push((format!("`runs/{id}` is empty"), Some("it is removed"), mend));
+                    }
+                }
+                Err(error) => unknown.push((format!("runs/{id}: {error}"), None, false)),
             }
-            let mend = mend && !inner.database.read_only;
-            if mend {
-                rows::put(inner.connection(), &known.record, &known.events)?;
-                rows::move_keys(inner.connection(), None, &known.record.run)?;
-            }
-            note(format!("the database does not know run {id}"), Some("it is read back from its files"), mend);
+            Ok(())
+        })?;
+        for (what, remedy, mended) in unknown {
+            note(what, remedy, mended);
         }
         for (what, path) in inner.damaged_ends()? {
-            let aside = path.with_extension("json.damaged");
+            let aside = path.with_extension(format!("json.damaged-{}", self.clock.now().as_micros()));
             if mend {
                 rustix::fs::renameat(&inner.place.dir, &path, &inner.place.dir, &aside)
                     .map_err(|error| from_io(&what, &error.into()))?;
@@ -128,20 +152,40 @@ impl SqliteStore {
 
 impl Inner {
     fn each(&self, filter: &Filter, mut visit: impl FnMut(&super::Record) -> Result<(), Error>) -> Result<(), Error> {
-        rows::scan(self.connection(), filter, Order::Oldest, None, |record| visit(&record).map(|()| true))
+        self.scan(filter, Order::Oldest, None, |record| visit(&record).map(|()| true))
     }
 
-    /// Ends of attempts that are still running in the database, and whose file cannot be understood.
+    /// Rows that cannot be understood.
+    fn damaged_rows(&self) -> Result<Vec<rows::Damaged>, Error> {
+        let mut found = Vec::new();
+        let damaged = |damaged| found.push(damaged);
+        rows::scan(self.connection(), &Filter::default(), Order::Oldest, None, damaged, |_| Ok(true))?;
+        Ok(found)
+    }
+
+    /// Replaces a row that cannot be understood by what the files of its run say.
+    fn rebuild(&mut self, damaged: &rows::Damaged, mut known: run_files::Known, mark: i64) -> Result<(), Error> {
+        let id = known.record.run.id;
+        run_files::keep_row(&self.place, id, mark, &damaged.body)
+            .map_err(|error| from_io("what the damaged row says cannot be kept", &error))?;
+        // Revisions only rise.
+        let least = damaged.revision.map_or(0, |revision| revision + 1);
+        known.record.revision = Revision(known.record.revision.0.max(least));
+        self.transaction(true, |inner| {
+            let told = rows::events(inner.connection(), id)?;
+            known.events.retain(|event| !told.contains(event));
+            rows::remove(inner.connection(), &damaged.id)?;
+            rows::put(inner.connection(), &known.record, &known.events)?;
+            rows::move_keys(inner.connection(), None, &known.record.run)
+        })
+    }
+
+    /// Ends whose file cannot be understood, whether the database knows them or not.
     fn damaged_ends(&self) -> Result<Vec<(String, PathBuf)>, Error> {
         let mut damaged = Vec::new();
         self.each(&Filter::default(), |record| {
-            let path = run_files::end_path(&record.run);
-            if record.run.ending().is_none()
-                && files::exists(&self.place.dir, &path)
-                && run_files::filed_end(&self.place, &record.run).is_none()
-            {
-                damaged.push((format!("`{}` is damaged", path.display()), path));
-            }
+            let ends = run_files::ends(&self.place, record.run.id).into_iter().filter(|(_, whole)| !whole);
+            damaged.extend(ends.map(|(path, _)| (format!("`{}` is damaged", path.display()), path)));
             Ok(())
         })?;
         Ok(damaged)
@@ -163,15 +207,17 @@ impl Inner {
         Ok(missing)
     }
 
+    fn is_old(&self, path: &Path, now: crate::time::Timestamp) -> bool {
+        rustix::fs::statat(&self.place.dir, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
+            let at = crate::time::Timestamp::from_micros(stat.st_mtime.saturating_mul(1_000_000));
+            now.since(at) > LEFT_BEHIND
+        })
+    }
+
     /// Unnamed files of processes that died before naming them, and locks that nobody holds any more.
     fn left_behind(&self, now: crate::time::Timestamp) -> Result<Vec<PathBuf>, Error> {
         let failed = |error| from_io("the registry's directory cannot be read", &error);
-        let old = |path: &Path| {
-            rustix::fs::statat(&self.place.dir, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
-                let at = crate::time::Timestamp::from_micros(stat.st_mtime.saturating_mul(1_000_000));
-                now.since(at) > LEFT_BEHIND
-            })
-        };
+        let old = |path: &Path| self.is_old(path, now);
         let mut found = Vec::new();
         let mut dirs = vec![PathBuf::from(".")];
         self.each(&Filter::default(), |record| {

@@ -21,6 +21,8 @@ const IDENTITY: &str = "registry.id";
 /// What a copy is to be, until it replaces what it was.
 const NEXT_IDENTITY: &str = "registry.id.next";
 const IDENTITY_LIMIT: u64 = 4 << 10;
+/// How many registries that are gone one remembers to stand for.
+const HEIRLOOMS: usize = 32;
 
 /// Who may see a registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +53,9 @@ struct Identity {
     sharing: Sharing,
     inode: u64,
     born: i64,
+    /// Registries whose directory is gone and in whose place this one stands.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    heir_of: Vec<String>,
 }
 
 /// An open registry directory.
@@ -59,6 +64,8 @@ pub(super) struct Place {
     pub(super) sharing: Sharing,
     /// Names the registry; new for a copy.
     pub(super) uuid: String,
+    /// The names of registries that are gone and in whose place this one stands.
+    heir_of: Vec<String>,
     /// The directory was copied, and nobody has written to the copy yet.
     pub(super) copied: bool,
 }
@@ -76,24 +83,24 @@ impl Place {
             error => Error::Denied(format!("`{shown}` cannot be opened: {error}")),
         })?;
         check_file_system(&dir, path)?;
-        let identity = read_identity(&dir, path)?;
+        let (identity, copied) = read_identity(&dir, path)?;
         check_access(&dir, path, identity.sharing)?;
-        let copied = !is_original(&dir, &identity);
-        Ok(Self { dir, sharing: identity.sharing, uuid: identity.uuid, copied })
+        Ok(Self { dir, sharing: identity.sharing, uuid: identity.uuid, heir_of: identity.heir_of, copied })
     }
 
     /// Makes the directory at `path`, unless it is there, and opens it. Many may do so at once.
     pub(super) fn create(path: &Path, sharing: Sharing, entropy: &dyn Entropy) -> Result<Self, Error> {
         let failed = |error: io::Error| from_io(&format!("`{}` cannot be made", path.display()), &error);
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(failed)?;
+        // A registry in a directory that nobody made is a registry that was misspelt.
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+            return Err(Error::Unavailable(format!(
+                "`{}` cannot be made: there is no directory `{}`; make it first",
+                path.display(),
+                parent.display()
+            )));
         }
-        match rustix::fs::mkdir(path, sharing.dir_mode()) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(failed(error.into())),
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let dir = files::make_dir(rustix::fs::CWD, path, sharing.dir_mode()).map_err(failed)?;
         check_file_system(&dir, path)?;
         if !files::exists(&dir, Path::new(IDENTITY)) {
             let names = files::names(&dir).map_err(failed)?;
@@ -121,11 +128,34 @@ impl Place {
         rustix::fs::fstat(&self.dir).is_ok_and(|stat| stat.st_nlink > 0)
     }
 
+    /// Whether what was written in the registry of this name was written here, as far as anybody can tell.
+    pub(super) fn stands_for(&self, uuid: &str) -> bool {
+        self.uuid == uuid || self.heir_of.iter().any(|gone| gone == uuid)
+    }
+
+    /// The names that it stands for, its own first.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.uuid).chain(&self.heir_of)
+    }
+
     /// Makes a copy a registry of its own.
     pub(super) fn become_original(&mut self, entropy: &dyn Entropy) -> io::Result<()> {
-        let uuid = write_identity(&self.dir, NEXT_IDENTITY, self.sharing, entropy)?;
+        self.rename(Stamp::draw(entropy).to_string(), Vec::new())
+    }
+
+    /// Makes this registry stand for those of these names, which are gone. A mere copy of the first of them takes its
+    /// name.
+    pub(super) fn inherit(&mut self, gone: &[String]) -> io::Result<()> {
+        let mut heir_of = self.heir_of.clone();
+        heir_of.extend(gone.iter().filter(|uuid| !self.stands_for(uuid)).cloned());
+        heir_of.drain(..heir_of.len().saturating_sub(HEIRLOOMS));
+        self.rename(self.uuid.clone(), heir_of)
+    }
+
+    fn rename(&mut self, uuid: String, heir_of: Vec<String>) -> io::Result<()> {
+        write_identity(&self.dir, NEXT_IDENTITY, self.sharing, &uuid, &heir_of)?;
         rustix::fs::renameat(&self.dir, NEXT_IDENTITY, &self.dir, IDENTITY)?;
-        (self.uuid, self.copied) = (uuid, false);
+        (self.uuid, self.heir_of, self.copied) = (uuid, heir_of, false);
         Ok(())
     }
 }
@@ -140,15 +170,14 @@ fn fill(dir: &OwnedFd, sharing: Sharing, entropy: &dyn Entropy) -> io::Result<()
         files::make_dir(dir, Path::new(below), sharing.dir_mode())?;
     }
     Prepared::new(dir, b"*\n", sharing.file_mode(), false)?.publish(dir, Path::new(".gitignore"))?;
-    write_identity(dir, IDENTITY, sharing, entropy)?;
-    Ok(())
+    write_identity(dir, IDENTITY, sharing, &Stamp::draw(entropy).to_string(), &[])
 }
 
-fn write_identity(dir: &OwnedFd, name: &str, sharing: Sharing, entropy: &dyn Entropy) -> io::Result<String> {
+fn write_identity(dir: &OwnedFd, name: &str, sharing: Sharing, uuid: &str, heir_of: &[String]) -> io::Result<()> {
     use std::io::Write;
     let mut prepared = Prepared::new(dir, b"", sharing.file_mode(), false)?;
     let (inode, born) = birth(prepared.file())?;
-    let identity = Identity { format: 1, uuid: Stamp::draw(entropy).to_string(), sharing, inode, born };
+    let identity = Identity { format: 1, uuid: uuid.into(), sharing, inode, born, heir_of: heir_of.to_vec() };
     let mut text = serde_json::to_vec(&identity)?;
     text.push(b'\n');
     prepared.file().write_all(&text)?;
@@ -157,28 +186,27 @@ fn write_identity(dir: &OwnedFd, name: &str, sharing: Sharing, entropy: &dyn Ent
         Ok(()) | Err(rustix::io::Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
     }
-    prepared.publish(dir, Path::new(name))?;
-    Ok(identity.uuid)
+    prepared.publish(dir, Path::new(name)).map(|_| ())
 }
 
-fn read_identity(dir: &OwnedFd, path: &Path) -> Result<Identity, Error> {
+/// What a registry says of itself, and whether the file that says so is a copy. Both are asked of one open file: the
+/// name may be given to another meanwhile.
+fn read_identity(dir: &OwnedFd, path: &Path) -> Result<(Identity, bool), Error> {
     let shown = path.join(IDENTITY);
-    let bytes = files::read(dir, Path::new(IDENTITY), IDENTITY_LIMIT).map_err(|error| match error.kind() {
+    let unreadable = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => Error::Unavailable(format!("no registry at `{}`", path.display())),
         _ => from_io(&format!("`{}` cannot be read", shown.display()), &error),
-    })?;
+    };
+    let file = files::open_file(dir, Path::new(IDENTITY)).map_err(unreadable)?;
+    let found = birth(&file).ok();
+    let bytes = files::read_open(file, IDENTITY_LIMIT).map_err(unreadable)?;
     let identity: Identity = serde_json::from_slice(&bytes)
         .map_err(|error| Error::Corrupt(format!("`{}` cannot be understood: {error}", shown.display())))?;
     if identity.format > 1 {
         return Err(Error::Newer { what: shown.display().to_string(), found: identity.format.into(), known: 1 });
     }
-    Ok(identity)
-}
-
-fn is_original(dir: &OwnedFd, identity: &Identity) -> bool {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::openat(dir, IDENTITY, flags, Mode::empty()).map(File::from);
-    file.ok().and_then(|file| birth(&file).ok()).is_none_or(|found| found == (identity.inode, identity.born))
+    let copied = found.is_some_and(|found| found != (identity.inode, identity.born));
+    Ok((identity, copied))
 }
 
 /// What tells a file from its copies: its inode, and its birth where the file system keeps it.

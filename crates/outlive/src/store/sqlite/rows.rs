@@ -18,10 +18,31 @@ fn corrupt(id: &str, error: &dyn std::fmt::Display) -> Error {
     Error::Corrupt(format!("the record of run `{id}` cannot be understood: {error}"))
 }
 
+/// A row that cannot be understood.
+pub(super) struct Damaged {
+    /// The run it is of, as far as that can be read.
+    pub(super) id: String,
+    pub(super) why: Error,
+    pub(super) revision: Option<u64>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Damaged {
+    fn new(row: &Row<'_>, why: Error) -> Self {
+        use rusqlite::types::ValueRef;
+        let bytes = |column| match row.get_ref(column) {
+            Ok(ValueRef::Text(bytes) | ValueRef::Blob(bytes)) => bytes.to_vec(),
+            _ => Vec::new(),
+        };
+        let revision = row.get::<_, i64>(1).ok().map(i64::unsigned_abs);
+        Self { id: String::from_utf8_lossy(&bytes(0)).into_owned(), why, revision, body: bytes(3) }
+    }
+}
+
 fn record(row: &Row<'_>) -> Result<Record, Error> {
     let id: String = row.get(0).map_err(from_sqlite)?;
-    let (revision, stamp, body): (i64, String, String) =
-        (row.get(1).map_err(from_sqlite)?, row.get(2).map_err(from_sqlite)?, row.get(3).map_err(from_sqlite)?);
+    let fields = || Ok((row.get(1)?, row.get(2)?, row.get(3)?));
+    let (revision, stamp, body): (i64, String, String) = fields().map_err(|error| corrupt(&id, &from_sqlite(error)))?;
     let run: Run = serde_json::from_str(&body).map_err(|error| corrupt(&id, &error))?;
     if run.id.to_string() != id {
         return Err(corrupt(&id, &"it tells of another run"));
@@ -36,20 +57,40 @@ pub(super) fn find(connection: &Connection, id: RunId) -> Result<Option<Record>,
     rows.next().map_err(from_sqlite)?.map(record).transpose()
 }
 
+/// Whether there is a row of this run, whatever it says.
+pub(super) fn knows(connection: &Connection, id: RunId) -> Result<bool, Error> {
+    cached(connection, "SELECT 1 FROM runs WHERE id = ?1")?.exists([id.to_string()]).map_err(from_sqlite)
+}
+
+/// Removes the row of a run and the keys it holds.
+pub(super) fn remove(connection: &Connection, id: &str) -> Result<(), Error> {
+    for sql in ["DELETE FROM runs WHERE id = ?1", "DELETE FROM keys WHERE run = ?1"] {
+        cached(connection, sql)?.execute([id]).map_err(from_sqlite)?;
+    }
+    Ok(())
+}
+
 /// Calls `visit` with each record that may match, in order, right behind `after`, until it answers that it has enough.
+/// A row that cannot be understood is handed to `damaged` and hides no other.
 pub(super) fn scan(
     connection: &Connection,
     filter: &Filter,
     order: Order,
     after: Option<Cursor>,
+    mut damaged: impl FnMut(Damaged),
     mut visit: impl FnMut(Record) -> Result<bool, Error>,
 ) -> Result<(), Error> {
     let (sql, values) = translate(filter, order, after);
     let mut statement = cached(connection, &sql)?;
     let mut rows = statement.query(params_from_iter(values)).map_err(from_sqlite)?;
     while let Some(row) = rows.next().map_err(from_sqlite)? {
-        if !visit(record(row)?)? {
-            break;
+        match record(row) {
+            Ok(record) => {
+                if !visit(record)? {
+                    break;
+                }
+            }
+            Err(why) => damaged(Damaged::new(row, why)),
         }
     }
     Ok(())
@@ -150,13 +191,13 @@ pub(super) fn put(connection: &Connection, record: &Record, events: &[Event]) ->
     Ok(())
 }
 
+/// The events of a run. One that cannot be understood hides no other.
 pub(super) fn events(connection: &Connection, id: RunId) -> Result<Vec<Event>, Error> {
     let mut statement = cached(connection, "SELECT body FROM events WHERE run = ?1 ORDER BY seq")?;
     let mut rows = statement.query([id.to_string()]).map_err(from_sqlite)?;
     let mut events = Vec::new();
     while let Some(row) = rows.next().map_err(from_sqlite)? {
-        let body: String = row.get(0).map_err(from_sqlite)?;
-        events.push(serde_json::from_str(&body).map_err(|error| corrupt(&id.to_string(), &error))?);
+        events.extend(row.get::<_, String>(0).ok().and_then(|body| serde_json::from_str(&body).ok()));
     }
     Ok(events)
 }

@@ -121,6 +121,11 @@ pub(super) fn filed_end(place: &Place, run: &Run) -> Option<Filed> {
     if files::exists(&place.dir, &name) { read(&place.dir, &name).ok() } else { None }
 }
 
+/// The registry that a run was made in, if its file tells.
+pub(super) fn made_in(dir: &OwnedFd, id: RunId) -> Option<String> {
+    read(dir, &run_path(id).join("spec.json")).ok().map(|filed| filed.registry)
+}
+
 /// Where the end of the attempt is filed that `run` is at.
 pub(super) fn end_path(run: &Run) -> PathBuf {
     attempts_path(run.id).join(end_name(run.attempt))
@@ -151,27 +156,62 @@ pub(super) struct Known {
     pub(super) events: Vec<Event>,
 }
 
-/// Reads back what the files say of all runs, and which of them cannot be understood.
-pub(super) fn read_all(place: &Place) -> Result<(Vec<Known>, Vec<String>), Error> {
+/// Reads back what the files say of all runs, one run at a time.
+pub(super) fn visit(
+    place: &Place,
+    mut each: impl FnMut(RunId, io::Result<Known>) -> Result<(), Error>,
+) -> Result<(), Error> {
     let failed = |error| from_io("the files of the runs cannot be read", &error);
-    let mut known = Vec::new();
-    let mut bad = Vec::new();
     let runs = match files::open_dir(&place.dir, Path::new("runs")) {
         Ok(runs) => runs,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((known, bad)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
     };
-    for name in files::names(&runs).map_err(failed)? {
-        let Ok(id) = name.parse::<RunId>() else { continue };
-        match read_run(place, id) {
-            Ok(found) => known.push(found),
-            Err(error) => bad.push(format!("runs/{name}: {error}")),
+    for entry in rustix::fs::Dir::new(runs).map_err(|error| failed(error.into()))? {
+        let entry = entry.map_err(|error| failed(error.into()))?;
+        if let Some(id) = entry.file_name().to_str().ok().and_then(|name| name.parse::<RunId>().ok()) {
+            each(id, read_run(place, id))?;
         }
     }
-    Ok((known, bad))
+    Ok(())
 }
 
-fn read_run(place: &Place, id: RunId) -> io::Result<Known> {
+/// Whether nothing was ever filed of a run: its directory was made, and whoever made it is gone.
+pub(super) fn is_empty(place: &Place, id: RunId) -> bool {
+    let names = |path: &Path| files::open_dir(&place.dir, path).and_then(|dir| files::names(&dir));
+    match names(&run_path(id)) {
+        Ok(found) if found.is_empty() => true,
+        Ok(found) => found == ["attempts"] && names(&attempts_path(id)).is_ok_and(|found| found.is_empty()),
+        Err(_) => false,
+    }
+}
+
+/// Removes the directory of a run of which nothing was ever filed.
+pub(super) fn remove_empty(place: &Place, id: RunId) {
+    // One that is not empty any more stays.
+    for path in [attempts_path(id), run_path(id)] {
+        let _ = rustix::fs::unlinkat(&place.dir, path, rustix::fs::AtFlags::REMOVEDIR);
+    }
+}
+
+/// The ends that are filed of a run, of this attempt and of earlier ones, each with whether it can be understood.
+pub(super) fn ends(place: &Place, id: RunId) -> Vec<(PathBuf, bool)> {
+    let Ok(dir) = files::open_dir(&place.dir, &attempts_path(id)) else { return Vec::new() };
+    let names = files::names(&dir).unwrap_or_default();
+    let is_end = |name: &String| name.strip_suffix(".json").is_some_and(|attempt| attempt.parse::<u32>().is_ok());
+    let whole = |name: &str| read(&dir, Path::new(name)).is_ok_and(|filed| filed.run.id == id);
+    names.iter().filter(|name| is_end(name)).map(|name| (attempts_path(id).join(name), whole(name))).collect()
+}
+
+/// Keeps what a row said that could not be understood, beside the files that it is rebuilt from.
+pub(super) fn keep_row(place: &Place, id: RunId, mark: i64, body: &[u8]) -> io::Result<()> {
+    let dir = run_dir(place, id)?;
+    let name = format!("damaged-row-{mark}.json");
+    Prepared::new(&dir, body, place.sharing.file_mode(), true)?.publish(&dir, Path::new(&name))?;
+    Ok(rustix::fs::fsync(&dir)?)
+}
+
+pub(super) fn read_run(place: &Place, id: RunId) -> io::Result<Known> {
     let run_dir = files::open_dir(&place.dir, &run_path(id))?;
     let mut found: Vec<Filed> = read(&run_dir, Path::new("spec.json")).into_iter().collect();
     if let Ok(dir) = files::open_dir(&run_dir, Path::new("attempts")) {
@@ -184,7 +224,7 @@ fn read_run(place: &Place, id: RunId) -> io::Result<Known> {
     found.sort_by_key(|filed| (filed.run.attempt, filed.run.ending().is_some(), filed.run.epoch, filed.revision));
     let Some(last) = found.last() else { return Err(io::Error::other("no file of it can be understood")) };
     let mut record = last.record();
-    record.run.copied |= last.registry != place.uuid;
+    record.run.copied |= !place.stands_for(&last.registry);
     record.run.archived = files::read(&run_dir, Path::new("archived"), FILE_LIMIT)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -279,6 +319,11 @@ fn run_dir(place: &Place, id: RunId) -> io::Result<OwnedFd> {
         }
         made => made,
     }
+}
+
+/// The directory of a run.
+pub(super) fn path(id: RunId) -> PathBuf {
+    run_path(id)
 }
 
 /// The directory of a run's attempts, made if it is missing.

@@ -11,15 +11,21 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 
 use super::place::{Place, from_io};
+use super::wait::Wait;
 use crate::store::Error;
 use crate::store::files::{self, Prepared};
 
 /// The database, below the registry's directory.
 pub(super) const DATABASE: &str = "registry.db";
+/// What it is called until it is whole.
+const NEXT: &str = "registry.db.next";
 const OPENING: &str = "open.lock";
 
 /// How long a writer waits for the others before it gives up. Writers hold the lock for about a millisecond.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a database is opened that is deleted while it is opened.
+const OPENINGS: usize = 512;
 
 /// The first release with the repaired WAL reset: below it two checkpoints at once can corrupt the file.
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -84,20 +90,49 @@ pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
             rusqlite::version()
         )));
     }
-    if let Some(database) = connect(place)? {
-        let found = format(&database.connection, place)?;
-        if found == FORMAT || database.read_only {
-            return Ok(database);
+    let mut wait = Wait::new(OPENING, PATIENCE);
+    let mut gone = 0;
+    while gone < OPENINGS {
+        if let Some(database) = connect(place)? {
+            let found = format(&database.connection, place)?;
+            if found == FORMAT || database.read_only {
+                return Ok(database);
+            }
+        }
+        let lock = opening_file(place)?;
+        // Whoever holds it may be making the database at this moment: so it is looked for again after each pause.
+        if wait.try_lock(&lock, FlockOperation::NonBlockingLockExclusive)? {
+            match make_or_migrate(place, &fill) {
+                // It was deleted as it was made.
+                Ok(None) => gone += 1,
+                Ok(Some(database)) => return Ok(database),
+                Err(error) => return Err(error),
+            }
         }
     }
-    let _alone = opening_lock(place)?;
-    let (database, missing) = match connect(place)? {
-        Some(database) => (database, false),
-        None => (create(place)?, true),
+    Err(Error::Unavailable("the registry's database is deleted again and again".into()))
+}
+
+/// Opens the database of `place` to be read as it is; none if there is none, or nobody has filled it yet.
+pub(super) fn read(place: &Place) -> Result<Option<Database>, Error> {
+    let Some(database) = connect(place)? else { return Ok(None) };
+    if format(&database.connection, place)? == 0 {
+        return Ok(None);
+    }
+    Ok(Some(Database { read_only: true, ..database }))
+}
+
+/// Makes a database that is missing and brings an older one up to date; none if it was deleted meanwhile.
+fn make_or_migrate(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Option<Database>, Error> {
+    let Some(database) = connect(place)? else {
+        create(place, fill)?;
+        return connect(place);
     };
-    let found = format(&database.connection, place)?;
-    migrate(&database.connection, found, |connection| if missing || found == 0 { fill(connection) } else { Ok(()) })?;
-    Ok(database)
+    let migrated = format(&database.connection, place).and_then(|found| {
+        let fill = |connection: &Connection| if found == 0 { fill(connection) } else { Ok(()) };
+        migrate(&database.connection, found, fill)
+    });
+    if is_replaced(place, &database) { Ok(None) } else { migrated.map(|()| Some(database)) }
 }
 
 /// An in-memory database, filled and then only read: what can be seen when the one on disk cannot be used.
@@ -112,48 +147,93 @@ pub(super) fn is_replaced(place: &Place, database: &Database) -> bool {
     database.inode != 0 && inode(&place.dir) != Some(database.inode)
 }
 
+/// Whether there is a database where there was none when it was looked for.
+pub(super) fn is_made(place: &Place, database: &Database) -> bool {
+    database.inode == 0 && inode(&place.dir).is_some()
+}
+
 fn inode(dir: &OwnedFd) -> Option<u64> {
     rustix::fs::statat(dir, DATABASE, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stat.st_ino)
 }
 
 pub(super) fn opening_lock(place: &Place) -> Result<OwnedFd, Error> {
-    let failed = |error| from_io("the registry cannot be locked to be made", &error);
-    let lock = files::open_lock(&place.dir, OPENING, place.sharing.file_mode()).map_err(failed)?;
-    flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+    let lock = opening_file(place)?;
+    Wait::new(OPENING, PATIENCE).lock(&lock, FlockOperation::NonBlockingLockExclusive)?;
     Ok(lock)
 }
 
-fn create(place: &Place) -> Result<Database, Error> {
-    let made = || -> io::Result<()> {
-        // What a deleted database left behind belongs to it, and processes that still have it open go on using theirs.
-        for rest in ["-wal", "-shm"] {
-            match rustix::fs::unlinkat(&place.dir, format!("{DATABASE}{rest}"), rustix::fs::AtFlags::empty()) {
-                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        // SQLite gives its other files the mode of this one.
-        Prepared::new(&place.dir, b"", place.sharing.file_mode(), false)?.publish(&place.dir, Path::new(DATABASE))?;
-        Ok(())
-    };
-    made().map_err(|error| from_io("the registry's database cannot be made", &error))?;
-    connect(place)?.ok_or_else(|| Error::Unavailable("the registry's database vanished as it was made".into()))
+fn opening_file(place: &Place) -> Result<OwnedFd, Error> {
+    files::open_lock(&place.dir, OPENING, place.sharing.file_mode())
+        .map_err(|error| from_io("the registry cannot be locked to be made", &error))
 }
 
+/// A lock on the directory itself. SQLite opens the files of a database by name, one by one: whoever connects shares
+/// this lock, so that nobody makes another database in between and it gets the log of one with the pages of another.
+struct Connecting<'a>(&'a OwnedFd);
+
+impl<'a> Connecting<'a> {
+    fn lock(place: &'a Place, how: FlockOperation) -> Result<Self, Error> {
+        Wait::new("registry.db", PATIENCE).lock(&place.dir, how)?;
+        Ok(Self(&place.dir))
+    }
+}
+
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        // A lock that cannot be freed now is freed when the directory is closed.
+        let _ = flock(self.0, FlockOperation::Unlock);
+    }
+}
+
+/// Makes the database under another name and gives it its own when it is whole, so that nobody ever opens a part of it.
+fn create(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<(), Error> {
+    let failed = |error: io::Error| from_io("the registry's database cannot be made", &error);
+    remove(place, &[NEXT, "registry.db.next-wal", "registry.db.next-shm"]).map_err(failed)?;
+    // SQLite gives its other files the mode of this one.
+    Prepared::new(&place.dir, b"", place.sharing.file_mode(), false)
+        .and_then(|empty| empty.publish(&place.dir, Path::new(NEXT)))
+        .map_err(failed)?;
+    let path = place.path().map_err(failed)?.join(NEXT);
+    let named = |error| from_sqlite(error).named(&path);
+    let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let next = Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(named)?;
+    migrate(&next, 0, fill)?;
+    // Its last connection moves its log into it.
+    next.close().map_err(|(_, error)| named(error))?;
+    let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockExclusive)?;
+    // What a deleted database left behind belongs to it, and processes that still have it open go on using theirs.
+    remove(place, &["registry.db-wal", "registry.db-shm"]).map_err(failed)?;
+    rustix::fs::renameat(&place.dir, NEXT, &place.dir, DATABASE).map_err(|error| failed(error.into()))
+}
+
+fn remove(place: &Place, names: &[&str]) -> io::Result<()> {
+    for name in names {
+        match rustix::fs::unlinkat(&place.dir, *name, rustix::fs::AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Opens the database; none if there is none, or it was replaced as it was opened.
 fn connect(place: &Place) -> Result<Option<Database>, Error> {
     let Some(inode) = inode(&place.dir) else { return Ok(None) };
+    let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockShared)?;
+    let connected = connect_to(place, inode);
+    // Whatever was read of a database that is gone, or of two at once, says nothing.
+    if self::inode(&place.dir) == Some(inode) { connected.map(Some) } else { Ok(None) }
+}
+
+fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
     let path =
         place.path().map_err(|error| from_io("the registry's directory cannot be found", &error))?.join(DATABASE);
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let named = |error| from_sqlite(error).named(&path);
-    let connection = match Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE) {
-        Ok(connection) => connection,
-        Err(_) if !files::exists(&place.dir, Path::new(DATABASE)) => return Ok(None),
-        Err(error) => return Err(named(error)),
-    };
+    let connection = Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(named)?;
     configure(&connection).map_err(named)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(named)?;
-    Ok(Some(Database { connection, inode, read_only: version > FORMAT, synced: false }))
+    Ok(Database { connection, inode, read_only: version > FORMAT, synced: false })
 }
 
 /// The file may come from anywhere: nothing in it is trusted to run, and no crafted page is followed.
@@ -239,7 +319,10 @@ pub(super) fn from_sqlite(error: rusqlite::Error) -> Error {
         Some(ErrorCode::SystemIoFailure) => Error::Unknown(text),
         None if matches!(
             error,
-            rusqlite::Error::FromSqlConversionFailure(..) | rusqlite::Error::InvalidColumnType(..)
+            rusqlite::Error::FromSqlConversionFailure(..)
+                | rusqlite::Error::InvalidColumnType(..)
+                | rusqlite::Error::IntegralValueOutOfRange(..)
+                | rusqlite::Error::Utf8Error(..)
         ) =>
         {
             Error::Corrupt(text)
@@ -280,14 +363,13 @@ mod tests {
         let place = Place::create(&dir.path().join("r"), Sharing::Private, &SystemEntropy)
             .map_err(|e| e.to_string())
             .unwrap_or_else(|e| panic!("{e}"));
-        let old = create(&place).map_err(|e| e.to_string()).unwrap_or_else(|e| panic!("{e}"));
-        old.connection
-            .execute_batch(&format!(
-                "PRAGMA journal_mode = WAL; {} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;
+        let old = Connection::open(place.path().unwrap().join(DATABASE)).unwrap();
+        old.execute_batch(&format!(
+            "PRAGMA journal_mode = WAL; {} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;
                  INSERT INTO meta VALUES ('kept', 7);",
-                MIGRATIONS[0]
-            ))
-            .unwrap();
+            MIGRATIONS[0]
+        ))
+        .unwrap();
         drop(old);
         let openers: Vec<_> = std::thread::scope(|scope| {
             let open = || {

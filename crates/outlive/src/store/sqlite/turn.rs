@@ -5,26 +5,64 @@
 //! and waiting for it has an end, because a holder may also be stopped.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::place::{Place, from_io};
+use super::wait::{LOOK, Wait, stopped_holder};
 use crate::store::{Error, files};
 
 const QUEUE: &str = "write.lock";
 
-const WAITING: u8 = 0;
-const GRANTED: u8 = 1;
-const GIVEN_UP: u8 = 2;
-
 /// The place where writers queue. Opened once, so that a process that can open no more files still beats.
 pub(super) struct Queue {
     file: Arc<OwnedFd>,
+    asking: Arc<Asking>,
+}
+
+/// What this process asks of the kernel. One thread at most waits there: all share one open file, whose lock any of them
+/// would free for the others.
+#[derive(Default)]
+struct Asking {
+    state: Mutex<Asked>,
+    granted: Condvar,
+}
+
+#[derive(Default)]
+struct Asked {
+    /// A thread waits for the lock.
+    waiting: bool,
+    /// Somebody here still wants it.
+    wanted: bool,
+    /// The thread has got it for whoever wants it.
+    granted: bool,
+    /// A stopped process was waited for in vain.
+    in_vain: Option<u32>,
+}
+
+impl Asking {
+    fn state(&self) -> MutexGuard<'_, Asked> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the lock and hands it to whoever wants it by then, or frees it.
+    fn wait(&self, file: &OwnedFd) {
+        let mut locked = flock(file, FlockOperation::LockExclusive);
+        while locked == Err(Errno::INTR) {
+            locked = flock(file, FlockOperation::LockExclusive);
+        }
+        let mut asked = self.state();
+        asked.waiting = false;
+        asked.granted = asked.wanted && locked.is_ok();
+        if asked.granted {
+            self.granted.notify_one();
+        } else {
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+    }
 }
 
 /// A turn. Dropped, it is the next one's.
@@ -36,34 +74,45 @@ impl Queue {
     pub(super) fn open(place: &Place) -> Result<Self, Error> {
         let file = files::open_lock(&place.dir, QUEUE, place.sharing.file_mode());
         let file = file.map_err(|error| from_io("the queue of writers cannot be opened", &error))?;
-        Ok(Self { file: Arc::new(file) })
+        Ok(Self { file: Arc::new(file), asking: Arc::default() })
     }
 
     /// Waits for a turn, for at most `patience`.
     pub(super) fn wait(&self, patience: Duration) -> Result<Turn, Error> {
         let turn = || Turn { file: self.file.clone() };
-        match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(turn()),
-            Err(Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(from_io("no turn to write can be had", &error.into())),
-        }
-        // The kernel's wait has no end of its own, so another thread waits, and is left behind if it takes too long.
-        let state = Arc::new(AtomicU8::new(WAITING));
-        let (granted, wait) = mpsc::channel();
-        let (file, shared) = (self.file.clone(), state.clone());
-        let waiter = move || {
-            while flock(&file, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
-            if shared.compare_exchange(WAITING, GRANTED, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-                let _ = flock(&file, FlockOperation::Unlock);
+        let mut asked = self.asking.state();
+        if !asked.waiting {
+            match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(turn()),
+                Err(Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(from_io("no turn to write can be had", &error.into())),
             }
-            let _ = granted.send(());
-        };
-        let spawned = std::thread::Builder::new().name("outlive-turn".into()).spawn(waiter);
-        spawned.map_err(|error| Error::Unavailable(format!("no thread to wait for a turn to write: {error}")))?;
-        let _ = wait.recv_timeout(patience);
-        match state.compare_exchange(WAITING, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst) {
-            Err(_) => Ok(turn()),
-            Ok(_) => Err(Error::Unavailable("somebody has been writing to the registry for too long".into())),
+            // The kernel's wait has no end of its own, so another thread waits, and goes on if this one gives up.
+            let (file, asking) = (self.file.clone(), self.asking.clone());
+            let waiter = move || asking.wait(&file);
+            let spawned = std::thread::Builder::new().name("outlive-turn".into()).spawn(waiter);
+            spawned.map_err(|error| Error::Unavailable(format!("no thread to wait for a turn to write: {error}")))?;
+            asked.waiting = true;
+        }
+        asked.wanted = true;
+        let mut wait = Wait::new(QUEUE, patience);
+        if asked.in_vain.take().is_some_and(|pid| stopped_holder(&self.file) == Some(pid)) {
+            // Whoever waited for it before has waited for all.
+            wait = wait.without_patience();
+        }
+        let pause = LOOK.min(patience);
+        loop {
+            let granted = self.asking.granted.wait_timeout_while(asked, pause, |asked| !asked.granted);
+            asked = granted.unwrap_or_else(PoisonError::into_inner).0;
+            if std::mem::take(&mut asked.granted) {
+                asked.wanted = false;
+                return Ok(turn());
+            }
+            if let Err(error) = wait.passed(pause, &self.file) {
+                asked.wanted = false;
+                asked.in_vain = stopped_holder(&self.file);
+                return Err(error);
+            }
         }
     }
 }
@@ -91,6 +140,29 @@ mod tests {
         drop(held);
         // The wait that was given up may be granted now; it passes the turn on.
         drop(other.wait(Duration::from_secs(10)).unwrap());
+        drop(one.wait(Duration::from_secs(10)).unwrap());
+    }
+
+    #[test]
+    fn one_thread_waits_however_often_a_turn_was_given_up_and_frees_nobody_elses() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::create(&dir.path().join("r"), Sharing::Private, &SystemEntropy).unwrap();
+        let (one, other) = (Queue::open(&place).unwrap(), Queue::open(&place).unwrap());
+        let waiting = || {
+            let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+            let name =
+                |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+            threads.map(name).filter(|name| name.trim() == "outlive-turn").count()
+        };
+        let held = one.wait(Duration::from_secs(10)).unwrap();
+        for _ in 0..5 {
+            assert!(other.wait(Duration::from_millis(5)).is_err(), "two had a turn at once");
+        }
+        assert_eq!(waiting(), 1);
+        drop(held);
+        let turn = other.wait(Duration::from_secs(10)).unwrap();
+        assert!(one.wait(Duration::from_millis(50)).is_err(), "a wait that was given up freed the turn of another");
+        drop(turn);
         drop(one.wait(Duration::from_secs(10)).unwrap());
     }
 }

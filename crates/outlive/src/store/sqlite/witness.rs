@@ -4,14 +4,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use crate::health::{Leftovers, Sight, Witness};
-use crate::process::{
-    Evidence, Liveness, LockState, RUN_VARIABLE, Vantage, carriers, file_id, holders, lock_state, worker_lock,
-};
+use crate::process::{Evidence, Liveness, LockState, Vantage, carriers, file_id, holders, lock_state, worker_lock};
 use crate::run::{Owner, Run};
 
 pub(super) struct LocalWitness {
     pub(super) dir: OwnedFd,
     pub(super) vantage: Vantage,
+    /// The names of the registry.
+    pub(super) names: Vec<String>,
 }
 
 impl Witness for LocalWitness {
@@ -24,7 +24,7 @@ impl Witness for LocalWitness {
             owners.iter().map(|owner| owner.as_ref().map_or_else(unowned, |owner| self.owner(owner))).collect();
         // After the verdicts: whatever a dead owner started is there to be found by now.
         let none_gone = verdicts.iter().all(|verdict| *verdict == Liveness::Alive);
-        let carriers = if none_gone { Default::default() } else { carriers(RUN_VARIABLE) };
+        let carriers = if none_gone { Default::default() } else { carriers(&self.names) };
         let mut sights = Vec::with_capacity(runs.len());
         for ((run, owner), verdict) in runs.iter().zip(owners).zip(verdicts) {
             let mut leftovers = Leftovers::default();

@@ -108,15 +108,15 @@ pub(super) fn all(connection: &Connection, now: &Moment) -> Result<Vec<Worker>, 
     let mut rows = statement.query([]).map_err(from_sqlite)?;
     let mut workers = Vec::new();
     while let Some(row) = rows.next().map_err(from_sqlite)? {
-        let (id, beat, body): (String, i64, String) =
-            (|| Ok((row.get(0)?, row.get(1)?, row.get(6)?)))().map_err(from_sqlite)?;
-        let last = moment(row, 2).map_err(from_sqlite)?;
-        let corrupt = |error: &dyn std::fmt::Display| {
-            Error::Corrupt(format!("the record of worker `{id}` cannot be understood: {error}"))
+        let worker = || {
+            let (id, beat, body): (String, i64, String) = (row.get(0).ok()?, row.get(1).ok()?, row.get(6).ok()?);
+            let last = moment(row, 2).ok()?;
+            let Body { identity, lease } = serde_json::from_str(&body).ok()?;
+            let heard = Heard { beat: beat.unsigned_abs(), at: last.at, silent_for: now.silence_since(&last, &open) };
+            Some(Worker { id: id.parse().ok()?, identity, lease, heard })
         };
-        let Body { identity, lease } = serde_json::from_str(&body).map_err(|error| corrupt(&error))?;
-        let heard = Heard { beat: beat.unsigned_abs(), at: last.at, silent_for: now.silence_since(&last, &open) };
-        workers.push(Worker { id: id.parse().map_err(|error| corrupt(&error))?, identity, lease, heard });
+        // One that cannot be understood says nothing of its worker, whose lock and process are asked in any case.
+        workers.extend(worker());
     }
     Ok(workers)
 }
@@ -216,7 +216,9 @@ fn owned(connection: &Connection, worker: WorkerId) -> Result<HashMap<RunId, Sta
         let (id, epoch, cancel): (String, i64, bool) =
             (|| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))().map_err(from_sqlite)?;
         let id: RunId = id.parse().map_err(|error| Error::Corrupt(format!("{error}")))?;
-        let cancel = if cancel { find(connection, id)?.and_then(|record| record.run.cancel) } else { None };
+        // A row that cannot be understood must not keep its owner from beating.
+        let cancel =
+            if cancel { find(connection, id).ok().flatten().and_then(|record| record.run.cancel) } else { None };
         owned.insert(id, Standing { epoch: crate::id::Epoch(epoch.unsigned_abs()), owner: Some(worker), cancel });
     }
     Ok(owned)

@@ -102,7 +102,7 @@ fn l12_a_final_write_that_fails_five_times_is_recorded_once() {
             assert_eq!((run.state.name(), run.checkpoint), (StateName::Succeeded, Some(42.into())));
             let finishes = world.actions(id).await.iter().filter(|action| *action == "finish").count();
             assert_eq!(finishes, 1);
-            assert_eq!(owner.deliver_spooled().await.unwrap(), 0, "the spool still holds what was delivered");
+            assert_eq!(owner.deliver_spooled().await.unwrap().recorded, 0, "the spool still holds what was delivered");
         }
     });
 }
@@ -119,8 +119,8 @@ fn l12_an_end_that_a_dead_process_spooled_is_delivered_by_the_next() {
         assert_eq!(handle.fail("exit", "code 3").await.unwrap(), Recorded::Later);
         drop(owner);
         let next = world.process().spooling_to(home.path());
-        assert_eq!(next.deliver_spooled().await.unwrap(), 1);
+        assert_eq!(next.deliver_spooled().await.unwrap().recorded, 1);
         assert_eq!(world.see(id).await.state, StateName::Failed);
-        assert_eq!(next.deliver_spooled().await.unwrap(), 0);
+        assert_eq!(next.deliver_spooled().await.unwrap().recorded, 0);
     });
 }

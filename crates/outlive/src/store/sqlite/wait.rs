@@ -1,0 +1,138 @@
+//! Waiting for locks of the kernel that somebody else holds: with an end, and an answer to who that is.
+//!
+//! A holder may be stopped for as long as it likes, and the kernel's own wait has no end. So a wait asks again and again
+//! with pauses between, and gives up early where there is nothing to wait for: its holder is stopped, or this process
+//! has been asked to stop and is too busy waiting to hear it.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::place::from_io;
+use crate::process::{has_open, id_of};
+use crate::store::Error;
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// How often a wait looks whether it is in vain.
+pub(super) const LOOK: Duration = Duration::from_millis(250);
+/// For how long a holder may be stopped before nobody waits for it any more.
+const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
+
+/// A wait for one lock.
+pub(super) struct Wait {
+    /// What the lock is called, for whoever waits in vain.
+    name: &'static str,
+    patience: Duration,
+    waited: Duration,
+    pause: Duration,
+    looked: Duration,
+    stopped_since: Option<Duration>,
+}
+
+impl Wait {
+    pub(super) fn new(name: &'static str, patience: Duration) -> Self {
+        Self {
+            name,
+            patience,
+            waited: Duration::ZERO,
+            pause: SHORTEST_PAUSE,
+            looked: Duration::ZERO,
+            stopped_since: None,
+        }
+    }
+
+    /// The same, giving up at the first look at a holder that is stopped.
+    pub(super) fn without_patience(self) -> Self {
+        Self { patience: Duration::from_millis(1), ..self }
+    }
+
+    /// Takes the lock, or pauses and answers that it is still held.
+    pub(super) fn try_lock(&mut self, lock: &OwnedFd, how: FlockOperation) -> Result<bool, Error> {
+        match flock(lock, how) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                std::thread::park_timeout(self.pause);
+                self.passed(self.pause, lock)?;
+                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                Ok(false)
+            }
+            Err(error) => Err(from_io(&format!("`{}` cannot be locked", self.name), &error.into())),
+        }
+    }
+
+    /// Takes the lock.
+    pub(super) fn lock(mut self, lock: &OwnedFd, how: FlockOperation) -> Result<(), Error> {
+        while !self.try_lock(lock, how)? {}
+        Ok(())
+    }
+
+    /// Notes that time was spent waiting. An error where it makes no sense to wait any longer.
+    pub(super) fn passed(&mut self, pause: Duration, lock: &OwnedFd) -> Result<(), Error> {
+        self.waited += pause;
+        if self.waited < self.patience && self.waited - self.looked < LOOK {
+            return Ok(());
+        }
+        self.looked = self.waited;
+        let in_vain = |why: String| Err(Error::Unavailable(format!("`{}` of the registry {why}", self.name)));
+        if is_asked_to_stop() {
+            return in_vain("was waited for until this process was asked to stop".into());
+        }
+        let holder = holder(lock);
+        let stopped = holder.filter(|pid| is_stopped(*pid));
+        let since = *self.stopped_since.get_or_insert(self.waited);
+        match (stopped, holder) {
+            (Some(pid), _) if self.waited - since >= STOPPED_PATIENCE.min(self.patience) => {
+                in_vain(format!("is held by process {pid}, which is stopped: `kill -CONT {pid}` lets it go on"))
+            }
+            (None, Some(pid)) if self.waited >= self.patience => {
+                in_vain(format!("has been held by process {pid} for too long"))
+            }
+            _ if self.waited >= self.patience => in_vain("has been held for too long".into()),
+            (Some(_), _) => Ok(()),
+            (None, _) => {
+                self.stopped_since = None;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The process that holds the lock of an open file, if it is stopped.
+pub(super) fn stopped_holder(lock: &OwnedFd) -> Option<u32> {
+    holder(lock).filter(|pid| is_stopped(*pid))
+}
+
+/// The process that holds the lock of an open file, if the kernel tells.
+fn holder(lock: &OwnedFd) -> Option<u32> {
+    let file = id_of(lock)?;
+    let inode = format!(":{}", file.inode());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // `1: FLOCK  ADVISORY  WRITE 42 08:01:5678 0 EOF`; whoever waits has an arrow before its kind.
+    let pid = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let held = words.next() == Some("FLOCK");
+        let (pid, place) = (words.nth(2)?.parse().ok()?, words.next()?);
+        (held && place.ends_with(&inode)).then_some(pid)
+    };
+    locks.lines().filter_map(pid).find(|pid| has_open(*pid, file))
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let name_ends = stat.iter().rposition(|byte| *byte == b')');
+    name_ends.and_then(|end| stat.get(end + 2)).is_some_and(|state| matches!(state, b'T' | b't'))
+}
+
+/// Whether a signal that asks to stop has arrived and waits to be read.
+fn is_asked_to_stop() -> bool {
+    const HUP_INT_QUIT_TERM: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 14;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let pending = |line: &str| {
+        let mask = line.strip_prefix("ShdPnd:").or_else(|| line.strip_prefix("SigPnd:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    };
+    status.lines().filter_map(pending).any(|mask| mask & HUP_INT_QUIT_TERM != 0)
+}
