@@ -56,7 +56,9 @@ fn l18_a_signal_to_the_owner_interrupts_its_run_alone() {
 #[test]
 fn a_command_that_ignores_the_signal_and_exits_well_was_still_interrupted() {
     let sandbox = Sandbox::new();
-    let mut run = sandbox.start("polite", &["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]);
+    let polite = "trap 'exit 0' TERM; echo > ready; while :; do sleep 0.1; done";
+    let mut run = sandbox.start("polite", &["sh", "-c", polite]);
+    until("the trap to be set", || sandbox.work().join("ready").exists());
     run.signal("TERM");
     assert_eq!(run.wrapper.wait().unwrap().code(), Some(0), "the exit status is not the command's own");
     assert_eq!(sandbox.show("polite")["state"], "interrupted");
