@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "shown where a test fails, or was skipped")]
 
+mod as_if_bare;
 mod bad_input;
 mod faults_process;
 mod faults_store;
