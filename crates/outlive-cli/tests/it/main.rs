@@ -5,6 +5,7 @@
 mod as_if_bare;
 mod bad_input;
 mod faults_process;
+mod faults_run;
 mod faults_store;
 mod inside;
 mod many;

@@ -13,7 +13,8 @@ const STOPPING: [i32; 4] = [19, 20, 21, 22];
 /// Signals that the C library keeps for itself: nobody sends them, and those it starts have them ignored by its whim.
 const OF_THE_C_LIBRARY: [i32; 2] = [32, 33];
 
-pub(super) fn all() -> Vec<Case> {
+/// How a command may end.
+pub(super) fn ends() -> Vec<Case> {
     let mut cases = Vec::new();
     for (from, to) in [(0, 63), (64, 127), (128, 191), (192, 255)] {
         cases.push(Case::made(
@@ -30,17 +31,20 @@ pub(super) fn all() -> Vec<Case> {
         let script = format!(r#"ulimit -c unlimited; exec "$@" sh -c 'kill -{signal} $$'"#);
         cases.push(Case::made(format!("dumps core by signal {signal}"), script));
     }
-    cases.extend(STAGE.iter().cloned());
-    cases.extend(STREAMS.iter().cloned());
-    cases.extend(SIGNALS.iter().cloned());
+    cases
+}
+
+/// What a command is given, and what it writes.
+pub(super) fn stage_and_streams() -> Vec<Case> {
+    [STAGE, STREAMS].concat()
+}
+
+/// What others do to a command.
+pub(super) fn signals() -> Vec<Case> {
+    let mut cases = SIGNALS.to_vec();
     cases.push(hears("what asks it to stop", "1 2 3 10 12 15"));
-    let others: Vec<String> = [4, 5, 6, 7, 8, 11, 13, 14, 16, 17, 18]
-        .into_iter()
-        .chain(20..=31)
-        .chain(34..=64)
-        .map(|signal| signal.to_string())
-        .collect();
-    cases.push(hears("every other signal", &others.join(" ")));
+    let others = [4, 5, 6, 7, 8, 11, 13, 14, 16, 17, 18].into_iter().chain(20..=31).chain(34..=64);
+    cases.push(hears("every other signal", &others.map(|signal| format!("{signal} ")).collect::<String>()));
     cases.extend(["HUP", "INT", "TERM"].map(ends_as_it_likes));
     cases.extend(["HUP", "INT", "TERM", "USR1", "ALRM", "40"].map(is_ended_by));
     cases
@@ -169,8 +173,9 @@ const SIGNALS: &[Case] = &[
         "a signal to the whole group is heard once",
         r#"trap : USR1; "$@" python3 -c 'import os, signal
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1}); n = 0
-for i in range(30): os.kill(0, signal.SIGUSR1); signal.sigwait({signal.SIGUSR1}); n += 1
-while signal.sigtimedwait({signal.SIGUSR1}, 0.3): n += 1
+for i in range(10):
+    os.kill(0, signal.SIGUSR1)
+    while signal.sigtimedwait({signal.SIGUSR1}, 0.05): n += 1
 print(n)'; echo $?"#,
     )
     .needs("python3"),
@@ -213,10 +218,11 @@ exec 2> /dev/null; kill -SIGNAL $!; wait $!; echo $?; rm ready"#;
 
 /// The signal ends the command.
 fn is_ended_by(signal: &str) -> Case {
-    let script = r#"env --default-signal=INT,QUIT "$@" sh -c ': > ready; while [ -e ready ]; do sleep 0.02; done' &
+    let script = r#"env --default-signal=INT,QUIT "$@" sh -c 'echo $$ > pid; : > ready; while [ -e ready ]; do sleep 0.02; done' &
 until [ -e ready ]; do sleep 0.02; done
 # What this shell says of its jobs, and when, is its own affair.
-exec 2> /dev/null; kill -SIGNAL $!; wait $!; echo $?; rm ready"#;
+exec 2> /dev/null; kill -SIGNAL $!; wait $!; echo $?
+kill -0 $(cat pid) && echo still there; rm ready pid"#;
     Case::made(format!("is ended by {signal} from outside"), script.replace("SIGNAL", signal))
 }
 

@@ -57,6 +57,8 @@ impl Place {
     pub(super) fn new() -> Self {
         let place = Self { sandbox: Sandbox::new() };
         std::fs::create_dir_all(place.user_home()).unwrap();
+        // Whoever loses its parent becomes a child of this test, and is found at the end.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
         place
     }
 
@@ -115,16 +117,19 @@ impl Dir {
         &self.path
     }
 
-    /// Kills what the command has started, by the environment it inherited.
+    /// Kills what the command has started, and what that has, by the environment they inherited.
     pub(super) fn kill_what_is_left(&self) {
         let mark = [MARK.as_bytes(), b"=", self.path.as_os_str().as_encoded_bytes()].concat();
         // One that was just being started by another is found by the second look.
         for _ in 0..2 {
-            for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-                let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-                let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-                if let Some(pid) = pid.filter(|_| environment.split(|byte| *byte == 0).any(|entry| entry == mark)) {
-                    let _ = kill_process(pid, Signal::KILL);
+            let mut parents = vec![std::process::id()];
+            while let Some(parent) = parents.pop() {
+                for child in children(parent) {
+                    parents.push(child);
+                    let environment = std::fs::read(format!("/proc/{child}/environ")).unwrap_or_default();
+                    if environment.split(|byte| *byte == 0).any(|entry| entry == mark) {
+                        let _ = kill_process(Pid::from_raw(child.cast_signed()).unwrap(), Signal::KILL);
+                    }
                 }
             }
         }
@@ -160,6 +165,13 @@ impl Drop for Dir {
     fn drop(&mut self) {
         self.kill_what_is_left();
     }
+}
+
+/// The children of all threads of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
 /// Of which program a core is: the name in its `NT_PRPSINFO` note.

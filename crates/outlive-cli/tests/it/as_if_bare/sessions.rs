@@ -334,7 +334,7 @@ pub(super) const SESSIONS: &[Session] = &[
             Await("$ "),
             Type("kill %1\r"),
             AwaitGone("pid"),
-            Type("while [ -n \"$(jobs -rs)\" ]; do sleep 0.02; done\r"),
+            Type("while [ -n \"$(jobs -r)$(jobs -s)\" ]; do sleep 0.02; done\r"),
             Await("Terminated"),
         ],
         unseen: true,
@@ -358,8 +358,8 @@ pub(super) const SESSIONS: &[Session] = &[
     },
     Session {
         name: "it stops on its own terms",
-        prog: r#"exec python3 -c 'import os, signal
-def stop(*_): print("before", flush=True); signal.signal(signal.SIGTSTP, signal.SIG_DFL); os.kill(0, signal.SIGTSTP); print("after", flush=True)
+        prog: r#"exec python3 -c 'import os, signal, time
+def stop(*_): time.sleep(0.3); print("before", flush=True); signal.signal(signal.SIGTSTP, signal.SIG_DFL); os.kill(0, signal.SIGTSTP); print("after", flush=True)
 signal.signal(signal.SIGTSTP, stop); print("ready", flush=True); print("got", __import__("sys").stdin.readline())'"#,
         steps: &[
             Await("$ "),
