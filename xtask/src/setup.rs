@@ -8,15 +8,25 @@ use std::path::Path;
 use crate::steps::{Failed, cargo, step, succeeds};
 
 /// A program that tests call, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 18] = [
     ("strace", "strace"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
+    ("setsid", "util-linux"),
+    ("prlimit", "util-linux"),
+    ("taskset", "util-linux"),
+    ("setarch", "util-linux"),
     ("mount", "mount"),
     ("mkfs.ext4", "e2fsprogs"),
     ("git", "git"),
     ("xargs", "findutils"),
     ("ps", "procps"),
+    ("top", "procps"),
+    ("bash", "bash"),
+    ("tmux", "tmux"),
+    ("vim", "vim"),
+    ("less", "less"),
+    ("python3", "python3"),
 ];
 
 /// Where programs of the administrator are, which not every `PATH` names.
@@ -84,7 +94,7 @@ mod tests {
         assert!(missing(|_| true).is_empty());
         assert_eq!(
             missing(|program| program == "git" || program == "strace"),
-            ["util-linux", "mount", "e2fsprogs", "findutils", "procps"]
+            ["util-linux", "mount", "e2fsprogs", "findutils", "procps", "bash", "tmux", "vim", "less", "python3"]
         );
     }
 }
