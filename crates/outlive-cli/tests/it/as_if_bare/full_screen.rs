@@ -66,8 +66,10 @@ pub(super) const SCREENS: &[Screen] = &[
         steps: &[
             Await("1L"),
             Type("itwo"),
-            Keys(&["Escape", "C-c"]),
+            Keys(&["Escape"]),
             Await("twoone"),
+            Keys(&["C-c"]),
+            Await(":qa"),
             Picture,
             Type(":cq"),
             Keys(&["Enter"]),

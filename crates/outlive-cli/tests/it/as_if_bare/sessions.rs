@@ -4,7 +4,7 @@ use rustix::process::Signal;
 
 use super::terminal::On::{Bash, Sh};
 use super::terminal::Session;
-use super::terminal::Step::{Await, AwaitEnd, AwaitFile, AwaitGone, Go, HangUp, Kill, Resize, Type};
+use super::terminal::Step::{Await, AwaitAnywhere, AwaitEnd, AwaitFile, AwaitGone, Go, HangUp, Kill, Resize, Type};
 
 const PLAIN: Session = Session { name: "", prog: "", on: Bash, steps: &[], needs: None, unseen: false };
 
@@ -165,16 +165,16 @@ pub(super) const SESSIONS: &[Session] = &[
     },
     Session {
         name: "it has the foreground",
-        prog: "[ $(ps -o pgid= -p $$) = $(ps -o tpgid= -p $$) ] && echo in front || echo behind",
+        prog: "{ [ $(ps -o pgid= -p $$) = $(ps -o tpgid= -p $$) ] && echo in front || echo behind; } >> result",
         steps: &[
             Await("$ "),
             Type("RUN sh prog\r"),
             Await("$ "),
-            Type("RUN sh prog & wait\r"),
-            Await("Done"),
-            Await("$ "),
+            Type("RUN sh prog & wait; echo \"was $?\"\r"),
+            Await("was 0"),
         ],
         needs: Some("ps"),
+        unseen: true,
         ..PLAIN
     },
     Session {
@@ -413,7 +413,14 @@ signal.signal(signal.SIGTSTP, stop); print("ready", flush=True); print("got", __
     Session {
         name: "the background may write",
         prog: "echo out; echo err >&2; exit 3",
-        steps: &[Await("$ "), Type("RUN sh prog & wait $!; echo \"was $?\"\r"), Await("was 3\r\n"), Await("$ ")],
+        steps: &[
+            Await("$ "),
+            Type("RUN sh prog & wait $!; echo \"was $?\"\r"),
+            Await("was 3\r\n"),
+            AwaitAnywhere("out\r\n"),
+            AwaitAnywhere("err\r\n"),
+        ],
+        unseen: true,
         ..PLAIN
     },
     Session {
@@ -440,15 +447,17 @@ signal.signal(signal.SIGTSTP, stop); print("ready", flush=True); print("got", __
         steps: &[
             Await("$ "),
             Type("RUN sh prog &\r"),
-            Await("ready\r\n"),
+            AwaitAnywhere("ready\r\n"),
             Type("\x03"),
+            Await("^C"),
             Await("$ "),
             Go,
-            Await("finished"),
-            Type("wait %1; echo $?\r"),
-            Await("5\r\n"),
-            Await("$ "),
+            AwaitGone("pid"),
+            Type("wait $!; echo \"was $?\"\r"),
+            Await("was 5\r\n"),
+            AwaitAnywhere("finished\r\n"),
         ],
+        unseen: true,
         ..PLAIN
     },
     Session {
@@ -463,6 +472,7 @@ signal.signal(signal.SIGTSTP, stop); print("ready", flush=True); print("got", __
             AwaitEnd,
             AwaitGone("pid"),
         ],
+        unseen: true,
         ..PLAIN
     },
     Session {

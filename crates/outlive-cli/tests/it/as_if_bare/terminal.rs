@@ -22,7 +22,7 @@ pub(super) struct Session {
     pub(super) on: On,
     pub(super) steps: &'static [Step],
     pub(super) needs: Option<&'static str>,
-    /// What is shown depends on who is faster, typist or command; only the files are compared.
+    /// In which order things are shown depends on who is faster, typist, shell or command; only the files are compared.
     pub(super) unseen: bool,
 }
 
@@ -42,6 +42,8 @@ pub(super) enum Step {
     Type(&'static str),
     /// Waits until this is shown, after all that was waited for before.
     Await(&'static str),
+    /// Waits until this has been shown, before or after what else was waited for.
+    AwaitAnywhere(&'static str),
     /// Makes it this many rows and columns.
     Resize(u16, u16),
     /// Closes the terminal.
@@ -152,6 +154,12 @@ impl Terminal {
                 self.master.as_ref().is_some_and(|mut master| master.write_all(text.as_bytes()).is_ok())
             }
             Step::Await(text) => self.shows(text, deadline),
+            Step::AwaitAnywhere(text) => {
+                let read = std::mem::take(&mut self.read);
+                let shown = self.shows(text, deadline);
+                self.read = read.max(self.read);
+                shown
+            }
             Step::Resize(ws_row, ws_col) => {
                 tcsetwinsize(self.master.as_ref().unwrap(), Winsize { ws_row, ws_col, ..SIZE }).is_ok()
             }
