@@ -43,7 +43,7 @@ impl Comparison {
         self.differences.sort();
         let mut wrong = Vec::new();
         for (name, differences) in &self.differences {
-            let reason = known::reason(name);
+            let reason = known::reason(name).or(known::may_differ(name));
             println!("{name}{}", reason.map(|reason| format!(" (known: {reason})")).unwrap_or_default());
             differences.iter().for_each(|difference| println!("  - {difference}"));
             if reason.is_none() {

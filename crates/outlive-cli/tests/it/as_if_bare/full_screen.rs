@@ -68,8 +68,6 @@ pub(super) const SCREENS: &[Screen] = &[
             Type("itwo"),
             Keys(&["Escape"]),
             Await("twoone"),
-            Keys(&["C-c"]),
-            Await(":qa"),
             Picture,
             Type(":cq"),
             Keys(&["Enter"]),

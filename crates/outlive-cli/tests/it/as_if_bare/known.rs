@@ -33,6 +33,24 @@ const KNOWN: &[(&str, &str)] = &[
     ("it will not be stopped", "the wrapper stops though its command does not"),
 ];
 
+/// Differences that show only where the machine is busy.
+const SOMETIMES: &[(&str, &str)] = &[
+    ("stopped and in front again", SLOW_TO_STOP),
+    ("stopped, and on in the background", SLOW_TO_STOP),
+    ("stopped and killed", SLOW_TO_STOP),
+    ("the background may not read", SLOW_TO_STOP),
+    ("the background may not write where that is forbidden", SLOW_TO_STOP),
+    ("vim steps aside and comes back", SLOW_TO_STOP),
+];
+
+const SLOW_TO_STOP: &str =
+    "the wrapper stops by itself, not when its command has stopped, which may still take what is typed next";
+
+/// The reason why this command may differ, or not.
+pub(super) fn may_differ(name: &str) -> Option<&'static str> {
+    SOMETIMES.iter().find(|(known, _)| *known == name).map(|(_, reason)| *reason)
+}
+
 /// The reason why this command is known to differ.
 pub(super) fn reason(name: &str) -> Option<&'static str> {
     let is_meant = |known: &str| known.strip_suffix('*').map_or(known == name, |beginning| name.starts_with(beginning));
