@@ -8,10 +8,14 @@ use std::path::Path;
 use crate::steps::{Failed, cargo, step, succeeds};
 
 /// A program that tests call, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 10] = [
+const PROGRAMS: [(&str, &str); 20] = [
     ("strace", "strace"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
+    ("setsid", "util-linux"),
+    ("prlimit", "util-linux"),
+    ("taskset", "util-linux"),
+    ("setarch", "util-linux"),
     ("mount", "mount"),
     ("mkfs.ext4", "e2fsprogs"),
     ("git", "git"),
@@ -19,6 +23,12 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("ps", "procps"),
     ("groff", "groff-base"),
     ("zsh", "zsh"),
+    ("top", "procps"),
+    ("bash", "bash"),
+    ("tmux", "tmux"),
+    ("vim", "vim"),
+    ("less", "less"),
+    ("python3", "python3"),
 ];
 
 /// Where programs of the administrator are, which not every `PATH` names.
@@ -86,7 +96,20 @@ mod tests {
         assert!(missing(|_| true).is_empty());
         assert_eq!(
             missing(|program| program == "git" || program == "strace"),
-            ["util-linux", "mount", "e2fsprogs", "findutils", "procps", "groff-base", "zsh"]
+            [
+                "util-linux",
+                "mount",
+                "e2fsprogs",
+                "findutils",
+                "procps",
+                "groff-base",
+                "zsh",
+                "bash",
+                "tmux",
+                "vim",
+                "less",
+                "python3"
+            ]
         );
     }
 }
