@@ -138,8 +138,8 @@ impl Context {
     pub fn check_config(&self) -> Result<(), Error> {
         let Location::Directory(path) = self.location()? else { return Ok(()) };
         let config = Config::read(&path.join(CONFIG))?;
-        let kinds = config.kinds.keys().map(String::as_str).chain(["command"]);
-        kinds.map(|kind| config.policy(kind).map(|_| ())).collect()
+        let mut kinds = config.kinds.keys().map(String::as_str).chain(["command"]);
+        kinds.try_for_each(|kind| config.policy(kind).map(|_| ()))
     }
 
     /// The policy that a run of this kind is given.
