@@ -28,7 +28,7 @@ use crate::store::sqlite::{Sharing, SqliteStore, bell};
 use crate::store::{self, Beat, Change, Cursor, Expect, Order, Page, Record, Selection, Store, Write};
 use crate::time::{Clock, SystemClock};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
-use crate::trust::Trust;
+use crate::trust::{Trust, has_key};
 
 pub use self::spooled::Delivered;
 use self::spooled::spool_key;
@@ -585,10 +585,6 @@ impl Registry {
             local.drop_life_lock(keeping.worker);
         }
     }
-}
-
-fn has_key(home: Option<&Path>) -> bool {
-    home.is_some_and(|home| home.join("key").exists())
 }
 
 fn shorten(text: &str) -> String {
