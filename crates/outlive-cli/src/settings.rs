@@ -165,8 +165,8 @@ impl Context {
     pub fn check_config(&self) -> Result<(), Error> {
         let config = self.config()?;
         config.redactor()?;
-        let kinds = config.kinds.keys().map(String::as_str).chain(["command"]);
-        kinds.map(|kind| config.policy(kind).map(|_| ())).collect()
+        let mut kinds = config.kinds.keys().map(String::as_str).chain(["command"]);
+        kinds.try_for_each(|kind| config.policy(kind).map(|_| ()))
     }
 
     /// The policy that a run of this kind is given.

@@ -4,6 +4,7 @@
 //! the key that signs. Every change goes through `settle.rs`, which knows what a lost answer means.
 
 mod find;
+mod spooled;
 
 use std::any::Any;
 use std::path::Path;
@@ -20,16 +21,19 @@ use crate::process::{Identity, LifeLock};
 use crate::redact::Redactor;
 use crate::run::{Actor, Event, Owner, Run, Spec, StateName};
 use crate::runtime::handle::RunHandle;
-use crate::runtime::keeper::{Keeper, Keeping, deliver_one, lock};
+use crate::runtime::keeper::{Keeper, Keeping, lock};
 use crate::settle::{Doubt, settle};
-use crate::spool::{Spool, Spooled};
+use crate::spool::Spool;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
 use crate::store::{self, Beat, Change, Expect, Order, Record, Selection, Store, Write};
 use crate::time::{Clock, SystemClock};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
-use crate::trust::Trust;
+use crate::trust::{Trust, has_key};
+
+pub use self::spooled::Delivered;
+use self::spooled::spool_key;
 
 /// How often a change is tried when others change the run meanwhile.
 const TRIES: usize = 32;
@@ -55,15 +59,6 @@ pub struct Registry {
     spool: Option<Spool>,
     worker: Mutex<Option<Arc<Working>>>,
     recognise: fn(&Record, Stamp) -> bool,
-}
-
-/// What became of the ends that waited to be recorded.
-#[derive(Debug, Default)]
-pub struct Delivered {
-    /// How many are on record.
-    pub recorded: usize,
-    /// The runs whose ends still wait, and what is in their way.
-    pub left: Vec<(RunId, store::Error)>,
 }
 
 /// This process as a worker: from its first claim on.
@@ -244,18 +239,6 @@ impl Registry {
     /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
-    }
-
-    /// Its own name, which it keeps wherever it is moved to, if it has one.
-    pub fn id(&self) -> Option<String> {
-        self.names().into_iter().next()
-    }
-
-    fn names(&self) -> Vec<String> {
-        #[cfg(feature = "sqlite")]
-        return self.local.as_ref().map(|local| local.names()).unwrap_or_default();
-        #[cfg(not(feature = "sqlite"))]
-        return Vec::new();
     }
 
     /// The store below.
@@ -530,46 +513,6 @@ impl Registry {
         runs.into_iter().enumerate().map(one).collect()
     }
 
-    /// The run as it is once its spooled end is delivered.
-    fn settled(&self, run: &Run, spooled: &[Spooled]) -> Option<Run> {
-        run.owner()?;
-        let end = spooled.iter().find(|end| end.run == run.id && end.epoch == run.epoch)?;
-        apply(run, &end.action(), &self.me, end.at).ok().map(|transition| transition.run)
-    }
-
-    fn spooled(&self) -> Vec<Spooled> {
-        let keys: Vec<String> = self.names().iter().map(|id| spool_key(id)).collect();
-        // An earlier outlive named a local registry by its path, by whatever links that led to it.
-        let is_same_path = |registry: &str| {
-            let path = |url: &str| std::fs::canonicalize(url.strip_prefix("sqlite:")?).ok();
-            path(registry).is_some_and(|found| path(&self.url) == Some(found))
-        };
-        let is_meant =
-            |registry: &str| registry == self.url || keys.iter().any(|key| key == registry) || is_same_path(registry);
-        self.spool.as_ref().map(|spool| spool.waiting(is_meant)).unwrap_or_default()
-    }
-
-    /// Records the ends that an earlier process could not. One that still cannot be recorded is left where it is, and
-    /// the others do not wait for it.
-    pub async fn deliver_spooled(&self) -> Result<Delivered, Error> {
-        let mut delivered = Delivered::default();
-        for end in &self.spooled() {
-            match deliver_one(&*self.store, end, &self.me).await {
-                Ok(()) => {
-                    if let Some(spool) = &self.spool {
-                        spool.forget(end);
-                    }
-                    delivered.recorded += 1;
-                }
-                Err(error @ (store::Error::Corrupt(_) | store::Error::Denied(_))) => {
-                    delivered.left.push((end.run, error));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(delivered)
-    }
-
     /// A run's story, from its first event on.
     pub async fn story(&self, id: RunId) -> Result<Vec<Event>, Error> {
         Ok(self.store.events(id).await?)
@@ -606,13 +549,4 @@ impl Registry {
             local.drop_life_lock(keeping.worker);
         }
     }
-}
-
-/// What the spool calls a registry that has a name of its own.
-fn spool_key(id: &str) -> String {
-    format!("registry:{id}")
-}
-
-fn has_key(home: Option<&Path>) -> bool {
-    home.is_some_and(|home| home.join("key").exists())
 }

@@ -97,6 +97,11 @@ impl Trust {
     }
 }
 
+/// Whether there is a key, usable or not.
+pub(crate) fn has_key(home: Option<&Path>) -> bool {
+    home.is_some_and(|home| home.join("key").exists())
+}
+
 /// What is signed: the run and every field of its spec.
 fn message(id: RunId, spec: &Spec) -> Vec<u8> {
     let mut message = format!("outlive spec 1\n{id}\n").into_bytes();

@@ -3,13 +3,16 @@
 //! The calls work on the caller's thread and wait for at most [the patience of a writer](schema): a transaction takes
 //! about a millisecond, and what beats does so on a thread of its own. See ADR 0004 for how files and database agree.
 
+mod calls;
 mod damage;
 mod doctor;
+mod lineage;
 mod log_files;
 mod place;
 mod rows;
 mod run_files;
 mod schema;
+mod spare;
 mod turn;
 mod wait;
 mod watch;
@@ -20,9 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use rusqlite::Connection;
-use rustix::fs::OFlags;
 
 use self::damage::Damage;
 pub use self::doctor::Finding;
@@ -33,13 +34,9 @@ use self::turn::Queue;
 pub use self::watch::Watch;
 pub(crate) use self::watch::bell;
 use self::workers::Moment;
-use super::{
-    Beat, BeatReply, Cursor, Error, Expect, Listing, PAGE_LIMIT, Page, Record, Revision, Rule, Selection, Store,
-    Worker, Write, Written,
-};
+use super::{Cursor, Error, Expect, Record, Revision, Rule, Selection, Write, Written};
 use crate::filter::Filter;
-use crate::health::Witness;
-use crate::id::{Entropy, RunId, Stamp, WorkerId};
+use crate::id::{Entropy, RunId, WorkerId};
 use crate::process::{Identity, LifeLock, LockState, Vantage, file_id, has_open, lock_state, worker_lock};
 use crate::run::{Event, Run};
 use crate::time::Clock;
@@ -49,9 +46,6 @@ use crate::transition::has_room;
 const REPLACEMENTS: usize = 32;
 /// How many runs an update looks at between two looks at the clock.
 const SCAN_STEP: usize = 256;
-/// Room set aside, so that a run can still be ended on a full disk.
-const SPARE: &str = "spare";
-const SPARE_BYTES: u64 = 64 << 10;
 
 /// A registry in a directory of this machine.
 pub struct SqliteStore {
@@ -273,7 +267,7 @@ impl SqliteStore {
         for tried in 0..=REPLACEMENTS {
             let mut inner = self.writer()?;
             let done = match change(&mut inner, tried > 0) {
-                Err(Error::Full(_)) if inner.release_spare() => change(&mut inner, tried > 0),
+                Err(Error::Full(_)) if spare::release(&inner.place) => change(&mut inner, tried > 0),
                 done => done,
             };
             if done.is_ok() || tried == REPLACEMENTS || !schema::is_replaced(&inner.place, &inner.database) {
@@ -318,19 +312,10 @@ fn open_inner(
             Err(error) => (database.read_only, trouble) = (true, Some(error)),
         }
     }
-    if !database.read_only && !super::files::exists(&place.dir, Path::new(SPARE)) {
-        set_spare_aside(&place);
+    if !database.read_only && !spare::is_set_aside(&place) {
+        spare::set_aside(&place);
     }
     Ok(Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, damage })
-}
-
-/// Sets room aside, if there is any.
-fn set_spare_aside(place: &Place) {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let Ok(file) = rustix::fs::openat(&place.dir, SPARE, flags, place.sharing.file_mode()) else { return };
-    if rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SPARE_BYTES).is_err() {
-        let _ = rustix::fs::unlinkat(&place.dir, SPARE, rustix::fs::AtFlags::empty());
-    }
 }
 
 impl Inner {
@@ -340,66 +325,6 @@ impl Inner {
 
     fn execute(&self, sql: &str) -> Result<(), Error> {
         rows::cached(self.connection(), sql)?.execute([]).map(|_| ()).map_err(from_sqlite)
-    }
-
-    fn release_spare(&self) -> bool {
-        rustix::fs::unlinkat(&self.place.dir, SPARE, rustix::fs::AtFlags::empty()).is_ok()
-    }
-
-    /// Marks the runs that came with the copy, then makes it a registry of its own.
-    fn part_from_original(&mut self, entropy: &dyn Entropy) -> Result<(), Error> {
-        let failed = |error| place::from_io("the copied registry cannot be made its own", &error);
-        let _alone = schema::opening_lock(&self.place)?;
-        // Somebody else may have done so since this process looked.
-        self.place = Place::open(&self.place.path().map_err(failed)?)?;
-        if !self.place.copied {
-            return Ok(());
-        }
-        self.mark_copied(true, |record| !record.run.state.name().is_ended())?;
-        self.place.become_original(entropy).map_err(failed)
-    }
-
-    /// Puts this registry in the place of the one that this process had open, whose directory is gone: `gone` names it,
-    /// and what it stood for. A copy that bears its name is all that is left of it, and so is no copy any more; where
-    /// somebody took it for one, its runs are given back.
-    fn inherit(&mut self, gone: &[String], entropy: &dyn Entropy) -> Result<(), Error> {
-        let failed = |error| place::from_io("the registry cannot be put in the place of the one that is gone", &error);
-        let stands = |place: &Place| !place.copied && gone.iter().all(|uuid| place.stands_for(uuid));
-        if self.database.read_only || stands(&self.place) {
-            return Ok(());
-        }
-        if self.place.copied && !gone.contains(&self.place.uuid) {
-            // A copy of some other registry.
-            self.part_from_original(entropy)?;
-        }
-        let _alone = schema::opening_lock(&self.place)?;
-        self.place = Place::open(&self.place.path().map_err(failed)?)?;
-        if stands(&self.place) {
-            return Ok(());
-        }
-        if !self.place.copied {
-            let dir = self.place.dir.try_clone().map_err(failed)?;
-            self.mark_copied(false, |record| {
-                record.run.copied && run_files::made_in(&dir, record.run.id).is_some_and(|uuid| gone.contains(&uuid))
-            })?;
-        }
-        self.place.inherit(gone).map_err(failed)
-    }
-
-    fn mark_copied(&mut self, copied: bool, which: impl Fn(&Record) -> bool) -> Result<(), Error> {
-        self.transaction(true, |inner| {
-            let mut marked = Vec::new();
-            inner.scan(&Filter::default(), super::Order::Oldest, None, |record| {
-                marked.extend(which(&record).then_some(record));
-                Ok(true)
-            })?;
-            for mut record in marked {
-                record.run.copied = copied;
-                record.revision = Revision(record.revision.0 + 1);
-                rows::put(inner.connection(), &record, &[])?;
-            }
-            Ok(())
-        })
     }
 
     /// Runs `change` alone. Durable ones are on the disk when this returns.
@@ -594,107 +519,4 @@ impl Inner {
 /// An end that has its name has happened, whatever the database says.
 fn settle<T>(done: Result<T, Error>, named: usize) -> Result<T, Error> {
     if named == 0 { done } else { done.map_err(|error| Error::Unknown(error.to_string())) }
-}
-
-#[async_trait]
-impl Store for SqliteStore {
-    async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
-        let (inner, now) = (self.lock()?, self.now());
-        let mut records = Vec::with_capacity(ids.len());
-        for id in ids {
-            match inner.find(*id, &now) {
-                // Among others it is left out, so that it does not hide them; asked for alone it is told.
-                Err(why @ Error::Corrupt(_)) if ids.len() > 1 => inner.damage.note(&id.to_string(), &why),
-                found => records.extend(found?),
-            }
-        }
-        Ok(records)
-    }
-
-    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
-        let (inner, now) = (self.lock()?, self.now());
-        let limit = page.limit.clamp(1, PAGE_LIMIT);
-        let mut records = Vec::new();
-        // An end that only a file knows makes a running row match as ended.
-        let mut wide = filter.clone();
-        if let Some(states) = &mut wide.states {
-            states.insert(crate::run::StateName::Running);
-        }
-        wide.owner = None;
-        inner.scan(&wide, page.order, page.after, |record| {
-            let record = inner.read(record, &now)?;
-            if filter.matches(&record.run) {
-                records.push(record);
-            }
-            Ok(records.len() <= limit)
-        })?;
-        let more = records.len() > limit;
-        records.truncate(limit);
-        let next = records.last().filter(|_| more).map(|record| Cursor::at(&record.run));
-        Ok(Listing { records, next })
-    }
-
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
-        self.write(|inner, again| {
-            let mut written = inner.commit(&writes, &self.now())?;
-            for (written, write) in written.iter_mut().zip(&writes).filter(|_| again) {
-                // The files of the first try were read into the database that took the place of the deleted one.
-                if let Written::Conflict(Some(found)) = written
-                    && found.stamp == write.stamp
-                {
-                    *written = Written::Done(found.revision);
-                }
-            }
-            Ok(written)
-        })
-    }
-
-    async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
-        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
-        let noted = || tried.lock().unwrap_or_else(PoisonError::into_inner);
-        let noting = |run: &Run, now| {
-            let change = rule(run, now)?;
-            noted().push((run.id, change.stamp));
-            Some(change)
-        };
-        self.write(|inner, _| {
-            // What an earlier try did to a database that was deleted may have come back with its files.
-            let now = self.now();
-            let mut changed = Vec::new();
-            for (id, stamp) in std::mem::take(&mut *noted()) {
-                changed.extend(inner.find(id, &now)?.filter(|record| record.stamp == stamp));
-            }
-            noted().extend(changed.iter().map(|record| (record.run.id, record.stamp)));
-            let rest = Selection { limit: selection.limit.saturating_sub(changed.len()), ..selection.clone() };
-            changed.extend(inner.update(&rest, &noting, &now)?);
-            Ok(changed)
-        })
-    }
-
-    async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
-        self.write(|inner, _| inner.transaction(false, |inner| workers::beat(inner.connection(), beat, &self.now())))
-    }
-
-    async fn workers(&self) -> Result<Vec<Worker>, Error> {
-        let inner = self.lock()?;
-        workers::all(inner.connection(), &self.now())
-    }
-
-    async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
-        let inner = self.lock()?;
-        let mut events = rows::events(inner.connection(), id)?;
-        if let Some(record) = rows::find(inner.connection(), id)?
-            && let Some(filed) = record.run.owner().and_then(|_| run_files::filed_end(&inner.place, &record.run))
-        {
-            let missed: Vec<Event> = filed.events.into_iter().filter(|event| !events.contains(event)).collect();
-            events.extend(missed);
-        }
-        Ok(events)
-    }
-
-    fn witness(&self) -> Option<Arc<dyn Witness>> {
-        let inner = self.lock().ok()?;
-        let (dir, names) = (inner.place.dir.try_clone().ok()?, inner.place.names().cloned().collect());
-        Some(Arc::new(witness::LocalWitness { dir, vantage: self.vantage.clone(), names }))
-    }
 }

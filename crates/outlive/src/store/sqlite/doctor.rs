@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::place::from_io;
 use super::schema::{self, DATABASE, from_sqlite};
-use super::{Inner, SPARE, SqliteStore, rows, run_files, set_spare_aside, workers};
+use super::{Inner, SqliteStore, rows, run_files, spare, workers};
 use crate::filter::Filter;
 use crate::process::{LockState, lock_state};
 use crate::run::State;
@@ -105,9 +105,9 @@ impl SqliteStore {
                 mend,
             );
         }
-        if !inner.database.read_only && !files::exists(&inner.place.dir, Path::new(SPARE)) {
+        if !inner.database.read_only && !spare::is_set_aside(&inner.place) {
             if mend {
-                set_spare_aside(&inner.place);
+                spare::set_aside(&inner.place);
             }
             note("no room is set aside for a full disk".into(), Some("it is set aside"), mend);
         }

@@ -1,0 +1,117 @@
+//! The calls of the store trait, on a local registry.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+
+use super::{SqliteStore, rows, run_files, witness, workers};
+use crate::filter::Filter;
+use crate::health::Witness;
+use crate::id::{RunId, Stamp};
+use crate::run::{Event, Run};
+use crate::store::{
+    Beat, BeatReply, Cursor, Error, Listing, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write, Written,
+};
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
+        let (inner, now) = (self.lock()?, self.now());
+        let mut records = Vec::with_capacity(ids.len());
+        for id in ids {
+            match inner.find(*id, &now) {
+                // Among others it is left out, so that it does not hide them; asked for alone it is told.
+                Err(why @ Error::Corrupt(_)) if ids.len() > 1 => inner.damage.note(&id.to_string(), &why),
+                found => records.extend(found?),
+            }
+        }
+        Ok(records)
+    }
+
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
+        let (inner, now) = (self.lock()?, self.now());
+        let limit = page.limit.clamp(1, PAGE_LIMIT);
+        let mut records = Vec::new();
+        // An end that only a file knows makes a running row match as ended.
+        let mut wide = filter.clone();
+        if let Some(states) = &mut wide.states {
+            states.insert(crate::run::StateName::Running);
+        }
+        wide.owner = None;
+        inner.scan(&wide, page.order, page.after, |record| {
+            let record = inner.read(record, &now)?;
+            if filter.matches(&record.run) {
+                records.push(record);
+            }
+            Ok(records.len() <= limit)
+        })?;
+        let more = records.len() > limit;
+        records.truncate(limit);
+        let next = records.last().filter(|_| more).map(|record| Cursor::at(&record.run));
+        Ok(Listing { records, next })
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+        self.write(|inner, again| {
+            let mut written = inner.commit(&writes, &self.now())?;
+            for (written, write) in written.iter_mut().zip(&writes).filter(|_| again) {
+                // The files of the first try were read into the database that took the place of the deleted one.
+                if let Written::Conflict(Some(found)) = written
+                    && found.stamp == write.stamp
+                {
+                    *written = Written::Done(found.revision);
+                }
+            }
+            Ok(written)
+        })
+    }
+
+    async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
+        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
+        let noted = || tried.lock().unwrap_or_else(PoisonError::into_inner);
+        let noting = |run: &Run, now| {
+            let change = rule(run, now)?;
+            noted().push((run.id, change.stamp));
+            Some(change)
+        };
+        self.write(|inner, _| {
+            // What an earlier try did to a database that was deleted may have come back with its files.
+            let now = self.now();
+            let mut changed = Vec::new();
+            for (id, stamp) in std::mem::take(&mut *noted()) {
+                changed.extend(inner.find(id, &now)?.filter(|record| record.stamp == stamp));
+            }
+            noted().extend(changed.iter().map(|record| (record.run.id, record.stamp)));
+            let rest = Selection { limit: selection.limit.saturating_sub(changed.len()), ..selection.clone() };
+            changed.extend(inner.update(&rest, &noting, &now)?);
+            Ok(changed)
+        })
+    }
+
+    async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
+        self.write(|inner, _| inner.transaction(false, |inner| workers::beat(inner.connection(), beat, &self.now())))
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        let inner = self.lock()?;
+        workers::all(inner.connection(), &self.now())
+    }
+
+    async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
+        let inner = self.lock()?;
+        let mut events = rows::events(inner.connection(), id)?;
+        if let Some(record) = rows::find(inner.connection(), id)?
+            && let Some(filed) = record.run.owner().and_then(|_| run_files::filed_end(&inner.place, &record.run))
+        {
+            let missed: Vec<Event> = filed.events.into_iter().filter(|event| !events.contains(event)).collect();
+            events.extend(missed);
+        }
+        Ok(events)
+    }
+
+    fn witness(&self) -> Option<Arc<dyn Witness>> {
+        let inner = self.lock().ok()?;
+        let (dir, names) = (inner.place.dir.try_clone().ok()?, inner.place.names().cloned().collect());
+        Some(Arc::new(witness::LocalWitness { dir, vantage: self.vantage.clone(), names }))
+    }
+}
