@@ -52,7 +52,12 @@ impl Wait {
     /// Takes the lock, or pauses and answers that it is still held.
     pub(super) fn try_lock(&mut self, lock: &OwnedFd, how: FlockOperation) -> Result<bool, Error> {
         match flock(lock, how) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                if how == FlockOperation::NonBlockingLockExclusive {
+                    say_holder(lock);
+                }
+                Ok(true)
+            }
             Err(Errno::WOULDBLOCK | Errno::INTR) => {
                 std::thread::park_timeout(self.pause);
                 self.passed(self.pause, lock)?;
@@ -105,19 +110,19 @@ pub(super) fn stopped_holder(lock: &OwnedFd) -> Option<u32> {
     holder(lock).filter(|pid| is_stopped(*pid))
 }
 
-/// The process that holds the lock of an open file, if the kernel tells.
+/// The process that says in the file that it holds its lock, if it may be true. The kernel could tell for certain, but has
+/// everybody stand still who uses any lock while it does.
 fn holder(lock: &OwnedFd) -> Option<u32> {
-    let file = id_of(lock)?;
-    let inode = format!(":{}", file.inode());
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    // `1: FLOCK  ADVISORY  WRITE 42 08:01:5678 0 EOF`; whoever waits has an arrow before its kind.
-    let pid = |line: &str| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        let held = words.next() == Some("FLOCK");
-        let (pid, place) = (words.nth(2)?.parse().ok()?, words.next()?);
-        (held && place.ends_with(&inode)).then_some(pid)
-    };
-    locks.lines().filter_map(pid).find(|pid| has_open(*pid, file))
+    let mut said = [0; 16];
+    let read = rustix::io::pread(lock, &mut said, 0).ok()?;
+    let pid = std::str::from_utf8(&said[..read]).ok()?.lines().next()?.parse().ok()?;
+    has_open(pid, id_of(lock)?).then_some(pid)
+}
+
+/// Says in a file whose lock was taken who has it, for whoever waits.
+pub(super) fn say_holder(lock: &OwnedFd) {
+    // Whoever waits then does not learn for whom.
+    let _ = rustix::io::pwrite(lock, format!("{}\n", std::process::id()).as_bytes(), 0);
 }
 
 fn is_stopped(pid: u32) -> bool {
