@@ -29,6 +29,8 @@ pub(super) struct Wait {
     waited: Duration,
     pause: Duration,
     looked: Duration,
+    /// Who was said to hold it at the last look.
+    said: Option<u32>,
     stopped_since: Option<Duration>,
 }
 
@@ -40,6 +42,7 @@ impl Wait {
             waited: Duration::ZERO,
             pause: SHORTEST_PAUSE,
             looked: Duration::ZERO,
+            said: None,
             stopped_since: None,
         }
     }
@@ -85,7 +88,13 @@ impl Wait {
         if is_asked_to_stop() {
             return in_vain("was waited for until this process was asked to stop".into());
         }
-        let holder = holder(lock);
+        let said = said_holder(lock);
+        let progress = std::mem::replace(&mut self.said, said) != said;
+        let file = id_of(lock);
+        let has_it = |pid: &u32| file.is_some_and(|file| has_open(*pid, file));
+        // Somebody else's program may hold it, and say nothing.
+        let asks_kernel = !progress && self.waited >= STOPPED_PATIENCE.min(self.patience);
+        let holder = said.filter(has_it).or_else(|| if asks_kernel { kernels_holder(lock) } else { None });
         let stopped = holder.filter(|pid| is_stopped(*pid));
         let since = *self.stopped_since.get_or_insert(self.waited);
         match (stopped, holder) {
@@ -107,16 +116,34 @@ impl Wait {
 
 /// The process that holds the lock of an open file, if it is stopped.
 pub(super) fn stopped_holder(lock: &OwnedFd) -> Option<u32> {
-    holder(lock).filter(|pid| is_stopped(*pid))
+    let file = id_of(lock)?;
+    let said = said_holder(lock).filter(|pid| has_open(*pid, file));
+    said.or_else(|| kernels_holder(lock)).filter(|pid| is_stopped(*pid))
 }
 
-/// The process that says in the file that it holds its lock, if it may be true. The kernel could tell for certain, but has
-/// everybody stand still who uses any lock while it does.
-fn holder(lock: &OwnedFd) -> Option<u32> {
+/// The process that says in the file that it has its lock.
+fn said_holder(lock: &OwnedFd) -> Option<u32> {
     let mut said = [0; 16];
     let read = rustix::io::pread(lock, &mut said, 0).ok()?;
     let pid = std::str::from_utf8(&said[..read]).ok()?.lines().next()?.parse().ok()?;
-    has_open(pid, id_of(lock)?).then_some(pid)
+    // Whoever asks had it, and has it no more.
+    (pid != std::process::id()).then_some(pid)
+}
+
+/// The process that holds the lock by the kernel's own account. Everybody who uses any lock stands still while the kernel
+/// gives it, so it is asked only about a lock that has long been held by somebody who does not say so.
+fn kernels_holder(lock: &OwnedFd) -> Option<u32> {
+    let file = id_of(lock)?;
+    let inode = format!(":{}", file.inode());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // `1: FLOCK  ADVISORY  WRITE 42 08:01:5678 0 EOF`; whoever waits has an arrow before its kind.
+    let pid = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let held = words.next() == Some("FLOCK");
+        let (pid, place) = (words.nth(2)?.parse().ok()?, words.next()?);
+        (held && place.ends_with(&inode)).then_some(pid)
+    };
+    locks.lines().filter_map(pid).find(|pid| has_open(*pid, file))
 }
 
 /// Says in a file whose lock was taken who has it, for whoever waits.
