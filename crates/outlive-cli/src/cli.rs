@@ -45,6 +45,7 @@ pub fn main() -> u8 {
     match matches.subcommand() {
         Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, mask, report),
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
+        Some((logs::ATTACH, matches)) => logs::attach(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
         None => 2,
     }
@@ -93,7 +94,8 @@ pub fn command(verb: Option<&str>) -> Command {
         return root;
     }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
-    root.subcommand(logs::command()).subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
+    let terminal = [logs::command(), logs::attach_command()];
+    root.subcommands(terminal).subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
         Command::new(*noun)
             .about(*about)
