@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use super::sandbox::{Ends, Sandbox, is_alive, signal_pid, text, until};
+use super::sandbox::{Ends, Sandbox, signal_pid, text, until};
 
 /// Waits until it is told to go on.
 const WAIT: &str = "until [ -e go ]; do sleep 0.02; done";
@@ -65,8 +65,7 @@ fn f_17_a_detached_command_writes_on_after_its_owner_was_killed() {
     let owner = u32::try_from(run["owner_pid"].as_u64().unwrap()).unwrap();
     until("the first line", || sandbox.outlive(["logs", "orphan"]).succeeds() == "before\n");
     signal_pid(owner, "KILL");
-    until("the owner to be gone", || !is_alive(owner));
-    assert_eq!(sandbox.show("orphan")["health"], "orphaned");
+    sandbox.wait_for("orphan", |run| run["health"] == "orphaned");
     go(&sandbox);
     sandbox.wait_for_state("orphan", "dead");
     let shown = sandbox.outlive(["logs", "orphan"]).output().unwrap();
