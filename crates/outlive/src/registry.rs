@@ -3,6 +3,7 @@
 //! It puts the pieces together: rules from `transition.rs`, a store, the witness of this host, the keeper that beats,
 //! the key that signs. Every change goes through `settle.rs`, which knows what a lost answer means.
 
+mod adopt;
 mod find;
 mod spooled;
 
@@ -336,16 +337,16 @@ impl Registry {
         let claimed = apply(&run, &action, &self.me, self.clock.now())
             .map_err(|refusal| Error::Refused { run: run.id, refusal })?;
         let record = self.create(claimed.run, vec![made, claimed.event]).await?;
-        Ok(self.hold(record, keeping))
+        Ok(self.hold(record, keeping, Duration::ZERO))
     }
 
-    /// A handle on a run that this process owns. It keeps the worker going, even where the registry is dropped first.
-    fn hold(&self, record: Record, keeping: Arc<Keeping>) -> RunHandle {
+    /// A handle on a run that this process owns, and that has run `ran_for` in other hands. It keeps the worker going, even where the registry is dropped first.
+    fn hold(&self, record: Record, keeping: Arc<Keeping>, ran_for: Duration) -> RunHandle {
         let worker: Arc<dyn Any + Send + Sync> = match lock(&self.worker).clone() {
             Some(worker) => worker,
             None => Arc::new(()),
         };
-        RunHandle::new(record, keeping, self.store.clone(), worker, self.redactor.clone())
+        RunHandle::new(record, ran_for, keeping, self.store.clone(), worker, self.redactor.clone())
     }
 
     /// Makes a run that waits to be claimed.
@@ -382,7 +383,7 @@ impl Registry {
         };
         let selection = Selection { filter, order: Order::Claim, limit };
         let claimed = self.store.update(&selection, &rule).await?;
-        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone())).collect())
+        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), Duration::ZERO)).collect())
     }
 
     /// Tries an ended run again, owned by this process at once.
@@ -414,7 +415,7 @@ impl Registry {
     ) -> Result<RunHandle, Error> {
         let _taking = keeping.take();
         let (record, _) = self.change(id, action).await?;
-        Ok(self.hold(record, keeping.clone()))
+        Ok(self.hold(record, keeping.clone(), Duration::ZERO))
     }
 
     /// Asks for a run to be stopped. It has stopped only if the answer says that it is cancelled.

@@ -346,6 +346,12 @@ impl Run {
         }
     }
 
+    /// Whether it is in the hands of the claim `epoch`, or was taken over from it with its processes alive.
+    pub fn is_current(&self, epoch: Epoch) -> bool {
+        let State::Running(running) = &self.state else { return false };
+        (running.started_by.unwrap_or(self.epoch)..=self.epoch).contains(&epoch)
+    }
+
     /// Its owner, to be told when the store last heard of it.
     pub(crate) fn owner_mut(&mut self) -> Option<&mut Owner> {
         match &mut self.state {
@@ -416,6 +422,10 @@ pub struct Running {
     pub started_at: Timestamp,
     /// When it last showed progress; its start counts.
     pub progressed_at: Timestamp,
+    /// The claim by which its processes were started, where another owner has taken them over since. It is what they
+    /// present when they report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_by: Option<Epoch>,
 }
 
 /// Waiting by design: for an approval, a signal.
