@@ -6,7 +6,9 @@
 //! frees it when the last process that inherited it is gone. Only full evidence is [`Liveness::Dead`]; whatever could
 //! not be seen is [`Liveness::Unknown`]. A probe never sends a signal.
 
-use std::collections::HashMap;
+mod command;
+mod tree;
+
 use std::fmt;
 use std::fs;
 use std::io;
@@ -24,6 +26,9 @@ use serde::{Deserialize, Serialize};
 use crate::id::WorkerId;
 use crate::store::files::{Prepared, Published};
 use crate::time::show_duration;
+
+pub use self::command::Command;
+pub use self::tree::{GONE_WITHIN, Member, Tree, carriers};
 
 /// The variable that every process of a run has in its environment: its run's id.
 pub const RUN_VARIABLE: &str = "OUTLIVE_RUN_ID";
@@ -89,15 +94,14 @@ impl Identity {
 
     /// The process that has `pid` now.
     pub fn of(pid: u32) -> io::Result<Self> {
+        Self::seen_from(Vantage::here(), pid)
+    }
+
+    /// The process that has `pid` where we stand.
+    pub(crate) fn seen_from(vantage: Vantage, pid: u32) -> io::Result<Self> {
         let fd = open_pidfd(pid)?;
         let stat = read_stat(pid)?;
-        Ok(Self {
-            vantage: Vantage::here(),
-            pid,
-            start_ticks: stat.start_ticks,
-            pidfs_inode: pidfs_inode(&fd),
-            lock_inode: None,
-        })
+        Ok(Self { vantage, pid, start_ticks: stat.start_ticks, pidfs_inode: pidfs_inode(&fd), lock_inode: None })
     }
 
     /// Whether this process still lives, seen from `from`.
@@ -258,8 +262,13 @@ fn has_exited(fd: &OwnedFd) -> bool {
     wait_exited(fd, Duration::ZERO)
 }
 
+/// What the kernel says of a process.
 struct Stat {
+    has_ended: bool,
+    parent: u32,
     start_ticks: u64,
+    /// How it ended, as for whoever waits for it; told only while it is a zombie.
+    status: Option<i32>,
 }
 
 fn read_stat(pid: u32) -> io::Result<Stat> {
@@ -269,9 +278,16 @@ fn read_stat(pid: u32) -> io::Result<Stat> {
 /// A process may call itself anything, `) R 1 1 (` included: the fields begin after the last parenthesis.
 fn parse_stat(stat: &[u8]) -> Option<Stat> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
-    let fields = std::str::from_utf8(&stat[end + 1..]).ok()?;
-    // Field 22 of the line; the 20th of those after the name.
-    Some(Stat { start_ticks: fields.split_ascii_whitespace().nth(19)?.parse().ok()? })
+    let fields: Vec<&str> = std::str::from_utf8(&stat[end + 1..]).ok()?.split_ascii_whitespace().collect();
+    // The third field of the line is the first behind the name.
+    let field = |number: usize| fields.get(number - 3).copied();
+    let zombie = field(3)? == "Z";
+    Some(Stat {
+        has_ended: zombie || field(3)? == "X",
+        parent: field(4)?.parse().ok()?,
+        start_ticks: field(22)?.parse().ok()?,
+        status: field(52).filter(|_| zombie).and_then(|status| status.parse().ok()),
+    })
 }
 
 /// Whoever may see the registry may ask for the lock, whatever the umask.
@@ -375,67 +391,6 @@ fn holds(pid: u32, file: FileId) -> bool {
     let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     let same = |found: fs::Metadata| found.ino() == file.inode && found.dev() == file.device;
     fds.flatten().any(|fd| fs::metadata(fd.path()).is_ok_and(same))
-}
-
-/// The living processes of the runs of the registry that has one of these names, by run, of those that this user may
-/// look into.
-pub fn carriers(registry: &[String]) -> HashMap<String, Vec<u32>> {
-    let mut found: HashMap<String, Vec<u32>> = HashMap::new();
-    for pid in pids() {
-        if let Some(run) = carried_run(pid, registry) {
-            found.entry(run).or_default().push(pid);
-        }
-    }
-    found
-}
-
-/// The run of this registry that a process carries in its environment. One that says nothing of its registry was started
-/// by an earlier outlive, and may be of this one.
-fn carried_run(pid: u32, registry: &[String]) -> Option<String> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let value = |variable: &str| {
-        let entry = |entry: &'_ [u8]| -> Option<String> {
-            let value = entry.strip_prefix(variable.as_bytes())?.strip_prefix(b"=")?;
-            std::str::from_utf8(value).ok().map(str::to_owned)
-        };
-        environment.split(|byte| *byte == 0).find_map(entry)
-    };
-    let run = value(RUN_VARIABLE)?;
-    let named = value(REGISTRY_ID_VARIABLE).filter(|named| !named.is_empty());
-    named.is_none_or(|named| registry.contains(&named)).then_some(run)
-}
-
-/// How long a process that was killed may take to be gone.
-pub const GONE_WITHIN: Duration = Duration::from_secs(2);
-
-/// Ends the processes of a run of the registry that has one of these names: those that carry its id in their
-/// environment or hold its lock. They are asked first; what is there after `grace` is killed.
-pub fn end_tree(registry: &[String], run: &str, lock: Option<FileId>, grace: Duration) {
-    let wait_all = |asked: Vec<OwnedFd>, patience: Duration| {
-        let mut left = patience;
-        for fd in asked {
-            // Each wait takes from what is left for the others; one that is gone takes nothing.
-            if !wait_exited(&fd, left) {
-                left = Duration::ZERO;
-            }
-        }
-    };
-    wait_all(signal_tree(registry, run, lock, Signal::TERM), grace);
-    wait_all(signal_tree(registry, run, lock, Signal::KILL), GONE_WITHIN);
-}
-
-/// Signals the processes of a run. Each is opened first and looked at then, so that none is taken for another that had
-/// its pid before.
-fn signal_tree(registry: &[String], run: &str, lock: Option<FileId>, signal: Signal) -> Vec<OwnedFd> {
-    let mut signalled = Vec::new();
-    for pid in pids().filter(|pid| *pid != std::process::id()) {
-        let Ok(fd) = open_pidfd(pid) else { continue };
-        let carries = carried_run(pid, registry).is_some_and(|carried| carried == run);
-        if (carries || lock.is_some_and(|lock| holds(pid, lock))) && pidfd_send_signal(&fd, signal).is_ok() {
-            signalled.push(fd);
-        }
-    }
-    signalled
 }
 
 fn wait_exited(fd: &OwnedFd, patience: Duration) -> bool {
