@@ -5,6 +5,7 @@
 
 mod adopt;
 mod find;
+mod seeing;
 mod spooled;
 
 use std::any::Any;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use crate::conceal;
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::health::{Seen, Sight, see};
+use crate::health::Sight;
 use crate::home::{actor, home};
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
 use crate::process::{Identity, LifeLock};
@@ -493,25 +494,6 @@ impl Registry {
         }
         #[cfg(not(feature = "sqlite"))]
         let _ = (run, grace);
-    }
-
-    /// A run as it stands.
-    pub async fn get(&self, id: RunId) -> Result<Seen, Error> {
-        let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
-        self.see(vec![found.run]).pop().ok_or_else(|| Error::NotFound(id.to_string()))
-    }
-
-    fn see(&self, runs: Vec<Run>) -> Vec<Seen> {
-        let now = self.clock.now();
-        let spooled = self.spooled();
-        let sights = self.look(&runs.iter().collect::<Vec<_>>());
-        let one = |(index, run): (usize, Run)| match self.settled(&run, &spooled) {
-            Some(settled) => {
-                Seen { reason: Some("its result is spooled, and on record soon".into()), ..see(settled, None, now) }
-            }
-            None => see(run, sights.as_ref().map(|sights| &sights[index]), now),
-        };
-        runs.into_iter().enumerate().map(one).collect()
     }
 
     /// A run's story, from its first event on.

@@ -108,6 +108,12 @@ impl Tree {
 
     /// Those of its processes that one look around finds.
     pub fn members(&self) -> Vec<Member> {
+        self.look(None)
+    }
+
+    /// One look around. Whoever is found is sent `signal` as soon as it is: what lives for an instant only, and starts
+    /// another that does, is gone when the look is over.
+    fn look(&self, signal: Option<Signal>) -> Vec<Member> {
         let us = std::process::id();
         let lock = if self.is_held() { file_id(&self.dir, &self.lock) } else { None };
         let mut found: HashMap<u32, (Member, Stat, bool)> = HashMap::new();
@@ -116,7 +122,11 @@ impl Tree {
             let Some(stat) = read_stat(pid).ok().filter(|stat| !stat.has_ended) else { continue };
             let carries = || carried_run(pid, &self.names).is_some_and(|carried| carried == self.run);
             let marked = lock.is_some_and(|lock| holds(pid, lock)) || carries();
-            found.insert(pid, (Member { pid, process }, stat, marked));
+            let member = Member { pid, process };
+            if let Some(signal) = signal.filter(|_| marked && !self.but.contains(&pid)) {
+                let _ = member.signal(signal);
+            }
+            found.insert(pid, (member, stat, marked));
         }
         let belongs = |pid: u32| {
             let mut at = pid;
@@ -149,7 +159,7 @@ impl Tree {
         let mut known: HashSet<(u32, Option<u64>)> = HashSet::new();
         let mut quiet = 0;
         for _ in 0..ROUNDS {
-            let mut killed = self.members();
+            let mut killed = self.look(Some(Signal::KILL));
             let mut anybody_new = false;
             for member in &killed {
                 anybody_new |= known.insert((member.pid, pidfs_inode(&member.process)));
