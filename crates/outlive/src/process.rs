@@ -9,6 +9,7 @@
 mod command;
 mod tree;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -406,9 +407,22 @@ pub fn wait_gone(identity: &Identity, patience: Duration) -> bool {
     }
 }
 
+/// Every process, also those that are born while the others are looked at, as far as that comes to an end.
 fn pids() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    const LISTS: usize = 16;
+    let list = || {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+    };
+    let mut known = HashSet::new();
+    std::iter::repeat_with(move || {
+        let mut born: Vec<u32> = list().filter(|pid| known.insert(*pid)).collect();
+        born.sort_unstable();
+        born
+    })
+    .take(LISTS)
+    .take_while(|born| !born.is_empty())
+    .flatten()
 }
 
 /// Where the lock of a worker is, below a local registry.

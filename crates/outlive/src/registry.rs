@@ -338,11 +338,11 @@ impl Registry {
         let claimed = apply(&run, &action, &self.me, self.clock.now())
             .map_err(|refusal| Error::Refused { run: run.id, refusal })?;
         let record = self.create(claimed.run, vec![made, claimed.event]).await?;
-        Ok(self.hold(record, keeping, Duration::ZERO))
+        Ok(self.hold(record, keeping, None))
     }
 
-    /// A handle on a run that this process owns, and that has run `ran_for` in other hands. It keeps the worker going, even where the registry is dropped first.
-    fn hold(&self, record: Record, keeping: Arc<Keeping>, ran_for: Duration) -> RunHandle {
+    /// A handle on a run that this process owns, and that has run `ran_for` in other hands, if it has. It keeps the worker going, even where the registry is dropped first.
+    fn hold(&self, record: Record, keeping: Arc<Keeping>, ran_for: Option<Duration>) -> RunHandle {
         let worker: Arc<dyn Any + Send + Sync> = match lock(&self.worker).clone() {
             Some(worker) => worker,
             None => Arc::new(()),
@@ -384,7 +384,7 @@ impl Registry {
         };
         let selection = Selection { filter, order: Order::Claim, limit };
         let claimed = self.store.update(&selection, &rule).await?;
-        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), Duration::ZERO)).collect())
+        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
     }
 
     /// Tries an ended run again, owned by this process at once.
@@ -416,7 +416,7 @@ impl Registry {
     ) -> Result<RunHandle, Error> {
         let _taking = keeping.take();
         let (record, _) = self.change(id, action).await?;
-        Ok(self.hold(record, keeping.clone(), Duration::ZERO))
+        Ok(self.hold(record, keeping.clone(), None))
     }
 
     /// Asks for a run to be stopped. It has stopped only if the answer says that it is cancelled.

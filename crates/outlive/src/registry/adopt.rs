@@ -14,7 +14,8 @@ use crate::transition::{Action, Observed, apply};
 
 impl Registry {
     /// Takes over a run whose owner is proven gone and of which processes live on here: the same attempt, owned by this
-    /// process from now on.
+    /// process from now on. Whoever does so sees to its timeout ([`RunHandle::on_stop`]), for only the processes' end is
+    /// the run's.
     pub async fn adopt(&self, id: RunId) -> Result<RunHandle, Error> {
         self.adopt_by(id, |run| self.look(&[run]).and_then(|mut sights| sights.pop())).await
     }
@@ -38,7 +39,7 @@ impl Registry {
                     State::Running(running) => self.clock.now().since(running.started_at),
                     _ => Duration::ZERO,
                 };
-                return Ok(self.hold(record, keeping.clone(), ran_for));
+                return Ok(self.hold(record, keeping.clone(), Some(ran_for)));
             }
         }
         Err(Error::Contended(id))

@@ -54,7 +54,7 @@ impl fmt::Debug for RunHandle {
 impl RunHandle {
     pub(crate) fn new(
         record: Record,
-        ran_for: Duration,
+        ran_for: Option<Duration>,
         keeping: Arc<Keeping>,
         store: Arc<dyn Store>,
         worker: Arc<dyn Any + Send + Sync>,
