@@ -117,7 +117,7 @@ fn f_15_orphans_end_before_the_run_does_where_that_is_asked_for() {
 fn f_15_with_wait_tree_the_run_ends_with_the_last_of_its_processes() {
     let sandbox = Sandbox::impatient();
     for (name, stopped) in [("waits", false), ("stopped", true)] {
-        for file in ["escaped", "go"] {
+        for file in ["escaped", "command", "go"] {
             let _ = std::fs::remove_file(sandbox.work().join(file));
         }
         let script = format!("{ESCAPE}\necho $$ > command.tmp; mv command.tmp command; exit 3");
@@ -267,11 +267,9 @@ fn f_28_on_a_starved_machine_nobody_is_reaped() {
     let run = sandbox.start("starved", &["sleep", "300"]);
     let burn = || sandbox.command("sh", ["-c", "while :; do :; done"]).spawn().unwrap();
     let fire = Fire((0..30).map(|_| burn()).collect());
-    let mut passes = 0;
-    for _ in 0..10 {
+    for passes in 0..10 {
         let found = sandbox.outlive(["reap", "--json"]).json();
         assert_eq!(found["reaped"], serde_json::json!([]), "after {passes} passes: {found}");
-        passes += 1;
     }
     drop(fire);
     sandbox.wait_for("starved", |run| run["health"] == "healthy");
