@@ -9,6 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use outlive::error::{Candidate, Code, Error};
 
+use crate::launcher::adopt;
 use crate::operation::{Answer, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
@@ -44,6 +45,7 @@ pub fn main() -> u8 {
     let json = matches.get_flag("json");
     match matches.subcommand() {
         Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, mask, report),
+        Some((adopt::NAME, matches)) => adopt::run(matches, &context, json, mask, report),
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
         Some((logs::ATTACH, matches)) => logs::attach(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
@@ -94,8 +96,8 @@ pub fn command(verb: Option<&str>) -> Command {
         return root;
     }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
-    let terminal = [logs::command(), logs::attach_command()];
-    root.subcommands(terminal).subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
+    let interactive = [adopt::command(), logs::command(), logs::attach_command()];
+    root.subcommands(interactive).subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
         Command::new(*noun)
             .about(*about)

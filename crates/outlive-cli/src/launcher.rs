@@ -3,8 +3,10 @@
 //! The wrapper does as little as it can: it waits. The keeper beats on its own thread; what the command writes is copied
 //! on others, where it is to be kept and does not go to a file anyway.
 
+pub mod adopt;
 mod child;
 mod detach;
+mod follow;
 mod pty;
 mod readers;
 mod recording;
@@ -22,7 +24,7 @@ use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::logs::LogPolicy;
-use outlive::policy::OrphanPolicy;
+use outlive::policy::{OrphanPolicy, TreePolicy};
 use outlive::registry::Registry;
 use outlive::run::{self, Arg, Exit, Key, Spec};
 use outlive::runtime::handle::{Recorded, RunHandle};
@@ -72,8 +74,14 @@ struct Run {
     #[arg(long = "limit", value_name = "KEY=N")]
     limits: Vec<String>,
     /// What becomes of it if its owner dies
-    #[arg(long, value_enum, default_value_t = Orphans::Dead)]
+    #[arg(long, value_enum, default_value_t = OnDeath::Dead)]
+    on_death: OnDeath,
+    /// What becomes of processes that live on when the command has ended
+    #[arg(long, value_enum, default_value_t = Orphans::Keep)]
     orphans: Orphans,
+    /// The run ends with the last of its processes; the exit status is the command's
+    #[arg(long, conflicts_with = "orphans")]
+    wait_tree: bool,
     /// Leave it running in the background, whatever becomes of this terminal, and say its id
     #[arg(short, long)]
     detach: bool,
@@ -93,6 +101,14 @@ struct Run {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Orphans {
+    /// They live on, as they would without outlive
+    Keep,
+    /// They are asked to end, and killed if they do not, before the run's end is put on record
+    End,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum OnDeath {
     /// It is dead and can be resumed
     Dead,
     /// It failed
@@ -184,10 +200,15 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
     limits.timeout = input.timeout.or(limits.timeout);
     limits.stall_after = input.stall_after.or(limits.stall_after);
     limits.hung_after = input.hung_after.or(limits.hung_after);
-    spec.policy.orphans = match input.orphans {
-        Orphans::Dead => OrphanPolicy::Dead,
-        Orphans::Fail => OrphanPolicy::Fail,
-        Orphans::Requeue => OrphanPolicy::Requeue,
+    spec.policy.orphans = match input.on_death {
+        OnDeath::Dead => OrphanPolicy::Dead,
+        OnDeath::Fail => OrphanPolicy::Fail,
+        OnDeath::Requeue => OrphanPolicy::Requeue,
+    };
+    spec.policy.tree = match input.orphans {
+        _ if input.wait_tree => TreePolicy::Wait,
+        Orphans::Keep => TreePolicy::Keep,
+        Orphans::End => TreePolicy::End,
     };
     let cwd = std::env::current_dir().map_or_else(|_| Arg::Text(String::new()), |cwd| cwd.as_os_str().into());
     spec.command = Some(run::Command { argv: input.argv().iter().map(|word| word.as_os_str().into()).collect(), cwd });
@@ -213,7 +234,8 @@ fn supervise(
     report: Option<Report>,
 ) -> Exit {
     let argv = input.argv();
-    let recording = record(registry, &handle, input, policy);
+    let recording = if input.no_log { Recording::new(None) } else { keep_log(registry, &handle, policy) };
+    let oom_kills = tree::oom_kills();
     let started = Child::start(registry, &handle, &argv, report.is_some(), recording.clone(), &signals);
     let mut ended = match started {
         Ok(child) => {
@@ -230,6 +252,9 @@ fn supervise(
             ended
         }
     };
+    if ended.by_kill() && tree::oom_kills() > oom_kills {
+        ended.blame_memory();
+    }
     let unread = ended.unread.take();
     let lost = recording.finish();
     let recorded = match &ended.end {
@@ -246,9 +271,8 @@ fn supervise(
 }
 
 /// Where what the command writes is kept.
-fn record(registry: &Registry, handle: &RunHandle, input: &Run, policy: &LogPolicy) -> Recording {
-    let local = registry.local().filter(|_| !input.no_log);
-    let log = local.map(|local| local.write_logs(&handle.run(), policy)).transpose();
+fn keep_log(registry: &Registry, handle: &RunHandle, policy: &LogPolicy) -> Recording {
+    let log = registry.local().map(|local| local.write_logs(&handle.run(), policy)).transpose();
     match log {
         Ok(log) => Recording::new(log.map(|log| log.masking(Box::new(registry.redactor().clone())))),
         Err(error) => Recording::lost(&error),

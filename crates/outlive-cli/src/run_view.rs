@@ -226,7 +226,7 @@ impl RunView {
         match (self.state, self.health) {
             (_, _) if self.copied => None,
             (StateName::Running, Some(Health::Orphaned)) => {
-                Some(format!("`outlive cancel {id}` ends what is left of it"))
+                Some(format!("`outlive adopt {id}` takes it over; `outlive cancel {id}` ends what is left of it"))
             }
             (StateName::Running, Some(Health::Unresponsive)) => {
                 Some(format!("`outlive why {id}`; `outlive cancel {id}`"))

@@ -251,6 +251,10 @@ fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
         }
         Refusal::Lost { .. } | Refusal::WrongState { .. } => format!("`outlive why {run}` tells its story"),
         Refusal::LeftoversAlive(_) => format!("`outlive show {run}` names them; end them first"),
+        Refusal::OwnerLives => {
+            format!("`outlive show {run}` tells how it stands; `outlive cancel {run}` asks it to stop")
+        }
+        Refusal::NothingLeft => "`outlive reap` puts its death on record".into(),
         Refusal::NotAsked => format!("`outlive cancel {run}` asks for it"),
         Refusal::HeardOf | Refusal::LeaseHolds | Refusal::OwnRun | Refusal::NotYet(_) => {
             format!("`outlive show {run}` tells how it stands")

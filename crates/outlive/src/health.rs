@@ -24,7 +24,7 @@ pub trait Witness: Send + Sync {
 pub struct Sight {
     /// Its owner.
     pub owner: Liveness,
-    /// What else lives of its attempt. Looked for only where the owner does not live.
+    /// What else lives of its attempt. Looked for only where the owner does not live, or the attempt is over.
     pub leftovers: Leftovers,
 }
 
@@ -153,7 +153,7 @@ pub struct Seen {
     pub health: Option<Health>,
     /// Why it is so, for people.
     pub reason: Option<String>,
-    /// Living processes of a run whose owner is gone.
+    /// Living processes of a run whose owner is gone, or, where one run was asked for, that has ended.
     pub leftovers: Leftovers,
     /// What proves that its owner is gone, where nobody has written that yet.
     pub evidence: Option<Evidence>,

@@ -94,6 +94,25 @@ pub enum OrphanPolicy {
     Requeue,
 }
 
+/// What becomes of processes that a command has left behind when it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TreePolicy {
+    /// They live on, as they would without us. The run has ended.
+    #[default]
+    Keep,
+    /// They are ended before the run is.
+    End,
+    /// The run ends with the last of them.
+    Wait,
+}
+
+impl TreePolicy {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// What an owner does whose lease ran out because it could not reach the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -162,6 +181,9 @@ pub struct Policy {
     pub retry: Retry,
     /// What a reap makes of it.
     pub orphans: OrphanPolicy,
+    /// What becomes of processes that its command leaves behind.
+    #[serde(skip_serializing_if = "TreePolicy::is_default")]
+    pub tree: TreePolicy,
     /// What its owner does when the store is out of reach. Unset: go on, unless the run holds a key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_lease_loss: Option<OnLeaseLoss>,

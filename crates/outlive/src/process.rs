@@ -6,7 +6,10 @@
 //! frees it when the last process that inherited it is gone. Only full evidence is [`Liveness::Dead`]; whatever could
 //! not be seen is [`Liveness::Unknown`]. A probe never sends a signal.
 
-use std::collections::HashMap;
+mod command;
+mod tree;
+
+use std::collections::HashSet;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -24,6 +27,9 @@ use serde::{Deserialize, Serialize};
 use crate::id::WorkerId;
 use crate::store::files::{Prepared, Published};
 use crate::time::show_duration;
+
+pub use self::command::Command;
+pub use self::tree::{GONE_WITHIN, Member, Tree, carriers};
 
 /// The variable that every process of a run has in its environment: its run's id.
 pub const RUN_VARIABLE: &str = "OUTLIVE_RUN_ID";
@@ -89,15 +95,14 @@ impl Identity {
 
     /// The process that has `pid` now.
     pub fn of(pid: u32) -> io::Result<Self> {
+        Self::seen_from(Vantage::here(), pid)
+    }
+
+    /// The process that has `pid` where we stand.
+    pub(crate) fn seen_from(vantage: Vantage, pid: u32) -> io::Result<Self> {
         let fd = open_pidfd(pid)?;
         let stat = read_stat(pid)?;
-        Ok(Self {
-            vantage: Vantage::here(),
-            pid,
-            start_ticks: stat.start_ticks,
-            pidfs_inode: pidfs_inode(&fd),
-            lock_inode: None,
-        })
+        Ok(Self { vantage, pid, start_ticks: stat.start_ticks, pidfs_inode: pidfs_inode(&fd), lock_inode: None })
     }
 
     /// Whether this process still lives, seen from `from`.
@@ -258,8 +263,13 @@ fn has_exited(fd: &OwnedFd) -> bool {
     wait_exited(fd, Duration::ZERO)
 }
 
+/// What the kernel says of a process.
 struct Stat {
+    has_ended: bool,
+    parent: u32,
     start_ticks: u64,
+    /// How it ended, as for whoever waits for it; told only while it is a zombie.
+    status: Option<i32>,
 }
 
 fn read_stat(pid: u32) -> io::Result<Stat> {
@@ -269,9 +279,16 @@ fn read_stat(pid: u32) -> io::Result<Stat> {
 /// A process may call itself anything, `) R 1 1 (` included: the fields begin after the last parenthesis.
 fn parse_stat(stat: &[u8]) -> Option<Stat> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
-    let fields = std::str::from_utf8(&stat[end + 1..]).ok()?;
-    // Field 22 of the line; the 20th of those after the name.
-    Some(Stat { start_ticks: fields.split_ascii_whitespace().nth(19)?.parse().ok()? })
+    let fields: Vec<&str> = std::str::from_utf8(&stat[end + 1..]).ok()?.split_ascii_whitespace().collect();
+    // The third field of the line is the first behind the name.
+    let field = |number: usize| fields.get(number - 3).copied();
+    let zombie = field(3)? == "Z";
+    Some(Stat {
+        has_ended: zombie || field(3)? == "X",
+        parent: field(4)?.parse().ok()?,
+        start_ticks: field(22)?.parse().ok()?,
+        status: field(52).filter(|_| zombie).and_then(|status| status.parse().ok()),
+    })
 }
 
 /// Whoever may see the registry may ask for the lock, whatever the umask.
@@ -377,67 +394,6 @@ fn holds(pid: u32, file: FileId) -> bool {
     fds.flatten().any(|fd| fs::metadata(fd.path()).is_ok_and(same))
 }
 
-/// The living processes of the runs of the registry that has one of these names, by run, of those that this user may
-/// look into.
-pub fn carriers(registry: &[String]) -> HashMap<String, Vec<u32>> {
-    let mut found: HashMap<String, Vec<u32>> = HashMap::new();
-    for pid in pids() {
-        if let Some(run) = carried_run(pid, registry) {
-            found.entry(run).or_default().push(pid);
-        }
-    }
-    found
-}
-
-/// The run of this registry that a process carries in its environment. One that says nothing of its registry was started
-/// by an earlier outlive, and may be of this one.
-fn carried_run(pid: u32, registry: &[String]) -> Option<String> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let value = |variable: &str| {
-        let entry = |entry: &'_ [u8]| -> Option<String> {
-            let value = entry.strip_prefix(variable.as_bytes())?.strip_prefix(b"=")?;
-            std::str::from_utf8(value).ok().map(str::to_owned)
-        };
-        environment.split(|byte| *byte == 0).find_map(entry)
-    };
-    let run = value(RUN_VARIABLE)?;
-    let named = value(REGISTRY_ID_VARIABLE).filter(|named| !named.is_empty());
-    named.is_none_or(|named| registry.contains(&named)).then_some(run)
-}
-
-/// How long a process that was killed may take to be gone.
-pub const GONE_WITHIN: Duration = Duration::from_secs(2);
-
-/// Ends the processes of a run of the registry that has one of these names: those that carry its id in their
-/// environment or hold its lock. They are asked first; what is there after `grace` is killed.
-pub fn end_tree(registry: &[String], run: &str, lock: Option<FileId>, grace: Duration) {
-    let wait_all = |asked: Vec<OwnedFd>, patience: Duration| {
-        let mut left = patience;
-        for fd in asked {
-            // Each wait takes from what is left for the others; one that is gone takes nothing.
-            if !wait_exited(&fd, left) {
-                left = Duration::ZERO;
-            }
-        }
-    };
-    wait_all(signal_tree(registry, run, lock, Signal::TERM), grace);
-    wait_all(signal_tree(registry, run, lock, Signal::KILL), GONE_WITHIN);
-}
-
-/// Signals the processes of a run. Each is opened first and looked at then, so that none is taken for another that had
-/// its pid before.
-fn signal_tree(registry: &[String], run: &str, lock: Option<FileId>, signal: Signal) -> Vec<OwnedFd> {
-    let mut signalled = Vec::new();
-    for pid in pids().filter(|pid| *pid != std::process::id()) {
-        let Ok(fd) = open_pidfd(pid) else { continue };
-        let carries = carried_run(pid, registry).is_some_and(|carried| carried == run);
-        if (carries || lock.is_some_and(|lock| holds(pid, lock))) && pidfd_send_signal(&fd, signal).is_ok() {
-            signalled.push(fd);
-        }
-    }
-    signalled
-}
-
 fn wait_exited(fd: &OwnedFd, patience: Duration) -> bool {
     let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
     matches!(poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit)), Ok(ready) if ready > 0)
@@ -451,9 +407,22 @@ pub fn wait_gone(identity: &Identity, patience: Duration) -> bool {
     }
 }
 
+/// Every process, also those that are born while the others are looked at, as far as that comes to an end.
 fn pids() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    const LISTS: usize = 16;
+    let list = || {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+    };
+    let mut known = HashSet::new();
+    std::iter::repeat_with(move || {
+        let mut born: Vec<u32> = list().filter(|pid| known.insert(*pid)).collect();
+        born.sort_unstable();
+        born
+    })
+    .take(LISTS)
+    .take_while(|born| !born.is_empty())
+    .flatten()
 }
 
 /// Where the lock of a worker is, below a local registry.

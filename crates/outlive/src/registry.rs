@@ -3,7 +3,9 @@
 //! It puts the pieces together: rules from `transition.rs`, a store, the witness of this host, the keeper that beats,
 //! the key that signs. Every change goes through `settle.rs`, which knows what a lost answer means.
 
+mod adopt;
 mod find;
+mod seeing;
 mod spooled;
 
 use std::any::Any;
@@ -14,7 +16,7 @@ use std::time::Duration;
 use crate::conceal;
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::health::{Seen, Sight, see};
+use crate::health::Sight;
 use crate::home::{actor, home};
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
 use crate::process::{Identity, LifeLock};
@@ -336,16 +338,16 @@ impl Registry {
         let claimed = apply(&run, &action, &self.me, self.clock.now())
             .map_err(|refusal| Error::Refused { run: run.id, refusal })?;
         let record = self.create(claimed.run, vec![made, claimed.event]).await?;
-        Ok(self.hold(record, keeping))
+        Ok(self.hold(record, keeping, None))
     }
 
-    /// A handle on a run that this process owns. It keeps the worker going, even where the registry is dropped first.
-    fn hold(&self, record: Record, keeping: Arc<Keeping>) -> RunHandle {
+    /// A handle on a run that this process owns, and that has run `ran_for` in other hands, if it has. It keeps the worker going, even where the registry is dropped first.
+    fn hold(&self, record: Record, keeping: Arc<Keeping>, ran_for: Option<Duration>) -> RunHandle {
         let worker: Arc<dyn Any + Send + Sync> = match lock(&self.worker).clone() {
             Some(worker) => worker,
             None => Arc::new(()),
         };
-        RunHandle::new(record, keeping, self.store.clone(), worker, self.redactor.clone())
+        RunHandle::new(record, ran_for, keeping, self.store.clone(), worker, self.redactor.clone())
     }
 
     /// Makes a run that waits to be claimed.
@@ -382,7 +384,7 @@ impl Registry {
         };
         let selection = Selection { filter, order: Order::Claim, limit };
         let claimed = self.store.update(&selection, &rule).await?;
-        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone())).collect())
+        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
     }
 
     /// Tries an ended run again, owned by this process at once.
@@ -414,7 +416,7 @@ impl Registry {
     ) -> Result<RunHandle, Error> {
         let _taking = keeping.take();
         let (record, _) = self.change(id, action).await?;
-        Ok(self.hold(record, keeping.clone()))
+        Ok(self.hold(record, keeping.clone(), None))
     }
 
     /// Asks for a run to be stopped. It has stopped only if the answer says that it is cancelled.
@@ -492,25 +494,6 @@ impl Registry {
         }
         #[cfg(not(feature = "sqlite"))]
         let _ = (run, grace);
-    }
-
-    /// A run as it stands.
-    pub async fn get(&self, id: RunId) -> Result<Seen, Error> {
-        let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
-        self.see(vec![found.run]).pop().ok_or_else(|| Error::NotFound(id.to_string()))
-    }
-
-    fn see(&self, runs: Vec<Run>) -> Vec<Seen> {
-        let now = self.clock.now();
-        let spooled = self.spooled();
-        let sights = self.look(&runs.iter().collect::<Vec<_>>());
-        let one = |(index, run): (usize, Run)| match self.settled(&run, &spooled) {
-            Some(settled) => {
-                Seen { reason: Some("its result is spooled, and on record soon".into()), ..see(settled, None, now) }
-            }
-            None => see(run, sights.as_ref().map(|sights| &sights[index]), now),
-        };
-        runs.into_iter().enumerate().map(one).collect()
     }
 
     /// A run's story, from its first event on.

@@ -1,5 +1,7 @@
 //! What a run is: its spec, which never changes, and its state, which only `transition.rs` changes.
 
+mod state_name;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -16,6 +18,8 @@ use crate::process::{Evidence, Identity};
 use crate::redact::Redactor;
 use crate::signal::signal_name;
 use crate::time::{Timestamp, millis};
+
+pub use self::state_name::{StateName, UnknownState};
 
 /// The longest name, kind, key or label, in bytes.
 pub const NAME_LIMIT: usize = 256;
@@ -346,6 +350,12 @@ impl Run {
         }
     }
 
+    /// Whether it is in the hands of the claim `epoch`, or was taken over from it with its processes alive.
+    pub fn is_current(&self, epoch: Epoch) -> bool {
+        let State::Running(running) = &self.state else { return false };
+        (running.started_by.unwrap_or(self.epoch)..=self.epoch).contains(&epoch)
+    }
+
     /// Its owner, to be told when the store last heard of it.
     pub(crate) fn owner_mut(&mut self) -> Option<&mut Owner> {
         match &mut self.state {
@@ -416,6 +426,10 @@ pub struct Running {
     pub started_at: Timestamp,
     /// When it last showed progress; its start counts.
     pub progressed_at: Timestamp,
+    /// The claim by which its processes were started, where another owner has taken them over since. It is what they
+    /// present when they report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_by: Option<Epoch>,
 }
 
 /// Waiting by design: for an approval, a signal.
@@ -603,83 +617,6 @@ pub struct Archived {
     /// When.
     pub at: Timestamp,
 }
-
-/// The eight words for how a run stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StateName {
-    /// Waiting to be claimed.
-    Pending,
-    /// Owned by a worker.
-    Running,
-    /// Waiting by design.
-    Suspended,
-    /// Its owner was asked to stop; can be resumed.
-    Interrupted,
-    /// Its owner was gone; can be resumed.
-    Dead,
-    /// Final.
-    Succeeded,
-    /// Final.
-    Failed,
-    /// Final.
-    Cancelled,
-}
-
-impl StateName {
-    /// All of them, in the order of a life.
-    pub const ALL: [Self; 8] = [
-        Self::Pending,
-        Self::Running,
-        Self::Suspended,
-        Self::Interrupted,
-        Self::Dead,
-        Self::Succeeded,
-        Self::Failed,
-        Self::Cancelled,
-    ];
-
-    /// The word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Suspended => "suspended",
-            Self::Interrupted => "interrupted",
-            Self::Dead => "dead",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// Whether an attempt is over.
-    pub fn is_ended(self) -> bool {
-        !matches!(self, Self::Pending | Self::Running | Self::Suspended)
-    }
-}
-
-impl fmt::Display for StateName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl std::str::FromStr for StateName {
-    type Err = UnknownState;
-
-    fn from_str(text: &str) -> Result<Self, UnknownState> {
-        Self::ALL
-            .into_iter()
-            .find(|state| state.as_str() == text)
-            .ok_or_else(|| UnknownState(text.chars().take(64).collect()))
-    }
-}
-
-/// Text that names no state.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a state: pending, running, suspended, interrupted, dead, succeeded, failed or cancelled")]
-pub struct UnknownState(String);
 
 /// One line of a run's story. Appended with the change it tells of, never edited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@
 //! conditional on the revision it was computed from, so the rule holds under any race. No rule lives anywhere else;
 //! `docs/lifecycle.md` is generated from this function.
 
+mod checks;
 mod refusal;
 
 use std::time::Duration;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use self::checks::{check_adopt, check_fence, check_reap, check_resume, check_said, lost, take_report};
 pub use self::refusal::Refusal;
 
 use crate::health::Leftovers;
@@ -20,8 +22,8 @@ use crate::id::{Epoch, WorkerId};
 use crate::policy::OrphanPolicy;
 use crate::process::Evidence;
 use crate::run::{
-    Actor, Archived, CHECKPOINT_LIMIT, CancelRequest, End, Ending, Event, Exit, Failure, Interruption, Key, LIST_LIMIT,
-    Owner, Pending, Progress, Reap, Run, Running, State, Suspended, capped,
+    Actor, Archived, CancelRequest, End, Ending, Event, Exit, Failure, Interruption, Key, Owner, Pending, Progress,
+    Reap, Run, Running, State, Suspended, capped,
 };
 use crate::time::Timestamp;
 
@@ -136,6 +138,17 @@ pub enum Action {
         /// Spreads the wait of a requeued run.
         jitter: u8,
     },
+    /// A worker takes over what lives on of a run whose owner is gone.
+    Adopt {
+        /// What was seen.
+        observed: Observed,
+        /// What proves that the owner is gone; nothing, where nothing does.
+        evidence: Option<Evidence>,
+        /// Processes of the attempt that are still alive on this host.
+        leftovers: Leftovers,
+        /// The worker.
+        owner: Owner,
+    },
     /// Somebody has it tried again.
     Resume {
         /// Also a run that failed.
@@ -163,6 +176,7 @@ impl Action {
             Self::Interrupt { .. } => "interrupt",
             Self::RequestCancel { .. } => "request cancel",
             Self::Reap { .. } => "reap",
+            Self::Adopt { .. } => "adopt",
             Self::Resume { .. } => "resume",
             Self::Archive => "archive",
             Self::Unarchive => "unarchive",
@@ -204,6 +218,10 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
             check_reap(run, held, observed, evidence, *reaper)?;
             Ok(step.reap(held, evidence, *jitter))
         }
+        (Action::Adopt { observed, evidence, leftovers, owner }, State::Running(held)) => {
+            let evidence = check_adopt(run, held, observed, evidence.as_ref(), leftovers)?;
+            Ok(step.adopt(held, evidence, leftovers, owner))
+        }
         (Action::Resume { failed_too, leftovers, owner }, State::Ended(ending)) => {
             check_resume(run, ending, *failed_too, leftovers)?;
             Ok(step.resume(owner.as_ref()))
@@ -222,6 +240,7 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
             | Action::Wake { .. }
             | Action::RequestCancel { .. }
             | Action::Reap { .. }
+            | Action::Adopt { .. }
             | Action::Resume { .. }
             | Action::Archive
             | Action::Unarchive,
@@ -282,7 +301,7 @@ impl Step<'_> {
     }
 
     fn report(&self, held: &Running, fence: &Fence, report: &Report) -> Result<Next, Refusal> {
-        check_fence(self.run, held, fence)?;
+        check_said(self.run, held, fence)?;
         let progressed_at = if report.progress.is_some() { self.now } else { held.progressed_at };
         let mut next = self.in_state(State::Running(Running { progressed_at, ..held.clone() }));
         take_report(&mut next.run, report)?;
@@ -354,6 +373,18 @@ impl Step<'_> {
         let mut last_attempt = None;
         let next = self.with(|next| last_attempt = reap(next, held, evidence, self.by, jitter, self.now));
         Next { evidence: Some(evidence.clone()), last_attempt, ..next }
+    }
+
+    /// The same attempt in other hands. What it has done so far is done.
+    fn adopt(&self, held: &Running, evidence: &Evidence, leftovers: &Leftovers, owner: &Owner) -> Next {
+        let next = self.with(|next| {
+            next.epoch = next.epoch.next();
+            let started_by = Some(held.started_by.unwrap_or(self.run.epoch));
+            next.state = State::Running(Running { owner: owner.clone(), started_by, ..held.clone() });
+        });
+        let before = format!("worker {}, pid {}", held.owner.worker, held.owner.identity.pid);
+        let reason = format!("taken over from {before}: {evidence}; alive: {leftovers}");
+        Next { evidence: Some(evidence.clone()), ..next }.because(reason)
     }
 
     fn resume(&self, owner: Option<&Owner>) -> Next {
@@ -430,66 +461,13 @@ pub fn enqueued(run: &Run, by: &Actor) -> Event {
 }
 
 fn running(owner: &Owner, started_at: Timestamp, now: Timestamp) -> State {
-    State::Running(Running { owner: owner.clone(), started_at, progressed_at: now })
+    State::Running(Running { owner: owner.clone(), started_at, progressed_at: now, started_by: None })
 }
 
 fn ended(how: End, held: &Running, exit: Option<Exit>, now: Timestamp) -> State {
     // A clock set back during the run must not make it end before it began.
     let at = now.max(held.started_at);
     State::Ended(Ending { how, at, started_at: Some(held.started_at), owner: Some(held.owner.clone()), exit })
-}
-
-fn lost(run: &Run, fence: &Fence) -> Refusal {
-    Refusal::Lost { state: run.state.name(), epoch: run.epoch, claimed: fence.epoch }
-}
-
-fn check_fence(run: &Run, held: &Running, fence: &Fence) -> Result<(), Refusal> {
-    if run.epoch == fence.epoch && held.owner.worker == fence.worker { Ok(()) } else { Err(lost(run, fence)) }
-}
-
-fn take_report(next: &mut Run, report: &Report) -> Result<(), Refusal> {
-    if let Some(progress) = &report.progress {
-        check_size("progress document", progress.data.as_ref())?;
-        next.progress = Some(Progress { message: progress.message.clone().map(capped), ..progress.clone() });
-    }
-    if let Some(checkpoint) = &report.checkpoint {
-        check_size("checkpoint", Some(checkpoint))?;
-        next.checkpoint = Some(checkpoint.clone());
-    }
-    if let Some(artifact) = &report.artifact {
-        if next.artifacts.len() >= LIST_LIMIT {
-            return Err(Refusal::TooMany { what: "artifacts", limit: LIST_LIMIT });
-        }
-        next.artifacts.push(capped(artifact.clone()));
-    }
-    if let Some(manifest_ref) = &report.manifest_ref {
-        next.manifest_ref = Some(capped(manifest_ref.clone()));
-    }
-    Ok(())
-}
-
-fn check_size(what: &'static str, document: Option<&Value>) -> Result<(), Refusal> {
-    let size = document.map_or(0, |document| document.to_string().len());
-    if size > CHECKPOINT_LIMIT { Err(Refusal::TooLarge { what, size, limit: CHECKPOINT_LIMIT }) } else { Ok(()) }
-}
-
-fn check_reap(
-    run: &Run,
-    held: &Running,
-    observed: &Observed,
-    evidence: &Evidence,
-    reaper: Option<WorkerId>,
-) -> Result<(), Refusal> {
-    if reaper == Some(held.owner.worker) {
-        Err(Refusal::OwnRun)
-    } else if observed.epoch != run.epoch || observed.beat != held.owner.heard.beat {
-        Err(Refusal::HeardOf)
-    } else if matches!(evidence, Evidence::LeaseLapsed { .. }) && !held.owner.lease.lapsed(held.owner.heard.silent_for)
-    {
-        Err(Refusal::LeaseHolds)
-    } else {
-        Ok(())
-    }
 }
 
 /// Ends the attempt by the run's policy. Answers with the attempt's own end where the run itself goes on.
@@ -520,23 +498,6 @@ fn reap(next: &mut Run, held: &Running, evidence: &Evidence, by: &Actor, jitter:
         (None, OrphanPolicy::Dead) => ended(End::Dead(reap), held, None, now),
     };
     None
-}
-
-fn check_resume(run: &Run, ending: &Ending, failed_too: bool, leftovers: &Leftovers) -> Result<(), Refusal> {
-    let resumable = match ending.how {
-        End::Interrupted(_) | End::Dead(_) => true,
-        End::Failed(_) => failed_too,
-        End::Succeeded | End::Cancelled(_) => false,
-    };
-    if !resumable {
-        Err(Refusal::WrongState { action: "resume", state: ending.how.name() })
-    } else if !leftovers.is_empty() {
-        Err(Refusal::LeftoversAlive(leftovers.clone()))
-    } else if run.attempt >= run.spec.policy.retry.max_attempts {
-        Err(Refusal::NoAttemptsLeft(run.attempt))
-    } else {
-        Ok(())
-    }
 }
 
 /// What the new state has to say for itself.

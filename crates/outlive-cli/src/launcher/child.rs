@@ -32,7 +32,7 @@ use crate::inside::EPOCH_VARIABLE;
 use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.
-const GRACE: Duration = Duration::from_secs(10);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// A command that ends within this time of a signal which asks for it ended because of it.
 const HEEDED_WITHIN: Duration = Duration::from_secs(10);
 /// How often to look for what nothing tells us of: that a shell has put us into the foreground, that the command has
@@ -65,11 +65,11 @@ pub struct Ended {
 
 /// Why the command was asked to stop.
 #[derive(Debug, Clone, Default)]
-struct Asked {
+pub(super) struct Asked {
     /// Its run is to stop.
-    stop: Option<Stop>,
+    pub(super) stop: Option<Stop>,
     /// A signal that asks for it was passed on at this time.
-    signal: Option<(i32, Duration)>,
+    pub(super) signal: Option<(i32, Duration)>,
 }
 
 impl Child {
@@ -112,6 +112,7 @@ impl Child {
             }
         };
         drop(placed);
+        tree::note_command(registry, &run, pid);
         let in_foreground = pty.as_ref().is_none_or(|pty| pty.screen().is_ours());
         let has_terminal = !detached && STANDARD.into_iter().any(|fd| rustix::termios::tcgetpgrp(fd).is_ok());
         let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -145,7 +146,7 @@ impl Child {
             }
             if kill_at.is_some_and(|at| now() >= at) {
                 self.signal(libc::SIGKILL);
-                registry.end_tree(&handle.run(), Duration::ZERO);
+                tree::end(registry, &handle.run(), Duration::ZERO);
                 // One that cannot be killed yet is tried again, not at once.
                 kill_at = Some(now() + Duration::from_secs(1));
             }
@@ -153,7 +154,9 @@ impl Child {
         if asked.stop.is_some() {
             // What was asked to stop has stopped only with the last of its processes.
             let left = kill_at.map_or(GRACE, |at| at.saturating_sub(now()));
-            registry.end_tree(&handle.run(), left);
+            tree::end(registry, &handle.run(), left);
+        } else {
+            tree::see_off(registry, &handle.run(), &mut signals, (&stops, rung.as_ref()), &mut asked);
         }
         self.end(exit, &asked, now())
     }
@@ -312,7 +315,7 @@ fn told(status: &WaitIdStatus) -> Told {
 }
 
 /// How long the command may take to stop: as whoever cancels the run says, else as we see fit.
-fn grace(stop: &Stop) -> Duration {
+pub(super) fn grace(stop: &Stop) -> Duration {
     match stop {
         Stop::Cancelled(request) => request.grace.unwrap_or(GRACE),
         _ => GRACE,
@@ -320,7 +323,7 @@ fn grace(stop: &Stop) -> Duration {
 }
 
 /// Something that can be waited for and becomes readable when the run is to stop.
-fn bell(handle: &RunHandle, stops: &Arc<Mutex<Vec<Stop>>>) -> Option<OwnedFd> {
+pub(super) fn bell(handle: &RunHandle, stops: &Arc<Mutex<Vec<Stop>>>) -> Option<OwnedFd> {
     let rung = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
     let (ring, stops) = (rung.try_clone().ok()?, stops.clone());
     handle.on_stop(move |stop| {
@@ -361,6 +364,36 @@ fn failed(error_type: &str, error_message: String) -> OwnEnd {
 }
 
 impl Ended {
+    /// A command that was not our child, and of which it may be unknown how it ended.
+    pub fn of_another(exit: Option<Exit>, asked: &Asked, now: Duration) -> Self {
+        let Some(exit) = exit else {
+            let ended = ended(Exit::Code(1), asked, now);
+            // What it was asked for is known; of its status nothing is claimed.
+            let (error_type, message) = match (&asked.stop, &ended.end) {
+                (Some(Stop::TimedOut), _) => ("timeout", "it ran for longer than its timeout"),
+                (None, Some(OwnEnd::Finished(_))) => {
+                    ("exit_unknown", "its exit status could not be had, because its owner had died")
+                }
+                _ => return ended,
+            };
+            return Self { end: Some(failed(error_type, message.into())), talk: Some(message.into()), ..ended };
+        };
+        ended(exit, asked, now)
+    }
+
+    /// Whether it, or the last process of a shell, was killed by what cannot be handled.
+    pub fn by_kill(&self) -> bool {
+        [Exit::Signal(libc::SIGKILL), Exit::Code(128 + libc::SIGKILL)].contains(&self.exit)
+    }
+
+    /// It was killed because memory ran out.
+    pub fn blame_memory(&mut self) {
+        if let Some(OwnEnd::Finished(Verdict::Failed { .. })) = self.end {
+            let exit = self.exit;
+            self.end = Some(failed("oom", format!("it was killed because memory ran out ({exit})")));
+        }
+    }
+
     /// A command that could not be started.
     pub fn not_started(program: &OsStr, error: &io::Error) -> Self {
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };

@@ -25,7 +25,7 @@ use super::streams::{Placed, Way};
 use crate::descriptors::STANDARD;
 
 /// The words by which this program knows that it is to be the shim, or the last step before the command.
-const SHIM: &str = "__shim";
+pub const SHIM: &str = "__shim";
 const STEP: &str = "__step";
 
 /// What the shim is told, a byte each.

@@ -4,10 +4,21 @@
 //! rest by the lock and the variables that they inherited.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
 
+use outlive::policy::TreePolicy;
+use outlive::process::Tree;
 use outlive::registry::Registry;
 use outlive::run::Run;
+use outlive::runtime::Stop;
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
+
+use super::child::{Asked, GRACE};
+use super::follow::Following;
+use super::shim::SHIM;
+use super::signals::Signals;
 
 /// Where the lock that the command's processes inherit is put, out of the way of programs that number their own files.
 const LOCK_FROM: i32 = 200;
@@ -24,6 +35,78 @@ pub fn lock(registry: &Registry, run: &Run) -> std::io::Result<Option<OwnedFd>> 
     let Some(file) = lock.map(|lock| lock.into_file()) else { return Ok(None) };
     // Where so many files cannot be open, it stays where it is.
     Ok(Some(rustix::io::fcntl_dupfd_cloexec(&file, LOCK_FROM).unwrap_or(file)))
+}
+
+/// Notes which process is the command, for whoever may have to take it over.
+pub fn note_command(registry: &Registry, run: &Run, pid: Pid) {
+    if let Some(local) = registry.local() {
+        local.note_command(run, pid.as_raw_nonzero().get().unsigned_abs());
+    }
+}
+
+/// The processes of the run that we own, wherever they went.
+fn of(registry: &Registry, run: &Run) -> Option<Tree> {
+    let ours = shims().into_iter().map(|pid| pid.as_raw_nonzero().get().unsigned_abs()).collect();
+    Some(registry.local()?.tree(run).ok()?.below_us(ours))
+}
+
+/// Ends every process of the run that we own: asks first, and kills what is there after `grace`.
+pub fn end(registry: &Registry, run: &Run, grace: Duration) {
+    if let Some(tree) = of(registry, run) {
+        tree.end(grace);
+    }
+}
+
+/// The command has ended. Sees to what it left behind, as the run's policy says.
+pub fn see_off(
+    registry: &Registry,
+    run: &Run,
+    signals: &mut Signals,
+    (stops, rung): (&Mutex<Vec<Stop>>, Option<&OwnedFd>),
+    asked: &mut Asked,
+) {
+    let policy = run.spec.policy.tree;
+    if policy == TreePolicy::Keep {
+        return;
+    }
+    // Most leave nobody behind, and that is cheap to tell.
+    let Some(tree) = of(registry, run).filter(|tree| collect_orphans(&shims()) || tree.is_held()) else { return };
+    match policy {
+        TreePolicy::Wait => Following { registry, tree, command: None, signals, stops, rung }.wait(asked),
+        _ => tree.end(GRACE),
+    }
+}
+
+/// Those of our children that are there for us, not for the command.
+fn shims() -> Vec<Pid> {
+    let is_shim = |pid: &Pid| {
+        let words = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+        words.split(|byte| *byte == 0).nth(1) == Some(SHIM.as_bytes())
+    };
+    children().into_iter().filter(is_shim).collect()
+}
+
+/// How often the kernel has killed a process of our control group because memory ran out; none where nobody counts.
+pub fn oom_kills() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mut read = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(kinds), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (root, file) = match kinds {
+            "" => ("/sys/fs/cgroup", "memory.events"),
+            kinds if kinds.split(',').any(|kind| kind == "memory") => ("/sys/fs/cgroup/memory", "memory.oom_control"),
+            _ => continue,
+        };
+        // In a container the path may be the host's, and the root is our own group.
+        let own = PathBuf::from(root).join(path.trim_start_matches('/')).join(file);
+        let counted = std::fs::read_to_string(own).or_else(|_| std::fs::read_to_string(PathBuf::from(root).join(file)));
+        let counted = counted.ok().and_then(|counted| {
+            counted.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok())
+        });
+        read = read.max(counted);
+    }
+    read
 }
 
 /// Collects what has ended of the processes that became ours, and answers whether any of them live.

@@ -37,7 +37,7 @@ impl Operate for Check {
         let (id, epoch) = inside()?;
         let registry = context.for_lookup(&id.to_string()).await?;
         let run = registry.get(id).await?.run;
-        if run.epoch != epoch || run.owner().is_none() {
+        if !run.is_current(epoch) {
             let refusal = Refusal::Lost { state: run.state.name(), epoch: run.epoch, claimed: epoch };
             return Err(Error::Refused { run: id, refusal });
         }

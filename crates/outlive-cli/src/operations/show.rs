@@ -123,6 +123,10 @@ impl fmt::Display for Shown {
         line("ended", run.ended_at.map(moment))?;
         line("took", Some(run.duration()))?;
         line("exit", run.exit())?;
+        let alive =
+            run.leftover_pids.iter().zip(&run.leftover_names).map(|(pid, name)| format!("{pid} ({})", plain(name)));
+        let alive = if run.state.is_ended() { alive.collect::<Vec<_>>().join(", ") } else { String::new() };
+        line("alive", Some(alive).filter(|alive| !alive.is_empty()).map(|alive| format!("pid {alive}")))?;
         line("error", run.error_type.as_deref().map(plain))?;
         let not_mine = "made by somebody else; `outlive trust` allows it to be executed";
         line("trust", (!run.trusted && run.command.is_some()).then(|| not_mine.into()))?;

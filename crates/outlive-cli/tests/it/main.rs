@@ -10,6 +10,7 @@ mod faults_process;
 mod faults_registry;
 mod faults_run;
 mod faults_store;
+mod faults_tree;
 mod inside;
 mod listing;
 mod logs;

@@ -3,13 +3,14 @@
 use super::sandbox::{Ends, Sandbox, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 20] = [
+const VERBS: [(&str, bool); 21] = [
     ("ps", false),
     ("show", false),
     ("why", false),
     ("wait", false),
     ("logs", false),
     ("attach", false),
+    ("adopt", false),
     ("cancel", false),
     ("reap", false),
     ("archive", false),
@@ -48,8 +49,15 @@ fn every_example_of_the_help_works() {
         let lines = help.split("Examples:").nth(1).unwrap_or_else(|| panic!("{verb} has no example")).lines();
         for example in lines.map(str::trim).filter(|line| !line.is_empty()) {
             let sandbox = Sandbox::impatient();
-            let command = if ["wait", "logs", "attach"].contains(&verb) { ["sleep", "1"] } else { ["sleep", "300"] };
-            let _train = sandbox.start("train", &command);
+            let command = match verb {
+                "wait" | "logs" | "attach" => ["sleep", "1"],
+                "adopt" => ["sleep", "3"],
+                _ => ["sleep", "300"],
+            };
+            let mut train = sandbox.start("train", &command);
+            if verb == "adopt" {
+                train.kill();
+            }
             let _nightly = sandbox.start("nightly", &command);
             let mut example = example.replace("/srv", sandbox.path().to_str().unwrap());
             if inside {

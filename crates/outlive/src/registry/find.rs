@@ -70,7 +70,7 @@ impl Registry {
             let page = Page { limit: BEARERS, ..Page::default() };
             let (found, _) = self.list(&Filter { states, ..of_name.clone() }, &page).await?;
             if let Some(newest) = found.into_iter().next() {
-                return Ok(Some(newest));
+                return Ok(Some(self.look_behind(newest)));
             }
         }
         Ok(None)
@@ -85,7 +85,7 @@ impl Registry {
         let (mut found, _) = self.list(&filter, &Page { limit: SHOWN + 1, ..Page::default() }).await?;
         match found.len() {
             0 => Err(Error::NotFound(shorten(text))),
-            1 => Ok(found.remove(0)),
+            1 => Ok(self.look_behind(found.remove(0))),
             several => {
                 let now = self.clock().now();
                 let candidates = found.iter().take(SHOWN).map(|seen| Candidate {

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -53,12 +54,13 @@ impl fmt::Debug for RunHandle {
 impl RunHandle {
     pub(crate) fn new(
         record: Record,
+        ran_for: Option<Duration>,
         keeping: Arc<Keeping>,
         store: Arc<dyn Store>,
         worker: Arc<dyn Any + Send + Sync>,
         redactor: Arc<Redactor>,
     ) -> Self {
-        let held = Arc::new(Held::new(record, keeping.clock.since_boot()));
+        let held = Arc::new(Held::new(record, keeping.clock.since_boot(), ran_for));
         keeping.hold(&held);
         Self { held, keeping, store, redactor, open: true, _worker: worker }
     }

@@ -31,6 +31,8 @@ pub(crate) struct Held {
     pub(crate) lease: Lease,
     /// Since when it is held, by time since boot: a wall clock that jumps ends nobody's work.
     since: Duration,
+    /// How long its attempt had run before that, with another owner.
+    ran_for: Option<Duration>,
     timeout: Option<Duration>,
     stops_unheard: bool,
     /// As it was last read or written.
@@ -45,7 +47,7 @@ struct Told {
 }
 
 impl Held {
-    pub(crate) fn new(record: Record, now: Duration) -> Self {
+    pub(crate) fn new(record: Record, now: Duration, ran_for: Option<Duration>) -> Self {
         let (run, policy) = (&record.run, &record.run.spec.policy);
         let careful = if run.spec.keys.is_empty() { OnLeaseLoss::Continue } else { OnLeaseLoss::Stop };
         Self {
@@ -53,6 +55,7 @@ impl Held {
             epoch: run.epoch,
             lease: run.owner().map_or_else(Lease::default, |owner| owner.lease),
             since: now,
+            ran_for,
             timeout: policy.limits.timeout,
             stops_unheard: policy.on_lease_loss.unwrap_or(careful) == OnLeaseLoss::Stop,
             record: Mutex::new(record),
@@ -68,12 +71,12 @@ impl Held {
     /// How long it may still run, unless it was told to stop.
     pub(super) fn time_left(&self, now: Duration) -> Option<Duration> {
         let timeout = self.timeout.filter(|_| self.stop().is_none())?;
-        Some((self.since + timeout).saturating_sub(now))
+        Some((self.since + timeout.saturating_sub(self.ran_for.unwrap_or_default())).saturating_sub(now))
     }
 
     /// Whether it has run for longer than it may.
     pub(super) fn is_over(&self, now: Duration) -> bool {
-        self.timeout.is_some_and(|timeout| now.saturating_sub(self.since) > timeout)
+        self.timeout.is_some_and(|timeout| now.saturating_sub(self.since) + self.ran_for.unwrap_or_default() > timeout)
     }
 
     /// Whether it must stop by itself after such a time in which the store took no beat.
@@ -109,7 +112,9 @@ impl Held {
         }
     }
 
+    /// Whether somebody sees to it that its work ends when it is told to stop. Of an adopted run that goes without
+    /// saying: processes that live on are not ended by saying so.
     pub(super) fn is_watched(&self) -> bool {
-        lock(&self.told).watcher.is_some()
+        self.ran_for.is_some() || lock(&self.told).watcher.is_some()
     }
 }

@@ -15,6 +15,7 @@ pub enum Fact {
     Claim,
     Resume,
     Wake,
+    Adopt,
     Reap,
     ReapWon,
     ReapGivenUp,
@@ -40,10 +41,11 @@ pub enum Fact {
 
 impl Fact {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Claim,
         Self::Resume,
         Self::Wake,
+        Self::Adopt,
         Self::Reap,
         Self::ReapWon,
         Self::ReapGivenUp,
@@ -73,6 +75,7 @@ impl Fact {
             Self::Claim => "runs claimed",
             Self::Resume => "runs resumed",
             Self::Wake => "runs woken",
+            Self::Adopt => "runs adopted",
             Self::Reap => "runs reaped",
             Self::ReapWon => "reapers told that they won",
             Self::ReapGivenUp => "reaps given up because the run had changed",

@@ -33,7 +33,7 @@ pub(super) fn check(before: Option<&Record>, wrote: &Wrote<'_>) -> Result<(), St
         format!("revisions do not chain: {revision}, then {}", wrote.after.revision.0)
     })?;
     let (epoch, attempt) = before.map_or((0, 1), |before| (before.run.epoch.0, before.run.attempt));
-    let takes = matches!(action, "claim" | "wake" | "resume");
+    let takes = matches!(action, "claim" | "wake" | "resume" | "adopt");
     let rises = u64::from(takes || action == "reap");
     demand(after.epoch.0 == epoch + rises, || format!("`{action}` moved the epoch from {epoch} to {}", after.epoch))?;
     let requeued = action == "reap" && matches!(after.state, State::Pending(_));
@@ -84,6 +84,12 @@ fn check_from(before: &Run, wrote: &Wrote<'_>) -> Result<(), String> {
         "claim" => demand(state == StateName::Pending, || format!("a run that was {state} was claimed")),
         "wake" => demand(state == StateName::Suspended, || format!("a run that was {state} was woken")),
         "reap" => demand(state == StateName::Running, || format!("a run that was {state} was reaped")),
+        "adopt" => {
+            let (owner, adopter) = (before.owner().map(|owner| owner.worker), wrote.worker);
+            demand(owner.is_some_and(|owner| owner != adopter), || {
+                format!("a run that was {state} was adopted from {owner:?} by {adopter}")
+            })
+        }
         "request cancel" => {
             demand(before.ending().is_none(), || format!("final is final: a cancel request changed a {state} run"))
         }

@@ -7,8 +7,10 @@ use super::processes::Process;
 use super::promises::Owed;
 use crate::error::Error;
 use crate::filter::Filter;
+use crate::health::{Leftovers, Sight};
 use crate::id::RunId;
-use crate::run::{Progress, StateName};
+use crate::process::{Evidence, Liveness};
+use crate::run::{Progress, Run, StateName};
 use crate::runtime::Stop;
 use crate::runtime::handle::{Recorded, RunHandle};
 use crate::transition::{Fence, Refusal, Report};
@@ -34,7 +36,7 @@ impl Process {
 
     async fn find_work(&self) -> Vec<RunHandle> {
         let one = |answer: Result<RunHandle, Error>| answer.into_iter().collect();
-        let found = if self.calm() { 0 } else { self.draw(8) };
+        let found = if self.calm() { 0 } else { self.draw(9) };
         match found {
             0..3 => {
                 let claimed = self.call("claim", None, self.registry.claim(Filter::default(), 2)).await.0;
@@ -45,6 +47,7 @@ impl Process {
                 Some(id) => one(self.call("wake", None, self.registry.wake(id)).await.0),
                 None => Vec::new(),
             },
+            5 => one(self.adopt().await),
             _ => {
                 let ended = [StateName::Interrupted, StateName::Dead, StateName::Failed];
                 match self.some_run(Filter::in_states(ended)).await {
@@ -53,6 +56,20 @@ impl Process {
                 }
             }
         }
+    }
+
+    /// Takes over a run whose owner has crashed, as somebody who can see its processes would.
+    async fn adopt(&self) -> Result<RunHandle, Error> {
+        let Some(id) = self.some_run(Filter::in_states([StateName::Running])).await else {
+            return Err(Error::NotFound("nothing runs".into()));
+        };
+        let look = |run: &Run| {
+            let owner = run.owner()?.worker;
+            let lives = self.world.state().processes.iter().any(|process| process.worker == owner && process.lives);
+            let verdict = if lives { Liveness::Alive } else { Liveness::Dead(Evidence::LockFree) };
+            Some(Sight { owner: verdict, leftovers: Leftovers { pids: vec![1], unseen: false } })
+        };
+        self.call("adopt", None, self.registry.adopt_by(id, look)).await.0
     }
 
     /// Does the work of one run, until it has a verdict, loses the run or lets go of it.

@@ -153,6 +153,7 @@ impl World {
             ("claim", _) => counters.saw(Fact::Claim),
             ("resume", _) => counters.saw(Fact::Resume),
             ("wake", _) => counters.saw(Fact::Wake),
+            ("adopt", _) => counters.saw(Fact::Adopt),
             ("reap", to) => {
                 counters.saw(Fact::Reap);
                 if to == StateName::Pending {

@@ -13,6 +13,7 @@ mod rows;
 mod run_files;
 mod schema;
 mod spare;
+mod tree_files;
 mod turn;
 mod wait;
 mod watch;
@@ -160,24 +161,6 @@ impl SqliteStore {
         let held = lock_state(&inner.place.dir, &name, owner.identity.lock_inode) == LockState::Held;
         let file = file_id(&inner.place.dir, &name);
         held && owner.identity.lock_inode.is_some() && file.is_some_and(|file| has_open(owner.identity.pid, file))
-    }
-
-    /// Ends the processes that a run's attempt left alive: asks them first, and kills what is there after `grace`.
-    pub fn end_tree(&self, run: &Run, grace: Duration) -> Result<(), Error> {
-        let inner = self.lock()?;
-        let lock = crate::process::file_id(&inner.place.dir, &run_files::tree_lock(run));
-        let names: Vec<String> = inner.place.names().cloned().collect();
-        drop(inner);
-        crate::process::end_tree(&names, &run.id.to_string(), lock, grace);
-        Ok(())
-    }
-
-    /// Takes the lock that the processes of a run's attempt are to inherit.
-    pub fn hold_tree_lock(&self, run: &Run) -> Result<LifeLock, Error> {
-        let inner = self.lock()?;
-        let failed = |error| place::from_io("the lock of the run's processes cannot be made", &error);
-        run_files::attempts_dir(&inner.place, run.id).map_err(failed)?;
-        LifeLock::create(&inner.place.dir, &run_files::tree_lock(run)).map_err(failed)
     }
 
     /// Has `tell` called, once for each, with what is wrong with records that cannot be understood and are left out.

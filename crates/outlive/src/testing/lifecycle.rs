@@ -30,7 +30,7 @@ const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 /// A column: its head, and the action on a run whose owner is the given worker.
 type Column = (&'static str, fn(WorkerId, &Run) -> Action);
 
-const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column; 16] = [
     ("claim", |worker, _| Action::Claim { owner: owner(worker, Lease::default()) }),
     ("report", |worker, run| Action::Report { fence: fence(worker, run), report: Report::default() }),
     ("suspend", |worker, run| Action::Suspend { fence: fence(worker, run), reason: "an approval".into() }),
@@ -41,6 +41,7 @@ const COLUMNS: [Column; 15] = [
     ("interrupt", interrupt),
     ("request cancel", |_, _| Action::RequestCancel { reason: None, grace: None }),
     ("reap", |_, run| reap(run, Evidence::LockFree, None)),
+    ("adopt", |_, run| adopt(run, Some(Evidence::LockFree), leftovers())),
     ("resume", |_, _| resume(false, Leftovers::default())),
     ("resume, failed too", |_, _| resume(true, Leftovers::default())),
     ("archive", |_, _| Action::Archive),
@@ -71,6 +72,17 @@ fn interrupt(worker: WorkerId, run: &Run) -> Action {
 fn reap(run: &Run, evidence: Evidence, reaper: Option<WorkerId>) -> Action {
     let beat = run.owner().map_or(0, |owner| owner.heard.beat);
     Action::Reap { observed: Observed { epoch: run.epoch, beat }, evidence, reaper, jitter: 0 }
+}
+
+fn adopt(run: &Run, evidence: Option<Evidence>, leftovers: Leftovers) -> Action {
+    let beat = run.owner().map_or(0, |owner| owner.heard.beat);
+    let observed = Observed { epoch: run.epoch, beat };
+    let adopter = WorkerId::draw(NOW, &SeededEntropy::new(4));
+    Action::Adopt { observed, evidence, leftovers, owner: owner(adopter, Lease::default()) }
+}
+
+fn leftovers() -> Leftovers {
+    Leftovers { pids: vec![4_242], unseen: false }
 }
 
 fn resume(failed_too: bool, leftovers: Leftovers) -> Action {
@@ -106,6 +118,8 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::HeardOf => "heard of",
         Refusal::LeaseHolds => "lease holds",
         Refusal::OwnRun => "own run",
+        Refusal::OwnerLives => "owner lives",
+        Refusal::NothingLeft => "nothing left",
         Refusal::LeftoversAlive(_) => "leftovers",
         Refusal::NoAttemptsLeft(_) => "no attempts left",
         Refusal::TooLarge { .. } => "too large",
@@ -213,17 +227,30 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
         jitter: 0,
     };
     let lapsed = Evidence::LeaseLapsed { silent_ms: 16_000, lease_ms: 15_000 };
-    let leftovers = Leftovers { pids: vec![4_242], unseen: false };
     let copied = Run { copied: true, ..running.clone() };
+    let mut unheard = adopt(&running, Some(Evidence::LockFree), leftovers());
+    if let Action::Adopt { observed, .. } = &mut unheard {
+        observed.beat = u64::MAX;
+    }
+    let taken = adopt(&running, Some(Evidence::LockFree), leftovers());
+    let adopted = apply(&running, &taken, &person("bob"), NOW)?.run;
+    let adopter = adopted.owner().map_or(worker, |owner| owner.worker);
+    let report_of_the_tree =
+        Action::Report { fence: Fence { worker: adopter, epoch: running.epoch }, report: Report::default() };
     let claim = Action::Claim { owner: owner(worker, Lease::default()) };
-    let cases: [(&str, &Run, Action); 11] = [
+    let cases: [(&str, &Run, Action); 16] = [
         ("claim before `not_before`", &later, claim),
         ("finish: cancelled, where it was asked for", &asked, finish(worker, &asked, Verdict::Cancelled)),
         ("interrupt, where a cancel was asked for", &asked, interrupt(worker, &asked)),
         ("reap, its owner heard of since the look", &running, heard),
-        ("reap by lease, the lease not over", &running, reap(&running, lapsed, None)),
+        ("reap by lease, the lease not over", &running, reap(&running, lapsed.clone(), None)),
         ("reap by its own owner", &running, reap(&running, Evidence::LockFree, Some(worker))),
-        ("resume while its processes live", &dead, resume(false, leftovers)),
+        ("adopt, its owner heard of since the look", &running, unheard),
+        ("adopt, its owner not proven gone", &running, adopt(&running, None, leftovers())),
+        ("adopt on a lapsed lease alone", &running, adopt(&running, Some(lapsed), leftovers())),
+        ("adopt, nothing of it left", &running, adopt(&running, Some(Evidence::LockFree), Leftovers::default())),
+        ("report of a process started before an adoption", &adopted, report_of_the_tree),
+        ("resume while its processes live", &dead, resume(false, leftovers())),
         ("resume after the last attempt", &used_up, resume(false, Leftovers::default())),
         ("resume of an archived run", &archived, resume(false, Leftovers::default())),
         ("archive of an archived run", &archived, Action::Archive),

@@ -41,6 +41,12 @@ pub enum Refusal {
     /// The reaper owns it.
     #[error("a worker does not reap its own runs")]
     OwnRun,
+    /// Its owner is not proven gone.
+    #[error("its owner lives, as far as anyone can tell from here")]
+    OwnerLives,
+    /// There is nothing to take over.
+    #[error("its owner is gone, and nothing of it is left")]
+    NothingLeft,
     /// The old attempt is not over.
     #[error("processes of its last attempt are still alive: {0}")]
     LeftoversAlive(Leftovers),
@@ -95,6 +101,7 @@ fn wrong_state(action: &str, state: StateName) -> String {
         "claim" => "only a pending run can be claimed",
         "wake" => "only a suspended run can be woken",
         "reap" => "only a running run can be reaped",
+        "adopt" => "only a running run can be adopted",
         "archive" | "unarchive" => "only a run that has ended can be archived",
         "resume" if state == StateName::Failed => "a failed run is resumed only where that is asked for",
         "resume" => "only an interrupted or dead run can be resumed",

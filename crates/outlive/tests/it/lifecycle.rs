@@ -3,6 +3,7 @@
 //! Not here, because they take the `outlive` command or another backend: the signal and the exit status of L18, L21 with
 //! processes, and L15 against a store that has a clock of its own host.
 
+mod adopting;
 mod claims;
 mod files;
 mod limits;

@@ -23,15 +23,17 @@ impl Witness for LocalWitness {
         let verdicts: Vec<Liveness> =
             owners.iter().map(|owner| owner.as_ref().map_or_else(unowned, |owner| self.owner(owner))).collect();
         // After the verdicts: whatever a dead owner started is there to be found by now.
-        let none_gone = verdicts.iter().all(|verdict| *verdict == Liveness::Alive);
-        let carriers = if none_gone { Default::default() } else { carriers(&self.names) };
+        // What a run that has ended left behind is left behind, whether or not whoever owned it lives on.
+        let is_looked_for = |run: &Run, verdict: &Liveness| *verdict != Liveness::Alive || run.ending().is_some();
+        let any = runs.iter().zip(&verdicts).any(|(run, verdict)| is_looked_for(run, verdict));
+        let carriers = if any { carriers(&self.names) } else { Default::default() };
         let mut sights = Vec::with_capacity(runs.len());
         for ((run, owner), verdict) in runs.iter().zip(owners).zip(verdicts) {
             let mut leftovers = Leftovers::default();
-            if verdict != Liveness::Alive {
+            if is_looked_for(run, &verdict) {
                 leftovers.pids.extend(carriers.get(&run.id.to_string()).into_iter().flatten());
                 self.add_holders(&mut leftovers, &super::run_files::tree_lock(run), None);
-                if let Some(owner) = owner {
+                if let Some(owner) = owner.filter(|_| verdict != Liveness::Alive) {
                     self.add_holders(&mut leftovers, &worker_lock(owner.worker), owner.identity.lock_inode);
                 }
             }

@@ -1,0 +1,148 @@
+//! `outlive adopt`: takes over what lives on of a run whose owner is gone, and follows it to its end.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use nix::sys::signal::SigSet;
+use outlive::error::Error;
+use outlive::logs::{LogPolicy, Stream};
+use outlive::policy::TreePolicy;
+use outlive::process;
+use outlive::registry::Registry;
+use outlive::run::Exit;
+use outlive::runtime::handle::{Recorded, RunHandle};
+use serde_json::json;
+
+use super::child::{self, Asked, Ended, bell};
+use super::detach::{self, Report};
+use super::follow::Following;
+use super::recording::Recording;
+use super::signals::Signals;
+use super::streams::{Copying, Way};
+use super::{keep_log, recorded_badly};
+use crate::cli::{fail, say_line, talk};
+use crate::operation::SCHEMA;
+use crate::settings::Context;
+
+/// The verb.
+pub const NAME: &str = "adopt";
+
+/// How long whoever collects the command may take to do so, before its exit status is given up.
+const COLLECTED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Take over a run whose owner is gone and whose processes live on
+///
+/// The run goes on as it was, with this call as its owner: it beats again, can be cancelled, and is followed to its end.
+/// The exit status is the command's, where the kernel can still tell it (Linux 6.15 and later); where it cannot, the run
+/// has failed with `exit_unknown`. Refused while the owner lives, and where nothing is left to take over.
+#[derive(Args)]
+struct Adopt {
+    /// An id, the beginning of one, a name, @last, or @~2
+    run: String,
+    /// Follow it in the background, whatever becomes of this terminal, and say its id
+    #[arg(short, long)]
+    detach: bool,
+}
+
+/// The command's flags and help.
+pub fn command() -> Command {
+    Adopt::augment_args(Command::new(NAME))
+        .after_help("Examples:\n  outlive adopt train\n  outlive adopt -d train && outlive wait train")
+}
+
+/// Takes over the run that the flags name, with the signals blocked that `mask` says. With a `report` this is its new
+/// owner, in the background.
+pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, report: Option<Report>) -> u8 {
+    let input = match Adopt::from_arg_matches(matches) {
+        Ok(input) => input,
+        Err(error) => return fail(&Error::Invalid(error.to_string()), json),
+    };
+    if input.detach && report.is_none() {
+        return detach::start(json, &mask);
+    }
+    // Before anything starts a thread: signals are for the one that waits.
+    let signals = match Signals::take(mask) {
+        Ok(signals) => signals,
+        Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
+    };
+    let taken = context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(take(&input, context))?)));
+    match (taken, report) {
+        (Ok((policy, (registry, handle))), report) => {
+            match report {
+                Some(report) => report.started(handle.id()),
+                None if json => say_line(&json!({ "schema": SCHEMA, "id": handle.id() }).to_string()),
+                None => talk(&format!("outlive: adopted {}, and follows it to its end\n", handle.id())),
+            }
+            let exit = supervise(&registry, handle, &policy, signals);
+            pollster::block_on(registry.close());
+            exit.map_or(1, child::exit)
+        }
+        (Err(error), Some(report)) => report.refused(&error),
+        (Err(error), None) => fail(&error, json),
+    }
+}
+
+async fn take(input: &Adopt, context: &Context) -> Result<(Registry, RunHandle), Error> {
+    let registry = context.for_change(&input.run).await?;
+    let run = registry.find(&input.run).await?.run.id;
+    let handle = registry.adopt(run).await?;
+    Ok((registry, handle))
+}
+
+/// Follows the run to its end, and puts that on record. Answers with how the command ended, where that can be told.
+fn supervise(registry: &Registry, handle: RunHandle, policy: &LogPolicy, mut signals: Signals) -> Option<Exit> {
+    let run = handle.run();
+    let stops: Arc<Mutex<_>> = Arc::default();
+    let rung = bell(&handle, &stops);
+    let recording = record(registry, &handle, policy);
+    let copying = Copying::start([Way::Own; 3], &recording)
+        .and_then(|(mut copying, _)| copying.follow(&recording).map(|()| copying))
+        .ok();
+    let command = registry.local().and_then(|local| local.command(&run)).and_then(process::Command::hold);
+    let mut asked = Asked::default();
+    if let Some(tree) = registry.local().and_then(|local| local.tree(&run).ok()) {
+        let (stops, rung) = (&*stops, rung.as_ref());
+        let mut following = Following { registry, tree, command: command.as_ref(), signals: &mut signals, stops, rung };
+        following.wait(&mut asked);
+        if command.is_some() && asked.stop.is_none() {
+            match run.spec.policy.tree {
+                TreePolicy::Keep => {}
+                TreePolicy::End => following.tree.end(child::GRACE),
+                TreePolicy::Wait => {
+                    following.command = None;
+                    following.wait(&mut asked);
+                }
+            }
+        }
+    }
+    let exit = command.as_ref().and_then(|command| command.exit(COLLECTED_WITHIN));
+    let ended = Ended::of_another(exit, &asked, registry.clock().awake());
+    if let Some(copying) = copying {
+        copying.stop();
+    }
+    let lost = recording.finish();
+    let recorded = match &ended.end {
+        Some(end) => pollster::block_on(handle.end(end.clone(), exit)),
+        None => Ok(Recorded::Now),
+    };
+    for line in [ended.talk, lost, recorded_badly(recorded)].into_iter().flatten() {
+        talk(&format!("outlive: {line}\n"));
+    }
+    exit
+}
+
+/// Goes on with the log of a command that writes into it by itself. One that wrote to its owner writes to nobody any more.
+fn record(registry: &Registry, handle: &RunHandle, policy: &LogPolicy) -> Recording {
+    let run = handle.run();
+    let kept =
+        |local: &outlive::store::sqlite::SqliteStore| matches!(local.read_logs(run.id, run.attempt), Ok(Some(_)));
+    if !registry.local().is_some_and(kept) {
+        return Recording::new(None);
+    }
+    let recording = keep_log(registry, handle, policy);
+    for stream in Stream::BOTH {
+        drop(recording.file(stream));
+    }
+    recording
+}

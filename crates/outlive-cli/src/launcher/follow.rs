@@ -1,0 +1,124 @@
+//! Following processes that are not our children to their end: what a command has left behind, or what a dead owner has.
+//!
+//! One living process is enough to know that it is not over. So one is waited for at a time, and only when that one is
+//! gone does anybody look around for the next.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::libc;
+use outlive::process::{Command, Member, Tree};
+use outlive::registry::Registry;
+use outlive::runtime::Stop;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+
+use super::child::{Asked, grace};
+use super::signals::{self, Signals};
+use super::tree;
+
+/// How often to look again for those that nothing tells us of: processes that we may not look into.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often a tree is looked for before it is believed to be gone.
+const LOOKS: usize = 2;
+
+/// Somebody who waits for processes to end, and meanwhile for signals and for the run to be stopped.
+pub struct Following<'a> {
+    pub registry: &'a Registry,
+    pub tree: Tree,
+    /// The one to wait for; without it, all of them are.
+    pub command: Option<&'a Command>,
+    pub signals: &'a mut Signals,
+    /// Why the run is to stop, and what is rung when it is.
+    pub stops: &'a Mutex<Vec<Stop>>,
+    pub rung: Option<&'a OwnedFd>,
+}
+
+impl Following<'_> {
+    /// Waits until they have ended. A run that is to stop has ended only with the last of its processes.
+    pub fn wait(&mut self, asked: &mut Asked) {
+        let mut kill_at: Option<Duration> = None;
+        while let Some(living) = self.one_living() {
+            let left = kill_at.map(|at| at.saturating_sub(self.now()));
+            self.wait_for_something(living.as_ref(), left);
+            while let Some(arrived) = self.signals.next() {
+                match arrived.signal {
+                    libc::SIGCHLD => drop(tree::collect_orphans(&[])),
+                    signal @ (libc::SIGHUP | libc::SIGINT | libc::SIGQUIT | libc::SIGTERM) => {
+                        self.pass_on(signal);
+                        asked.signal = Some((signal, self.now()));
+                    }
+                    _ => {}
+                }
+            }
+            if let Some(stop) = self.stops.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+                kill_at.get_or_insert(self.now() + grace(&stop));
+                asked.stop.get_or_insert(stop);
+                for member in self.tree.members() {
+                    let _ = member.signal(Signal::TERM);
+                    // One that is stopped could not even die of it.
+                    let _ = member.signal(Signal::CONT);
+                }
+            }
+            if kill_at.is_some_and(|at| self.now() >= at) {
+                self.tree.end(Duration::ZERO);
+                // One that cannot be killed yet is tried again, not at once.
+                kill_at = Some(self.now() + LOOK_EVERY);
+            }
+        }
+        if let Some(stop) = &asked.stop {
+            self.tree.end(kill_at.map_or_else(|| grace(stop), |at| at.saturating_sub(self.now())));
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.registry.clock().awake()
+    }
+
+    /// One that lives; none inside, where there is one that nobody can name. None where it is over.
+    fn one_living(&self) -> Option<Option<Living<'_>>> {
+        if let Some(command) = self.command {
+            return (!command.has_ended()).then_some(Some(Living::Command(command)));
+        }
+        for _ in 0..LOOKS {
+            match self.tree.members().into_iter().next() {
+                Some(member) => return Some(Some(Living::Member(member))),
+                None if self.tree.is_held() => return Some(None),
+                None => {}
+            }
+        }
+        None
+    }
+
+    fn wait_for_something(&self, living: Option<&Living<'_>>, left: Option<Duration>) {
+        let looks = living.is_none().then_some(LOOK_EVERY);
+        let limit = [left, looks].into_iter().flatten().min();
+        let limit =
+            limit.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });
+        let mut fds = vec![PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)];
+        fds.extend(living.map(|living| match living {
+            Living::Command(command) => PollFd::from_borrowed_fd(command.as_fd(), PollFlags::IN),
+            Living::Member(member) => PollFd::from_borrowed_fd(member.as_fd(), PollFlags::IN),
+        }));
+        fds.extend(self.rung.map(|rung| PollFd::new(rung, PollFlags::IN)));
+        let _ = poll(&mut fds, limit.as_ref());
+        if let Some(rung) = self.rung {
+            let _ = rustix::io::read(rung, &mut [0_u8; 8]);
+        }
+    }
+
+    /// Passes a signal on to the command, or, where nobody knows which that is, to all of them.
+    fn pass_on(&self, signal: i32) {
+        match self.command {
+            Some(command) => signals::send(command, signal),
+            None => self.tree.members().iter().for_each(|member| signals::send(member, signal)),
+        }
+    }
+}
+
+/// A process that is waited for.
+enum Living<'a> {
+    Command(&'a Command),
+    Member(Member),
+}

@@ -1,0 +1,185 @@
+//! The processes of an attempt: told by what they inherited, and by who started them.
+//!
+//! Each carries its run's variables and holds the lock of its attempt, unless it has thrown both away. So whatever was
+//! started by one that does belongs to them too, and for an owner whatever became its child. A look around is never
+//! whole: a process can be born behind it, and has no environment while it becomes another program. So nothing rests on
+//! one look that found nobody.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::{Signal, pidfd_send_signal};
+
+use super::{
+    LockState, REGISTRY_ID_VARIABLE, RUN_VARIABLE, Stat, file_id, holds, lock_state, open_pidfd, pidfs_inode, pids,
+    read_stat, wait_exited,
+};
+
+/// How long a process that was killed may take to be gone.
+pub const GONE_WITHIN: Duration = Duration::from_secs(2);
+/// How often whatever is there is killed before it is given up. Each time takes as long as a look around the host.
+const ROUNDS: usize = 500;
+/// How many looks in a row must find nobody new.
+const QUIET: usize = 2;
+
+/// The living processes of the runs of the registry that has one of these names, by run, of those that this user may
+/// look into.
+pub fn carriers(registry: &[String]) -> HashMap<String, Vec<u32>> {
+    let mut found: HashMap<String, Vec<u32>> = HashMap::new();
+    for pid in pids() {
+        if let Some(run) = carried_run(pid, registry) {
+            found.entry(run).or_default().push(pid);
+        }
+    }
+    found
+}
+
+/// The run of this registry that a process carries in its environment. One that says nothing of its registry was started
+/// by an earlier outlive, and may be of this one.
+fn carried_run(pid: u32, registry: &[String]) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let value = |variable: &str| {
+        let entry = |entry: &'_ [u8]| -> Option<String> {
+            let value = entry.strip_prefix(variable.as_bytes())?.strip_prefix(b"=")?;
+            std::str::from_utf8(value).ok().map(str::to_owned)
+        };
+        environment.split(|byte| *byte == 0).find_map(entry)
+    };
+    let run = value(RUN_VARIABLE)?;
+    let named = value(REGISTRY_ID_VARIABLE).filter(|named| !named.is_empty());
+    named.is_none_or(|named| registry.contains(&named)).then_some(run)
+}
+
+/// A living process, opened before it was looked at: none is taken for another that had its pid before.
+#[derive(Debug)]
+pub struct Member {
+    /// Its pid.
+    pub pid: u32,
+    process: OwnedFd,
+}
+
+impl Member {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(pidfd_send_signal(&self.process, signal)?)
+    }
+}
+
+impl AsFd for Member {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.process.as_fd()
+    }
+}
+
+/// The processes of an attempt.
+#[derive(Debug)]
+pub struct Tree {
+    /// The names of the registry.
+    names: Vec<String>,
+    run: String,
+    dir: OwnedFd,
+    lock: PathBuf,
+    /// Whether everything below this process belongs to the attempt.
+    below_us: bool,
+    /// These do not.
+    but: Vec<u32>,
+}
+
+impl Tree {
+    pub(crate) fn new(names: Vec<String>, run: String, dir: OwnedFd, lock: PathBuf) -> Self {
+        Self { names, run, dir, lock, below_us: false, but: Vec::new() }
+    }
+
+    /// With everything below this process, which owns the attempt and has started nothing else than `but`.
+    #[must_use]
+    pub fn below_us(mut self, but: Vec<u32>) -> Self {
+        (self.below_us, self.but) = (true, but);
+        self
+    }
+
+    /// Whether somebody holds the lock of the attempt, be it one that this user may not look into.
+    pub fn is_held(&self) -> bool {
+        lock_state(&self.dir, &self.lock, None) == LockState::Held
+    }
+
+    /// Those of its processes that one look around finds.
+    pub fn members(&self) -> Vec<Member> {
+        self.look(None)
+    }
+
+    /// One look around. Whoever is found is sent `signal` as soon as it is: what lives for an instant only, and starts
+    /// another that does, is gone when the look is over.
+    fn look(&self, signal: Option<Signal>) -> Vec<Member> {
+        let us = std::process::id();
+        let lock = if self.is_held() { file_id(&self.dir, &self.lock) } else { None };
+        let mut found: HashMap<u32, (Member, Stat, bool)> = HashMap::new();
+        for pid in pids().filter(|pid| *pid != us) {
+            let Ok(process) = open_pidfd(pid) else { continue };
+            let Some(stat) = read_stat(pid).ok().filter(|stat| !stat.has_ended) else { continue };
+            let carries = || carried_run(pid, &self.names).is_some_and(|carried| carried == self.run);
+            let marked = lock.is_some_and(|lock| holds(pid, lock)) || carries();
+            let member = Member { pid, process };
+            if let Some(signal) = signal.filter(|_| marked && !self.but.contains(&pid)) {
+                let _ = member.signal(signal);
+            }
+            found.insert(pid, (member, stat, marked));
+        }
+        let belongs = |pid: u32| {
+            let mut at = pid;
+            // Nobody has more ancestors than there are processes.
+            for _ in 0..=found.len() {
+                match found.get(&at) {
+                    _ if at == us => return self.below_us,
+                    Some((_, _, true)) => return true,
+                    Some((_, stat, false)) => at = stat.parent,
+                    // It ended meanwhile; the next look sees whose child this has become.
+                    None => return false,
+                }
+            }
+            false
+        };
+        let mut pids: Vec<u32> = found.keys().copied().filter(|pid| belongs(*pid) && !self.but.contains(pid)).collect();
+        pids.sort_unstable();
+        pids.iter().filter_map(|pid| found.remove(pid)).map(|(member, ..)| member).collect()
+    }
+
+    /// Ends them all: asks first, kills what is there after `grace`, and kills until nobody new appears.
+    pub fn end(&self, grace: Duration) {
+        let mut asked = self.members();
+        asked.retain(|member| member.signal(Signal::TERM).is_ok());
+        for member in &asked {
+            // One that is stopped could not even die of it.
+            let _ = member.signal(Signal::CONT);
+        }
+        wait_all(&asked, grace);
+        let mut known: HashSet<(u32, Option<u64>)> = HashSet::new();
+        let mut quiet = 0;
+        for _ in 0..ROUNDS {
+            let mut killed = self.look(Some(Signal::KILL));
+            let mut anybody_new = false;
+            for member in &killed {
+                anybody_new |= known.insert((member.pid, pidfs_inode(&member.process)));
+            }
+            killed.retain(|member| member.signal(Signal::KILL).is_ok());
+            wait_all(&killed, GONE_WITHIN);
+            quiet = if anybody_new { 0 } else { quiet + 1 };
+            if quiet >= QUIET {
+                return;
+            }
+        }
+    }
+}
+
+fn wait_all(asked: &[Member], patience: Duration) {
+    let mut left = patience;
+    for member in asked {
+        // Each wait takes from what is left for the others; one that is gone takes nothing.
+        if !wait_exited(&member.process, left) {
+            left = Duration::ZERO;
+        }
+    }
+}

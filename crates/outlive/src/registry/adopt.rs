@@ -1,0 +1,76 @@
+//! Adopting: taking over what lives on of a run whose owner is gone.
+
+use std::time::Duration;
+
+use super::{Registry, TRIES};
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::health::{Judgement, Leftovers, Sight, judge};
+use crate::id::{RunId, Stamp};
+use crate::run::{Owner, Run, State};
+use crate::runtime::handle::RunHandle;
+use crate::store::{self, Change, Order, Record, Selection};
+use crate::transition::{Action, Observed, apply};
+
+impl Registry {
+    /// Takes over a run whose owner is proven gone and of which processes live on here: the same attempt, owned by this
+    /// process from now on. Whoever does so sees to its timeout ([`RunHandle::on_stop`]), for only the processes' end is
+    /// the run's.
+    pub async fn adopt(&self, id: RunId) -> Result<RunHandle, Error> {
+        self.adopt_by(id, |run| self.look(&[run]).and_then(|mut sights| sights.pop())).await
+    }
+
+    /// The same, by what `look` sees of its processes.
+    ///
+    /// Looking and writing are two steps, as for a reap: the store applies the rule to the run as it is then, and a beat
+    /// or another adopter in between wins.
+    pub(crate) async fn adopt_by(&self, id: RunId, look: impl Fn(&Run) -> Option<Sight>) -> Result<RunHandle, Error> {
+        let keeping = self.keeping()?;
+        let _taking = keeping.take();
+        for _ in 0..TRIES {
+            let found = self.store.get(&[id]).await?.pop();
+            let record = found.ok_or_else(|| Error::NotFound(id.to_string()))?;
+            let owner = keeping.owner(record.run.spec.policy.lease);
+            let action = adoption(&record.run, look(&record.run).as_ref(), owner);
+            apply(&record.run, &action, &self.me, self.clock.now())
+                .map_err(|refusal| Error::Refused { run: id, refusal })?;
+            if let Some(record) = self.take_over(id, &action).await? {
+                let ran_for = match &record.run.state {
+                    State::Running(running) => self.clock.now().since(running.started_at),
+                    _ => Duration::ZERO,
+                };
+                return Ok(self.hold(record, keeping.clone(), Some(ran_for)));
+            }
+        }
+        Err(Error::Contended(id))
+    }
+
+    async fn take_over(&self, id: RunId, action: &Action) -> Result<Option<Record>, Error> {
+        let stamp = Stamp::draw(&*self.entropy);
+        let rule = |run: &Run, now| {
+            let transition = apply(run, action, &self.me, now).ok()?;
+            Some(Change { transition, stamp })
+        };
+        let selection = Selection { filter: Filter::of([id]), order: Order::Oldest, limit: 1 };
+        match self.store.update(&selection, &rule).await {
+            Ok(mut changed) => Ok(changed.pop()),
+            Err(error @ store::Error::Unknown(_)) => {
+                // The answer was lost. What bears our stamp is ours; what does not may become it yet.
+                let found = self.store.get(&[id]).await.unwrap_or_default().pop();
+                found.filter(|record| self.is_own(record, stamp)).map(Some).ok_or(error.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn adoption(run: &Run, sight: Option<&Sight>, owner: Owner) -> Action {
+    let held = run.owner();
+    let observed = Observed { epoch: run.epoch, beat: held.map_or(0, |held| held.heard.beat) };
+    let (evidence, leftovers) = match held.map(|held| judge(held, sight)) {
+        Some(Judgement::Orphaned { evidence, leftovers }) => (Some(evidence), leftovers),
+        Some(Judgement::Dead(evidence)) => (Some(evidence), Leftovers::default()),
+        Some(Judgement::Live | Judgement::Unresponsive) | None => (None, Leftovers::default()),
+    };
+    Action::Adopt { observed, evidence, leftovers, owner }
+}

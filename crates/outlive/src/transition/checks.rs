@@ -1,0 +1,104 @@
+//! What must be so before a run may change: the conditions of the single rules.
+
+use serde_json::Value;
+
+use super::{Fence, Observed, Refusal, Report};
+use crate::health::Leftovers;
+use crate::id::WorkerId;
+use crate::process::Evidence;
+use crate::run::{CHECKPOINT_LIMIT, End, Ending, LIST_LIMIT, Progress, Run, Running, capped};
+
+pub(super) fn lost(run: &Run, fence: &Fence) -> Refusal {
+    Refusal::Lost { state: run.state.name(), epoch: run.epoch, claimed: fence.epoch }
+}
+
+pub(super) fn check_fence(run: &Run, held: &Running, fence: &Fence) -> Result<(), Refusal> {
+    if run.epoch == fence.epoch && held.owner.worker == fence.worker { Ok(()) } else { Err(lost(run, fence)) }
+}
+
+/// Whoever speaks for the processes of an attempt presents the epoch that they were started with, and it counts for as
+/// long as the attempt lasts, also in the hands of another owner.
+pub(super) fn check_said(run: &Run, held: &Running, fence: &Fence) -> Result<(), Refusal> {
+    let same_worker = held.owner.worker == fence.worker;
+    if same_worker && run.is_current(fence.epoch) { Ok(()) } else { Err(lost(run, fence)) }
+}
+
+pub(super) fn take_report(next: &mut Run, report: &Report) -> Result<(), Refusal> {
+    if let Some(progress) = &report.progress {
+        check_size("progress document", progress.data.as_ref())?;
+        next.progress = Some(Progress { message: progress.message.clone().map(capped), ..progress.clone() });
+    }
+    if let Some(checkpoint) = &report.checkpoint {
+        check_size("checkpoint", Some(checkpoint))?;
+        next.checkpoint = Some(checkpoint.clone());
+    }
+    if let Some(artifact) = &report.artifact {
+        if next.artifacts.len() >= LIST_LIMIT {
+            return Err(Refusal::TooMany { what: "artifacts", limit: LIST_LIMIT });
+        }
+        next.artifacts.push(capped(artifact.clone()));
+    }
+    if let Some(manifest_ref) = &report.manifest_ref {
+        next.manifest_ref = Some(capped(manifest_ref.clone()));
+    }
+    Ok(())
+}
+
+fn check_size(what: &'static str, document: Option<&Value>) -> Result<(), Refusal> {
+    let size = document.map_or(0, |document| document.to_string().len());
+    if size > CHECKPOINT_LIMIT { Err(Refusal::TooLarge { what, size, limit: CHECKPOINT_LIMIT }) } else { Ok(()) }
+}
+
+pub(super) fn check_reap(
+    run: &Run,
+    held: &Running,
+    observed: &Observed,
+    evidence: &Evidence,
+    reaper: Option<WorkerId>,
+) -> Result<(), Refusal> {
+    if reaper == Some(held.owner.worker) {
+        Err(Refusal::OwnRun)
+    } else if observed.epoch != run.epoch || observed.beat != held.owner.heard.beat {
+        Err(Refusal::HeardOf)
+    } else if matches!(evidence, Evidence::LeaseLapsed { .. }) && !held.owner.lease.lapsed(held.owner.heard.silent_for)
+    {
+        Err(Refusal::LeaseHolds)
+    } else {
+        Ok(())
+    }
+}
+
+/// Only where the owner is proven gone, and something of its attempt is not. A lease that lapsed proves nothing.
+pub(super) fn check_adopt<'a>(
+    run: &Run,
+    held: &Running,
+    observed: &Observed,
+    evidence: Option<&'a Evidence>,
+    leftovers: &Leftovers,
+) -> Result<&'a Evidence, Refusal> {
+    if observed.epoch != run.epoch || observed.beat != held.owner.heard.beat {
+        return Err(Refusal::HeardOf);
+    }
+    match evidence {
+        None | Some(Evidence::LeaseLapsed { .. }) => Err(Refusal::OwnerLives),
+        Some(_) if leftovers.is_empty() => Err(Refusal::NothingLeft),
+        Some(evidence) => Ok(evidence),
+    }
+}
+
+pub(super) fn check_resume(run: &Run, ending: &Ending, failed_too: bool, leftovers: &Leftovers) -> Result<(), Refusal> {
+    let resumable = match ending.how {
+        End::Interrupted(_) | End::Dead(_) => true,
+        End::Failed(_) => failed_too,
+        End::Succeeded | End::Cancelled(_) => false,
+    };
+    if !resumable {
+        Err(Refusal::WrongState { action: "resume", state: ending.how.name() })
+    } else if !leftovers.is_empty() {
+        Err(Refusal::LeftoversAlive(leftovers.clone()))
+    } else if run.attempt >= run.spec.policy.retry.max_attempts {
+        Err(Refusal::NoAttemptsLeft(run.attempt))
+    } else {
+        Ok(())
+    }
+}
