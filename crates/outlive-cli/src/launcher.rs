@@ -6,6 +6,7 @@
 mod child;
 mod detach;
 mod pty;
+mod readers;
 mod recording;
 mod shim;
 mod signals;
@@ -128,9 +129,8 @@ pub enum Role {
 
 /// Does what this program was started for, where it was started by itself.
 pub fn role(words: &[OsString]) -> Option<Role> {
-    shim::main(words)
-        .map(Role::Done)
-        .or_else(|| detach::role(words).map(|(words, report)| Role::Detached(words, report)))
+    let done = shim::main(words).or_else(|| streams::pass_on(words)).map(Role::Done);
+    done.or_else(|| detach::role(words).map(|(words, report)| Role::Detached(words, report)))
 }
 
 /// Runs the command that the flags name, with the signals blocked that `mask` says. With a `report` this is the owner of a

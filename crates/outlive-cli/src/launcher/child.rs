@@ -16,14 +16,16 @@ use outlive::runtime::handle::RunHandle;
 use outlive::spool::OwnEnd;
 use outlive::transition::Verdict;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,
+};
 
 use super::pty::Pty;
 use super::recording::Recording;
 use super::shim::{Shim, Told};
 use super::signals::{self, Arrived, Signals};
 use super::spawn::Start;
-use super::streams::{Copying, Placed, Reader, Way, ways};
+use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
 use crate::descriptors::STANDARD;
 use crate::inside::EPOCH_VARIABLE;
@@ -33,8 +35,9 @@ use crate::settings::REGISTRY_VARIABLE;
 const GRACE: Duration = Duration::from_secs(10);
 /// A command that ends within this time of a signal which asks for it ended because of it.
 const HEEDED_WITHIN: Duration = Duration::from_secs(10);
-/// How often to look whether a shell has put us into the foreground, of which nothing tells us.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often to look for what nothing tells us of: that a shell has put us into the foreground, that the command has
+/// changed its terminal, that it waits for a line.
+const LOOK_EVERY: Duration = Duration::from_millis(40);
 
 /// A command that runs.
 pub struct Child {
@@ -98,20 +101,18 @@ impl Child {
             }
             copying.follow(&recording)?;
         }
-        let mut pty = if ways[1] == Way::Terminal { Some(Pty::open()?) } else { None };
+        let pty = if ways[1] == Way::Terminal { Some(Pty::open()?) } else { None };
         let start = Start { argv, variables: &variables, mask: signals.before(), placed: &placed, kept: &kept };
-        let (shim, pid) = match &mut pty {
+        let (shim, pid) = match &pty {
             None => (None, start.found()?),
             Some(pty) => {
+                copying.show(pty.screen(), &recording)?;
                 let (shim, pid) = Shim::start(&start, pty, ways, tree.as_ref())?;
-                let recording = recording.clone();
-                let keep = move |bytes: &[u8]| recording.write(Stream::Out, bytes);
-                copying.copy(pty.output()?, pty.real(), Reader::IsNotNeeded, keep)?;
                 (Some(shim), pid)
             }
         };
         drop(placed);
-        let in_foreground = pty.as_ref().is_none_or(Pty::is_ours);
+        let in_foreground = pty.as_ref().is_none_or(|pty| pty.screen().is_ours());
         let has_terminal = !detached && STANDARD.into_iter().any(|fd| rustix::termios::tcgetpgrp(fd).is_ok());
         let process = pidfd_open(pid, PidfdFlags::empty())?;
         Ok(Self { pid, process, shim, pty, copying, has_terminal, in_foreground })
@@ -158,15 +159,15 @@ impl Child {
     }
 
     /// The command has ended: everything that it wrote is kept, and its terminal is given back.
-    fn end(mut self, exit: Exit, asked: &Asked, now: Duration) -> Ended {
+    fn end(self, exit: Exit, asked: &Asked, now: Duration) -> Ended {
         self.copying.stop();
         if let Some(shim) = &self.shim {
             shim.leave();
         }
-        if let Some(pty) = &mut self.pty {
+        if let Some(pty) = &self.pty {
             match exit {
-                Exit::Code(_) => pty.leave(),
-                Exit::Signal(_) => pty.give_back(),
+                Exit::Code(_) => pty.screen().leave(),
+                Exit::Signal(_) => pty.screen().give_back(),
             }
         }
         let unread = Some(self.copying).filter(|_| asked.stop.is_none());
@@ -204,12 +205,14 @@ impl Child {
 
     /// Stops as the command was stopped by its terminal, until somebody starts us again.
     fn stop_too(&mut self, signal: i32) {
-        if !self.has_terminal || ![libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal) {
+        // Of a command that somebody stops and has go on we learn by the shim alone.
+        let by_terminal = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
+        if !self.has_terminal || !by_terminal && self.shim.is_none() {
             return;
         }
-        if let Some(pty) = &mut self.pty {
-            pty.flush(&self.copying);
-            pty.give_back();
+        if let Some(pty) = &self.pty {
+            self.copying.flush(pty.screen());
+            pty.screen().give_back();
         }
         let stopped = signals::stop_by(signal);
         // Where nobody could have started us again we were not stopped. Then a key that stops does nothing, and a command
@@ -221,13 +224,13 @@ impl Child {
 
     /// Has the command go on, in the foreground if that is where we are.
     fn go_on(&mut self) {
-        let (Some(pty), Some(shim)) = (&mut self.pty, &self.shim) else {
+        let (Some(pty), Some(shim)) = (&self.pty, &self.shim) else {
             return self.signal(libc::SIGCONT);
         };
-        pty.resize();
-        self.in_foreground = pty.is_ours();
+        pty.screen().resize();
+        self.in_foreground = pty.screen().is_ours();
         if self.in_foreground {
-            pty.take();
+            pty.screen().mirror();
             shim.to_foreground();
         } else {
             shim.to_background();
@@ -236,7 +239,7 @@ impl Child {
     }
 
     fn wait_for_something(&mut self, signals: &Signals, rung: Option<&OwnedFd>, left: Option<Duration>) {
-        let looks = (!self.in_foreground && self.pty.is_some()).then_some(LOOK_EVERY);
+        let looks = self.pty.as_ref().map(|_| LOOK_EVERY);
         let limit = [left, looks].into_iter().flatten().min();
         let limit =
             limit.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });
@@ -256,31 +259,40 @@ impl Child {
         });
         let _ = poll(&mut fds, limit.as_ref());
         let typed = keys_at.is_some_and(|at| !fds[at].revents().is_empty());
+        drop(fds);
         if let Some(rung) = rung {
             let _ = rustix::io::read(rung, &mut [0_u8; 8]);
         }
-        if let Some(pty) = self.pty.as_mut().filter(|_| typed) {
-            pty.pass_keys();
-        }
-        if looks.is_some() && self.pty.as_ref().is_some_and(Pty::is_ours) {
-            self.go_on();
+        if let Some(pty) = &mut self.pty {
+            if typed {
+                pty.pass_keys();
+            }
+            pty.look_again();
+            if !self.in_foreground && pty.screen().is_ours() {
+                self.go_on();
+            }
         }
     }
 
     /// Passes a signal on, unless the terminal has given it to the command as well. Answers whether it asks the command
     /// to end.
     fn pass_on(&mut self, arrived: Arrived) -> bool {
-        let Arrived { signal, from_terminal } = arrived;
-        // What our terminal sends to its foreground does not reach a command that has a terminal of its own.
-        let has_it = from_terminal && self.pty.is_none();
-        match signal {
-            libc::SIGCHLD => {
+        let Arrived { signal, from_terminal, is_sent } = arrived;
+        match (signal, &self.pty) {
+            (libc::SIGCHLD, _) if !is_sent => {
                 tree::collect_orphans(&[self.pid]);
                 return false;
             }
-            libc::SIGCONT => self.go_on(),
-            libc::SIGWINCH if self.pty.is_some() => self.pty.iter().for_each(Pty::resize),
-            _ if has_it => {}
+            (libc::SIGCONT, _) => self.go_on(),
+            (libc::SIGWINCH, Some(pty)) => pty.screen().resize(),
+            // What the real terminal sends to its foreground is for the foreground of the command's.
+            (_, Some(pty)) if from_terminal => {
+                let group = pty.screen().foreground().unwrap_or(self.pid);
+                if let Some(signal) = Signal::from_named_raw(signal) {
+                    let _ = kill_process_group(group, signal);
+                }
+            }
+            (_, None) if from_terminal => {}
             _ => self.signal(signal),
         }
         [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&signal)

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::SigSet;
@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 
 use super::child;
-use super::spawn::Start;
+use super::spawn::{Start, handed};
 use super::streams::Placed;
 use crate::cli::{fail, say_line, talk};
 use crate::operation::{SCHEMA, error_body};
@@ -54,16 +54,12 @@ impl Report {
 }
 
 /// The words and the listener of the owner of a detached run, where this process is to be one.
-#[allow(unsafe_code, reason = "a descriptor that is handed over is a number on the command line")]
 pub fn role(words: &[OsString]) -> Option<(Vec<OsString>, Report)> {
     let [program, role, number, rest @ ..] = words else { return None };
     if role != DETACHED {
         return None;
     }
-    let number: i32 = number.to_str()?.parse().ok().filter(|number| *number > 2)?;
-    // SAFETY: nothing else in this process knows of it; one that is not open fails at its first use.
-    let listener = unsafe { OwnedFd::from_raw_fd(number) };
-    rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::CLOEXEC).ok()?;
+    let listener = handed(number.to_str()?).ok()?;
     rustix::process::setsid().ok()?;
     Some(([program.clone()].into_iter().chain(rest.iter().cloned()).collect(), Report(listener.into())))
 }

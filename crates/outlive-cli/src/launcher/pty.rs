@@ -1,39 +1,53 @@
 //! A terminal of our own for the command, and the real one that it stands for.
 //!
-//! The command's terminal has the modes and the size of the real one. What is typed goes to it byte by byte, so that it
-//! is the command's terminal that echoes, edits lines and sends signals, as its modes say.
+//! The command's terminal has the modes and the size of the real one. While the command leaves lines to its terminal, the
+//! real one edits, echoes and sends signals as ever, and a line is taken from it only when a process waits for one: what
+//! is typed ahead is left for whoever reads next. When the command wants every key, the real terminal passes every byte
+//! on, and it is the command's terminal that does what its modes say.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Signal, getpgrp, kill_process_group};
+use rustix::process::{Pid, Signal, getpgrp, kill_process_group};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
-    tcsetwinsize,
+    LocalModes, OptionalActions, OutputModes, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize,
+    tcsetattr, tcsetwinsize,
 };
 
-use super::streams::{Copying, set_waiting};
+use super::readers;
+use super::streams::{set_waiting, write_all};
 use crate::descriptors::STANDARD;
 
-/// How often to look whether everything that the command has written is on the real terminal.
-const FLUSH_TRIES: usize = 50;
-
-/// The two terminals.
+/// The two terminals, and what is typed.
 pub struct Pty {
-    master: OwnedFd,
-    slave: Option<OwnedFd>,
-    real: BorrowedFd<'static>,
+    screen: Arc<Screen>,
+    slave: OwnedFd,
     keyboard: Keyboard,
-    /// The modes that the real terminal had before we took it, and that ours was given.
-    modes: Termios,
-    /// The real terminal passes every byte on.
-    raw: bool,
     /// What was typed and not yet taken by the command's terminal.
     typed: Vec<u8>,
+    /// A line was typed that nobody waits for.
+    unwanted: bool,
+}
+
+/// The two terminals, for whoever copies from the one to the other.
+pub struct Screen {
+    master: OwnedFd,
+    real: BorrowedFd<'static>,
+    modes: Mutex<Modes>,
+}
+
+struct Modes {
+    /// Those of the real terminal before we changed them.
+    found: Termios,
+    /// Those that we have set on the real terminal, if we have.
+    set: Option<Termios>,
+    /// Those that the command's terminal was given.
+    given: Termios,
 }
 
 enum Keyboard {
@@ -49,11 +63,11 @@ impl Pty {
     /// Opens a terminal like the one that standard output is.
     pub fn open() -> io::Result<Self> {
         let real = STANDARD[1];
-        let modes = tcgetattr(real)?;
+        let found = tcgetattr(real)?;
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         unlockpt(&master)?;
         let slave = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-        tcsetattr(&slave, OptionalActions::Now, &modes)?;
+        tcsetattr(&slave, OptionalActions::Now, &found)?;
         set_waiting(&master, false)?;
         let keyboard = if isatty(STANDARD[0]) {
             Keyboard::Input
@@ -61,137 +75,97 @@ impl Pty {
             let opened = rustix::fs::open("/dev/tty", OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty());
             opened.map_or(Keyboard::None, Keyboard::Other)
         };
-        let pty = Self { master, slave: Some(slave), real, keyboard, modes, raw: false, typed: Vec::new() };
-        pty.resize();
-        Ok(pty)
+        let modes = Mutex::new(Modes { given: found.clone(), found, set: None });
+        let screen = Arc::new(Screen { master, real, modes });
+        screen.resize();
+        Ok(Self { screen, slave, keyboard, typed: Vec::new(), unwanted: false })
     }
 
-    /// The real terminal.
-    pub fn real(&self) -> BorrowedFd<'static> {
-        self.real
+    /// The two terminals, for whoever copies from the one to the other.
+    pub fn screen(&self) -> &Arc<Screen> {
+        &self.screen
     }
 
-    /// The side that the command writes to and reads from, until it has it.
-    pub fn slave(&self) -> Option<&OwnedFd> {
-        self.slave.as_ref()
-    }
-
-    /// Lets go of the command's side: it is closed when the last of the command's processes closes it.
-    pub fn close_slave(&mut self) {
-        self.slave = None;
-    }
-
-    /// Our side, to copy from.
-    pub fn output(&self) -> io::Result<OwnedFd> {
-        self.master.try_clone()
-    }
-
-    /// Whether we are in the foreground of the real terminal, and may change it and read from it.
-    pub fn is_ours(&self) -> bool {
-        tcgetpgrp(self.real).is_ok_and(|group| group == getpgrp())
-    }
-
-    /// Has the real terminal pass every byte on.
-    pub fn take(&mut self) {
-        if !self.raw && self.is_ours() {
-            if let Ok(modes) = tcgetattr(self.real) {
-                // A shell that reads a line has modes of its own. Ours got them if it was made in the background.
-                if self.has_given_modes() {
-                    let _ = tcsetattr(&self.master, OptionalActions::Now, &modes);
-                }
-                self.modes = modes;
-            }
-            let mut raw = self.modes.clone();
-            raw.make_raw();
-            self.raw = tcsetattr(self.real, OptionalActions::Drain, &raw).is_ok();
-        }
-    }
-
-    /// Gives the real terminal back as it was.
-    pub fn give_back(&mut self) {
-        self.give_back_with(&self.modes.clone());
-    }
-
-    /// Gives the real terminal back with the modes that the command has left, as it would have without us.
-    pub fn leave(&mut self) {
-        match tcgetattr(&self.master) {
-            Ok(left) if !self.has_given_modes() => self.give_back_with(&left),
-            _ => self.give_back(),
-        }
-    }
-
-    /// Whether the command has left its terminal's modes as they were given to it.
-    fn has_given_modes(&self) -> bool {
-        let of = |modes: &Termios| {
-            let flags = (modes.input_modes, modes.output_modes, modes.control_modes, modes.local_modes);
-            (flags, format!("{:?}", modes.special_codes))
-        };
-        tcgetattr(&self.master).is_ok_and(|modes| of(&modes) == of(&self.modes))
-    }
-
-    /// Waits until what the command has written is on the real terminal, unless that takes long.
-    pub fn flush(&self, copying: &Copying) {
-        let unread = || {
-            let mut fds = [PollFd::new(&self.master, PollFlags::IN)];
-            let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-            fds[0].revents().contains(PollFlags::IN)
-        };
-        for _ in 0..FLUSH_TRIES {
-            let was_unread = unread();
-            copying.wait_idle();
-            if !was_unread && !unread() {
-                return;
-            }
-        }
-    }
-
-    fn give_back_with(&mut self, modes: &Termios) {
-        if std::mem::replace(&mut self.raw, false) {
-            let _ = tcsetattr(self.real, OptionalActions::Drain, modes);
-        }
-    }
-
-    /// Gives the command's terminal the size of the real one.
-    pub fn resize(&self) {
-        if let Ok(size) = tcgetwinsize(self.real) {
-            let _ = tcsetwinsize(&self.master, size);
-        }
+    /// The side that the command writes to and reads from.
+    pub fn slave(&self) -> &OwnedFd {
+        &self.slave
     }
 
     /// What to wait for before [`Pty::pass_keys`] has anything to do.
     pub fn awaited(&self) -> Option<PollFd<'_>> {
         if !self.typed.is_empty() {
-            return Some(PollFd::new(&self.master, PollFlags::OUT));
+            return Some(PollFd::new(&self.screen.master, PollFlags::OUT));
         }
-        self.keyboard.fd().filter(|_| self.raw).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        let is_ours = !self.unwanted && self.screen.is_ours();
+        self.keyboard.fd().filter(|_| is_ours).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
     }
 
-    /// Passes on what was typed, without waiting.
+    /// Passes on what was typed, as far as somebody wants it, without waiting.
     pub fn pass_keys(&mut self) {
-        if self.typed.is_empty() && self.raw {
-            let mut buffer = [0; 1 << 10];
-            let Some(keyboard) = self.keyboard.fd() else { return };
-            match rustix::io::read(keyboard, &mut buffer) {
-                Ok(read) if read > 0 => self.typed.extend_from_slice(&buffer[..read]),
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Ok(_) | Err(_) => self.keyboard = Keyboard::None,
-            }
-            self.tell_companions();
+        if self.typed.is_empty() && self.screen.is_ours() {
+            self.read_keys();
         }
-        match rustix::io::write(&self.master, &self.typed) {
-            Ok(written) => drop(self.typed.drain(..written)),
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.typed.clear(),
+        if !self.typed.is_empty() {
+            match rustix::io::write(&self.screen.master, &self.typed) {
+                Ok(written) => drop(self.typed.drain(..written)),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => self.typed.clear(),
+            }
+        }
+    }
+
+    fn read_keys(&mut self) {
+        let Some(keyboard) = self.keyboard.fd().filter(|fd| is_readable(*fd)) else { return };
+        let Ok(modes) = tcgetattr(&self.screen.master) else { return };
+        let lines = modes.local_modes.contains(LocalModes::ICANON);
+        self.unwanted = lines && !readers::any_waits_for(&self.slave, self.screen.foreground());
+        if self.unwanted {
+            return;
+        }
+        let mut buffer = [0; 4 << 10];
+        match rustix::io::read(keyboard, &mut buffer) {
+            Ok(read) if lines => self.pass_line(&buffer[..read], modes),
+            Ok(read) if read > 0 => {
+                self.typed.extend_from_slice(&buffer[..read]);
+                self.tell_companions(&modes);
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Ok(_) | Err(_) => self.keyboard = Keyboard::None,
+        }
+    }
+
+    /// Passes on a line that the real terminal has edited and echoed: it is neither edited nor echoed again.
+    fn pass_line(&self, line: &[u8], modes: Termios) {
+        let mut quoted = Vec::with_capacity(line.len() + 8);
+        for byte in line {
+            let is_plain = matches!(byte, b'\n' | b'\t') || !byte.is_ascii_control();
+            if !is_plain && modes.local_modes.contains(LocalModes::IEXTEN) {
+                quoted.push(modes.special_codes[SpecialCodeIndex::VLNEXT]);
+            }
+            quoted.push(*byte);
+        }
+        if line.last() != Some(&b'\n') {
+            // The end of the input, or of what was typed so far.
+            quoted.push(modes.special_codes[SpecialCodeIndex::VEOF]);
+        }
+        let _alone = self.screen.lock();
+        let echoes = modes.local_modes.contains(LocalModes::ECHO);
+        if echoes {
+            let mut silent = modes.clone();
+            silent.local_modes -= LocalModes::ECHO | LocalModes::ECHONL;
+            let _ = tcsetattr(&self.screen.master, OptionalActions::Now, &silent);
+        }
+        let _ = write_all(&self.screen.master, &quoted);
+        if echoes {
+            // To ask has the kernel finish with what was written.
+            is_readable(self.slave.as_fd());
+            let _ = tcsetattr(&self.screen.master, OptionalActions::Now, &modes);
         }
     }
 
     /// Keys that send a signal would have sent it to the others of our pipeline as well. We ignore our own copy.
-    fn tell_companions(&self) {
-        if !matches!(self.keyboard, Keyboard::Other(_)) {
-            return;
-        }
-        let Ok(modes) = tcgetattr(&self.master) else { return };
-        if !modes.local_modes.contains(LocalModes::ISIG) {
+    fn tell_companions(&self, modes: &Termios) {
+        if !matches!(self.keyboard, Keyboard::Other(_)) || !modes.local_modes.contains(LocalModes::ISIG) {
             return;
         }
         for (key, signal) in [(SpecialCodeIndex::VINTR, Signal::INT), (SpecialCodeIndex::VQUIT, Signal::QUIT)] {
@@ -201,12 +175,127 @@ impl Pty {
             }
         }
     }
+
+    /// Looks again whether what was typed is wanted.
+    pub fn look_again(&mut self) {
+        self.screen.mirror();
+        if std::mem::replace(&mut self.unwanted, false) {
+            self.pass_keys();
+        }
+    }
 }
 
 impl Drop for Pty {
     fn drop(&mut self) {
-        self.give_back();
+        self.screen.give_back();
     }
+}
+
+impl Screen {
+    fn lock(&self) -> MutexGuard<'_, Modes> {
+        self.modes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Our side of the command's terminal.
+    pub fn master(&self) -> &OwnedFd {
+        &self.master
+    }
+
+    /// Whether we are in the foreground of the real terminal, and may change it and read from it.
+    pub fn is_ours(&self) -> bool {
+        tcgetpgrp(self.real).is_ok_and(|group| group == getpgrp())
+    }
+
+    /// The group that is in the foreground of the command's terminal.
+    pub fn foreground(&self) -> Option<Pid> {
+        tcgetpgrp(&self.master).ok()
+    }
+
+    /// Gives the command's terminal the size of the real one.
+    pub fn resize(&self) {
+        if let Ok(size) = tcgetwinsize(self.real) {
+            let _ = tcsetwinsize(&self.master, size);
+        }
+    }
+
+    /// Has the real terminal do what the command expects of its own.
+    pub fn mirror(&self) {
+        let mut modes = self.lock();
+        if !self.is_ours() {
+            return;
+        }
+        let Ok(mut wanted) = tcgetattr(&self.master) else { return };
+        if modes.set.is_none() {
+            let Ok(found) = tcgetattr(self.real) else { return };
+            // A shell that reads a line has modes of its own. Ours got those if it was made in the background.
+            if same(&wanted, &modes.given) && !same(&wanted, &found) {
+                let _ = tcsetattr(&self.master, OptionalActions::Now, &found);
+                (modes.given, wanted) = (found.clone(), found.clone());
+            }
+            modes.found = found;
+        }
+        if !wanted.local_modes.contains(LocalModes::ICANON) {
+            wanted = modes.found.clone();
+            wanted.make_raw();
+        }
+        if !same(&wanted, modes.set.as_ref().unwrap_or(&modes.found)) {
+            let _ = tcsetattr(self.real, OptionalActions::Drain, &wanted);
+            modes.set = Some(wanted);
+        }
+    }
+
+    /// Gives the real terminal back as it was.
+    pub fn give_back(&self) {
+        let mut modes = self.lock();
+        if modes.set.take().is_some() {
+            let _ = tcsetattr(self.real, OptionalActions::Drain, &modes.found);
+        }
+    }
+
+    /// Gives the real terminal back with the modes that the command has left, as it would have without us.
+    pub fn leave(&self) {
+        let mut modes = self.lock();
+        match tcgetattr(&self.master) {
+            Ok(left) if !same(&left, &modes.given) && self.is_ours() => {
+                let _ = tcsetattr(self.real, OptionalActions::Drain, &left);
+                modes.set = None;
+            }
+            _ => {
+                drop(modes);
+                self.give_back();
+            }
+        }
+    }
+
+    /// Shows what the command has written. Nobody needs to see it.
+    pub fn show(&self, bytes: &[u8]) {
+        self.mirror();
+        let both_add = [tcgetattr(self.real), tcgetattr(&self.master)]
+            .into_iter()
+            .all(|modes| modes.is_ok_and(|modes| modes.output_modes.contains(OutputModes::OPOST | OutputModes::ONLCR)));
+        let _ = if both_add { write_all(self.real, &without_returns(bytes)) } else { write_all(self.real, bytes) };
+    }
+}
+
+/// Lines as they were before the command's terminal put a return before the end of each; the real one does so again.
+fn without_returns(bytes: &[u8]) -> Vec<u8> {
+    let added = |(index, byte): &(usize, &u8)| **byte == b'\r' && bytes.get(index + 1) == Some(&b'\n');
+    bytes.iter().enumerate().filter(|one| !added(one)).map(|(_, byte)| *byte).collect()
+}
+
+fn same(one: &Termios, other: &Termios) -> bool {
+    let of = |modes: &Termios| {
+        let flags = (modes.input_modes, modes.output_modes, modes.control_modes, modes.local_modes);
+        (flags, format!("{:?}", modes.special_codes))
+    };
+    of(one) == of(other)
+}
+
+/// Whether something can be read at once.
+pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    !fds[0].revents().is_empty()
 }
 
 impl Keyboard {
@@ -216,5 +305,15 @@ impl Keyboard {
             Self::Other(fd) => Some(fd.as_fd()),
             Self::None => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_returns_that_a_terminal_added_are_taken_away() {
+        assert_eq!(without_returns(b"a\r\nb\r\r\nc\rd\r"), b"a\nb\r\nc\rd\r");
     }
 }

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::{SigSet, Signal};
@@ -14,14 +14,13 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use outlive::run::Exit;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::FdFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, getpid, kill_process_group, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, getpid, kill_process, kill_process_group, waitid};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr, tcsetpgrp};
 
 use super::pty::Pty;
 use super::signals;
-use super::spawn::{Start, word};
+use super::spawn::{Start, handed, word};
 use super::streams::{Placed, Way};
 use crate::descriptors::STANDARD;
 
@@ -35,6 +34,9 @@ const FOREGROUND: u8 = b'f';
 const BACKGROUND: u8 = b'b';
 const CONTINUE: u8 = b'c';
 const LEAVE: u8 = b'l';
+
+/// What a command can do without ending.
+const MOVES: WaitIdOptions = WaitIdOptions::STOPPED.union(WaitIdOptions::CONTINUED);
 
 /// What the shim tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +56,8 @@ pub struct Shim {
 
 impl Shim {
     /// Starts a command on the terminal that `pty` is, through a shim. Answers also with the command's process.
-    pub fn start(start: &Start<'_>, pty: &mut Pty, ways: [Way; 3], tree: Option<&OwnedFd>) -> io::Result<(Self, Pid)> {
-        let slave = pty.slave().ok_or(io::ErrorKind::NotConnected)?;
+    pub fn start(start: &Start<'_>, pty: &Pty, ways: [Way; 3], tree: Option<&OwnedFd>) -> io::Result<(Self, Pid)> {
+        let slave = pty.slave();
         let (link, theirs) = UnixStream::pair()?;
         let on_terminal: String = ways.map(|way| if way == Way::Terminal { '1' } else { '0' }).into_iter().collect();
         let number = |fd: Option<i32>| fd.unwrap_or(-1).to_string();
@@ -66,7 +68,7 @@ impl Shim {
             theirs.as_raw_fd().to_string(),
             number(tree.map(AsRawFd::as_raw_fd)),
             on_terminal,
-            u8::from(pty.is_ours()).to_string(),
+            u8::from(pty.screen().is_ours()).to_string(),
             show_mask(start.mask),
         ];
         let argv: Vec<OsString> = words.into_iter().map(OsString::from).chain(start.argv.iter().cloned()).collect();
@@ -76,10 +78,9 @@ impl Shim {
         drop(theirs);
         let mut shim = Self { link, heard: Vec::new() };
         shim.expect("ready")?;
-        pty.take();
+        pty.screen().mirror();
         shim.tell(GO);
         let pid = shim.expect("started")?;
-        pty.close_slave();
         shim.link.set_nonblocking(true)?;
         Ok((shim, Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?))
     }
@@ -172,25 +173,13 @@ pub fn main(words: &[OsString]) -> Option<u8> {
     }
 }
 
-/// The descriptor that the process which started us left open for us under this number.
-#[allow(unsafe_code, reason = "a descriptor that is handed over is a number on the command line")]
-fn handed(number: &str) -> io::Result<OwnedFd> {
-    let number: i32 = number.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
-    if number <= 2 {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    // SAFETY: nothing else in this process knows of it; one that is not open fails at its first use.
-    let fd = unsafe { OwnedFd::from_raw_fd(number) };
-    rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
-    Ok(fd)
-}
-
 fn shim(given: &[&str], words: &[OsString]) -> io::Result<()> {
     let [slave, link, tree, on_terminal, foreground, mask, ..] = given else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let (slave, link) = (handed(slave)?, UnixStream::from(handed(link)?));
-    let mut session = Session { command: None, slave, link, alone: false };
+    let starter = rustix::process::getppid().ok_or(io::ErrorKind::NotFound)?;
+    let mut session = Session { command: None, starter, slave, link, alone: false };
     let real = STANDARD[1];
     let modes = tcgetattr(real).ok();
     rustix::process::setsid()?;
@@ -225,6 +214,8 @@ fn shim(given: &[&str], words: &[OsString]) -> io::Result<()> {
 /// The session of the command's terminal.
 struct Session {
     command: Option<Pid>,
+    /// Whoever started us.
+    starter: Pid,
     slave: OwnedFd,
     link: UnixStream,
     /// Whoever started us is gone.
@@ -278,9 +269,19 @@ impl Session {
         self.link.set_nonblocking(true)?;
         let mut ended = false;
         loop {
-            let what = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-            while let Ok(Some(status)) = waitid(WaitId::Pid(command), what).map_err(|_| ()) {
-                ended |= !status.stopped();
+            while let Ok(Some(status)) = waitid(WaitId::Pid(command), MOVES | WaitIdOptions::NOHANG) {
+                match status.stopped() {
+                    true => self.tell(&show_status(&status)),
+                    // Whoever had it go on may not know of whoever stopped with it.
+                    false if !self.alone => drop(kill_process(self.starter, rustix::process::Signal::CONT)),
+                    false => {}
+                }
+            }
+            // It is not collected before we leave, so that its number stays its own as long as anybody asks.
+            let end = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            if let Ok(Some(status)) = waitid(WaitId::Pid(command), end)
+                && !std::mem::replace(&mut ended, true)
+            {
                 self.tell(&show_status(&status));
             }
             if ended && self.alone {

@@ -6,10 +6,6 @@ use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// What a defect of ours would raise: left to end us.
-const FAULTS: [Signal; 7] =
-    [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL, Signal::SIGTRAP, Signal::SIGABRT, Signal::SIGSYS];
-
 /// The signals of this process, as something to wait for.
 pub struct Signals {
     fd: SignalFd,
@@ -23,8 +19,10 @@ pub struct Signals {
 pub struct Arrived {
     /// Which.
     pub signal: i32,
-    /// The kernel sent it, because of a terminal: to the command as well as to us.
+    /// The kernel sent it because of a terminal: to the whole group that we are in.
     pub from_terminal: bool,
+    /// A process sent it, to us.
+    pub is_sent: bool,
 }
 
 impl Signals {
@@ -35,11 +33,9 @@ impl Signals {
         if ignored & bit(libc::SIGCHLD) != 0 {
             default_action(Signal::SIGCHLD)?;
         }
-        let mut set = SigSet::all();
-        FAULTS.into_iter().for_each(|fault| set.remove(fault));
+        // A fault of our own ends us all the same.
+        let set = SigSet::all();
         set.thread_block()?;
-        // A closed pipe is told by the write that failed.
-        set.remove(Signal::SIGPIPE);
         let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         Ok(Self { fd, before, ignored })
     }
@@ -55,10 +51,11 @@ impl Signals {
         loop {
             let info = self.fd.read_signal().ok().flatten()?;
             let signal = i32::try_from(info.ssi_signo).unwrap_or(0);
-            // What we sent to the others of our group came to us as well.
+            // What we sent to the others of our group came to us as well, and a closed pipe is told by the write.
             let own = info.ssi_pid == std::process::id() && info.ssi_code <= 0;
             if !own && (self.ignored & bit(signal) == 0 || signal == libc::SIGCHLD) {
-                return Some(Arrived { signal, from_terminal: info.ssi_code == SI_KERNEL });
+                let (from_terminal, is_sent) = (info.ssi_code == SI_KERNEL, info.ssi_code <= 0);
+                return Some(Arrived { signal, from_terminal, is_sent });
             }
         }
     }

@@ -2,12 +2,13 @@
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn, posix_spawnp};
 use nix::sys::signal::SigSet;
+use rustix::io::FdFlags;
 use rustix::process::Pid;
 
 use super::streams::Placed;
@@ -90,4 +91,14 @@ fn words(argv: &[OsString]) -> io::Result<Vec<CString>> {
 /// A word as the kernel takes it.
 pub fn word(text: &OsStr) -> io::Result<CString> {
     CString::new(text.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// The descriptor that the process which started us left open for us under this number.
+#[allow(unsafe_code, reason = "a descriptor that is handed over is a number on the command line")]
+pub fn handed(number: &str) -> io::Result<OwnedFd> {
+    let number: u16 = number.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: nothing else in this process knows of it; one that is not open fails at its first use.
+    let fd = unsafe { OwnedFd::from_raw_fd(number.into()) };
+    rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
+    Ok(fd)
 }

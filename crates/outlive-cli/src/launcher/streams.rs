@@ -4,6 +4,7 @@
 //! the log; if nobody reads any more, the command is told as it would be without us. A terminal is replaced by one of
 //! ours (`pty.rs`). A detached command writes into the files of its log, and needs nobody.
 
+use std::ffi::OsString;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,15 +12,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use nix::sys::signal::SigSet;
 use outlive::logs::{NOTE_EVERY, Stream};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::pty::{Screen, is_readable};
 use super::recording::Recording;
+use super::spawn::{Start, handed};
 use crate::descriptors::{STANDARD, was_closed};
 
+/// The word by which this program knows that it is to pass on what is left.
+const PASS: &str = "__pass";
 /// How long to wait for one that is stuck, because the terminal it writes to is, before the end is put on record.
 const KEPT_WITHIN: Duration = Duration::from_secs(2);
 /// How much is copied at a time.
@@ -61,7 +67,7 @@ fn written(fd: BorrowedFd<'_>) -> Way {
         return Way::Terminal;
     }
     match fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
-        Ok(FileType::Fifo | FileType::Socket) => Way::Copied,
+        Ok(FileType::Fifo) => Way::Copied,
         _ => Way::Own,
     }
 }
@@ -83,16 +89,22 @@ pub struct Placed {
 pub struct Copying {
     stop: Arc<OwnedFd>,
     kept: (Sender<()>, Receiver<()>),
-    /// Held from reading something until it is passed on, as far as that can be without waiting.
-    busy: Arc<Mutex<()>>,
-    threads: Vec<JoinHandle<()>>,
+    /// Held from reading something from a terminal until it is shown.
+    showing: Arc<Mutex<()>>,
+    threads: Vec<JoinHandle<Option<Rest>>>,
+}
+
+/// A stream that processes of the command still write to after its end.
+struct Rest {
+    from: OwnedFd,
+    to: BorrowedFd<'static>,
 }
 
 impl Copying {
     /// Begins to copy those of the command's streams that should be. Answers also with what the command is to be given.
     pub fn start(ways: [Way; 3], recording: &Recording) -> io::Result<(Self, Vec<Placed>)> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let mut copying = Self { stop, kept: channel(), busy: Arc::default(), threads: Vec::new() };
+        let mut copying = Self { stop, kept: channel(), showing: Arc::default(), threads: Vec::new() };
         let mut placed = Vec::new();
         for (stream, own) in [(Stream::Out, STANDARD[1]), (Stream::Err, STANDARD[2])] {
             let number = own.as_raw_fd();
@@ -101,7 +113,7 @@ impl Copying {
                     let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
                     placed.push(Placed { fd: to, number });
                     let recording = recording.clone();
-                    copying.copy(from, own, Reader::MayLeave, move |bytes| recording.write(stream, bytes))?;
+                    copying.copy(from, own, move |bytes| recording.write(stream, bytes))?;
                 }
                 Way::AsOutput => {
                     if let Some(fd) = placed.first().map(|output| output.fd.try_clone()).transpose()? {
@@ -115,25 +127,60 @@ impl Copying {
     }
 
     /// Copies from one descriptor to another until nothing can come any more or nobody wants it.
-    pub fn copy(
+    fn copy(
         &mut self,
         from: OwnedFd,
         to: BorrowedFd<'static>,
-        reader: Reader,
         keep: impl FnMut(&[u8]) + Send + 'static,
     ) -> io::Result<()> {
         set_waiting(&from, false)?;
-        let (stop, busy, kept) = (self.stop.clone(), self.busy.clone(), self.kept.0.clone());
-        let work = move || {
-            Copy { from, to, reader, stop, busy, keep, buffer: Vec::with_capacity(CHUNK) }.run(&kept);
-        };
+        let (stop, kept) = (self.stop.clone(), self.kept.0.clone());
+        let work = move || Copy { from, to, stop, keep, buffer: Vec::with_capacity(CHUNK) }.run(&kept);
         self.threads.push(std::thread::Builder::new().name("outlive-copy".into()).spawn(work)?);
         Ok(())
     }
 
-    /// Waits until what is being passed on is.
-    pub fn wait_idle(&self) {
-        drop(self.busy.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Shows on the real terminal what the command writes to its own.
+    pub fn show(&mut self, screen: &Arc<Screen>, recording: &Recording) -> io::Result<()> {
+        let (screen, recording) = (screen.clone(), recording.clone());
+        let (stop, showing, kept) = (self.stop.clone(), self.showing.clone(), self.kept.0.clone());
+        let work = move || {
+            let mut buffer = vec![0; CHUNK];
+            loop {
+                let mut fds = [PollFd::new(screen.master(), PollFlags::IN), PollFd::new(&*stop, PollFlags::IN)];
+                let _ = poll(&mut fds, None);
+                let [written, stopped] = fds.map(|fd| !fd.revents().is_empty());
+                let _showing = showing.lock().unwrap_or_else(PoisonError::into_inner);
+                match rustix::io::read(screen.master(), &mut buffer) {
+                    Ok(read) if read > 0 => {
+                        recording.write(Stream::Out, &buffer[..read]);
+                        screen.show(&buffer[..read]);
+                    }
+                    Err(Errno::AGAIN | Errno::INTR) if !stopped => {}
+                    // Nothing is left, or nothing can come any more.
+                    _ if stopped || written => break,
+                    _ => {}
+                }
+            }
+            let _ = kept.send(());
+            None
+        };
+        self.threads.push(std::thread::Builder::new().name("outlive-screen".into()).spawn(work)?);
+        Ok(())
+    }
+
+    /// Waits until what the command has written to its terminal is shown, unless that takes long.
+    pub fn flush(&self, screen: &Screen) {
+        const TRIES: usize = 200;
+        let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        for _ in 0..TRIES {
+            let was_unread = is_readable(screen.master().as_fd());
+            drop(self.showing.lock().unwrap_or_else(PoisonError::into_inner));
+            if !was_unread && !is_readable(screen.master().as_fd()) {
+                return;
+            }
+            let _ = poll(&mut [], Some(&pause));
+        }
     }
 
     /// Takes note of what a detached command writes into its log by itself.
@@ -157,6 +204,7 @@ impl Copying {
                 }
             }
             let _ = kept.send(());
+            None
         };
         self.threads.push(std::thread::Builder::new().name("outlive-notes".into()).spawn(work)?);
         Ok(())
@@ -170,50 +218,74 @@ impl Copying {
         }
     }
 
-    /// Waits until all that was kept is passed on.
+    /// Waits until all that was kept is passed on. What others write later is passed on by a process of its own, so that
+    /// nobody waits for them but those who would have without us.
     pub fn finish(self) {
-        for thread in self.threads {
-            // A panic of the thread was its own; there is nobody left to tell.
-            let _ = thread.join();
+        // A panic of a thread was its own; there is nobody left to tell.
+        let joined = self.threads.into_iter().filter_map(|thread| thread.join().ok().flatten());
+        let rest: Vec<Rest> = joined.filter(|rest| is_written(&rest.from)).collect();
+        if rest.is_empty() {
+            return;
         }
+        let pairs = rest.iter().flat_map(|rest| [rest.from.as_fd(), rest.to]);
+        let words: Vec<OsString> = ["outlive-pass".into(), PASS.into()]
+            .into_iter()
+            .chain(pairs.clone().map(|fd| fd.as_raw_fd().to_string().into()))
+            .collect();
+        let (kept, mask) = (pairs.collect::<Vec<_>>(), SigSet::empty());
+        // Without it they are told that nobody reads any more.
+        let _ = Start { argv: &words, variables: &[], mask: &mask, placed: &[], kept: &kept }.ourselves();
     }
 }
 
-/// What it means if nobody reads any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reader {
-    /// That the command should learn it.
-    MayLeave,
-    /// Nothing: it is kept all the same.
-    IsNotNeeded,
+/// Whether anybody can still write to what is read from here.
+fn is_written(from: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(from, PollFlags::IN)];
+    let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    !fds[0].revents().contains(PollFlags::HUP)
+}
+
+/// Passes on what is left of the streams of a command that has ended, where this program was started for that.
+pub fn pass_on(words: &[OsString]) -> Option<u8> {
+    let numbers =
+        words.strip_prefix(&words[..1]).and_then(<[OsString]>::split_first).filter(|(role, _)| *role == PASS)?.1;
+    let fds: Vec<OwnedFd> = numbers.iter().filter_map(|number| handed(number.to_str()?).ok()).collect();
+    std::thread::scope(|scope| {
+        for pair in fds.chunks_exact(2) {
+            scope.spawn(|| {
+                let mut buffer = vec![0; CHUNK];
+                let _ = set_waiting(&pair[0], true);
+                while let Ok(read @ 1..) = rustix::io::read(&pair[0], &mut buffer) {
+                    if write_all(&pair[1], &buffer[..read]).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    Some(0)
 }
 
 /// One stream being copied.
 struct Copy<Keep> {
     from: OwnedFd,
     to: BorrowedFd<'static>,
-    reader: Reader,
     stop: Arc<OwnedFd>,
-    busy: Arc<Mutex<()>>,
     keep: Keep,
     /// What is kept and not yet passed on. Nothing is read while there is any: whoever writes waits for whoever reads.
     buffer: Vec<u8>,
 }
 
 impl<Keep: FnMut(&[u8])> Copy<Keep> {
-    fn run(mut self, kept: &Sender<()>) {
-        let unwanted = self.copy_until_stopped().is_err();
-        if !unwanted {
+    fn run(mut self, kept: &Sender<()>) -> Option<Rest> {
+        let wanted = self.copy_until_stopped().is_ok();
+        if wanted {
             // Bounded by what a pipe holds.
             while self.read().is_ok_and(|read| read > 0) {}
         }
         let _ = kept.send(());
-        // Whoever is left of the command learns that nobody reads any more.
         let Self { from, to, buffer, .. } = self;
-        drop(from);
-        if !unwanted {
-            let _ = write_all(to, &buffer);
-        }
+        (wanted && write_all(to, &buffer).is_ok()).then_some(Rest { from, to })
     }
 
     /// Copies until it is told to stop or nothing can come; an error says that nobody wants it any more.
@@ -231,19 +303,15 @@ impl<Keep: FnMut(&[u8])> Copy<Keep> {
                 PollFd::new(&self.stop, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.to, write),
             ];
-            // A terminal that is gone would be told of again and again.
-            let count = if self.reader == Reader::MayLeave || !write.is_empty() { 3 } else { 2 };
-            let _ = poll(&mut fds[..count], None);
+            let _ = poll(&mut fds, None);
             let [source, stop, sink] = fds.map(|fd| fd.revents());
             if !stop.is_empty() {
                 return Ok(());
             }
-            if sink.contains(PollFlags::ERR) && self.reader == Reader::MayLeave {
+            if sink.contains(PollFlags::ERR) {
                 return Err(Errno::PIPE);
             }
             if !source.is_empty() && self.buffer.is_empty() {
-                let busy = self.busy.clone();
-                let _busy = busy.lock().unwrap_or_else(PoisonError::into_inner);
                 match self.read() {
                     Ok(0) => return Ok(()),
                     Ok(_) => self.write()?,
@@ -275,11 +343,7 @@ impl<Keep: FnMut(&[u8])> Copy<Keep> {
             Err(Errno::OPNOTSUPP | Errno::SPIPE | Errno::INVAL | Errno::NOSYS) => {
                 let written = write_all(self.to, &self.buffer);
                 self.buffer.clear();
-                if self.reader == Reader::MayLeave { written } else { Ok(()) }
-            }
-            Err(_) if self.reader == Reader::IsNotNeeded => {
-                self.buffer.clear();
-                Ok(())
+                written
             }
             Err(error) => Err(error),
         }

@@ -65,7 +65,7 @@ impl Operate for Archive {
     async fn operate(self, context: &Context) -> Result<Marked, Error> {
         let mut marked = Marked { archived: true, dry_run: self.dry_run, runs: Vec::new() };
         if self.status.is_empty() {
-            let registry = context.for_lookup(self.runs.first().map_or("", String::as_str)).await?;
+            let registry = context.for_report(self.runs.first().map_or("", String::as_str)).await?;
             let found = find(&registry, &self.runs).await?;
             marked.runs = mark(&registry, found, true, self.dry_run).await?;
             return Ok(marked);
@@ -75,7 +75,7 @@ impl Operate for Archive {
         if let Some(state) = states.iter().find(|state| !state.is_ended()) {
             return Err(Error::Invalid(format!("a run that is {state} has not ended, and cannot be archived")));
         }
-        if let Some(registry) = context.existing().await? {
+        if let Some(registry) = context.to_change().await? {
             let filter = Filter { archived: Some(false), ..Filter::in_states(states) };
             marked.runs = mark(&registry, registry.all(&filter).await?, true, self.dry_run).await?;
         }
@@ -91,7 +91,7 @@ impl Operate for Unarchive {
     type Output = Marked;
 
     async fn operate(self, context: &Context) -> Result<Marked, Error> {
-        let registry = context.for_lookup(self.runs.first().map_or("", String::as_str)).await?;
+        let registry = context.for_report(self.runs.first().map_or("", String::as_str)).await?;
         let found = find(&registry, &self.runs).await?;
         let runs = mark(&registry, found, false, self.dry_run).await?;
         Ok(Marked { archived: false, dry_run: self.dry_run, runs })

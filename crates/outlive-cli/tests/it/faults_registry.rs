@@ -63,14 +63,26 @@ fn f_49_a_copy_whose_original_is_still_there_inherits_nothing() {
 }
 
 /// A run whose result is in the spool, because a damaged file was in its way.
+/// Puts something in the way of a run's end that cannot be put aside.
+fn block(sandbox: &Sandbox, run: &str) -> std::path::PathBuf {
+    let id = sandbox.show(run)["id"].as_str().unwrap().to_owned();
+    let attempts = sandbox.registry().join("runs").join(id).join("attempts");
+    std::fs::write(attempts.join("0001.json"), "{").unwrap();
+    std::fs::create_dir_all(attempts.join("0001.json.damaged-2/taken")).unwrap();
+    attempts
+}
+
+fn unblock(attempts: &std::path::Path) {
+    std::fs::remove_file(attempts.join("0001.json")).unwrap();
+    std::fs::remove_dir_all(attempts.join("0001.json.damaged-2")).unwrap();
+}
+
 fn spool_a_result(sandbox: &Sandbox) {
     let mut run = sandbox.start("spooled", &["sh", "-c", &format!("{WAIT}; exit 6")]);
-    let id = sandbox.show("spooled")["id"].as_str().unwrap().to_owned();
-    let end = sandbox.registry().join("runs").join(id).join("attempts/0001.json");
-    std::fs::write(&end, "{").unwrap();
+    let attempts = block(sandbox, "spooled");
     std::fs::write(sandbox.work().join("go"), "").unwrap();
     assert_eq!(run.wrapper.wait().unwrap().code(), Some(6));
-    std::fs::remove_file(&end).unwrap();
+    unblock(&attempts);
     assert_eq!(spooled(sandbox).len(), 1, "nothing was spooled");
 }
 
@@ -262,16 +274,13 @@ fn l12_a_spooled_result_that_cannot_be_delivered_keeps_no_other_waiting() {
     let mut runs = Vec::new();
     for name in ["blocked", "free"] {
         let run = sandbox.start(name, &["sh", "-c", &format!("{WAIT}; exit 6")]);
-        let id = sandbox.show(name)["id"].as_str().unwrap().to_owned();
-        let end = sandbox.registry().join("runs").join(id).join("attempts/0001.json");
-        std::fs::write(&end, "{").unwrap();
-        runs.push((run, end));
+        runs.push((run, block(&sandbox, name)));
     }
     std::fs::write(sandbox.work().join("go"), "").unwrap();
     for (run, _) in &mut runs {
         assert_eq!(run.wrapper.wait().unwrap().code(), Some(6));
     }
-    std::fs::remove_file(&runs[1].1).unwrap();
+    unblock(&runs[1].1);
     let next = sandbox.outlive(["run", "--name", "next", "--", "true"]).output().unwrap();
     let said = super::sandbox::text(&next.stderr);
     assert!(next.status.success() && said.contains("still waits to be recorded"), "{said}");

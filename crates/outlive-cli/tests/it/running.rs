@@ -112,6 +112,10 @@ fn f_01_r02_a_tree_that_lives_on_is_orphaned_and_named_until_cancel_ends_it() {
     let sandbox = Sandbox::new();
     let mut run = sandbox.start("parent", &["sh", "-c", "setsid sleep 301 & sleep 302"]);
     let child = child_of(run.pid());
+    until("both of its children to run", || {
+        let listed = sandbox.command("pgrep", ["-P", &child.to_string()]).output().unwrap();
+        listed.stdout.iter().filter(|byte| **byte == b'\n').count() == 2
+    });
     run.kill();
     let seen = sandbox.show("parent");
     assert_eq!((&seen["state"], &seen["health"]), (&"running".into(), &"orphaned".into()));

@@ -10,8 +10,13 @@ const KNOWN: &[(&str, &str)] = &[
 ];
 
 /// Differences that depend on who is scheduled first.
-const SOMETIMES: &[(&str, &str)] =
-    &[("a signal to the whole group is heard once", "the wrapper is in that group and passes it on")];
+const SOMETIMES: &[(&str, &str)] = &[
+    ("a signal to the whole group is heard once", "the wrapper is in that group and passes it on"),
+    (
+        "the background may not write where that is forbidden",
+        "the shell learns a moment later, and may say so before it is asked",
+    ),
+];
 
 /// The reason why this command may differ, or not.
 pub(super) fn may_differ(name: &str) -> Option<&'static str> {

@@ -57,18 +57,19 @@ impl Filed {
 pub(super) fn file_end(place: &Place, ended: &Run, write: &Write, mut events: Vec<Event>) -> Result<(), Error> {
     events.extend(write.events.iter().cloned());
     events.retain(|event| event.attempt == ended.attempt || event.epoch == ended.epoch);
-    let filed = || -> io::Result<()> {
-        let dir = attempts_dir(place, ended.id)?;
-        let bytes = encode(place, ended, write, events)?;
-        let name = end_name(ended.attempt);
-        let prepared = || Prepared::new(&dir, &bytes, place.sharing.file_mode(), false);
-        if prepared()?.publish(&dir, &name)? == Published::Exists {
-            rustix::fs::renameat(&dir, &name, &dir, damaged_name(ended, write))?;
-            prepared()?.publish(&dir, &name)?;
-        }
-        Ok(())
-    };
-    filed().map_err(|error| from_io("the end of an attempt cannot be filed", &error))
+    let failed = |error| from_io("the end of an attempt cannot be filed", &error);
+    let dir = attempts_dir(place, ended.id).map_err(failed)?;
+    let bytes = encode(place, ended, write, events).map_err(failed)?;
+    let name = end_name(ended.attempt);
+    let publish = || Prepared::new(&dir, &bytes, place.sharing.file_mode(), false)?.publish(&dir, &name);
+    if publish().map_err(failed)? == Published::Exists {
+        rustix::fs::renameat(&dir, &name, &dir, damaged_name(ended, write)).map_err(|error| {
+            let (attempt, run) = (ended.attempt, ended.id);
+            Error::Corrupt(format!("the file of attempt {attempt} of run `{run}` is damaged and in the way: {error}"))
+        })?;
+        publish().map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Writes what must be found again if the database is lost while the run is in flight. Not synced: the database is.

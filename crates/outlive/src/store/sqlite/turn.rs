@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::place::{Place, from_io};
-use super::wait::{LOOK, Wait, stopped_holder};
+use super::wait::{LOOK, Wait, say_holder, stopped_holder};
 use crate::store::{Error, files};
 
 const QUEUE: &str = "write.lock";
@@ -79,7 +79,10 @@ impl Queue {
 
     /// Waits for a turn, for at most `patience`.
     pub(super) fn wait(&self, patience: Duration) -> Result<Turn, Error> {
-        let turn = || Turn { file: self.file.clone() };
+        let turn = || {
+            say_holder(&self.file);
+            Turn { file: self.file.clone() }
+        };
         let mut asked = self.asking.state();
         if !asked.waiting {
             match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {

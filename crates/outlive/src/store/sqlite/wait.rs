@@ -29,6 +29,8 @@ pub(super) struct Wait {
     waited: Duration,
     pause: Duration,
     looked: Duration,
+    /// Who was said to hold it at the last look.
+    said: Option<u32>,
     stopped_since: Option<Duration>,
 }
 
@@ -40,6 +42,7 @@ impl Wait {
             waited: Duration::ZERO,
             pause: SHORTEST_PAUSE,
             looked: Duration::ZERO,
+            said: None,
             stopped_since: None,
         }
     }
@@ -52,7 +55,12 @@ impl Wait {
     /// Takes the lock, or pauses and answers that it is still held.
     pub(super) fn try_lock(&mut self, lock: &OwnedFd, how: FlockOperation) -> Result<bool, Error> {
         match flock(lock, how) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                if how == FlockOperation::NonBlockingLockExclusive {
+                    say_holder(lock);
+                }
+                Ok(true)
+            }
             Err(Errno::WOULDBLOCK | Errno::INTR) => {
                 std::thread::park_timeout(self.pause);
                 self.passed(self.pause, lock)?;
@@ -80,7 +88,13 @@ impl Wait {
         if is_asked_to_stop() {
             return in_vain("was waited for until this process was asked to stop".into());
         }
-        let holder = holder(lock);
+        let said = said_holder(lock);
+        let progress = std::mem::replace(&mut self.said, said) != said;
+        let file = id_of(lock);
+        let has_it = |pid: &u32| file.is_some_and(|file| has_open(*pid, file));
+        // Somebody else's program may hold it, and say nothing.
+        let asks_kernel = !progress && self.waited >= STOPPED_PATIENCE.min(self.patience);
+        let holder = said.filter(has_it).or_else(|| if asks_kernel { kernels_holder(lock) } else { None });
         let stopped = holder.filter(|pid| is_stopped(*pid));
         let since = *self.stopped_since.get_or_insert(self.waited);
         match (stopped, holder) {
@@ -102,11 +116,23 @@ impl Wait {
 
 /// The process that holds the lock of an open file, if it is stopped.
 pub(super) fn stopped_holder(lock: &OwnedFd) -> Option<u32> {
-    holder(lock).filter(|pid| is_stopped(*pid))
+    let file = id_of(lock)?;
+    let said = said_holder(lock).filter(|pid| has_open(*pid, file));
+    said.or_else(|| kernels_holder(lock)).filter(|pid| is_stopped(*pid))
 }
 
-/// The process that holds the lock of an open file, if the kernel tells.
-fn holder(lock: &OwnedFd) -> Option<u32> {
+/// The process that says in the file that it has its lock.
+fn said_holder(lock: &OwnedFd) -> Option<u32> {
+    let mut said = [0; 16];
+    let read = rustix::io::pread(lock, &mut said, 0).ok()?;
+    let pid = std::str::from_utf8(&said[..read]).ok()?.lines().next()?.parse().ok()?;
+    // Whoever asks had it, and has it no more.
+    (pid != std::process::id()).then_some(pid)
+}
+
+/// The process that holds the lock by the kernel's own account. Everybody who uses any lock stands still while the kernel
+/// gives it, so it is asked only about a lock that has long been held by somebody who does not say so.
+fn kernels_holder(lock: &OwnedFd) -> Option<u32> {
     let file = id_of(lock)?;
     let inode = format!(":{}", file.inode());
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
@@ -118,6 +144,12 @@ fn holder(lock: &OwnedFd) -> Option<u32> {
         (held && place.ends_with(&inode)).then_some(pid)
     };
     locks.lines().filter_map(pid).find(|pid| has_open(*pid, file))
+}
+
+/// Says in a file whose lock was taken who has it, for whoever waits.
+pub(super) fn say_holder(lock: &OwnedFd) {
+    // Whoever waits then does not learn for whom.
+    let _ = rustix::io::pwrite(lock, format!("{}\n", std::process::id()).as_bytes(), 0);
 }
 
 fn is_stopped(pid: u32) -> bool {
