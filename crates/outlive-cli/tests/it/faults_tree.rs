@@ -357,7 +357,7 @@ fn an_adopted_run_is_over_when_it_would_have_been() {
 }
 
 #[test]
-fn a_timeout_counts_from_the_start_of_the_attempt_also_after_an_adoption() {
+fn an_adopted_run_past_its_timeout_is_over_only_with_its_processes() {
     let sandbox = Sandbox::impatient();
     let run = Detached::start(&sandbox, "slow", &["--timeout", "1s"], "while :; do sleep 0.1; done");
     run.orphan();

@@ -9,6 +9,7 @@ use outlive::health::Health;
 use outlive::id::RunId;
 use outlive::process::{Identity, RUN_VARIABLE};
 use outlive::run::StateName;
+use outlive::runtime::Stop;
 use outlive::testing::spec;
 use outlive::transition::{Refusal, Report};
 
@@ -84,6 +85,26 @@ fn adopting_needs_proof_and_something_to_adopt() {
         let _leftover = Leftover::of(silent.id());
         world.clock.pass(LEASE * 3);
         assert_eq!(refusal(adopter.adopt(silent.id()).await), Refusal::OwnerLives);
+    });
+}
+
+#[test]
+fn a_timeout_counts_from_the_start_of_the_attempt_and_ends_no_record_of_what_lives() {
+    let world = World::sqlite();
+    pollster::block_on(async {
+        let mut limited = spec("job");
+        limited.policy.limits.timeout = Some(LEASE * 4);
+        let before = world.process_as(gone()).start(limited).await.unwrap();
+        let _leftover = Leftover::of(before.id());
+        world.clock.pass(LEASE * 3);
+        let adopter = world.process_as(Identity::own());
+        let handle = adopter.adopt(before.id()).await.unwrap();
+        adopter.tick().await.unwrap();
+        assert_eq!(handle.stop_requested(), None);
+        world.clock.pass(LEASE * 2);
+        adopter.tick().await.unwrap();
+        assert_eq!(handle.stop_requested(), Some(Stop::TimedOut));
+        assert!(world.record(before.id()).await.run.owner().is_some(), "it was called over while its processes live");
     });
 }
 
