@@ -10,7 +10,7 @@ use outlive::id::SystemEntropy;
 use outlive::registry::Registry;
 use outlive::run::Spec;
 use outlive::store::sqlite::Sharing;
-use outlive::store::{Expect, Store, Write};
+use outlive::store::{Expect, Write};
 use outlive::testing::{pending, person, stamp};
 use outlive::time::{Clock, SystemClock};
 use outlive::transition::enqueued;
