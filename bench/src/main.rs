@@ -3,13 +3,23 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's result is what it prints")]
 
 mod beats;
+mod output;
+mod peers;
 mod plain;
 mod rounds;
 mod run;
 mod scratch;
 mod sqlite;
+mod storm;
 mod time;
 
 fn main() -> std::process::ExitCode {
-    scratch::main(&[("sqlite", sqlite::main), ("beats", beats::main), ("run", run::main)])
+    scratch::main(&[
+        ("sqlite", sqlite::main),
+        ("beats", beats::main),
+        ("run", run::main),
+        ("storm", storm::main),
+        ("output", output::main),
+        ("peers", peers::main),
+    ])
 }

@@ -67,8 +67,17 @@ fn in_scratch() -> Outcome<bool> {
 }
 
 /// The directory that holds the binaries of this build.
-pub fn binaries() -> Outcome<PathBuf> {
+fn binaries() -> Outcome<PathBuf> {
     Ok(std::env::current_exe()?.parent().ok_or("the benchmark has no directory")?.to_owned())
+}
+
+/// The command `outlive` of this build.
+pub fn outlive() -> Outcome<PathBuf> {
+    let outlive = binaries()?.join("outlive");
+    if outlive.exists() {
+        return Ok(outlive);
+    }
+    Err(format!("`{}` is not built; `cargo xtask bench` builds it", outlive.display()).into())
 }
 
 fn target_dir() -> Outcome<PathBuf> {

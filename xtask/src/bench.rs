@@ -1,12 +1,13 @@
-//! `cargo xtask bench`: the benchmarks, in release.
+//! `cargo xtask bench`: the benchmarks, built as the command is shipped.
 
-use crate::steps::{Failed, cargo, step};
+use crate::build::build;
+use crate::steps::{Failed, root, step};
 
 /// Runs the benchmark that is named, or all of them.
 pub fn run(words: &[String]) -> Result<(), Failed> {
     // The command is built by itself, without the features that the benchmarks ask of the library.
-    step(&cargo(), &["build", "--release", "--package", "outlive-cli"])?;
-    let mut bench = vec!["run", "--release", "--quiet", "--package", "outlive-bench", "--"];
-    bench.extend(words.iter().map(String::as_str));
-    step(&cargo(), &bench)
+    build(&["--package", "outlive-cli"])?;
+    let target = build(&["--package", "outlive-bench"])?;
+    let bench = root().join("target").join(target).join("release/outlive-bench");
+    step(&bench.to_string_lossy(), &words.iter().map(String::as_str).collect::<Vec<_>>())
 }

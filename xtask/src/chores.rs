@@ -3,17 +3,18 @@
 use std::process::ExitCode;
 
 use crate::steps::Failed;
-use crate::{bench, lint, setup, test};
+use crate::{bench, build, lint, setup, test};
 
 type Chore = (&'static str, &'static str, fn(&[String]) -> Result<(), Failed>);
 
-const CHORES: [Chore; 4] = [
+const CHORES: [Chore; 5] = [
     (
         "test",
         "[NEXTEST ARGS…]  set up, then all tests; OUTLIVE_SIM_HISTORIES=N simulates N histories instead of the default",
         test::run,
     ),
     ("lint", "formatting, clippy, the dependencies' licences and advisories, and the house rules", lint::run),
+    ("build", "the command as it is shipped: optimised, in one file that needs no other", build::run),
     ("bench", "[NAME]  the benchmarks in bench/, or one of them, in release", bench::run),
     ("setup", "install what the tests need and this machine lacks", setup::run),
 ];

@@ -1,8 +1,9 @@
-//! The chores of this repository: `cargo xtask test`, `lint`, `bench` and `setup`.
+//! The chores of this repository: `cargo xtask test`, `lint`, `build`, `bench` and `setup`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "what a chore has to say, it prints")]
 
 mod bench;
+mod build;
 mod chores;
 mod lint;
 mod setup;

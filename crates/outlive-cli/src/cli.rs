@@ -47,6 +47,7 @@ pub fn main() -> u8 {
         Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, mask, report),
         Some((adopt::NAME, matches)) => adopt::run(matches, &context, json, mask, report),
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
+        Some((logs::ATTACH, matches)) => logs::attach(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
         None => 2,
     }
@@ -95,17 +96,15 @@ pub fn command(verb: Option<&str>) -> Command {
         return root;
     }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
-    root.subcommand(adopt::command()).subcommand(logs::command()).subcommands(alone).subcommands(NOUNS.iter().map(
-        |(noun, about)| {
-            let verbs =
-                TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
-            Command::new(*noun)
-                .about(*about)
-                .subcommand_required(true)
-                .arg_required_else_help(true)
-                .subcommands(verbs.map(|operation| (operation.command)()))
-        },
-    ))
+    let interactive = [adopt::command(), logs::command(), logs::attach_command()];
+    root.subcommands(interactive).subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
+        let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
+        Command::new(*noun)
+            .about(*about)
+            .subcommand_required(true)
+            .arg_required_else_help(true)
+            .subcommands(verbs.map(|operation| (operation.command)()))
+    }))
 }
 
 fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> u8 {

@@ -164,6 +164,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
         Ok(signals) => signals,
         Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
     };
+    tree::make_room_for_lock();
     let registered =
         context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(register(&input, context))?)));
     match registered {

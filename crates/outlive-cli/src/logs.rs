@@ -27,6 +27,10 @@ use crate::settings::Context;
 
 /// The verb.
 pub const NAME: &str = "logs";
+/// The verb for whoever stays until the end.
+pub const ATTACH: &str = "attach";
+/// How many lines of what went before are shown to whoever attaches.
+const BEFORE: u64 = 20;
 
 /// How often to look whether the run has ended: an owner that dies writes nothing that could wake us.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
@@ -40,7 +44,7 @@ const NOTED_WITHIN: Duration = Duration::from_millis(250);
 /// What it wrote to its standard output goes to standard output, and what it wrote to its standard error to standard
 /// error; if only one of them is asked for, it goes to standard output. On a terminal colours are shown, and what would
 /// move the cursor or set titles is made visible instead.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 struct Logs {
     /// An id, the beginning of one, a name, @last, or @~2
     run: String,
@@ -71,6 +75,15 @@ struct Logs {
     /// End with the exit status of the run, as `outlive wait` does
     #[arg(long)]
     exit_status: bool,
+}
+
+/// Watch a run that is in flight until it ends, and end as it ended
+///
+/// Shows the last lines of what it has written and all that follows. Ctrl-C leaves, and the run goes on.
+#[derive(Debug, Args)]
+struct Attach {
+    /// An id, the beginning of one, a name, @last, or @~2
+    run: String,
 }
 
 /// From when on something is wanted.
@@ -109,9 +122,26 @@ pub fn command() -> Command {
     )
 }
 
+/// The same, for whoever stays until the end.
+pub fn attach_command() -> Command {
+    Attach::augment_args(Command::new(ATTACH)).after_help("Examples:\n  outlive attach train\n  outlive attach @last")
+}
+
+/// Stays with the run that the flags name until it ends.
+pub fn attach(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
+    show(context, json, || {
+        let Attach { run } = Attach::from_arg_matches(matches)?;
+        Ok(Logs { run, follow: true, lines: Some(BEFORE), exit_status: true, ..Logs::default() })
+    })
+}
+
 /// Shows the logs that the flags name.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
-    let shown = Logs::from_arg_matches(matches)
+    show(context, json, || Logs::from_arg_matches(matches))
+}
+
+fn show(context: &Context, json: bool, input: impl FnOnce() -> Result<Logs, clap::Error>) -> u8 {
+    let shown = input()
         .map_err(|error| Error::Invalid(error.to_string()))
         .and_then(|input| pollster::block_on(input.show(context, json)));
     match shown {

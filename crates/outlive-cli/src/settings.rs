@@ -3,6 +3,7 @@
 //! A configuration lies beside the runs of a repository and comes from whoever wrote it there. It can set intervals and
 //! limits; it cannot name a command, a store or an address, so there is nothing in it to be trusted.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +27,7 @@ const CONFIG_LIMIT: u64 = 1 << 20;
 /// What an operation works with.
 pub struct Context {
     named: Option<String>,
+    config: OnceCell<Config>,
 }
 
 /// Where a registry is.
@@ -40,7 +42,7 @@ pub enum Location {
 impl Context {
     /// The context of a call that names a registry, or does not.
     pub fn new(named: Option<String>) -> Self {
-        Self { named }
+        Self { named, config: OnceCell::new() }
     }
 
     /// The registry that the call or the environment names.
@@ -179,11 +181,16 @@ impl Context {
         Ok(self.config()?.logs)
     }
 
-    fn config(&self) -> Result<Config, Error> {
-        match self.location()? {
-            Location::Directory(path) => Config::read(&path.join(CONFIG)),
-            Location::Url(_) => Ok(Config::default()),
+    /// The configuration, read once: one call goes by one configuration.
+    fn config(&self) -> Result<&Config, Error> {
+        if let Some(config) = self.config.get() {
+            return Ok(config);
         }
+        let config = match self.location()? {
+            Location::Directory(path) => Config::read(&path.join(CONFIG))?,
+            Location::Url(_) => Config::default(),
+        };
+        Ok(self.config.get_or_init(|| config))
     }
 }
 

@@ -16,6 +16,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -50,8 +51,14 @@ pub struct Vantage {
 }
 
 impl Vantage {
-    /// Where this process stands. What cannot be read is left empty, and nothing empty proves a death.
+    /// Where this process stands. What cannot be read is left empty, and nothing empty proves a death. It is read once:
+    /// a process stays in its boot and its namespaces.
     pub fn here() -> Self {
+        static HERE: OnceLock<Vantage> = OnceLock::new();
+        HERE.get_or_init(Self::look).clone()
+    }
+
+    fn look() -> Self {
         let namespace = |name| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |found| found.ino());
         Self {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),

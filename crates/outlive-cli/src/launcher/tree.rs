@@ -23,6 +23,13 @@ use super::signals::Signals;
 /// Where the lock that the command's processes inherit is put, out of the way of programs that number their own files.
 const LOCK_FROM: i32 = 200;
 
+/// Makes room for the lock among the numbers of this process. To be called before there is a second thread: the kernel
+/// then has nobody to wait for, which takes it milliseconds.
+pub fn make_room_for_lock() {
+    // Dropped at once; the room stays.
+    drop(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), LOCK_FROM));
+}
+
 /// Becomes the parent of whatever loses its own.
 pub fn adopt_orphans() {
     // Without it the lock and the variables are what finds them.

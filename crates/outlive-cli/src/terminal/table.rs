@@ -90,9 +90,10 @@ impl Table {
         }
         let room = self.room(look);
         let below = room < whole.min(LEAST);
+        let widths: Vec<usize> = self.columns.iter().map(width).collect();
         let mut lines = Vec::new();
         for row in std::iter::once(None).chain((0..last.len()).map(Some)) {
-            let mut line = self.line(row, look);
+            let mut line = self.line(row, &widths, look);
             let text = row.map_or(heading, |row| last[row].text.as_str());
             if below {
                 lines.push(line.trim_end().to_owned());
@@ -131,15 +132,15 @@ impl Table {
     }
 
     /// A row, or the headings, up to where the last column begins.
-    fn line(&self, row: Option<usize>, look: Look) -> String {
+    fn line(&self, row: Option<usize>, widths: &[usize], look: Look) -> String {
         let mut line = String::new();
-        for column in &self.columns {
+        for (column, width) in self.columns.iter().zip(widths) {
             let (text, colour) = match row {
                 Some(row) => (column.1[row].text.as_str(), column.1[row].colour.filter(|_| look.colour)),
                 None => (column.0, None),
             };
             line.push_str(&paint(text, colour));
-            line.extend(std::iter::repeat_n(' ', width(column) + GAP - columns(text)));
+            line.extend(std::iter::repeat_n(' ', width + GAP - columns(text)));
         }
         line
     }

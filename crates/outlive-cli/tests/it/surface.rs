@@ -3,12 +3,13 @@
 use super::sandbox::{Ends, Sandbox, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 20] = [
+const VERBS: [(&str, bool); 21] = [
     ("ps", false),
     ("show", false),
     ("why", false),
     ("wait", false),
     ("logs", false),
+    ("attach", false),
     ("adopt", false),
     ("cancel", false),
     ("reap", false),
@@ -49,7 +50,7 @@ fn every_example_of_the_help_works() {
         for example in lines.map(str::trim).filter(|line| !line.is_empty()) {
             let sandbox = Sandbox::impatient();
             let command = match verb {
-                "wait" | "logs" => ["sleep", "0.3"],
+                "wait" | "logs" | "attach" => ["sleep", "1"],
                 "adopt" => ["sleep", "3"],
                 _ => ["sleep", "300"],
             };

@@ -57,6 +57,8 @@ struct Keep {
     /// When the store last took a beat, by time since boot.
     heard: Option<Duration>,
     leaving: bool,
+    /// The thread is at a beat.
+    beating: bool,
 }
 
 impl Keep {
@@ -349,6 +351,20 @@ impl Keeping {
         left
     }
 
+    /// Has the thread end. Answers whether nothing more will come of it.
+    fn leave(&self) -> bool {
+        let mut keep = self.keep();
+        keep.leaving = true;
+        !keep.beating && keep.owed.is_empty()
+    }
+
+    /// Says that the thread beats now. False if it must not any more.
+    fn begin_beat(&self) -> bool {
+        let mut keep = self.keep();
+        keep.beating = !keep.leaving || !keep.owed.is_empty();
+        keep.beating
+    }
+
     fn interval(&self) -> Duration {
         let mut keep = self.keep();
         let summary = keep.summary();
@@ -422,8 +438,10 @@ fn keep_beating(
     loop {
         let next = last + keeping.interval();
         let rung = keeping.wake.wait(bell, next.saturating_sub(keeping.clock.awake()));
-        let leaving = keeping.keep().leaving;
-        let owes = keeping.owes();
+        let (leaving, owes) = {
+            let keep = keeping.keep();
+            (keep.leaving, !keep.owed.is_empty())
+        };
         if leaving && !owes {
             return;
         }
@@ -435,12 +453,16 @@ fn keep_beating(
             keeping.wake.wait(None, BELL_REST);
         }
         last = keeping.clock.awake();
+        if !keeping.begin_beat() {
+            return;
+        }
         if store.is_none() {
             store = open().ok();
         }
         let beating = store.as_deref().unwrap_or(shared);
         // A defect in one beat must not end all beats.
         drop(std::panic::catch_unwind(AssertUnwindSafe(|| pollster::block_on(keeping.tick(beating)))));
+        keeping.keep().beating = false;
         if leaving {
             return;
         }
@@ -453,9 +475,10 @@ fn keep_beating(
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.keeping.keep().leaving = true;
+        let is_done = self.keeping.leave();
         self.keeping.wake.call();
-        if let Some(thread) = self.thread.take() {
+        // One that will never beat again ends by itself, and a process that is about to end need not wait for it.
+        if let Some(thread) = self.thread.take().filter(|_| !is_done) {
             // A panic of the thread was its own; there is nobody left to tell.
             let _ = thread.join();
         }

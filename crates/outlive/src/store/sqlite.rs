@@ -201,9 +201,10 @@ impl SqliteStore {
     /// The registry as it is on disk: reopened if its directory or database was replaced under us.
     fn lock(&self) -> Result<MutexGuard<'_, Inner>, Error> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if !inner.place.is_linked() && self.access == Access::Read {
+        let is_linked = inner.place.is_linked();
+        if !is_linked && self.access == Access::Read {
             *inner = self.open_inner(Place::open(&self.path)?)?;
-        } else if !inner.place.is_linked() {
+        } else if !is_linked {
             // Where its repository is gone as well, there is nothing to make it again in.
             if !self.path.parent().is_some_and(Path::exists) {
                 return Err(Error::Unavailable(format!("the registry `{}` is gone", self.path.display())));

@@ -83,6 +83,11 @@ impl Place {
             error => Error::Denied(format!("`{shown}` cannot be opened: {error}")),
         })?;
         check_file_system(&dir, path)?;
+        Self::at(dir, path)
+    }
+
+    /// The registry in a directory that is open.
+    fn at(dir: OwnedFd, path: &Path) -> Result<Self, Error> {
         let (identity, copied) = read_identity(&dir, path)?;
         check_access(&dir, path, identity.sharing)?;
         Ok(Self { dir, sharing: identity.sharing, uuid: identity.uuid, heir_of: identity.heir_of, copied })
@@ -114,7 +119,7 @@ impl Place {
             }
             fill(&dir, sharing, entropy).map_err(failed)?;
         }
-        Self::open(path)
+        Self::at(dir, path)
     }
 
     /// Where the directory is now, links resolved.

@@ -17,6 +17,8 @@ use crate::store::files::{self, Prepared};
 
 /// The database, below the registry's directory.
 pub(super) const DATABASE: &str = "registry.db";
+/// Its write-ahead log. It stays when the last connection is closed.
+const LOG: &str = "registry.db-wal";
 /// What it is called until it is whole.
 const NEXT: &str = "registry.db.next";
 const OPENING: &str = "open.lock";
@@ -34,7 +36,7 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 const APPLICATION: i32 = 0x6f75_746c;
 
 /// What brings format n to format n+1. Never edited once released.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
      CREATE TABLE runs (
          id TEXT PRIMARY KEY, revision INTEGER NOT NULL, stamp TEXT NOT NULL,
@@ -49,6 +51,19 @@ const MIGRATIONS: [&str; 2] = [
      CREATE INDEX runs_by_time ON runs (created_at, id);
      CREATE INDEX runs_by_state ON runs (state, priority, created_at, id);",
     "CREATE INDEX runs_by_name ON runs (name, created_at) WHERE name IS NOT NULL;
+     CREATE INDEX runs_by_owner ON runs (owner, id, epoch, cancel) WHERE owner IS NOT NULL;",
+    // Bodies are longer than what a page of an index has room for: every step of a search by id read one from elsewhere.
+    "ALTER TABLE runs RENAME TO old_runs;
+     CREATE TABLE runs (
+         id TEXT PRIMARY KEY NOT NULL, revision INTEGER NOT NULL, stamp TEXT NOT NULL,
+         state TEXT NOT NULL, epoch INTEGER NOT NULL, owner TEXT, cancel INTEGER NOT NULL, archived INTEGER NOT NULL,
+         priority INTEGER NOT NULL, created_at INTEGER NOT NULL, name TEXT, kind TEXT NOT NULL,
+         body TEXT NOT NULL);
+     INSERT INTO runs SELECT * FROM old_runs ORDER BY created_at, id;
+     DROP TABLE old_runs;
+     CREATE INDEX runs_by_time ON runs (created_at, id);
+     CREATE INDEX runs_by_state ON runs (state, priority, created_at, id);
+     CREATE INDEX runs_by_name ON runs (name, created_at) WHERE name IS NOT NULL;
      CREATE INDEX runs_by_owner ON runs (owner, id, epoch, cancel) WHERE owner IS NOT NULL;",
 ];
 
@@ -202,8 +217,16 @@ fn create(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Res
     next.close().map_err(|(_, error)| named(error))?;
     let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockExclusive)?;
     // What a deleted database left behind belongs to it, and processes that still have it open go on using theirs.
-    remove(place, &["registry.db-wal", "registry.db-shm"]).map_err(failed)?;
-    rustix::fs::renameat(&place.dir, NEXT, &place.dir, DATABASE).map_err(|error| failed(error.into()))
+    remove(place, &[LOG, "registry.db-shm"]).map_err(failed)?;
+    rustix::fs::renameat(&place.dir, NEXT, &place.dir, DATABASE).map_err(|error| failed(error.into()))?;
+    make_log(place).map_err(failed)
+}
+
+/// Makes the log of a database that has none, and its name last: what is committed to it is synced in the file alone, by
+/// whoever commits. SQLite takes an empty one for a new one.
+fn make_log(place: &Place) -> io::Result<()> {
+    Prepared::new(&place.dir, b"", place.sharing.file_mode(), false)?.publish(&place.dir, Path::new(LOG))?;
+    Ok(rustix::fs::fsync(&place.dir)?)
 }
 
 fn remove(place: &Place, names: &[&str]) -> io::Result<()> {
@@ -230,6 +253,10 @@ fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
         place.path().map_err(|error| from_io("the registry's directory cannot be found", &error))?.join(DATABASE);
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let named = |error| from_sqlite(error).named(&path);
+    if !files::exists(&place.dir, Path::new(LOG)) {
+        // Somebody took it away; where it cannot be made again, SQLite says so better.
+        let _ = make_log(place);
+    }
     let connection = Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(named)?;
     configure(&connection).map_err(named)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(named)?;
@@ -254,13 +281,10 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
 
 /// The format of the database; 0 for one that has not been made yet.
 fn format(connection: &Connection, place: &Place) -> Result<i64, Error> {
-    let pragma =
-        |name| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0)).map_err(from_sqlite);
-    let (found, application) = (pragma("user_version")?, pragma("application_id")?);
+    let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(from_sqlite);
+    let (found, application) = (ask("PRAGMA user_version")?, ask("PRAGMA application_id")?);
     let what = || place.path().unwrap_or_default().join(DATABASE).display().to_string();
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(from_sqlite)?;
-    if application != i64::from(APPLICATION) && (found != 0 || tables != 0) {
+    if application != i64::from(APPLICATION) && (found != 0 || ask("SELECT count(*) FROM sqlite_schema")? != 0) {
         return Err(Error::Corrupt(format!("`{}` is not a registry's database", what())));
     }
     if found > FORMAT {
@@ -366,7 +390,8 @@ mod tests {
         let old = Connection::open(place.path().unwrap().join(DATABASE)).unwrap();
         old.execute_batch(&format!(
             "PRAGMA journal_mode = WAL; {} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;
-                 INSERT INTO meta VALUES ('kept', 7);",
+                 INSERT INTO meta VALUES ('kept', 7);
+                 INSERT INTO runs VALUES ('r', 1, 's', 'pending', 0, NULL, 0, 0, 0, 5, 'n', 'k', '{{}}');",
             MIGRATIONS[0]
         ))
         .unwrap();
@@ -388,5 +413,9 @@ mod tests {
         }
         let now = open(&place, |_| Ok(())).unwrap();
         assert_eq!(format(&now.connection, &place).unwrap(), FORMAT);
+        let kept = now.connection.query_row("SELECT created_at, name, body FROM runs WHERE id = 'r'", [], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+        });
+        assert_eq!(kept.unwrap(), (5, "n".into(), "{}".into()));
     }
 }

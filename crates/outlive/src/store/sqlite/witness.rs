@@ -1,11 +1,13 @@
 //! What can be seen of the owners of a local registry's runs: their locks first, then their processes.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use crate::health::{Leftovers, Sight, Witness};
 use crate::process::{Evidence, Liveness, LockState, Vantage, carriers, file_id, holders, lock_state, worker_lock};
 use crate::run::{Owner, Run};
+use crate::store::files;
 
 pub(super) struct LocalWitness {
     pub(super) dir: OwnedFd,
@@ -19,9 +21,10 @@ impl Witness for LocalWitness {
         let owner_of =
             |run: &Run| run.owner().or_else(|| run.ending().and_then(|ending| ending.owner.as_ref())).cloned();
         let owners: Vec<Option<Owner>> = runs.iter().map(|run| owner_of(run)).collect();
+        let locks = Locks::list(&self.dir, owners.len());
         let unowned = || Liveness::Unknown("nobody owned it".into());
         let verdicts: Vec<Liveness> =
-            owners.iter().map(|owner| owner.as_ref().map_or_else(unowned, |owner| self.owner(owner))).collect();
+            owners.iter().map(|owner| owner.as_ref().map_or_else(unowned, |owner| self.owner(owner, &locks))).collect();
         // After the verdicts: whatever a dead owner started is there to be found by now.
         // What a run that has ended left behind is left behind, whether or not whoever owned it lives on.
         let is_looked_for = |run: &Run, verdict: &Liveness| *verdict != Liveness::Alive || run.ending().is_some();
@@ -33,7 +36,8 @@ impl Witness for LocalWitness {
             if is_looked_for(run, &verdict) {
                 leftovers.pids.extend(carriers.get(&run.id.to_string()).into_iter().flatten());
                 self.add_holders(&mut leftovers, &super::run_files::tree_lock(run), None);
-                if let Some(owner) = owner.filter(|_| verdict != Liveness::Alive) {
+                let owner = owner.filter(|owner| verdict != Liveness::Alive && locks.may_have(owner));
+                if let Some(owner) = owner {
                     self.add_holders(&mut leftovers, &worker_lock(owner.worker), owner.identity.lock_inode);
                 }
             }
@@ -43,11 +47,38 @@ impl Witness for LocalWitness {
     }
 }
 
+/// From so many runs on it is cheaper to list the locks of the workers than to look for each.
+const MANY: usize = 16;
+
+/// The locks of workers that were there when they were listed. Whoever owns a run had one before the run was read, so
+/// that one which is not listed is gone.
+struct Locks(Option<HashSet<String>>);
+
+impl Locks {
+    fn list(dir: &OwnedFd, runs: usize) -> Self {
+        let names = |_| files::open_dir(dir, Path::new("workers")).and_then(|workers| files::names(&workers)).ok();
+        Self(Some(runs).filter(|runs| *runs >= MANY).and_then(names).map(|names| names.into_iter().collect()))
+    }
+
+    fn may_have(&self, owner: &Owner) -> bool {
+        let is_listed = |names: &HashSet<String>| {
+            worker_lock(owner.worker)
+                .file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|name| names.contains(name))
+        };
+        self.0.as_ref().is_none_or(is_listed)
+    }
+}
+
 impl LocalWitness {
-    fn owner(&self, owner: &Owner) -> Liveness {
+    fn owner(&self, owner: &Owner, locks: &Locks) -> Liveness {
         let identity = &owner.identity;
         let process = identity.probe(&self.vantage);
-        if identity.lock_inode.is_none() || matches!(process, Liveness::Dead(Evidence::OtherBoot { .. })) {
+        if identity.lock_inode.is_none()
+            || !locks.may_have(owner)
+            || matches!(process, Liveness::Dead(Evidence::OtherBoot { .. }))
+        {
             return process;
         }
         match (lock_state(&self.dir, &worker_lock(owner.worker), identity.lock_inode), process) {
