@@ -152,9 +152,11 @@ fn peers(dir: &Path) -> Outcome<Vec<Peer>> {
         dir: home("pueue")?,
     };
     let mut found = vec![ours];
-    for (peer, program, start) in
-        [(tsp, "tsp", "tsp -S 1"), (nq, "nq", "true"), (pueue, "pueued", "pueued -d && sleep 1")]
-    {
+    for (peer, program, start) in [
+        (tsp, "tsp", "tsp -S 1 >/dev/null 2>&1"),
+        (nq, "nq", "true"),
+        (pueue, "pueued", "pueued -d >/dev/null 2>&1 && sleep 1"),
+    ] {
         if !peer.say(&format!("command -v {program}"))?.status.success() {
             println!("{} is not installed and is left out", peer.name);
         } else if let Err(error) = peer.must(start) {
