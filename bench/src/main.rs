@@ -14,12 +14,5 @@ mod storm;
 mod time;
 
 fn main() -> std::process::ExitCode {
-    scratch::main(&[
-        ("sqlite", sqlite::main),
-        ("beats", beats::main),
-        ("run", run::main),
-        ("storm", storm::main),
-        ("output", output::main),
-        ("peers", peers::main),
-    ])
+    scratch::main()
 }

@@ -7,6 +7,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::{beats, output, peers, run, sqlite, storm};
+
 /// What a benchmark answers: nothing, or why it could not measure.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -15,13 +17,22 @@ pub type Benchmark = (&'static str, fn(&Path) -> Outcome<bool>);
 
 const DIRECTORY_VARIABLE: &str = "OUTLIVE_BENCH_DIR";
 
+const BENCHMARKS: [Benchmark; 6] = [
+    ("sqlite", sqlite::main),
+    ("beats", beats::main),
+    ("run", run::main),
+    ("storm", storm::main),
+    ("output", output::main),
+    ("peers", peers::main),
+];
+
 /// Runs the benchmark that the command line names, or all of them.
-pub fn main(benchmarks: &[Benchmark]) -> ExitCode {
+pub fn main() -> ExitCode {
     let name = std::env::args().nth(1);
     let chosen: Vec<&Benchmark> =
-        benchmarks.iter().filter(|(known, _)| name.as_deref().is_none_or(|name| name == *known)).collect();
+        BENCHMARKS.iter().filter(|(known, _)| name.as_deref().is_none_or(|name| name == *known)).collect();
     if chosen.is_empty() {
-        let known: Vec<&str> = benchmarks.iter().map(|(name, _)| *name).collect();
+        let known: Vec<&str> = BENCHMARKS.iter().map(|(name, _)| *name).collect();
         eprintln!("no such benchmark; known: {}", known.join(", "));
         return ExitCode::from(2);
     }

@@ -13,7 +13,7 @@ use crate::launcher::adopt;
 use crate::operation::{Answer, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
-use crate::{launcher, logs, terminal};
+use crate::{descriptors, launcher, logs, terminal};
 
 /// The nouns that group verbs, with what they are about.
 const NOUNS: [(&str, &str); 3] = [
@@ -24,6 +24,7 @@ const NOUNS: [(&str, &str); 3] = [
 
 /// Does what the command line says.
 pub fn main() -> u8 {
+    descriptors::keep_standard_ones_taken();
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let report = match launcher::role(&words) {
         Some(launcher::Role::Done(status)) => return status,

@@ -16,6 +16,5 @@ mod terminal;
 #[allow(unsafe_code, reason = "the C library finds it by its name")]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn main() -> i32 {
-    descriptors::keep_standard_ones_taken();
     std::process::exit(cli::main().into())
 }
