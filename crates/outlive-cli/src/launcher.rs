@@ -23,8 +23,9 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
+use outlive::id::RunId;
 use outlive::logs::LogPolicy;
-use outlive::policy::{OrphanPolicy, TreePolicy};
+use outlive::policy::{OnLeaseLoss, OrphanPolicy, TreePolicy};
 use outlive::registry::Registry;
 use outlive::run::{self, Arg, Exit, Key, Spec};
 use outlive::runtime::handle::{Recorded, RunHandle};
@@ -37,6 +38,7 @@ use self::recording::Recording;
 use self::signals::Signals;
 use crate::cli::{fail, talk};
 use crate::operations::ps::parse_label;
+use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;
 
@@ -82,6 +84,13 @@ struct Run {
     /// The run ends with the last of its processes; the exit status is the command's
     #[arg(long, conflicts_with = "orphans")]
     wait_tree: bool,
+    /// What it does when its registry cannot be reached for so long that somebody else may take it over (default: it stops
+    /// if it holds a key, and goes on otherwise)
+    #[arg(long, value_enum)]
+    on_lease_loss: Option<LeaseLoss>,
+    /// Have a shell execute this when it has ended, with the run as JSON on its standard input
+    #[arg(long, value_name = "COMMAND")]
+    notify: Option<String>,
     /// Leave it running in the background, whatever becomes of this terminal, and say its id
     #[arg(short, long)]
     detach: bool,
@@ -115,6 +124,14 @@ enum OnDeath {
     Fail,
     /// It waits to be claimed again
     Requeue,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LeaseLoss {
+    /// It goes on until it is told that it is lost
+    Continue,
+    /// It stops before anyone may take it over
+    Stop,
 }
 
 impl Run {
@@ -201,6 +218,12 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
     limits.timeout = input.timeout.or(limits.timeout);
     limits.stall_after = input.stall_after.or(limits.stall_after);
     limits.hung_after = input.hung_after.or(limits.hung_after);
+    spec.policy.on_lease_loss = input.on_lease_loss.map_or(spec.policy.on_lease_loss, |choice| {
+        Some(match choice {
+            LeaseLoss::Continue => OnLeaseLoss::Continue,
+            LeaseLoss::Stop => OnLeaseLoss::Stop,
+        })
+    });
     spec.policy.orphans = match input.on_death {
         OnDeath::Dead => OrphanPolicy::Dead,
         OnDeath::Fail => OrphanPolicy::Fail,
@@ -258,6 +281,7 @@ fn supervise(
     }
     let unread = ended.unread.take();
     let lost = recording.finish();
+    let run = handle.id();
     let recorded = match &ended.end {
         Some(end) => pollster::block_on(handle.end(end.clone(), Some(ended.exit))),
         None => Ok(Recorded::Now),
@@ -265,10 +289,26 @@ fn supervise(
     if let Some(unread) = unread {
         unread.finish();
     }
-    for line in [ended.talk, lost, recorded_badly(recorded)].into_iter().flatten() {
+    let unheard = input.notify.as_ref().and_then(|command| notify(registry, run, command).err());
+    let unheard = unheard.map(|error| format!("nobody could be notified: {}", plain(&error.to_string())));
+    for line in [ended.talk, lost, recorded_badly(recorded), unheard].into_iter().flatten() {
         talk(&format!("outlive: {line}\n"));
     }
     ended.exit
+}
+
+/// Starts the command that wants to know how a run has ended. Nobody waits for it.
+fn notify(registry: &Registry, run: RunId, command: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::process::CommandExt;
+    let seen = pollster::block_on(registry.get(run)).map_err(std::io::Error::other)?;
+    let view = serde_json::to_vec(&RunView::new(&seen, registry))?;
+    let mut shell = std::process::Command::new("/bin/sh");
+    // A group of its own: what ends this call does not end it.
+    let mut started = shell.args(["-c", command]).process_group(0).stdin(std::process::Stdio::piped()).spawn()?;
+    // One that does not want to read need not.
+    let _ = started.stdin.take().map(|mut stdin| stdin.write_all(&view));
+    Ok(())
 }
 
 /// Where what the command writes is kept.

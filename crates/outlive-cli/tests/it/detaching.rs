@@ -142,3 +142,16 @@ fn r13_trouble_with_the_log_is_told_once_and_never_to_the_command() {
     assert_eq!(text(&ended.stdout), "one\nline 1\nline 2\nline 3\nline 4\nline 5\n", "{said}");
     assert_eq!(said.matches("no longer kept").count(), 1, "{said}");
 }
+
+#[test]
+fn whoever_is_notified_learns_how_the_run_ended_and_keeps_nobody_waiting() {
+    let sandbox = Sandbox::new();
+    let note = "cat > note.part; mv note.part note; until [ -e go ]; do sleep 0.02; done";
+    let mut run = sandbox.outlive(["run", "--name", "told", "--notify", note, "--", "sh", "-c", "exit 4"]);
+    assert_eq!(run.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().code(), Some(4));
+    let path = sandbox.work().join("note");
+    until("the note", || path.exists());
+    let told: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert_eq!((&told["name"], &told["state"], &told["exit_code"]), (&"told".into(), &"failed".into(), &4.into()));
+    go(&sandbox);
+}
