@@ -123,9 +123,16 @@ fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> u
 
 fn say(answer: &Answer, json: bool) -> u8 {
     let text = if json { format!("{}\n", answer.json) } else { answer.text.clone() };
-    // A reader that has seen enough has closed the pipe; that is no failure of ours.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    answer.exit_status
+    let mut output = std::io::stdout();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Ok(()) => answer.exit_status,
+        // A reader that has seen enough has closed the pipe; that is no failure of ours.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => answer.exit_status,
+        Err(error) => {
+            talk(&format!("outlive: the answer could not be written: {error}\n"));
+            answer.exit_status.max(1)
+        }
+    }
 }
 
 /// Says what went wrong and what to type next, and answers with the exit status that says so too.

@@ -111,7 +111,11 @@ impl Following<'_> {
     /// Passes a signal on to the command, or, where nobody knows which that is, to all of them.
     fn pass_on(&self, signal: i32) {
         match self.command {
-            Some(command) => signals::send(command, signal),
+            Some(command) => {
+                signals::send(command, signal);
+                // Nobody else can have it go on if it was stopped: whoever could is gone.
+                signals::send(command, libc::SIGCONT);
+            }
             None => self.tree.members().iter().for_each(|member| signals::send(member, signal)),
         }
     }

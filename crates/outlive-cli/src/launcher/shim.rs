@@ -174,12 +174,14 @@ pub fn main(words: &[OsString]) -> Option<u8> {
 }
 
 fn shim(given: &[&str], words: &[OsString]) -> io::Result<()> {
+    let _ = rustix::thread::set_name(c"outlive-shim");
     let [slave, link, tree, on_terminal, foreground, mask, ..] = given else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let (slave, link) = (handed(slave)?, UnixStream::from(handed(link)?));
     let starter = rustix::process::getppid().ok_or(io::ErrorKind::NotFound)?;
-    let mut session = Session { command: None, starter, slave, link, alone: false };
+    let in_front = *foreground == "1";
+    let mut session = Session { command: None, starter, slave, link, alone: false, in_front };
     let real = STANDARD[1];
     let modes = tcgetattr(real).ok();
     rustix::process::setsid()?;
@@ -220,6 +222,8 @@ struct Session {
     link: UnixStream,
     /// Whoever started us is gone.
     alone: bool,
+    /// The real terminal is that of whoever started us, who may have changed it.
+    in_front: bool,
 }
 
 impl Session {
@@ -271,7 +275,11 @@ impl Session {
         loop {
             while let Ok(Some(status)) = waitid(WaitId::Pid(command), MOVES | WaitIdOptions::NOHANG) {
                 match status.stopped() {
-                    true => self.tell(&show_status(&status)),
+                    true => {
+                        // It is given back before whoever started us stops, too.
+                        self.in_front = false;
+                        self.tell(&show_status(&status));
+                    }
                     // Whoever had it go on may not know of whoever stopped with it.
                     false if !self.alone => drop(kill_process(self.starter, rustix::process::Signal::CONT)),
                     false => {}
@@ -305,13 +313,20 @@ impl Session {
                 _ if self.alone => {}
                 _ => {
                     self.alone = true;
-                    give_back();
+                    if self.in_front {
+                        give_back();
+                    }
                 }
             }
         }
     }
 
-    fn obey(&self, word: u8, command: Pid) {
+    fn obey(&mut self, word: u8, command: Pid) {
+        match word {
+            FOREGROUND => self.in_front = true,
+            BACKGROUND => self.in_front = false,
+            _ => {}
+        }
         let group = match word {
             BACKGROUND => getpid(),
             _ => command,
