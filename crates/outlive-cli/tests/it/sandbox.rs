@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// How long anything may take that should happen soon. Only a test that fails waits this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(150);
 
 pub(crate) struct Sandbox {
     dir: tempfile::TempDir,

@@ -461,7 +461,12 @@ fn keep_beating(
         }
         let beating = store.as_deref().unwrap_or(shared);
         // A defect in one beat must not end all beats.
-        drop(std::panic::catch_unwind(AssertUnwindSafe(|| pollster::block_on(keeping.tick(beating)))));
+        let beat =
+            |store: &dyn Store| std::panic::catch_unwind(AssertUnwindSafe(|| pollster::block_on(keeping.tick(store))));
+        if matches!(beat(beating), Ok(Err(store::Error::Denied(_)))) && store.take().is_some() {
+            // A connection of its own that was opened with the last descriptors has none left to work with.
+            drop(beat(shared));
+        }
         keeping.keep().beating = false;
         if leaving {
             return;
