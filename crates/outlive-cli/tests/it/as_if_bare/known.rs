@@ -10,14 +10,8 @@ const KNOWN: &[(&str, &str)] = &[
 ];
 
 /// Differences that depend on who is scheduled first.
-const SOMETIMES: &[(&str, &str)] = &[
-    ("a signal to the whole group is heard once", "the wrapper is in that group and passes it on"),
-    ("a disowned job survives a hangup", "it goes on alone, bare too, and may end before or after it is looked at"),
-    (
-        "the background may not write where that is forbidden",
-        "the shell learns a moment later, and may say so before it is asked",
-    ),
-];
+const SOMETIMES: &[(&str, &str)] =
+    &[("a signal to the whole group is heard once", "the wrapper is in that group and passes it on")];
 
 /// The reason why this command may differ, or not.
 pub(super) fn may_differ(name: &str) -> Option<&'static str> {

@@ -425,7 +425,8 @@ signal.signal(signal.SIGTSTP, stop); print("ready", flush=True); print("got", __
     },
     Session {
         name: "the background may not write where that is forbidden",
-        prog: "echo out; exit 3",
+        // A shell that is already waiting says so by itself, one that looks later only where it is asked.
+        prog: "sleep 0.3; echo out; exit 3",
         steps: &[
             Await("$ "),
             Type("stty tostop\r"),
@@ -531,6 +532,8 @@ signal.signal(signal.SIGTSTP, stop); print("ready", flush=True); print("got", __
         steps: &[
             Await("$ "),
             Type("RUN sh prog < /dev/null > out 2>&1 & disown\r"),
+            // Not before the shell has let go of it.
+            Await("$ "),
             AwaitFile("pid"),
             AwaitFile("out"),
             HangUp,
