@@ -235,7 +235,7 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
         Orphans::End => TreePolicy::End,
     };
     let cwd = std::env::current_dir().map_or_else(|_| Arg::Text(String::new()), |cwd| cwd.as_os_str().into());
-    spec.command = Some(run::Command { argv: input.argv().iter().map(|word| word.as_os_str().into()).collect(), cwd });
+    spec.command = Some(run::Command::new(input.argv().iter().map(|word| word.as_os_str().into()).collect(), cwd));
     spec.withheld = input.no_argv.then_some(run::Withheld::Arguments);
     let handle = match registry.start(spec.clone()).await {
         // A holder that is dead must not keep the living out.

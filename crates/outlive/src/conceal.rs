@@ -158,7 +158,7 @@ mod tests {
         let argv = ["deploy", "--password", "canary-pw", "--url=https://u:canary-url@h/"];
         let argv = argv.iter().map(|word| Arg::Text((*word).into())).collect();
         let mut spec = some_spec("command");
-        spec.command = Some(Command { argv, cwd: Arg::Text("/".into()) });
+        spec.command = Some(Command::new(argv, Arg::Text("/".into())));
         spec.labels.insert("api_key".into(), "canary-label".into());
         spec
     }

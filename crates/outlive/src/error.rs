@@ -250,11 +250,16 @@ fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
             format!("`outlive wait {run}` waits for its end, `outlive cancel {run}` stops it")
         }
         Refusal::Lost { .. } | Refusal::WrongState { .. } => format!("`outlive why {run}` tells its story"),
-        Refusal::LeftoversAlive(_) => format!("`outlive show {run}` names them; end them first"),
+        Refusal::LeftoversAlive(_) => {
+            format!("`outlive show {run}` names them; `outlive resume --end-leftovers {run}` ends them first")
+        }
         Refusal::OwnerLives => {
             format!("`outlive show {run}` tells how it stands; `outlive cancel {run}` asks it to stop")
         }
         Refusal::NothingLeft => "`outlive reap` puts its death on record".into(),
+        Refusal::WaitsFor(_) | Refusal::WaitsNot(_) | Refusal::NotParked => {
+            format!("`outlive show {run}` tells how it stands")
+        }
         Refusal::NotAsked => format!("`outlive cancel {run}` asks for it"),
         Refusal::HeardOf | Refusal::LeaseHolds | Refusal::OwnRun | Refusal::NotYet(_) => {
             format!("`outlive show {run}` tells how it stands")

@@ -38,6 +38,13 @@ macro_rules! uuid_id {
         #[serde(transparent)]
         pub struct $name(Uuid);
 
+        impl $name {
+            /// Its 16 bytes.
+            pub fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Display::fmt(&self.0, f)
@@ -85,7 +92,15 @@ pub struct InvalidId(String);
 impl RunId {
     /// A new id for a run made at `now`.
     pub fn draw(now: Timestamp, entropy: &dyn Entropy) -> Self {
-        Self(version_7(now, entropy))
+        Self(version_7(now, &tail(entropy)))
+    }
+
+    /// The id that every process draws for the same `source` and time: whoever comes second finds the run made.
+    pub fn derived(now: Timestamp, source: &[u8]) -> Self {
+        use sha2::{Digest, Sha256};
+        let mut tail = [0; 10];
+        tail.copy_from_slice(&Sha256::digest(source)[..10]);
+        Self(version_7(now, &tail))
     }
 
     /// Whether `text` is an id, or so long a beginning of one that it can hardly be meant as anything else. The first
@@ -104,7 +119,7 @@ impl RunId {
 impl WorkerId {
     /// A new id for a process that starts at `now`.
     pub fn draw(now: Timestamp, entropy: &dyn Entropy) -> Self {
-        Self(version_7(now, entropy))
+        Self(version_7(now, &tail(entropy)))
     }
 }
 
@@ -115,12 +130,15 @@ impl Stamp {
     }
 }
 
-fn version_7(now: Timestamp, entropy: &dyn Entropy) -> Uuid {
-    let millis = u64::try_from(now.as_micros() / 1_000).unwrap_or(0);
-    let random = entropy.draw().to_be_bytes();
+fn tail(entropy: &dyn Entropy) -> [u8; 10] {
     let mut tail = [0; 10];
-    tail.copy_from_slice(&random[..10]);
-    uuid::Builder::from_unix_timestamp_millis(millis, &tail).into_uuid()
+    tail.copy_from_slice(&entropy.draw().to_be_bytes()[..10]);
+    tail
+}
+
+fn version_7(now: Timestamp, tail: &[u8; 10]) -> Uuid {
+    let millis = u64::try_from(now.as_micros() / 1_000).unwrap_or(0);
+    uuid::Builder::from_unix_timestamp_millis(millis, tail).into_uuid()
 }
 
 /// The fence of a run. Rises by one with every claim, resume or reap; never reset, never reused.

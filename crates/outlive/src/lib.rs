@@ -50,6 +50,7 @@ pub mod redact;
 pub mod registry;
 pub mod run;
 pub mod runtime;
+pub mod schedule;
 mod settle;
 pub mod signal;
 #[cfg(any(test, feature = "testing"))]

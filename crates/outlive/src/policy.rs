@@ -123,15 +123,26 @@ pub enum OnLeaseLoss {
     Stop,
 }
 
-/// How often a run is tried, and how long it waits between attempts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// After which ends a run is tried again by itself, how often, and how long it waits between attempts. What becomes of a
+/// run whose owner dies is its [`OrphanPolicy`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Retry {
-    /// Attempts in all, the first included.
+    /// After a failure.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub on_failure: bool,
+    /// After an interruption, but for one from a keyboard: what a person stopped is not revived.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub on_interrupt: bool,
+    /// Failures that no further attempt would change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub permanent: Vec<FailureClass>,
+    /// Attempts that may fail, the first included.
     pub max_attempts: u32,
-    /// Reaps in all. Counted apart from failures: a host that dies says little about the work.
+    /// Reaps in all. Counted apart from failures: a host that dies says little about the work. After the last of them the
+    /// run is parked.
     pub max_reaps: u32,
-    /// The wait before the second attempt; it doubles with every further one.
+    /// The wait after the first failure, and after the second reap; it doubles with every further one.
     #[serde(rename = "backoff_ms", with = "millis")]
     pub backoff: Duration,
     /// The longest wait.
@@ -139,10 +150,40 @@ pub struct Retry {
     pub backoff_cap: Duration,
 }
 
+/// A kind of failure that a policy can name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FailureClass {
+    /// By the command's exit code.
+    Code(i32),
+    /// By the failure's `error_type`.
+    Type(String),
+}
+
+impl FailureClass {
+    /// Whether a failure with that type and exit code is of this class.
+    pub fn covers(&self, error_type: &str, code: Option<i32>) -> bool {
+        match self {
+            Self::Code(class) => code == Some(*class),
+            Self::Type(class) => error_type == class,
+        }
+    }
+}
+
+impl std::str::FromStr for FailureClass {
+    type Err = std::convert::Infallible;
+
+    /// A number is an exit code; anything else is an `error_type`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(text.parse().map_or_else(|_| Self::Type(text.into()), Self::Code))
+    }
+}
+
 impl Retry {
-    /// How long to wait before attempt `next`, with `jitter` in 0..=255 spreading it over half to all of the step.
-    pub fn wait_before(&self, next: u32, jitter: u8) -> Duration {
-        let doublings = next.saturating_sub(2).min(31);
+    /// How long to wait after something has gone wrong for the `count`th time, with `jitter` in 0..=255 spreading it over
+    /// half to all of the step.
+    pub fn wait_after(&self, count: u32, jitter: u8) -> Duration {
+        let doublings = count.saturating_sub(1).min(31);
         let step = self.backoff.saturating_mul(1 << doublings).min(self.backoff_cap);
         step / 2 + step / 2 * u32::from(jitter) / 255
     }
@@ -150,7 +191,15 @@ impl Retry {
 
 impl Default for Retry {
     fn default() -> Self {
-        Self { max_attempts: 10, max_reaps: 10, backoff: Duration::from_secs(1), backoff_cap: Duration::from_secs(300) }
+        Self {
+            on_failure: false,
+            on_interrupt: false,
+            permanent: Vec::new(),
+            max_attempts: 10,
+            max_reaps: 10,
+            backoff: Duration::from_secs(1),
+            backoff_cap: Duration::from_secs(300),
+        }
     }
 }
 
@@ -275,8 +324,8 @@ mod tests {
     #[test]
     fn backoff_doubles_is_capped_and_jittered() {
         let retry = Retry { backoff: Duration::from_secs(1), backoff_cap: Duration::from_secs(10), ..Retry::default() };
-        let most = [2, 3, 4, 5, 6, 40, u32::MAX].map(|next| retry.wait_before(next, 255).as_secs());
+        let most = [1, 2, 3, 4, 5, 40, u32::MAX].map(|count| retry.wait_after(count, 255).as_secs());
         assert_eq!(most, [1, 2, 4, 8, 10, 10, 10]);
-        assert_eq!(retry.wait_before(3, 0), Duration::from_secs(1));
+        assert_eq!(retry.wait_after(2, 0), Duration::from_secs(1));
     }
 }

@@ -334,7 +334,7 @@ impl Registry {
         let _taking = keeping.take();
         let run = self.draft(spec)?;
         let made = enqueued(&run, &self.me);
-        let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease) };
+        let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: false };
         let claimed = apply(&run, &action, &self.me, self.clock.now())
             .map_err(|refusal| Error::Refused { run: run.id, refusal })?;
         let record = self.create(claimed.run, vec![made, claimed.event]).await?;
@@ -378,7 +378,7 @@ impl Registry {
         let _taking = keeping.take();
         let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
         let rule = |run: &Run, now| {
-            let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease) };
+            let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: false };
             let transition = apply(run, &action, &self.me, now).ok()?;
             Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
         };

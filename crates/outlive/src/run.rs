@@ -1,11 +1,10 @@
 //! What a run is: its spec, which never changes, and its state, which only `transition.rs` changes.
 
+mod command;
+mod spec;
 mod state_name;
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +12,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::id::{Epoch, RunId, WorkerId};
-use crate::policy::{Lease, Policy};
+use crate::policy::Lease;
 use crate::process::{Evidence, Identity};
-use crate::redact::Redactor;
 use crate::signal::signal_name;
 use crate::time::{Timestamp, millis};
 
+pub use self::command::{Arg, Command, Program, Withheld};
+pub use self::spec::{After, InvalidSpec, Key, Lineage, Release, Spec, Step};
 pub use self::state_name::{StateName, UnknownState};
 
 /// The longest name, kind, key or label, in bytes.
@@ -29,230 +29,6 @@ pub const LIST_LIMIT: usize = 64;
 pub const CHECKPOINT_LIMIT: usize = 1 << 20;
 /// The longest message kept with progress, an error or a reason, in bytes.
 pub const MESSAGE_LIMIT: usize = 4 << 10;
-
-/// What is to be done, and under which promises. Written once.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
-pub struct Spec {
-    /// What people call it. Need not be unique; the newest bearer is meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// What sort of work it is: `command`, `migrate`, `train`.
-    pub kind: String,
-    /// Free marks to find it by.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
-    /// The command, for runs that are one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command: Option<Command>,
-    /// What of the command is not here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub withheld: Option<Withheld>,
-    /// Lower is claimed first.
-    #[serde(default)]
-    pub priority: i32,
-    /// Not claimed before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_before: Option<Timestamp>,
-    /// Concurrency keys, held while it runs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub keys: Vec<Key>,
-    /// What it was promised.
-    #[serde(default)]
-    pub policy: Policy,
-    /// Where it comes from, if it repeats another run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lineage: Option<Lineage>,
-    /// Who asked for it.
-    pub created_by: Actor,
-}
-
-impl Spec {
-    /// A spec of the given kind with default promises.
-    pub fn new(kind: impl Into<String>, created_by: Actor) -> Self {
-        Self {
-            name: None,
-            kind: kind.into(),
-            labels: BTreeMap::new(),
-            command: None,
-            withheld: None,
-            priority: 0,
-            not_before: None,
-            keys: Vec::new(),
-            policy: Policy::default(),
-            lineage: None,
-            created_by,
-        }
-    }
-
-    /// Refuses what no store should hold: empty, overlong or unprintable words, impossible limits.
-    pub fn check(&self) -> Result<(), InvalidSpec> {
-        word("kind", &self.kind)?;
-        if let Some(name) = &self.name {
-            word("name", name)?;
-            not_an_address(name)?;
-        }
-        if self.labels.len().max(self.keys.len()) > LIST_LIMIT {
-            return Err(InvalidSpec(format!("more than {LIST_LIMIT} labels or keys")));
-        }
-        for (label, value) in &self.labels {
-            word("label", label)?;
-            if !value.is_empty() {
-                word("label value", value)?;
-            }
-        }
-        for key in &self.keys {
-            word("key", &key.name)?;
-            if key.limit == 0 {
-                return Err(InvalidSpec(format!("a limit of 0 on key `{}` would never let it run", key.name)));
-            }
-        }
-        self.policy.check().map_err(|error| InvalidSpec(error.to_string()))
-    }
-}
-
-impl fmt::Debug for Spec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let redactor = Redactor::default();
-        let label = |(name, value): (&String, &String)| (name.clone(), redactor.named(name, value));
-        f.debug_struct("Spec")
-            .field("name", &self.name.as_deref().map(|name| redactor.text(name)))
-            .field("kind", &self.kind)
-            .field("labels", &self.labels.iter().map(label).collect::<BTreeMap<_, _>>())
-            .field("command", &self.command)
-            .field("withheld", &self.withheld)
-            .field("priority", &self.priority)
-            .field("not_before", &self.not_before)
-            .field("keys", &self.keys)
-            .field("policy", &self.policy)
-            .field("lineage", &self.lineage)
-            .field("created_by", &self.created_by)
-            .finish()
-    }
-}
-
-fn word(what: &str, text: &str) -> Result<(), InvalidSpec> {
-    if text.is_empty() {
-        Err(InvalidSpec(format!("an empty {what}")))
-    } else if text.len() > NAME_LIMIT {
-        Err(InvalidSpec(format!("a {what} of {} bytes; the longest is {NAME_LIMIT}", text.len())))
-    } else if text.chars().any(char::is_control) {
-        Err(InvalidSpec(format!("a control character in {what} `{}`", text.escape_default())))
-    } else {
-        Ok(())
-    }
-}
-
-/// Refuses a name that could not be told from another way to say which run is meant.
-fn not_an_address(name: &str) -> Result<(), InvalidSpec> {
-    if name.starts_with('@') {
-        Err(InvalidSpec(format!("the name `{name}` begins with @, as `@last` and `@~2` do; choose another")))
-    } else if RunId::may_begin_with(name) {
-        Err(InvalidSpec(format!("the name `{name}` could be taken for the beginning of an id; choose another")))
-    } else {
-        Ok(())
-    }
-}
-
-/// A spec that is refused, and why.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct InvalidSpec(String);
-
-/// What of a command is not in its spec.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Withheld {
-    /// Secrets, which are masked. The maker's home has the words as they were.
-    Secrets,
-    /// All arguments, because somebody asked for it. Nobody has them.
-    Arguments,
-}
-
-/// A command as it is executed: no shell in between.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Command {
-    /// Program and arguments.
-    pub argv: Vec<Arg>,
-    /// The directory it starts in.
-    pub cwd: Arg,
-}
-
-impl fmt::Debug for Command {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let argv = crate::conceal::argv(&Redactor::default(), &self.argv);
-        f.debug_struct("Command").field("argv", &argv).field("cwd", &self.cwd).finish()
-    }
-}
-
-/// A word of a command line. Bytes that are not UTF-8 survive as hexadecimal.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Arg {
-    /// Ordinary text.
-    Text(String),
-    /// Anything else.
-    Bytes {
-        /// Two digits a byte.
-        hex: String,
-    },
-}
-
-impl From<&OsStr> for Arg {
-    fn from(word: &OsStr) -> Self {
-        match word.to_str() {
-            Some(text) => Self::Text(text.into()),
-            None => Self::Bytes { hex: word.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect() },
-        }
-    }
-}
-
-impl Arg {
-    /// The word to execute. Hexadecimal that is none reads as nothing.
-    pub fn to_os(&self) -> OsString {
-        match self {
-            Self::Text(text) => text.into(),
-            Self::Bytes { hex } => {
-                let digits: Vec<u8> = hex.bytes().filter_map(|c| char::from(c).to_digit(16)).map(|d| d as u8).collect();
-                OsString::from_vec(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Arg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Redactor::default().text(&self.to_string()), f)
-    }
-}
-
-impl fmt::Display for Arg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.to_os().to_string_lossy())
-    }
-}
-
-/// A concurrency key: at most `limit` running runs hold it at a time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Key {
-    /// What is shared.
-    pub name: String,
-    /// How many may hold it.
-    pub limit: u32,
-}
-
-/// How a run descends from the run it repeats.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lineage {
-    /// The run it repeats.
-    pub rerun_of: RunId,
-    /// The first of the line.
-    pub origin: RunId,
-    /// 1 for a rerun, 2 for a rerun of a rerun.
-    pub generation: u32,
-    /// Why it was repeated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
 
 /// Who did something: a person on a host, in a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -306,6 +82,9 @@ pub struct Run {
     /// How often it was reaped.
     #[serde(default)]
     pub reaps: u32,
+    /// How many of its attempts failed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failures: u32,
     /// When it was made.
     pub created_at: Timestamp,
     /// When its record last changed.
@@ -322,19 +101,21 @@ impl Run {
     /// A run that waits to be claimed for the first time.
     pub fn new(id: RunId, spec: Arc<Spec>, signature: Option<String>, now: Timestamp) -> Self {
         let not_before = spec.not_before;
+        let waits_for = spec.after.iter().map(|after| after.run).collect();
         Self {
             id,
             spec,
             signature,
             epoch: Epoch(0),
             attempt: 1,
-            state: State::Pending(Pending { since: now, not_before, reason: None }),
+            state: State::Pending(Pending { since: now, not_before, waits_for, reason: None }),
             cancel: None,
             progress: None,
             checkpoint: None,
             artifacts: Vec::new(),
             manifest_ref: None,
             reaps: 0,
+            failures: 0,
             created_at: now,
             updated_at: now,
             archived: None,
@@ -412,6 +193,9 @@ pub struct Pending {
     /// Not claimed before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
+    /// The runs whose end it still waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<RunId>,
     /// Why it waits again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -441,6 +225,9 @@ pub struct Suspended {
     pub started_at: Timestamp,
     /// For what.
     pub reason: String,
+    /// It has cost so many owners their lives that it waits for a person.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub parked: bool,
 }
 
 /// The worker that owns a run.
@@ -525,6 +312,28 @@ pub struct Failure {
     /// The reap behind it, where a policy made a failure of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reap: Option<Reap>,
+    /// Why it is not tried again, where its policy would have had it tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gave_up: Option<GaveUp>,
+}
+
+/// Why a run that is tried again when it fails is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GaveUp {
+    /// It has failed as often as it may.
+    MaxAttempts,
+    /// Its policy calls this failure permanent.
+    Permanent,
+}
+
+impl fmt::Display for GaveUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MaxAttempts => "max_attempts",
+            Self::Permanent => "permanent",
+        })
+    }
 }
 
 /// What asked the owner to stop.
@@ -647,6 +456,11 @@ pub struct Event {
     pub evidence: Option<Evidence>,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 /// Text cut to [`MESSAGE_LIMIT`] at a character's border.
 pub fn capped(mut text: String) -> String {
     if text.len() > MESSAGE_LIMIT {
@@ -663,38 +477,6 @@ mod tests {
 
     fn actor() -> Actor {
         Actor { user: "ada".into(), host: "here".into(), pid: 1 }
-    }
-
-    #[test]
-    fn bytes_that_are_not_utf8_survive() {
-        let word = OsString::from_vec(vec![b'a', 0xff, 0x00, 0x7f]);
-        let json = serde_json::to_string(&Arg::from(word.as_os_str())).unwrap();
-        assert_eq!(serde_json::from_str::<Arg>(&json).unwrap().to_os(), word);
-    }
-
-    #[test]
-    fn specs_that_no_store_should_hold_are_refused() {
-        let refused = |change: &dyn Fn(&mut Spec)| {
-            let mut spec = Spec::new("test", actor());
-            change(&mut spec);
-            spec.check().expect_err("a bad spec was taken").to_string()
-        };
-        insta::assert_snapshot!(refused(&|spec| spec.name = Some("x".repeat(1 << 20))), @"a name of 1048576 bytes; the longest is 256");
-        insta::assert_snapshot!(refused(&|spec| spec.name = Some("a\0b\x1b[2J".into())), @r"a control character in name `a\u{0}b\u{1b}[2J`");
-        insta::assert_snapshot!(refused(&|spec| spec.name = Some(String::new())), @"an empty name");
-        insta::assert_snapshot!(refused(&|spec| spec.name = Some("@last".into())), @"the name `@last` begins with @, as `@last` and `@~2` do; choose another");
-        insta::assert_snapshot!(refused(&|spec| spec.name = Some("01a1e1d5-a1d".into())), @"the name `01a1e1d5-a1d` could be taken for the beginning of an id; choose another");
-        insta::assert_snapshot!(refused(&|spec| spec.kind.clear()), @"an empty kind");
-        insta::assert_snapshot!(refused(&|spec| spec.keys.push(Key { name: "gpu".into(), limit: 0 })), @"a limit of 0 on key `gpu` would never let it run");
-        insta::assert_snapshot!(refused(&|spec| spec.policy.retry.max_attempts = 0), @"`max_attempts` of 0 would never run anything");
-    }
-
-    #[test]
-    fn names_that_only_resemble_ids_are_taken() {
-        for name in ["01", "0123456", "20261116", "2026-11-16", "01-02-2026", "deadbeef", "01a1e1d5-backup", "a@b"] {
-            let spec = Spec { name: Some(name.into()), ..Spec::new("test", actor()) };
-            assert_eq!(spec.check(), Ok(()), "{name}");
-        }
     }
 
     #[test]

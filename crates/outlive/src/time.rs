@@ -37,7 +37,7 @@ impl Timestamp {
         Self(self.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    fn to_jiff(self) -> jiff::Timestamp {
+    pub(crate) fn to_jiff(self) -> jiff::Timestamp {
         let (min, max) = (jiff::Timestamp::MIN.as_microsecond(), jiff::Timestamp::MAX.as_microsecond());
         jiff::Timestamp::from_microsecond(self.0.clamp(min, max)).expect("a clamped timestamp is in range")
     }
@@ -81,6 +81,11 @@ impl<'de> Deserialize<'de> for Timestamp {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a time such as 2026-11-15T09:30:00Z")]
 pub struct InvalidTime(String);
+
+/// The name of this machine's time zone; UTC where it has none.
+pub(crate) fn zone_name() -> String {
+    jiff::tz::TimeZone::system().iana_name().unwrap_or("UTC").to_owned()
+}
 
 /// The clocks of a process. Injected, so that tests and the simulation can move time.
 pub trait Clock: Send + Sync {

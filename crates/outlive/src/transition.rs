@@ -6,6 +6,7 @@
 //! conditional on the revision it was computed from, so the rule holds under any race. No rule lives anywhere else;
 //! `docs/lifecycle.md` is generated from this function.
 
+mod again;
 mod checks;
 mod refusal;
 
@@ -14,16 +15,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use self::checks::{check_adopt, check_fence, check_reap, check_resume, check_said, lost, take_report};
+use self::again::close;
+use self::checks::{check_adopt, check_claim, check_fence, check_reap, check_resume, check_said, lost, take_report};
 pub use self::refusal::Refusal;
 
 use crate::health::Leftovers;
-use crate::id::{Epoch, WorkerId};
+use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::OrphanPolicy;
 use crate::process::Evidence;
 use crate::run::{
     Actor, Archived, CancelRequest, End, Ending, Event, Exit, Failure, Interruption, Key, Owner, Pending, Progress,
-    Reap, Run, Running, State, Suspended, capped,
+    Reap, Release, Run, Running, State, StateName, Suspended, capped,
 };
 use crate::time::Timestamp;
 
@@ -82,7 +84,18 @@ pub enum Action {
     Claim {
         /// The worker.
         owner: Owner,
+        /// Also before its time: a person wants it now, or its last owner goes on with it.
+        early: bool,
     },
+    /// A run that it waits for has ended.
+    Release {
+        /// Which.
+        parent: RunId,
+        /// In which state.
+        ended: StateName,
+    },
+    /// A person has it tried again after it was parked.
+    Unpark,
     /// The owner tells how far it is.
     Report {
         /// The owner's claim.
@@ -135,8 +148,6 @@ pub enum Action {
         evidence: Evidence,
         /// The worker that reaps, if it is one: none may reap its own runs.
         reaper: Option<WorkerId>,
-        /// Spreads the wait of a requeued run.
-        jitter: u8,
     },
     /// A worker takes over what lives on of a run whose owner is gone.
     Adopt {
@@ -169,6 +180,8 @@ impl Action {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Claim { .. } => "claim",
+            Self::Release { .. } => "release",
+            Self::Unpark => "unpark",
             Self::Report { .. } => "report",
             Self::Suspend { .. } => "suspend",
             Self::Wake { .. } => "wake",
@@ -203,7 +216,12 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
     }
     let step = Step { run, by, now };
     let next = match (action, &run.state) {
-        (Action::Claim { owner }, State::Pending(pending)) => step.claim(pending, owner),
+        (Action::Claim { owner, early }, State::Pending(pending)) => {
+            check_claim(pending, *early, now)?;
+            Ok(step.taken(owner, now))
+        }
+        (Action::Release { parent, ended }, State::Pending(pending)) => step.release(pending, *parent, *ended),
+        (Action::Unpark, State::Suspended(suspended)) => step.unpark(suspended),
         (Action::Report { fence, report }, State::Running(held)) => step.report(held, fence, report),
         (Action::Suspend { fence, reason }, State::Running(held)) => step.suspend(held, fence, reason),
         (Action::Wake { owner }, State::Suspended(suspended)) => Ok(step.wake(suspended, owner)),
@@ -214,9 +232,9 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         (Action::RequestCancel { reason, grace }, State::Pending(_) | State::Running(_) | State::Suspended(_)) => {
             Ok(step.request_cancel(reason.clone(), *grace))
         }
-        (Action::Reap { observed, evidence, reaper, jitter }, State::Running(held)) => {
+        (Action::Reap { observed, evidence, reaper }, State::Running(held)) => {
             check_reap(run, held, observed, evidence, *reaper)?;
-            Ok(step.reap(held, evidence, *jitter))
+            Ok(step.reap(held, evidence))
         }
         (Action::Adopt { observed, evidence, leftovers, owner }, State::Running(held)) => {
             let evidence = check_adopt(run, held, observed, evidence.as_ref(), leftovers)?;
@@ -237,6 +255,8 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         ) => Err(lost(run, fence)),
         (
             Action::Claim { .. }
+            | Action::Release { .. }
+            | Action::Unpark
             | Action::Wake { .. }
             | Action::RequestCancel { .. }
             | Action::Reap { .. }
@@ -293,11 +313,52 @@ impl Step<'_> {
         })
     }
 
-    fn claim(&self, pending: &Pending, owner: &Owner) -> Result<Next, Refusal> {
-        match pending.not_before.filter(|not_before| *not_before > self.now) {
-            Some(not_before) => Err(Refusal::NotYet(not_before)),
-            None => Ok(self.taken(owner, self.now)),
+    /// The run with its attempt over, and gone on to another where its policy says so.
+    fn ended(&self, held: &Running, how: End, exit: Option<Exit>) -> Next {
+        self.ended_by(held, how, exit, |_| {})
+    }
+
+    /// The same, with something done to the run first.
+    fn ended_by(&self, held: &Running, how: End, exit: Option<Exit>, prepare: impl FnOnce(&mut Run)) -> Next {
+        // A clock set back during the run must not make it end before it began.
+        let at = self.now.max(held.started_at);
+        let ending = Ending { how, at, started_at: Some(held.started_at), owner: Some(held.owner.clone()), exit };
+        let mut last_attempt = None;
+        let next = self.with(|next| {
+            prepare(next);
+            last_attempt = close(next, ending, self.now);
+        });
+        Next { last_attempt, ..next }
+    }
+
+    fn release(&self, pending: &Pending, parent: RunId, ended: StateName) -> Result<Next, Refusal> {
+        let waits_for: Vec<RunId> = pending.waits_for.iter().copied().filter(|run| *run != parent).collect();
+        let after = self.run.spec.after.iter().find(|after| after.run == parent);
+        let Some(after) = after.filter(|_| waits_for.len() < pending.waits_for.len()) else {
+            return Err(Refusal::WaitsNot(parent));
+        };
+        match (after.release, ended) {
+            (_, StateName::Succeeded) | (Release::End, _) if ended.is_ended() => {
+                Ok(self.in_state(State::Pending(Pending { waits_for, ..pending.clone() })))
+            }
+            (_, StateName::Failed | StateName::Cancelled) => {
+                let error_message = format!("run `{parent}`, which it waited for, {}", refusal::ended_as(ended));
+                let failure = Failure { error_type: "parent".into(), error_message, reap: None, gave_up: None };
+                let (how, at) = (End::Failed(failure), self.now);
+                Ok(self.in_state(State::Ended(Ending { how, at, started_at: None, owner: None, exit: None })))
+            }
+            _ => Err(Refusal::WaitsFor(vec![parent])),
         }
+    }
+
+    fn unpark(&self, suspended: &Suspended) -> Result<Next, Refusal> {
+        if !suspended.parked {
+            return Err(Refusal::NotParked);
+        }
+        Ok(self.with(|next| {
+            next.reaps = 0;
+            next.state = waiting(self.now, None, "unparked");
+        }))
     }
 
     fn report(&self, held: &Running, fence: &Fence, report: &Report) -> Result<Next, Refusal> {
@@ -310,7 +371,12 @@ impl Step<'_> {
 
     fn suspend(&self, held: &Running, fence: &Fence, reason: &str) -> Result<Next, Refusal> {
         check_fence(self.run, held, fence)?;
-        let suspended = Suspended { since: self.now, started_at: held.started_at, reason: capped(reason.to_owned()) };
+        let suspended = Suspended {
+            since: self.now,
+            started_at: held.started_at,
+            reason: capped(reason.to_owned()),
+            parked: false,
+        };
         Ok(self.in_state(State::Suspended(suspended)).because(reason.to_owned()))
     }
 
@@ -326,10 +392,11 @@ impl Step<'_> {
                 error_type: capped(error_type.clone()),
                 error_message: capped(error_message.clone()),
                 reap: None,
+                gave_up: None,
             }),
             Verdict::Cancelled => End::Cancelled(self.run.cancel.clone().ok_or(Refusal::NotAsked)?),
         };
-        Ok(self.in_state(ended(how, held, exit, self.now)))
+        Ok(self.ended(held, how, exit))
     }
 
     fn interrupt(
@@ -344,7 +411,7 @@ impl Step<'_> {
             Some(request) => End::Cancelled(request.clone()),
             None => End::Interrupted(interruption.clone()),
         };
-        Ok(self.in_state(ended(how, held, exit, self.now)).because(interruption.to_string()))
+        Ok(self.ended(held, how, exit).because(interruption.to_string()))
     }
 
     fn request_cancel(&self, reason: Option<String>, grace: Option<Duration>) -> Next {
@@ -369,10 +436,24 @@ impl Step<'_> {
     }
 
     /// Ends the attempt by the run's policy.
-    fn reap(&self, held: &Running, evidence: &Evidence, jitter: u8) -> Next {
-        let mut last_attempt = None;
-        let next = self.with(|next| last_attempt = reap(next, held, evidence, self.by, jitter, self.now));
-        Next { evidence: Some(evidence.clone()), last_attempt, ..next }
+    fn reap(&self, held: &Running, evidence: &Evidence) -> Next {
+        let reap = Reap { evidence: evidence.clone(), by: self.by.clone(), last_heard: held.owner.heard.at };
+        let how = match (&self.run.cancel, self.run.spec.policy.orphans) {
+            // What a person asked to stop has stopped: nobody revives it.
+            (Some(request), _) => End::Cancelled(request.clone()),
+            (None, OrphanPolicy::Fail) => End::Failed(Failure {
+                error_type: "reaped".into(),
+                error_message: evidence.to_string(),
+                reap: Some(reap),
+                gave_up: None,
+            }),
+            (None, OrphanPolicy::Dead | OrphanPolicy::Requeue) => End::Dead(reap),
+        };
+        let next = self.ended_by(held, how, None, |next| {
+            next.epoch = next.epoch.next();
+            next.reaps = next.reaps.saturating_add(1);
+        });
+        Next { evidence: Some(evidence.clone()), ..next }
     }
 
     /// The same attempt in other hands. What it has done so far is done.
@@ -396,7 +477,7 @@ impl Step<'_> {
             next.archived = None;
             next.state = match owner {
                 Some(owner) => running(owner, self.now, self.now),
-                None => State::Pending(Pending { since: self.now, not_before: None, reason: Some("resumed".into()) }),
+                None => waiting(self.now, None, "resumed"),
             };
         })
     }
@@ -464,50 +545,23 @@ fn running(owner: &Owner, started_at: Timestamp, now: Timestamp) -> State {
     State::Running(Running { owner: owner.clone(), started_at, progressed_at: now, started_by: None })
 }
 
-fn ended(how: End, held: &Running, exit: Option<Exit>, now: Timestamp) -> State {
-    // A clock set back during the run must not make it end before it began.
-    let at = now.max(held.started_at);
-    State::Ended(Ending { how, at, started_at: Some(held.started_at), owner: Some(held.owner.clone()), exit })
-}
-
-/// Ends the attempt by the run's policy. Answers with the attempt's own end where the run itself goes on.
-fn reap(next: &mut Run, held: &Running, evidence: &Evidence, by: &Actor, jitter: u8, now: Timestamp) -> Option<Run> {
-    next.epoch = next.epoch.next();
-    next.reaps = next.reaps.saturating_add(1);
-    let reap = Reap { evidence: evidence.clone(), by: by.clone(), last_heard: held.owner.heard.at };
-    let retry = next.spec.policy.retry;
-    let tries_left = next.attempt < retry.max_attempts && next.reaps < retry.max_reaps;
-    next.state = match (&next.cancel, next.spec.policy.orphans) {
-        // What a person asked to stop has stopped: nobody revives it.
-        (Some(request), _) => ended(End::Cancelled(request.clone()), held, None, now),
-        (None, OrphanPolicy::Requeue) if tries_left => {
-            let attempt = Run { state: ended(End::Dead(reap), held, None, now), ..next.clone() };
-            next.attempt = next.attempt.saturating_add(1);
-            next.progress = None;
-            let not_before = Some(now.after(retry.wait_before(next.attempt, jitter)));
-            next.state =
-                State::Pending(Pending { since: now, not_before, reason: Some(format!("reaped: {evidence}")) });
-            return Some(attempt);
-        }
-        (None, OrphanPolicy::Fail | OrphanPolicy::Requeue) => ended(
-            End::Failed(Failure { error_type: "reaped".into(), error_message: evidence.to_string(), reap: Some(reap) }),
-            held,
-            None,
-            now,
-        ),
-        (None, OrphanPolicy::Dead) => ended(End::Dead(reap), held, None, now),
-    };
-    None
+/// Waiting for another attempt.
+fn waiting(now: Timestamp, not_before: Option<Timestamp>, reason: impl Into<String>) -> State {
+    State::Pending(Pending { since: now, not_before, waits_for: Vec::new(), reason: Some(capped(reason.into())) })
 }
 
 /// What the new state has to say for itself.
 fn told(run: &Run) -> Option<String> {
     match &run.state {
         State::Pending(pending) => pending.reason.clone(),
-        State::Running(_) | State::Suspended(_) => None,
+        State::Suspended(suspended) => suspended.parked.then(|| suspended.reason.clone()),
+        State::Running(_) => None,
         State::Ended(ending) => match &ending.how {
             End::Succeeded => None,
-            End::Failed(failure) => Some(format!("{}: {}", failure.error_type, failure.error_message)),
+            End::Failed(failure) => {
+                let gave_up = failure.gave_up.map(|gave_up| format!(" ({gave_up})")).unwrap_or_default();
+                Some(format!("{}: {}{gave_up}", failure.error_type, failure.error_message))
+            }
             End::Cancelled(request) => request.reason.clone(),
             End::Interrupted(interruption) => Some(interruption.to_string()),
             End::Dead(reap) => Some(reap.evidence.to_string()),

@@ -56,7 +56,6 @@ pub(super) async fn whatever_ends_a_run_frees_its_keys(ground: &dyn Ground) -> R
         observed: Observed { epoch: record.run.epoch, beat: record.run.owner().map_or(0, |owner| owner.heard.beat) },
         evidence: Evidence::LockFree,
         reaper: None,
-        jitter: 0,
     };
     let interrupt: Ending = |worker, record| Action::Interrupt {
         fence: fence(worker, record),

@@ -39,7 +39,7 @@ fn drawn_spec(scene: &Scene) -> Spec {
         spec.labels.insert(word(scene), word(scene));
     }
     if scene.entropy.one_in(3) {
-        spec.command = Some(Command { argv: vec![Arg::Text(word(scene))], cwd: Arg::Text("/".into()) });
+        spec.command = Some(Command::new(vec![Arg::Text(word(scene))], Arg::Text("/".into())));
     }
     spec
 }
@@ -63,7 +63,7 @@ async fn populate_one(scene: &Scene, workers: &[WorkerId], made_at: Timestamp) -
         StateName::Pending | StateName::Running => return Ok(()),
         StateName::Suspended => suspend(worker, &record),
         StateName::Interrupted => Action::Interrupt { fence, interruption, exit: None },
-        StateName::Dead => Action::Reap { observed, evidence: Evidence::LockFree, reaper: None, jitter: 0 },
+        StateName::Dead => Action::Reap { observed, evidence: Evidence::LockFree, reaper: None },
         StateName::Succeeded => finish(worker, &record),
         StateName::Failed => Action::Finish { fence, verdict: failed, exit: None },
         StateName::Cancelled => {

@@ -15,10 +15,8 @@ use crate::transition::{Action, Report};
 
 /// A spec that says all that one can say.
 fn full_spec(scene: &Scene) -> Spec {
-    let command = Command {
-        argv: vec![Arg::Text("echo".into()), Arg::Bytes { hex: "61ff00".into() }, Arg::Text("zwölf 🦀".into())],
-        cwd: Arg::Text("/tmp".into()),
-    };
+    let argv = vec![Arg::Text("echo".into()), Arg::Bytes { hex: "61ff00".into() }, Arg::Text("zwölf 🦀".into())];
+    let command = Command::new(argv, Arg::Text("/tmp".into()));
     let first = scene.draft(spec("first")).id;
     let lineage = Lineage { rerun_of: first, origin: first, generation: 1, reason: Some("again".into()) };
     Spec {
@@ -110,7 +108,7 @@ pub(super) async fn a_write_that_lost_leaves_no_trace(ground: &dyn Ground) -> Re
     let worker = scene.worker();
     let keyed = Spec { keys: vec![Key { name: "gpu".into(), limit: 1 }], ..spec("job") };
     let waiting = scene.enqueue(keyed.clone()).await?;
-    let stale = scene.changing(&waiting, &Action::Claim { owner: super::scene::by(worker) })?;
+    let stale = scene.changing(&waiting, &Action::Claim { owner: super::scene::by(worker), early: false })?;
     let current = scene.act(&waiting, &super::scene::cancel()).await?;
     let story = scene.store.events(waiting.run.id).await.map_err(failed)?;
     let answer = scene.commit(stale).await?;

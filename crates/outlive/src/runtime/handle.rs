@@ -236,9 +236,12 @@ impl RunHandle {
     async fn has_ended_it(&self, action: &Action) -> Result<bool, crate::store::Error> {
         let ends_so = |to: StateName| match action {
             Action::Finish { verdict: Verdict::Succeeded, .. } => to == StateName::Succeeded,
-            Action::Finish { verdict: Verdict::Failed { .. }, .. } => to == StateName::Failed,
+            // By its policy it may go on to another attempt at once.
+            Action::Finish { verdict: Verdict::Failed { .. }, .. } => {
+                matches!(to, StateName::Failed | StateName::Pending)
+            }
             Action::Finish { verdict: Verdict::Cancelled, .. } => to == StateName::Cancelled,
-            _ => to.is_ended(),
+            _ => to.is_ended() || to == StateName::Pending,
         };
         let story = self.store.events(self.id()).await?;
         let own = |event: &Event| event.epoch == self.held.epoch && event.action == action.name() && ends_so(event.to);

@@ -51,7 +51,6 @@ struct Verdict {
     observed: Observed,
     evidence: Evidence,
     stamp: Stamp,
-    jitter: u8,
 }
 
 impl Reaper {
@@ -126,9 +125,8 @@ impl Reaper {
     }
 
     fn verdict(&self, registry: &Registry, run: &Run, beat: u64, evidence: Evidence) -> Verdict {
-        let jitter = registry.entropy().draw().to_ne_bytes()[0];
         let observed = Observed { epoch: run.epoch, beat };
-        Verdict { observed, evidence, stamp: Stamp::draw(registry.entropy()), jitter }
+        Verdict { observed, evidence, stamp: Stamp::draw(registry.entropy()) }
     }
 
     fn judge_all(
@@ -178,12 +176,8 @@ impl Reaper {
     async fn end(&self, registry: &Registry, verdicts: &BTreeMap<RunId, Verdict>) -> Result<Vec<Run>, Error> {
         let rule = |run: &Run, now| {
             let verdict = verdicts.get(&run.id)?;
-            let action = Action::Reap {
-                observed: verdict.observed,
-                evidence: verdict.evidence.clone(),
-                reaper: self.worker,
-                jitter: verdict.jitter,
-            };
+            let action =
+                Action::Reap { observed: verdict.observed, evidence: verdict.evidence.clone(), reaper: self.worker };
             let transition = apply(run, &action, registry.me(), now).ok()?;
             Some(Change { transition, stamp: verdict.stamp })
         };

@@ -8,9 +8,9 @@ use std::fmt::Write;
 use super::{SeededEntropy, owner, pending, person, spec};
 use crate::health::Leftovers;
 use crate::id::{Epoch, WorkerId};
-use crate::policy::{Lease, OrphanPolicy};
+use crate::policy::{FailureClass, Lease, OrphanPolicy, Retry};
 use crate::process::Evidence;
-use crate::run::{Interruption, Run, Spec, StateName};
+use crate::run::{After, Interruption, Release, Run, Spec, StateName};
 use crate::time::Timestamp;
 use crate::transition::{Action, Fence, Observed, Refusal, Report, Verdict, apply};
 
@@ -30,8 +30,9 @@ const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 /// A column: its head, and the action on a run whose owner is the given worker.
 type Column = (&'static str, fn(WorkerId, &Run) -> Action);
 
-const COLUMNS: [Column; 16] = [
-    ("claim", |worker, _| Action::Claim { owner: owner(worker, Lease::default()) }),
+const COLUMNS: [Column; 18] = [
+    ("claim", |worker, _| Action::Claim { owner: owner(worker, Lease::default()), early: false }),
+    ("release", |_, run| release(run, StateName::Succeeded)),
     ("report", |worker, run| Action::Report { fence: fence(worker, run), report: Report::default() }),
     ("suspend", |worker, run| Action::Suspend { fence: fence(worker, run), reason: "an approval".into() }),
     ("wake", |worker, _| Action::Wake { owner: owner(worker, Lease::default()) }),
@@ -44,6 +45,7 @@ const COLUMNS: [Column; 16] = [
     ("adopt", |_, run| adopt(run, Some(Evidence::LockFree), leftovers())),
     ("resume", |_, _| resume(false, Leftovers::default())),
     ("resume, failed too", |_, _| resume(true, Leftovers::default())),
+    ("unpark", |_, _| Action::Unpark),
     ("archive", |_, _| Action::Archive),
     ("unarchive", |_, _| Action::Unarchive),
     ("anything of an older claim", |worker, run| Action::Report {
@@ -71,7 +73,7 @@ fn interrupt(worker: WorkerId, run: &Run) -> Action {
 
 fn reap(run: &Run, evidence: Evidence, reaper: Option<WorkerId>) -> Action {
     let beat = run.owner().map_or(0, |owner| owner.heard.beat);
-    Action::Reap { observed: Observed { epoch: run.epoch, beat }, evidence, reaper, jitter: 0 }
+    Action::Reap { observed: Observed { epoch: run.epoch, beat }, evidence, reaper }
 }
 
 fn adopt(run: &Run, evidence: Option<Evidence>, leftovers: Leftovers) -> Action {
@@ -85,6 +87,11 @@ fn leftovers() -> Leftovers {
     Leftovers { pids: vec![4_242], unseen: false }
 }
 
+/// As if it waited for a run that had ended so.
+fn release(run: &Run, ended: StateName) -> Action {
+    Action::Release { parent: run.id, ended }
+}
+
 fn resume(failed_too: bool, leftovers: Leftovers) -> Action {
     Action::Resume { failed_too, leftovers, owner: None }
 }
@@ -93,7 +100,7 @@ fn resume(failed_too: bool, leftovers: Leftovers) -> Action {
 fn specimen(state: StateName, spec: Spec, worker: WorkerId) -> Result<Run, Refusal> {
     let waiting = pending(spec, NOW, &SeededEntropy::new(1));
     let act = |run: &Run, action: &Action| apply(run, action, &person("ada"), NOW).map(|transition| transition.run);
-    let claimed = act(&waiting, &Action::Claim { owner: owner(worker, Lease::default()) })?;
+    let claimed = act(&waiting, &Action::Claim { owner: owner(worker, Lease::default()), early: false })?;
     match state {
         StateName::Pending => Ok(waiting),
         StateName::Running => Ok(claimed),
@@ -114,6 +121,9 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::Lost { .. } => "lost",
         Refusal::WrongState { .. } => "–",
         Refusal::NotYet(_) => "not yet",
+        Refusal::WaitsFor(_) => "waits",
+        Refusal::WaitsNot(_) => "waits not",
+        Refusal::NotParked => "not parked",
         Refusal::NotAsked => "not asked",
         Refusal::HeardOf => "heard of",
         Refusal::LeaseHolds => "lease holds",
@@ -179,6 +189,8 @@ pub fn document() -> Result<String, Refusal> {
         table.row([format!("**{state}**")].into_iter().chain(cells));
     }
     reaps(&mut table, worker)?;
+    retries(&mut table, worker)?;
+    dependencies(&mut table, worker)?;
     details(&mut table, worker)?;
     table.text.push_str("\n## Refusals\n\n");
     table.head(&["word", "for example"]);
@@ -190,19 +202,73 @@ pub fn document() -> Result<String, Refusal> {
 
 fn reaps(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     table.text.push_str("\n## What a reap makes of a running run\n\n");
-    table.head(&["its policy for orphans", "attempts left", "the last attempt", "cancel requested"]);
+    table.head(&["its policy for orphans", "the first reap", "the last reap it may have", "cancel requested"]);
     for (name, orphans) in
         [("dead", OrphanPolicy::Dead), ("fail", OrphanPolicy::Fail), ("requeue", OrphanPolicy::Requeue)]
     {
-        let with = |max_attempts| {
+        let with = |max_reaps| {
             let mut spec = spec("job");
             spec.policy.orphans = orphans;
-            spec.policy.retry.max_attempts = max_attempts;
+            spec.policy.retry.max_reaps = max_reaps;
             specimen(StateName::Running, spec, worker)
         };
         let (several, last) = (with(3)?, with(1)?);
         let asked = apply(&several, &Action::RequestCancel { reason: None, grace: None }, &person("bob"), NOW)?.run;
         let cells = [&several, &last, &asked].map(|run| table.cell(run, &reap(run, Evidence::LockFree, None)));
+        table.row([name.to_string()].into_iter().chain(cells));
+    }
+    Ok(())
+}
+
+fn retries(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
+    table.text.push_str("\n## What becomes of a run that is tried again by itself\n\n");
+    table.head(&["case", "leads to"]);
+    let running = |retry: Retry| {
+        let mut spec = spec("job");
+        spec.policy.retry = retry;
+        specimen(StateName::Running, spec, worker)
+    };
+    let patient = running(Retry { on_failure: true, ..Retry::default() })?;
+    let last = running(Retry { on_failure: true, max_attempts: 1, ..Retry::default() })?;
+    let permanent = vec![FailureClass::Type("exit".into())];
+    let permanent = running(Retry { on_failure: true, permanent, ..Retry::default() })?;
+    let interrupted = running(Retry { on_interrupt: true, ..Retry::default() })?;
+    let asked = apply(&patient, &Action::RequestCancel { reason: None, grace: None }, &person("bob"), NOW)?.run;
+    let by_keyboard = Action::Interrupt {
+        fence: fence(worker, &interrupted),
+        interruption: Interruption { signal: Some(2), reason: "SIGINT".into() },
+        exit: None,
+    };
+    let mut poison = spec("job");
+    (poison.policy.orphans, poison.policy.retry.max_reaps) = (OrphanPolicy::Requeue, 1);
+    let poison = specimen(StateName::Running, poison, worker)?;
+    let parked = apply(&poison, &reap(&poison, Evidence::LockFree, None), &person("bob"), NOW)?.run;
+    let cases: [(&str, &Run, Action); 7] = [
+        ("it failed", &patient, finish(worker, &patient, failure())),
+        ("it failed, as often as it may", &last, finish(worker, &last, failure())),
+        ("it failed for good by its policy", &permanent, finish(worker, &permanent, failure())),
+        ("it failed, and somebody had asked for it to be cancelled", &asked, finish(worker, &asked, failure())),
+        ("it was interrupted", &interrupted, interrupt(worker, &interrupted)),
+        ("it was interrupted from a keyboard", &interrupted, by_keyboard),
+        ("it was parked, and somebody has looked at it", &parked, Action::Unpark),
+    ];
+    for (case, run, action) in cases {
+        let cell = table.cell(run, &action);
+        table.row([case.into(), cell]);
+    }
+    Ok(())
+}
+
+fn dependencies(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
+    table.text.push_str("\n## What the end of a run makes of a run that waits for it\n\n");
+    let ends = [StateName::Succeeded, StateName::Failed, StateName::Cancelled, StateName::Dead, StateName::Interrupted];
+    let heads: Vec<&str> = ["it waits for"].into_iter().chain(ends.map(StateName::as_str)).collect();
+    table.head(&heads);
+    let parent = specimen(StateName::Succeeded, spec("job"), worker)?.id;
+    for (name, way) in [("its success", Release::Success), ("any end", Release::End)] {
+        let waiting = Spec { after: vec![After { run: parent, release: way }], ..spec("job") };
+        let waiting = pending(waiting, NOW, &SeededEntropy::new(5));
+        let cells = ends.map(|ended| table.cell(&waiting, &Action::Release { parent, ended }));
         table.row([name.to_string()].into_iter().chain(cells));
     }
     Ok(())
@@ -217,14 +283,13 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     let archived = apply(&dead, &Action::Archive, &person("bob"), NOW)?.run;
     let mut once = spec("job");
     once.policy.retry.max_attempts = 1;
-    let used_up = specimen(StateName::Dead, once, worker)?;
+    let used_up = specimen(StateName::Failed, once, worker)?;
     let later = Spec { not_before: Some(NOW.after(Lease::default().lasts())), ..spec("job") };
     let later = pending(later, NOW, &SeededEntropy::new(3));
     let heard = Action::Reap {
         observed: Observed { epoch: running.epoch, beat: u64::MAX },
         evidence: Evidence::LockFree,
         reaper: None,
-        jitter: 0,
     };
     let lapsed = Evidence::LeaseLapsed { silent_ms: 16_000, lease_ms: 15_000 };
     let copied = Run { copied: true, ..running.clone() };
@@ -237,7 +302,7 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     let adopter = adopted.owner().map_or(worker, |owner| owner.worker);
     let report_of_the_tree =
         Action::Report { fence: Fence { worker: adopter, epoch: running.epoch }, report: Report::default() };
-    let claim = Action::Claim { owner: owner(worker, Lease::default()) };
+    let claim = Action::Claim { owner: owner(worker, Lease::default()), early: false };
     let cases: [(&str, &Run, Action); 16] = [
         ("claim before `not_before`", &later, claim),
         ("finish: cancelled, where it was asked for", &asked, finish(worker, &asked, Verdict::Cancelled)),
@@ -251,7 +316,7 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
         ("adopt, nothing of it left", &running, adopt(&running, Some(Evidence::LockFree), Leftovers::default())),
         ("report of a process started before an adoption", &adopted, report_of_the_tree),
         ("resume while its processes live", &dead, resume(false, leftovers())),
-        ("resume after the last attempt", &used_up, resume(false, Leftovers::default())),
+        ("resume after the last attempt", &used_up, resume(true, Leftovers::default())),
         ("resume of an archived run", &archived, resume(false, Leftovers::default())),
         ("archive of an archived run", &archived, Action::Archive),
         ("reap of a run that came with a copied registry", &copied, reap(&copied, Evidence::LockFree, None)),

@@ -6,10 +6,20 @@ use super::{Fence, Observed, Refusal, Report};
 use crate::health::Leftovers;
 use crate::id::WorkerId;
 use crate::process::Evidence;
-use crate::run::{CHECKPOINT_LIMIT, End, Ending, LIST_LIMIT, Progress, Run, Running, capped};
+use crate::run::{CHECKPOINT_LIMIT, End, Ending, LIST_LIMIT, Pending, Progress, Run, Running, capped};
+use crate::time::Timestamp;
 
 pub(super) fn lost(run: &Run, fence: &Fence) -> Refusal {
     Refusal::Lost { state: run.state.name(), epoch: run.epoch, claimed: fence.epoch }
+}
+
+/// A person may have a run started before its time, but not before those that it waits for.
+pub(super) fn check_claim(pending: &Pending, early: bool, now: Timestamp) -> Result<(), Refusal> {
+    match pending.not_before.filter(|not_before| *not_before > now) {
+        _ if !pending.waits_for.is_empty() => Err(Refusal::WaitsFor(pending.waits_for.clone())),
+        Some(not_before) if !early => Err(Refusal::NotYet(not_before)),
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn check_fence(run: &Run, held: &Running, fence: &Fence) -> Result<(), Refusal> {
@@ -96,8 +106,8 @@ pub(super) fn check_resume(run: &Run, ending: &Ending, failed_too: bool, leftove
         Err(Refusal::WrongState { action: "resume", state: ending.how.name() })
     } else if !leftovers.is_empty() {
         Err(Refusal::LeftoversAlive(leftovers.clone()))
-    } else if run.attempt >= run.spec.policy.retry.max_attempts {
-        Err(Refusal::NoAttemptsLeft(run.attempt))
+    } else if matches!(ending.how, End::Failed(_)) && run.failures >= run.spec.policy.retry.max_attempts {
+        Err(Refusal::NoAttemptsLeft(run.failures))
     } else {
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Refusals: why an action on a run is not done, in words for people.
 
 use crate::health::Leftovers;
-use crate::id::Epoch;
+use crate::id::{Epoch, RunId};
 use crate::run::StateName;
 use crate::time::Timestamp;
 
@@ -29,6 +29,15 @@ pub enum Refusal {
     /// It waits for a time.
     #[error("it may not be claimed before {0}")]
     NotYet(Timestamp),
+    /// It waits for other runs.
+    #[error("it waits for {}", names(.0))]
+    WaitsFor(Vec<RunId>),
+    /// It does not wait for that run.
+    #[error("it does not wait for run `{0}`")]
+    WaitsNot(RunId),
+    /// It is suspended by design, not parked.
+    #[error("it is not parked; only a parked run can be unparked")]
+    NotParked,
     /// Nobody asked for it to be cancelled.
     #[error("nobody asked for it to be cancelled")]
     NotAsked,
@@ -51,7 +60,7 @@ pub enum Refusal {
     #[error("processes of its last attempt are still alive: {0}")]
     LeftoversAlive(Leftovers),
     /// It was tried often enough.
-    #[error("its attempts are used up: it has had {0}")]
+    #[error("its attempts are used up (max_attempts): {0} have failed")]
     NoAttemptsLeft(u32),
     /// It is too large to keep.
     #[error("a {what} of {size} bytes is too large; the most is {limit}")]
@@ -82,6 +91,23 @@ pub enum Refusal {
     NotArchived,
 }
 
+fn names(runs: &[RunId]) -> String {
+    let names: Vec<String> = runs.iter().map(|run| format!("run `{run}`")).collect();
+    names.join(", ")
+}
+
+/// How a run ended, to follow its name.
+pub(super) fn ended_as(state: StateName) -> &'static str {
+    match state {
+        StateName::Failed => "failed",
+        StateName::Cancelled => "was cancelled",
+        StateName::Dead => "is dead",
+        StateName::Interrupted => "was interrupted",
+        StateName::Succeeded => "succeeded",
+        StateName::Pending | StateName::Running | StateName::Suspended => "has not ended",
+    }
+}
+
 /// How a run stands, to follow "it".
 fn stands(state: StateName) -> &'static str {
     match state {
@@ -99,6 +125,8 @@ fn stands(state: StateName) -> &'static str {
 fn wrong_state(action: &str, state: StateName) -> String {
     let only = match action {
         "claim" => "only a pending run can be claimed",
+        "release" => "only a pending run waits for others",
+        "unpark" => "only a parked run can be unparked",
         "wake" => "only a suspended run can be woken",
         "reap" => "only a running run can be reaped",
         "adopt" => "only a running run can be adopted",

@@ -41,7 +41,7 @@ prop_compose! {
         argv in proptest::option::of(proptest::collection::vec(word().prop_map(Arg::Text), 1..3)),
         priority in -1..2,
     ) -> Spec {
-        let command = argv.map(|argv| Command { argv, cwd: Arg::Text("/".into()) });
+        let command = argv.map(|argv| Command::new(argv, Arg::Text("/".into())));
         Spec { name, labels, command, priority, ..Spec::new(kind, person("ada")) }
     }
 }
@@ -54,7 +54,7 @@ fn run() -> impl Strategy<Value = Run> {
         let act = |run: &Run, action: &Action| apply(run, action, &person("ada"), made_at).unwrap().run;
         let worker = worker(owned_by);
         let fence = |run: &Run| Fence { worker, epoch: run.epoch };
-        let running = act(&fresh, &Action::Claim { owner: owner(worker, Lease::default()) });
+        let running = act(&fresh, &Action::Claim { owner: owner(worker, Lease::default()), early: false });
         let verdict = Verdict::Succeeded;
         let finished = act(&running, &Action::Finish { fence: fence(&running), verdict, exit: None });
         match steps {

@@ -1,0 +1,128 @@
+//! The command of a run: what is executed, where, and with what.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use serde::{Deserialize, Serialize};
+
+use crate::redact::Redactor;
+
+/// What of a command is not in its spec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Withheld {
+    /// Secrets, which are masked. The maker's home has the words as they were.
+    Secrets,
+    /// All arguments, because somebody asked for it. Nobody has them.
+    Arguments,
+}
+
+/// A command as it is executed: no shell in between.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// Program and arguments.
+    pub argv: Vec<Arg>,
+    /// The directory it starts in.
+    pub cwd: Arg,
+    /// The file that the first word meant when the run was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+    /// The variables that were listed to be kept, as they were then. A later attempt finds them again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+impl Command {
+    /// These words, executed there.
+    pub fn new(argv: Vec<Arg>, cwd: Arg) -> Self {
+        Self { argv, cwd, program: None, env: BTreeMap::new() }
+    }
+}
+
+/// A program as it was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Where.
+    pub path: Arg,
+    /// Which file it was.
+    pub inode: u64,
+    /// How long it was.
+    pub size: u64,
+    /// When it was last written to, in nanoseconds since 1970.
+    pub written_at: i64,
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let argv = crate::conceal::argv(&Redactor::default(), &self.argv);
+        let redactor = Redactor::default();
+        let named = |(name, value): (&String, &String)| (name.clone(), redactor.named(name, value));
+        f.debug_struct("Command")
+            .field("argv", &argv)
+            .field("cwd", &self.cwd)
+            .field("program", &self.program)
+            .field("env", &self.env.iter().map(named).collect::<BTreeMap<_, _>>())
+            .finish()
+    }
+}
+
+/// A word of a command line. Bytes that are not UTF-8 survive as hexadecimal.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Arg {
+    /// Ordinary text.
+    Text(String),
+    /// Anything else.
+    Bytes {
+        /// Two digits a byte.
+        hex: String,
+    },
+}
+
+impl From<&OsStr> for Arg {
+    fn from(word: &OsStr) -> Self {
+        match word.to_str() {
+            Some(text) => Self::Text(text.into()),
+            None => Self::Bytes { hex: word.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect() },
+        }
+    }
+}
+
+impl Arg {
+    /// The word to execute. Hexadecimal that is none reads as nothing.
+    pub fn to_os(&self) -> OsString {
+        match self {
+            Self::Text(text) => text.into(),
+            Self::Bytes { hex } => {
+                let digits: Vec<u8> = hex.bytes().filter_map(|c| char::from(c).to_digit(16)).map(|d| d as u8).collect();
+                OsString::from_vec(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Arg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Redactor::default().text(&self.to_string()), f)
+    }
+}
+
+impl fmt::Display for Arg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_os().to_string_lossy())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_not_utf8_survive() {
+        let word = OsString::from_vec(vec![b'a', 0xff, 0x00, 0x7f]);
+        let json = serde_json::to_string(&Arg::from(word.as_os_str())).unwrap();
+        assert_eq!(serde_json::from_str::<Arg>(&json).unwrap().to_os(), word);
+    }
+}

@@ -1,0 +1,94 @@
+//! What follows the end of an attempt: rest, another attempt, or waiting for a person.
+
+use super::waiting;
+use crate::policy::OrphanPolicy;
+use crate::run::{End, Ending, Exit, Failure, GaveUp, Run, State, Suspended};
+use crate::time::Timestamp;
+
+/// The signal of a keyboard: a person stopped it.
+const SIGINT: i32 = 2;
+
+enum Next {
+    /// Nothing, until somebody asks.
+    Rest,
+    /// Another attempt, not before this.
+    Attempt(Option<Timestamp>),
+    /// A person must look at it first.
+    Person,
+}
+
+/// Ends the attempt of a run, which goes on to another where its policy says so. Answers with the attempt's own end where
+/// it does.
+pub(super) fn close(run: &mut Run, mut ending: Ending, now: Timestamp) -> Option<Run> {
+    let next = match &mut ending.how {
+        End::Succeeded | End::Cancelled(_) => Next::Rest,
+        End::Failed(failure) => after_failure(run, failure, ending.exit, now),
+        End::Interrupted(interruption) => {
+            let by_person = interruption.signal == Some(SIGINT);
+            if run.spec.policy.retry.on_interrupt && !by_person { Next::Attempt(None) } else { Next::Rest }
+        }
+        End::Dead(_) => after_reap(run, now),
+    };
+    let why = match &ending.how {
+        End::Failed(failure) => format!("failed: {}", failure.error_message),
+        End::Interrupted(interruption) => format!("interrupted: {interruption}"),
+        End::Dead(reap) => format!("reaped: {}", reap.evidence),
+        End::Succeeded | End::Cancelled(_) => String::new(),
+    };
+    let started_at = ending.started_at.unwrap_or(now);
+    run.state = State::Ended(ending);
+    let state = match next {
+        Next::Rest => return None,
+        Next::Attempt(not_before) => waiting(now, not_before, why),
+        Next::Person => {
+            let reason = format!("parked: {} of its attempts were reaped; the last was {why}", run.reaps);
+            State::Suspended(Suspended { since: now, started_at, reason, parked: true })
+        }
+    };
+    let attempt = run.clone();
+    run.attempt = run.attempt.saturating_add(1);
+    run.progress = None;
+    run.state = state;
+    Some(attempt)
+}
+
+fn after_failure(run: &mut Run, failure: &mut Failure, exit: Option<Exit>, now: Timestamp) -> Next {
+    run.failures = run.failures.saturating_add(1);
+    let retry = &run.spec.policy.retry;
+    let code = match exit {
+        Some(Exit::Code(code)) => Some(code),
+        Some(Exit::Signal(_)) | None => None,
+    };
+    // What a person asked to stop is not tried again, even where it failed before it could be stopped.
+    if !retry.on_failure || run.cancel.is_some() {
+        return Next::Rest;
+    }
+    failure.gave_up = if retry.permanent.iter().any(|class| class.covers(&failure.error_type, code)) {
+        Some(GaveUp::Permanent)
+    } else if run.failures >= retry.max_attempts {
+        Some(GaveUp::MaxAttempts)
+    } else {
+        None
+    };
+    match failure.gave_up {
+        Some(_) => Next::Rest,
+        None => Next::Attempt(Some(now.after(retry.wait_after(run.failures, jitter(run))))),
+    }
+}
+
+/// The first reap costs no time: most often a machine went down, and it was not the run's doing.
+fn after_reap(run: &Run, now: Timestamp) -> Next {
+    let retry = &run.spec.policy.retry;
+    match run.spec.policy.orphans {
+        OrphanPolicy::Dead | OrphanPolicy::Fail => Next::Rest,
+        OrphanPolicy::Requeue if run.reaps >= retry.max_reaps => Next::Person,
+        OrphanPolicy::Requeue if run.reaps <= 1 => Next::Attempt(None),
+        OrphanPolicy::Requeue => Next::Attempt(Some(now.after(retry.wait_after(run.reaps - 1, jitter(run))))),
+    }
+}
+
+/// Spreads the waits of many runs that something went wrong with at once: no two have the same id.
+fn jitter(run: &Run) -> u8 {
+    let bytes = run.id.as_bytes();
+    bytes.iter().fold(run.attempt as u8, |mixed, byte| mixed.wrapping_mul(31).wrapping_add(*byte))
+}
