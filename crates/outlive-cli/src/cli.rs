@@ -9,14 +9,15 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use outlive::error::{Candidate, Code, Error};
 
-use crate::launcher::adopt;
+use crate::launcher::{adopt, take_up};
 use crate::operation::{Answer, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
 use crate::{descriptors, launcher, logs, terminal};
 
 /// The nouns that group verbs, with what they are about.
-const NOUNS: [(&str, &str); 3] = [
+const NOUNS: [(&str, &str); 4] = [
+    ("queue", "Runs that wait for a worker"),
     ("checkpoint", "Inside a run: what its next attempt is to be handed"),
     ("artifact", "Inside a run: what it has made"),
     ("fence", "Inside a run: whether this attempt still owns it"),
@@ -46,6 +47,7 @@ pub fn main() -> u8 {
     let json = matches.get_flag("json");
     match matches.subcommand() {
         Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, mask, report),
+        Some((take_up::NAME, matches)) => take_up::run(matches, &context, mask, report),
         Some((adopt::NAME, matches)) => adopt::run(matches, &context, json, mask, report),
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
         Some((logs::ATTACH, matches)) => logs::attach(matches, &context, json),
@@ -93,8 +95,10 @@ pub fn command(verb: Option<&str>) -> Command {
         )
         .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Answer with JSON"))
         .subcommand(launcher::command());
-    if verb == Some(launcher::NAME) {
-        return root;
+    match verb {
+        Some(launcher::NAME) => return root,
+        Some(take_up::NAME) => return root.subcommand(take_up::command()),
+        _ => {}
     }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
     let interactive = [adopt::command(), logs::command(), logs::attach_command()];

@@ -5,8 +5,10 @@
 
 mod adopt;
 mod find;
+mod queue;
 mod seeing;
 mod spooled;
+mod taking;
 
 use std::any::Any;
 use std::path::Path;
@@ -15,13 +17,12 @@ use std::time::Duration;
 
 use crate::conceal;
 use crate::error::Error;
-use crate::filter::Filter;
 use crate::health::Sight;
 use crate::home::{actor, home};
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
 use crate::process::{Identity, LifeLock};
 use crate::redact::Redactor;
-use crate::run::{Actor, Event, Owner, Run, Spec, StateName};
+use crate::run::{Actor, Event, Owner, Run, Spec};
 use crate::runtime::handle::RunHandle;
 use crate::runtime::keeper::{Keeper, Keeping, lock};
 use crate::settle::{Doubt, settle};
@@ -29,11 +30,12 @@ use crate::spool::Spool;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
-use crate::store::{self, Beat, Change, Expect, Order, Record, Selection, Store, Write};
-use crate::time::{Clock, SystemClock};
+use crate::store::{self, Beat, Expect, Record, Store, Write};
+use crate::time::{Clock, SystemClock, Timestamp};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
 use crate::trust::{Trust, has_key};
 
+pub use self::queue::{Parent, Planned};
 pub use self::spooled::Delivered;
 use self::spooled::spool_key;
 
@@ -319,10 +321,14 @@ impl Registry {
         Ok(keeping)
     }
 
-    fn draft(&self, mut spec: Spec) -> Result<Run, Error> {
-        spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
+    fn draft(&self, spec: Spec) -> Result<Run, Error> {
         let now = self.clock.now();
-        let id = RunId::draw(now, &*self.entropy);
+        self.draft_as(RunId::draw(now, &*self.entropy), spec, now)
+    }
+
+    /// A run of that id, with its secrets put away and signed by this user.
+    fn draft_as(&self, id: RunId, mut spec: Spec, now: Timestamp) -> Result<Run, Error> {
+        spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         conceal::draft(&self.redactor, self.trust.as_ref(), id, &mut spec);
         let signature = self.trust.as_ref().map(|trust| trust.sign(id, &spec));
         Ok(Run::new(id, Arc::new(spec), signature, now))
@@ -350,13 +356,6 @@ impl Registry {
         RunHandle::new(record, ran_for, keeping, self.store.clone(), worker, self.redactor.clone())
     }
 
-    /// Makes a run that waits to be claimed.
-    pub async fn enqueue(&self, spec: Spec) -> Result<Run, Error> {
-        let run = self.draft(spec)?;
-        let made = enqueued(&run, &self.me);
-        Ok(self.create(run, vec![made]).await?.run)
-    }
-
     async fn create(&self, run: Run, events: Vec<Event>) -> Result<Record, Error> {
         let id = run.id;
         let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
@@ -370,53 +369,6 @@ impl Registry {
             Ok(record) => Ok(record),
             Err(_) => Err(doubt.or(Error::Invalid(format!("there is a run `{id}` already")))),
         }
-    }
-
-    /// Takes up to `limit` waiting runs that match, in the order of their priority.
-    pub async fn claim(&self, filter: Filter, limit: usize) -> Result<Vec<RunHandle>, Error> {
-        let keeping = self.keeping()?;
-        let _taking = keeping.take();
-        let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
-        let rule = |run: &Run, now| {
-            let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: false };
-            let transition = apply(run, &action, &self.me, now).ok()?;
-            Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
-        };
-        let selection = Selection { filter, order: Order::Claim, limit };
-        let claimed = self.store.update(&selection, &rule).await?;
-        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
-    }
-
-    /// Tries an ended run again, owned by this process at once.
-    pub async fn resume(&self, id: RunId, failed_too: bool) -> Result<RunHandle, Error> {
-        let keeping = self.keeping()?;
-        self.take(id, &keeping, |run| Action::Resume {
-            failed_too,
-            leftovers: self
-                .look(&[run])
-                .and_then(|mut sights| sights.pop())
-                .map(|sight| sight.leftovers)
-                .unwrap_or_default(),
-            owner: Some(keeping.owner(run.spec.policy.lease)),
-        })
-        .await
-    }
-
-    /// Takes a suspended run.
-    pub async fn wake(&self, id: RunId) -> Result<RunHandle, Error> {
-        let keeping = self.keeping()?;
-        self.take(id, &keeping, |run| Action::Wake { owner: keeping.owner(run.spec.policy.lease) }).await
-    }
-
-    async fn take(
-        &self,
-        id: RunId,
-        keeping: &Arc<Keeping>,
-        action: impl Fn(&Run) -> Action,
-    ) -> Result<RunHandle, Error> {
-        let _taking = keeping.take();
-        let (record, _) = self.change(id, action).await?;
-        Ok(self.hold(record, keeping.clone(), None))
     }
 
     /// Asks for a run to be stopped. It has stopped only if the answer says that it is cancelled.
