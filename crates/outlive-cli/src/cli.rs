@@ -13,6 +13,7 @@ use crate::launcher::{adopt, take_up};
 use crate::operation::{Answer, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
+use crate::workers::{supervise, work};
 use crate::{descriptors, launcher, logs, terminal};
 
 /// The nouns that group verbs, with what they are about.
@@ -49,6 +50,13 @@ pub fn main() -> u8 {
         Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, mask, report),
         Some((take_up::NAME, matches)) => take_up::run(matches, &context, mask, report),
         Some((adopt::NAME, matches)) => adopt::run(matches, &context, json, mask, report),
+        Some((work::HAND, matches)) => work::hand(matches, &context, mask, report),
+        Some((work::NAME, matches)) => work::run(matches, &context, json, mask, false),
+        Some((supervise::NAME, matches)) => supervise::run(matches, &context, json, mask),
+        Some(("queue", matches)) if matches.subcommand_name() == Some("drain") => {
+            let matches = matches.subcommand_matches("drain").unwrap_or(matches);
+            work::run(matches, &context, json, mask, true)
+        }
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
         Some((logs::ATTACH, matches)) => logs::attach(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
@@ -98,10 +106,12 @@ pub fn command(verb: Option<&str>) -> Command {
     match verb {
         Some(launcher::NAME) => return root,
         Some(take_up::NAME) => return root.subcommand(take_up::command()),
+        Some(work::HAND) => return root.subcommand(work::hand_command()),
         _ => {}
     }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
-    let interactive = [adopt::command(), logs::command(), logs::attach_command()];
+    let interactive =
+        [adopt::command(), logs::command(), logs::attach_command(), work::command(), supervise::command()];
     root.subcommands(interactive).subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
         Command::new(*noun)
@@ -109,6 +119,7 @@ pub fn command(verb: Option<&str>) -> Command {
             .subcommand_required(true)
             .arg_required_else_help(true)
             .subcommands(verbs.map(|operation| (operation.command)()))
+            .subcommands((*noun == "queue").then(work::drain_command))
     }))
 }
 

@@ -13,7 +13,7 @@ mod pty;
 mod readers;
 mod recording;
 mod shim;
-mod signals;
+pub mod signals;
 mod spawn;
 mod streams;
 pub mod take_up;
@@ -139,6 +139,11 @@ fn notify(registry: &Registry, run: RunId, command: &str) -> std::io::Result<()>
     // One that does not want to read need not.
     let _ = started.stdin.take().map(|mut stdin| stdin.write_all(&view));
     Ok(())
+}
+
+/// Collects what has ended of the processes that this one started, or that became its own.
+pub fn collect_ended() {
+    tree::collect_orphans(&[]);
 }
 
 /// Where what the command writes is kept.

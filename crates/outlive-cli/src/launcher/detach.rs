@@ -13,6 +13,7 @@ use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::run::Exit;
 use rustix::fs::{Mode, OFlags};
+use rustix::process::Pid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -29,6 +30,11 @@ const DETACHED: &str = "__detached";
 pub struct Report(UnixStream);
 
 impl Report {
+    /// The way to whoever started this process, to say more than how it began.
+    pub fn into_stream(self) -> UnixStream {
+        self.0
+    }
+
     /// The command runs.
     pub fn started(self, run: RunId) {
         self.send(&json!({ "status": 0, "id": run }));
@@ -67,7 +73,11 @@ pub fn role(words: &[OsString]) -> Option<(Vec<OsString>, Report)> {
 }
 
 /// A process that was started to own a run, and has not said yet how that came out.
-pub struct Starting(UnixStream);
+pub struct Starting {
+    listener: UnixStream,
+    /// The process.
+    pub pid: Pid,
+}
 
 /// What a process that was started to own a run says.
 #[derive(Debug, Deserialize)]
@@ -95,22 +105,26 @@ impl Starting {
             placed.push(Placed { fd, number });
         }
         let (environment, kept) = (Environment::own(), [theirs.as_fd()]);
-        Start { argv: &argv, program: None, environment: &environment, mask, placed: &placed, kept: &kept }
-            .ourselves()?;
-        Ok(Self(ours))
+        let start = Start { argv: &argv, program: None, environment: &environment, mask, placed: &placed, kept: &kept };
+        Ok(Self { listener: ours, pid: start.ourselves()? })
+    }
+
+    /// The way to it, to hear more than how it began.
+    pub fn into_stream(self) -> UnixStream {
+        self.listener
     }
 
     /// Waits until it says so.
     pub fn wait(mut self) -> std::io::Result<Started> {
         let mut said = Vec::new();
-        self.0.read_to_end(&mut said)?;
+        self.listener.read_to_end(&mut said)?;
         serde_json::from_slice(&said).map_err(|_| std::io::Error::other("its owner ended without a word"))
     }
 }
 
 impl AsFd for Starting {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.listener.as_fd()
     }
 }
 

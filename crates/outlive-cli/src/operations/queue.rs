@@ -18,7 +18,6 @@ use outlive::schedule::{Missed, Schedule};
 use outlive::time::{Timestamp, parse_duration};
 use outlive::transition::Refusal;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use self::plan::read;
 use crate::launcher::flags::SpecFlags;
@@ -63,10 +62,6 @@ pub struct Add {
     #[command(flatten)]
     #[serde(flatten)]
     pub spec: SpecFlags,
-    /// What is none of these.
-    #[arg(skip)]
-    #[serde(flatten)]
-    unknown: BTreeMap<String, Value>,
 }
 
 /// What becomes of times at which nobody worked.
@@ -152,9 +147,6 @@ pub struct Taken {
 impl Add {
     /// The run that is described.
     async fn planned(&self, registry: &Registry, context: &Context, names: &Names) -> Result<Planned, Error> {
-        if let Some(unknown) = self.unknown.keys().next() {
-            return Err(Error::Invalid(format!("`{unknown}` is nothing that a queued run can be given")));
-        }
         if self.spec.argv.is_empty() {
             return Err(Error::Invalid("a queued run needs a command".into()));
         }
@@ -358,7 +350,7 @@ impl fmt::Display for Queued {
         let rows = runs.iter().zip(&ids).map(row).collect();
         let table = Table::new(&["ID", "RUN", "STATE", "PRIORITY", "REASON"], rows);
         let steps = [Step::LeaveOut("PRIORITY"), Step::Narrow("RUN", 24)];
-        f.write_str(&table.show(Look::of_stdout(), &steps, &[]))?;
+        writeln!(f, "{}", table.show(Look::of_stdout(), &steps, &[]))?;
         if self.running.is_empty() && self.waiting.iter().any(|run| run.reason.is_none()) {
             writeln!(f, "next: `outlive work --drain` executes what is due; `outlive supervise` stays")?;
         }

@@ -1,6 +1,7 @@
 //! The queue: runs that wait for a worker, for each other, and for their time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::Registry;
 use crate::error::Error;
@@ -55,8 +56,15 @@ impl Registry {
             specs.push(Spec { queued: true, ..spec });
         }
         self.check_parents_but(&specs.iter().collect::<Vec<_>>(), &ids).await?;
-        let drafts: Result<Vec<Run>, Error> =
-            ids.iter().zip(specs).map(|(id, spec)| self.draft_as(*id, spec, now)).collect();
+        let drafts: Result<Vec<Run>, Error> = ids
+            .iter()
+            .zip(specs)
+            .enumerate()
+            .map(|(place, (id, spec))| {
+                // A moment after the one before it, so that they are claimed in the order of the plan.
+                self.draft_as(*id, spec, now.after(Duration::from_micros(place as u64)))
+            })
+            .collect();
         let writes = drafts?.into_iter().map(|run| {
             let events = vec![enqueued(&run, &self.me)];
             Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) }
