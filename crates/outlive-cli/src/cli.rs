@@ -13,11 +13,12 @@ use crate::launcher::{adopt, take_up};
 use crate::operation::{Answer, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
-use crate::workers::{supervise, work};
+use crate::workers::{hooks, supervise, work};
 use crate::{descriptors, launcher, logs, terminal};
 
 /// The nouns that group verbs, with what they are about.
-const NOUNS: [(&str, &str); 4] = [
+const NOUNS: [(&str, &str); 5] = [
+    ("service", "A supervisor that the machine starts by itself"),
     ("queue", "Runs that wait for a worker"),
     ("checkpoint", "Inside a run: what its next attempt is to be handed"),
     ("artifact", "Inside a run: what it has made"),
@@ -50,6 +51,7 @@ pub fn main() -> u8 {
         Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, mask, report),
         Some((take_up::NAME, matches)) => take_up::run(matches, &context, mask, report),
         Some((adopt::NAME, matches)) => adopt::run(matches, &context, json, mask, report),
+        Some((hooks::NAME, matches)) => hooks::run(matches, &context),
         Some((work::HAND, matches)) => work::hand(matches, &context, mask, report),
         Some((work::NAME, matches)) => work::run(matches, &context, json, mask, false),
         Some((supervise::NAME, matches)) => supervise::run(matches, &context, json, mask),
@@ -107,6 +109,7 @@ pub fn command(verb: Option<&str>) -> Command {
         Some(launcher::NAME) => return root,
         Some(take_up::NAME) => return root.subcommand(take_up::command()),
         Some(work::HAND) => return root.subcommand(work::hand_command()),
+        Some(hooks::NAME) => return root.subcommand(hooks::command()),
         _ => {}
     }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());

@@ -40,6 +40,7 @@ use crate::cli::fail;
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;
+use crate::workers::hooks;
 
 /// The verb.
 pub const NAME: &str = "run";
@@ -119,7 +120,7 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
     let handle = match registry.start(spec.clone()).await {
         // A holder that is dead must not keep the living out.
         Err(Error::KeyBusy { holders, .. }) => {
-            Reaper::new(registry.worker()).pass_over(&registry, Filter::of(holders)).await?;
+            hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::of(holders)).await?;
             registry.start(spec).await?
         }
         started => started?,

@@ -14,6 +14,7 @@ pub mod ps;
 pub mod queue;
 pub mod reap;
 pub mod resume;
+pub mod service;
 pub mod show;
 pub mod trust;
 pub mod wait;
@@ -37,6 +38,9 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<queue::List>(),
     Operation::of::<queue::Show>(),
     Operation::of::<queue::Cancel>(),
+    Operation::of::<service::Install>(),
+    Operation::of::<service::Remove>(),
+    Operation::of::<service::Status>(),
     Operation::of::<progress::Progress>(),
     Operation::of::<checkpoint::Set>(),
     Operation::of::<checkpoint::Get>(),

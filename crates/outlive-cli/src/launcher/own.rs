@@ -23,6 +23,7 @@ use super::spawn::Environment;
 use super::{keep_log, notify, recorded_badly, tree};
 use crate::cli::talk;
 use crate::terminal::plain;
+use crate::workers::hooks;
 
 /// How often whoever waits for the next attempt looks whether there is still to be one.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -126,6 +127,7 @@ impl Owning<'_> {
                     if let Some(error) = unheard {
                         talk(&format!("outlive: nobody could be notified: {}\n", plain(&error.to_string())));
                     }
+                    hooks::tell_end(self.registry, id);
                     return exit;
                 }
             }

@@ -16,6 +16,7 @@ use super::own::{Job, Owning};
 use super::signals::Signals;
 use super::{child, tree};
 use crate::settings::Context;
+use crate::workers::hooks;
 
 /// The word by which this program knows that it is to go on with a run.
 pub const NAME: &str = "__own";
@@ -71,7 +72,7 @@ async fn take(input: &TakeUp, context: &Context) -> Result<(Registry, RunHandle,
     let handle = match registry.take_up(input.run, input.failed).await {
         // A holder that is dead must not keep the living out.
         Err(Error::KeyBusy { holders, .. }) => {
-            Reaper::new(registry.worker()).pass_over(&registry, Filter::of(holders)).await?;
+            hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::of(holders)).await?;
             registry.take_up(input.run, input.failed).await?
         }
         taken => taken?,

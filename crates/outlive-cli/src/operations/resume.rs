@@ -22,6 +22,7 @@ use crate::launcher::take_up;
 use crate::operation::{Effect, Operate};
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;
+use crate::workers::hooks;
 
 /// How long processes of an earlier attempt may take to end before they are killed.
 const GRACE: Duration = Duration::from_secs(10);
@@ -107,7 +108,7 @@ impl Operate for Resume {
         if !self.dry_run {
             deliver(&registry).await?;
             let filter = if named.is_empty() { Filter::default() } else { Filter::of(named.iter().copied()) };
-            Reaper::new(registry.worker()).pass_over(&registry, filter).await?;
+            hooks::reap(&registry, &mut Reaper::new(registry.worker()), filter).await?;
         }
         let mut candidates = Vec::new();
         for id in &named {
@@ -180,7 +181,7 @@ impl Resume {
         if self.end_leftovers {
             registry.end_tree(run, GRACE);
             // What was orphaned is dead now.
-            pollster::block_on(Reaper::new(registry.worker()).pass_over(registry, Filter::of([run.id])))?;
+            pollster::block_on(hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::of([run.id])))?;
         }
         let words = take_up::words(registry, run.id, self.failed, false);
         let started = Starting::begin(&words, &SigSet::empty()).and_then(Starting::wait);

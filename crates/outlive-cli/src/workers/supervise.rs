@@ -3,6 +3,7 @@
 //! It executes nothing itself: every run that it has go on gets an owner of its own, so whatever becomes of the supervisor
 //! becomes of nobody else. It is woken by what happens: an owner that ends, a registry that is written, a time that comes.
 
+mod chores;
 mod found;
 mod pass;
 
@@ -25,6 +26,7 @@ use outlive::store::sqlite::Watch;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
+use self::chores::Chores;
 use crate::cli::{fail, say_line, talk};
 use crate::launcher::collect_ended;
 use crate::launcher::detach::Starting;
@@ -32,12 +34,13 @@ use crate::launcher::signals::Signals;
 use crate::operation::SCHEMA;
 use crate::settings::Context;
 use crate::terminal::plain;
+use crate::workers::hooks;
 
 /// The verb.
 pub const NAME: &str = "supervise";
 
 /// The kind of the run by which a supervisor is known, and the key that only one of them holds.
-const KIND: &str = "supervisor";
+pub const KIND: &str = "supervisor";
 /// How long until everything is looked at again, where nothing wakes us.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The least time between two looks that writes of others ask for.
@@ -78,6 +81,10 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Ok(registry) => registry,
         Err(error) => return fail(&error, json),
     };
+    let retention = match context.retention() {
+        Ok(retention) => retention,
+        Err(error) => return fail(&error, json),
+    };
     let watch = registry.local().and_then(|local| local.watch().ok());
     let mut supervisor = Supervisor {
         registry: &registry,
@@ -88,6 +95,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         starting: Vec::new(),
         refused: BTreeMap::new(),
         slots: input.slots.into(),
+        chores: Chores::new(retention),
         json,
     };
     let done = supervisor.supervise(&input);
@@ -111,6 +119,7 @@ struct Supervisor<'a> {
     /// Runs that could not go on, when they are tried again, and the claim that it was told of.
     refused: BTreeMap<RunId, (Epoch, Duration)>,
     slots: usize,
+    chores: Chores,
     json: bool,
 }
 
@@ -178,8 +187,11 @@ impl Supervisor<'_> {
                 Err(Error::KeyBusy { holders, .. }) => holders,
                 started => return started.map(Some),
             };
-            let reaped =
-                pollster::block_on(Reaper::default().pass_over(self.registry, Filter::of(holders.iter().copied())))?;
+            let reaped = pollster::block_on(hooks::reap(
+                self.registry,
+                &mut Reaper::default(),
+                Filter::of(holders.iter().copied()),
+            ))?;
             if !reaped.ended.is_empty() {
                 continue;
             }

@@ -17,6 +17,7 @@ use super::{KIND, LOOK_EVERY, Supervisor};
 use crate::launcher::detach::{Started, Starting};
 use crate::launcher::own::{Job, changed_program};
 use crate::launcher::{adopt, take_up};
+use crate::workers::hooks;
 
 /// How many owners are started at a time, so that a machine that comes up with a thousand runs to resume can breathe.
 const STARTING: usize = 8;
@@ -34,13 +35,15 @@ impl Supervisor<'_> {
         let waiting =
             if released > 0 || !followed.is_empty() { pollster::block_on(self.registry.waiting())? } else { waiting };
         let running = self.watch_owners()?;
-        self.begin_due(&waiting, &followed, running)?;
+        self.note_queue(running.last, waiting.iter().any(|run| run.spec.queued));
+        self.begin_due(&waiting, &followed, running.in_slots)?;
+        self.do_chores()?;
         Ok(self.next_due(&waiting))
     }
 
     /// Puts deaths on record, and takes over what lives on.
     fn reap(&mut self) -> Result<(), Error> {
-        let reaped = pollster::block_on(self.reaper.pass(self.registry))?;
+        let reaped = pollster::block_on(hooks::reap(self.registry, &mut self.reaper, Filter::default()))?;
         for run in &reaped.ended {
             let state = run.state.name();
             self.owners.remove(&run.id);
@@ -60,14 +63,17 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Watches the owners of runs that run. Answers with how many of them hold a slot of the queue.
-    fn watch_owners(&mut self) -> Result<usize, Error> {
-        let mut in_slots = 0;
+    /// Watches the owners of runs that run. Answers with those of the queue.
+    fn watch_owners(&mut self) -> Result<Queued, Error> {
+        let mut queued = Queued::default();
         let mut running = BTreeSet::new();
         let mut walk = Walk::from(Filter::in_states([StateName::Running]), Page::default());
         while let Some(records) = pollster::block_on(walk.next(self.registry.store()))? {
             for run in records.into_iter().map(|record| record.run).filter(|run| run.spec.kind != KIND) {
-                in_slots += usize::from(run.spec.queued);
+                if run.spec.queued {
+                    queued.in_slots += 1;
+                    queued.last = Some(run.id);
+                }
                 running.insert(run.id);
                 let is_watched = self.owners.get(&run.id).is_some_and(|(epoch, _)| *epoch == run.epoch);
                 let living = run.owner().filter(|_| !is_watched).and_then(|owner| owner.identity.watch());
@@ -78,7 +84,7 @@ impl Supervisor<'_> {
         }
         self.owners.retain(|run, _| running.contains(run));
         self.refused.retain(|_, (_, until)| *until > self.registry.clock().awake());
-        Ok(in_slots)
+        Ok(queued)
     }
 
     /// Has those go on that are due: at once what was started otherwise, and by slots what was queued.
@@ -184,6 +190,13 @@ impl Supervisor<'_> {
         // A moment later, so that it is due by then.
         left.min().map_or(LOOK_EVERY, |left| left + Duration::from_millis(1))
     }
+}
+
+/// The runs of the queue that run.
+#[derive(Debug, Default)]
+struct Queued {
+    in_slots: usize,
+    last: Option<RunId>,
 }
 
 /// What a run is called in what a supervisor says.

@@ -24,6 +24,7 @@ use crate::launcher::own::{Job, Owning};
 use crate::launcher::signals::Signals;
 use crate::run_view::RunView;
 use crate::settings::Context;
+use crate::workers::hooks;
 
 /// The word by which this program knows that it is to be a hand.
 pub const HAND: &str = "__hand";
@@ -162,7 +163,7 @@ impl Hand<'_> {
         let registry = self.registry;
         self.tidied = Some(registry.clock().awake());
         pollster::block_on(async {
-            Reaper::new(registry.worker()).pass(registry).await?;
+            hooks::reap(registry, &mut Reaper::new(registry.worker()), Filter::default()).await?;
             let waiting = registry.waiting().await?;
             registry.release(&waiting).await?;
             self.followed = registry.follow_schedules(&waiting).await?;
