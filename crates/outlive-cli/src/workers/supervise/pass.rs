@@ -139,6 +139,7 @@ impl Supervisor<'_> {
         let starting = Starting::begin(words, &SigSet::empty())
             .map_err(|error| Error::Invalid(format!("an owner cannot be started: {error}")))?;
         self.starting.push((run.id, starting));
+        self.note_begun(run);
         Ok(())
     }
 

@@ -40,12 +40,16 @@ pub(super) struct Filed {
     revision: u64,
     stamp: Stamp,
     pub(super) run: Run,
+    /// The run as it went on at once, where the end of the attempt was not its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    goes_on: Option<Run>,
     pub(super) events: Vec<Event>,
 }
 
 impl Filed {
     pub(super) fn record(&self) -> Record {
-        Record { run: self.run.clone(), revision: Revision(self.revision), stamp: self.stamp }
+        let run = self.goes_on.as_ref().unwrap_or(&self.run).clone();
+        Record { run, revision: Revision(self.revision), stamp: self.stamp }
     }
 }
 
@@ -250,8 +254,9 @@ fn revision(write: &Write) -> u64 {
 /// Encodes with a checksum: a torn or edited file is told from a whole one.
 fn encode(place: &Place, run: &Run, write: &Write, events: Vec<Event>) -> io::Result<Vec<u8>> {
     let revision = revision(write);
-    let filed =
-        Filed { schema: 1, registry: place.uuid.clone(), revision, stamp: write.stamp, run: run.clone(), events };
+    let goes_on = (run.ending().is_some() && write.run.ending().is_none()).then(|| write.run.clone());
+    let (registry, stamp, run) = (place.uuid.clone(), write.stamp, run.clone());
+    let filed = Filed { schema: 1, registry, revision, stamp, run, goes_on, events };
     let mut text = serde_json::to_string(&filed)?;
     let sum = checksum(&text);
     // The last field of the object.
