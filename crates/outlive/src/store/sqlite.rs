@@ -8,6 +8,7 @@ mod damage;
 mod doctor;
 mod lineage;
 mod log_files;
+mod mapped;
 mod place;
 mod rows;
 mod run_files;
@@ -20,6 +21,7 @@ mod watch;
 mod witness;
 mod workers;
 
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,6 +30,8 @@ use rusqlite::Connection;
 
 use self::damage::Damage;
 pub use self::doctor::Finding;
+use self::mapped::Unblocked;
+pub use self::mapped::survive_cuts;
 use self::place::Place;
 pub use self::place::Sharing;
 use self::schema::{Database, PATIENCE, from_sqlite};
@@ -82,6 +86,26 @@ struct Inner {
     damage: Arc<Damage>,
 }
 
+/// The registry as it is on disk, for one thread; a cut of its shared memory does not end that one.
+struct Locked<'a> {
+    inner: MutexGuard<'a, Inner>,
+    _unblocked: Unblocked,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
+}
+
 impl SqliteStore {
     /// Opens the registry at `path`.
     pub fn open(path: &Path, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
@@ -131,6 +155,7 @@ impl SqliteStore {
         let vantage = Vantage::here();
         let damage = Arc::<Damage>::default();
         let now = Moment::read(&*clock, &vantage);
+        let _unblocked = Unblocked::new();
         let inner = Mutex::new(open_inner(place, access, &now, &*entropy, damage.clone())?);
         Ok(Self { path, clock, entropy, vantage, damage, access, inner })
     }
@@ -176,7 +201,7 @@ impl SqliteStore {
     /// The names of this registry, its own first and then those it is the heir of. None for a copy that nobody has
     /// written to yet: what it calls itself is still the original.
     pub(crate) fn names(&self) -> Vec<String> {
-        let own = |inner: MutexGuard<'_, Inner>| inner.place.names().cloned().collect();
+        let own = |inner: Locked<'_>| inner.place.names().cloned().collect();
         self.lock().ok().filter(|inner| !inner.place.copied).map(own).unwrap_or_default()
     }
 
@@ -199,8 +224,9 @@ impl SqliteStore {
     }
 
     /// The registry as it is on disk: reopened if its directory or database was replaced under us.
-    fn lock(&self) -> Result<MutexGuard<'_, Inner>, Error> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    fn lock(&self) -> Result<Locked<'_>, Error> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = Locked { inner, _unblocked: Unblocked::new() };
         let is_linked = inner.place.is_linked();
         if !is_linked && self.access == Access::Read {
             *inner = self.open_inner(Place::open(&self.path)?)?;
@@ -224,7 +250,21 @@ impl SqliteStore {
         Ok(inner)
     }
 
-    fn writer(&self) -> Result<MutexGuard<'_, Inner>, Error> {
+    /// Looks something up. What was read from shared memory that was cut meanwhile is read again.
+    fn look<T>(&self, look: impl Fn(&Inner) -> Result<T, Error>) -> Result<T, Error> {
+        for _ in 0..=REPLACEMENTS {
+            let cuts = mapped::cuts();
+            let mut inner = self.lock()?;
+            let found = look(&inner);
+            if mapped::cuts() == cuts {
+                return found;
+            }
+            inner.suspect = true;
+        }
+        Err(Error::Unavailable("the registry's shared memory is cut again and again".into()))
+    }
+
+    fn writer(&self) -> Result<Locked<'_>, Error> {
         if self.access == Access::Read {
             return Err(Error::Denied("the registry was opened to be read".into()));
         }
@@ -249,14 +289,17 @@ impl SqliteStore {
     /// place; `change` is told, because files may have carried over what it did.
     fn write<T>(&self, change: impl Fn(&mut Inner, bool) -> Result<T, Error>) -> Result<T, Error> {
         for tried in 0..=REPLACEMENTS {
+            let cuts = mapped::cuts();
             let mut inner = self.writer()?;
             let done = match change(&mut inner, tried > 0) {
                 Err(Error::Full(_)) if spare::release(&inner.place) => change(&mut inner, tried > 0),
                 done => done,
             };
-            if done.is_ok() || tried == REPLACEMENTS || !schema::is_replaced(&inner.place, &inner.database) {
+            let is_gone = schema::is_replaced(&inner.place, &inner.database) || mapped::cuts() != cuts;
+            if done.is_ok() || tried == REPLACEMENTS || !is_gone {
                 return done;
             }
+            inner.suspect = true;
         }
         Err(Error::Unavailable("the registry's database is deleted again and again".into()))
     }
@@ -318,12 +361,18 @@ impl Inner {
         change: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let _turn = self.queue.as_ref().map(|queue| queue.wait(self.patience)).transpose()?;
+        let cuts = mapped::cuts();
         self.database.sync_commits(durable)?;
         self.execute("BEGIN IMMEDIATE")?;
         let done = change(self);
         // What is committed to a database that was deleted is lost with it, however well it is committed.
         let in_place = |inner: &Self| match schema::is_replaced(&inner.place, &inner.database) {
             true => Err(Error::Unknown("the registry's database was deleted meanwhile".into())),
+            false if mapped::cuts() != cuts => {
+                // Nobody may take half an index for a whole one because it was committed with.
+                mapped::distrust(&inner.place.path().unwrap_or_default());
+                Err(Error::Unknown("the registry's shared memory was cut meanwhile".into()))
+            }
             false => Ok(()),
         };
         let ended = match &done {

@@ -19,6 +19,10 @@ use crate::store::files::{self, Prepared};
 pub(super) const DATABASE: &str = "registry.db";
 /// Its write-ahead log. It stays when the last connection is closed.
 const LOG: &str = "registry.db-wal";
+/// The index of the log, shared by all who have the database open.
+const INDEX: &str = "registry.db-shm";
+/// What SQLite makes it longer by.
+const INDEX_STEP: i64 = 32 << 10;
 /// What it is called until it is whole.
 const NEXT: &str = "registry.db.next";
 const OPENING: &str = "open.lock";
@@ -217,7 +221,7 @@ fn create(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Res
     next.close().map_err(|(_, error)| named(error))?;
     let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockExclusive)?;
     // What a deleted database left behind belongs to it, and processes that still have it open go on using theirs.
-    remove(place, &[LOG, "registry.db-shm"]).map_err(failed)?;
+    remove(place, &[LOG, INDEX]).map_err(failed)?;
     rustix::fs::renameat(&place.dir, NEXT, &place.dir, DATABASE).map_err(|error| failed(error.into()))?;
     make_log(place).map_err(failed)
 }
@@ -242,10 +246,30 @@ fn remove(place: &Place, names: &[&str]) -> io::Result<()> {
 /// Opens the database; none if there is none, or it was replaced as it was opened.
 fn connect(place: &Place) -> Result<Option<Database>, Error> {
     let Some(inode) = inode(&place.dir) else { return Ok(None) };
+    if is_index_cut(place) {
+        drop_cut_index(place)?;
+    }
     let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockShared)?;
     let connected = connect_to(place, inode);
     // Whatever was read of a database that is gone, or of two at once, says nothing.
     if self::inode(&place.dir) == Some(inode) { connected.map(Some) } else { Ok(None) }
+}
+
+/// Whether somebody made the index of the log shorter. SQLite would fill it up with nothing, and believe what is left.
+fn is_index_cut(place: &Place) -> bool {
+    let stat = rustix::fs::statat(&place.dir, INDEX, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    stat.is_ok_and(|stat| stat.st_size % INDEX_STEP != 0)
+}
+
+/// Empties an index that was cut: SQLite then makes it again. Alone: whoever connects makes it longer step by step.
+fn drop_cut_index(place: &Place) -> Result<(), Error> {
+    let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockExclusive)?;
+    if is_index_cut(place) {
+        let path = place.path().map_err(|error| from_io("the registry's directory cannot be found", &error))?;
+        // By its name: who closes a file of a database loses the locks of others. SQLite says better what is wrong.
+        let _ = nix::unistd::truncate(&path.join(INDEX), 0);
+    }
+    Ok(())
 }
 
 fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {

@@ -1,0 +1,69 @@
+//! Files of a registry that somebody cuts, damages or takes away; the ids are those of `docs/faults.md`.
+
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+
+use super::sandbox::{Ends, Sandbox, text, until};
+
+const WAIT: &str = "while [ ! -e go ]; do sleep 0.05; done";
+
+/// Cuts a file of the registry to this length, as `truncate -s` does.
+fn cut(sandbox: &Sandbox, name: &str, length: u64) {
+    File::options().write(true).open(sandbox.registry().join(name)).unwrap().set_len(length).unwrap();
+}
+
+fn length(sandbox: &Sandbox, name: &str) -> u64 {
+    std::fs::metadata(sandbox.registry().join(name)).unwrap().len()
+}
+
+#[test]
+fn f_50_shared_memory_that_is_cut_under_a_live_run_costs_nobody_a_result() {
+    let sandbox = Sandbox::impatient();
+    let mut run = sandbox.start("cut", &["sh", "-c", &format!("{WAIT}; exit 7")]);
+    for left in [0, 100, 4096, 20_000, 0] {
+        let whole = length(&sandbox, "registry.db-shm");
+        cut(&sandbox, "registry.db-shm", left);
+        // Nobody but the owner is there to notice.
+        until("the owner to beat with what is left", || {
+            let ended = run.wrapper.try_wait().unwrap();
+            assert_eq!(ended, None, "the owner died of a map cut to {left}");
+            length(&sandbox, "registry.db-shm") == whole
+        });
+    }
+    assert_eq!(sandbox.show("cut")["health"], "healthy");
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    cut(&sandbox, "registry.db-shm", 0);
+    assert_eq!(run.wrapper.wait().unwrap().code(), Some(7));
+    assert_eq!(sandbox.show("cut")["exit_code"], 7);
+    sandbox.outlive(["doctor"]).succeeds();
+}
+
+#[test]
+fn f_50_a_bus_error_that_is_sent_is_the_commands_own() {
+    let sandbox = Sandbox::impatient();
+    let script = "trap 'echo x >> heard' BUS; while [ \"$(wc -l < heard)\" -lt 20 ]; do sleep 0.01; done; exit 9";
+    std::fs::write(sandbox.work().join("heard"), "").unwrap();
+    let mut run = sandbox.start("sent", &["sh", "-c", script]);
+    let heard = || std::fs::read_to_string(sandbox.work().join("heard")).unwrap().lines().count();
+    until("all that was sent to be heard", || {
+        let before = heard();
+        if run.wrapper.try_wait().unwrap().is_some() {
+            return true;
+        }
+        run.signal("BUS");
+        until("a signal to be passed on", || heard() > before || run.wrapper.try_wait().unwrap().is_some());
+        false
+    });
+    assert_eq!(run.wrapper.wait().unwrap().code(), Some(9));
+    // Whoever has no command of its own dies of it, as any program does.
+    let waits = sandbox.start("waits", &["sh", "-c", WAIT]);
+    let mut wait = sandbox.outlive(["wait", "waits"]).spawn().unwrap();
+    until("`wait` to see to faults of its own", || {
+        let status = text(&std::fs::read(format!("/proc/{}/status", wait.id())).unwrap());
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (7 - 1) != 0
+    });
+    super::sandbox::signal_pid(wait.id(), "BUS");
+    assert_eq!(wait.wait().unwrap().signal(), Some(7));
+    drop(waits);
+}
