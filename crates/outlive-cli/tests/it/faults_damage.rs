@@ -67,3 +67,47 @@ fn f_50_a_bus_error_that_is_sent_is_the_commands_own() {
     assert_eq!(wait.wait().unwrap().signal(), Some(7));
     drop(waits);
 }
+
+#[test]
+fn f_50_a_log_that_was_cut_or_taken_away_hides_no_run() {
+    for left in [None, Some(0), Some(4096), Some(20_000)] {
+        let sandbox = Sandbox::new();
+        for name in ["one", "two", "three"] {
+            sandbox.outlive(["run", "--name", name, "--", "true"]).succeeds();
+        }
+        match left {
+            None => std::fs::remove_file(sandbox.registry().join("registry.db-wal")).unwrap(),
+            Some(left) => cut(&sandbox, "registry.db-wal", left),
+        }
+        let shown = sandbox.outlive(["ps", "--all"]).output().unwrap();
+        let said = text(&shown.stderr);
+        assert!(said.contains("the log of the database was cut") && said.contains("doctor --fix"), "{left:?}: {said}");
+        assert_eq!(sandbox.runs().len(), 3, "{left:?}");
+        assert_eq!(sandbox.show("one")["state"], "succeeded", "{left:?}");
+        // Whoever writes first reads it back for all.
+        sandbox.outlive(["run", "--name", "four", "--", "true"]).succeeds();
+        let shown = sandbox.outlive(["ps", "--all"]).output().unwrap();
+        assert_eq!(text(&shown.stderr), "", "{left:?}");
+        assert_eq!(sandbox.runs().len(), 4, "{left:?}");
+        sandbox.outlive(["doctor"]).succeeds();
+    }
+}
+
+#[test]
+fn f_50_a_log_that_is_cut_under_a_live_run_hides_no_run_and_costs_no_result() {
+    for left in [0, 4096, 20_000] {
+        let sandbox = Sandbox::impatient();
+        sandbox.outlive(["run", "--name", "before", "--", "true"]).succeeds();
+        let mut run = sandbox.start("cut", &["sh", "-c", &format!("{WAIT}; exit 7")]);
+        cut(&sandbox, "registry.db-wal", left);
+        let names = || -> Vec<_> { sandbox.runs().iter().map(|run| run["name"].clone()).collect() };
+        assert_eq!(names(), ["cut", "before"], "cut to {left}");
+        std::fs::write(sandbox.work().join("go"), "").unwrap();
+        assert_eq!(run.wrapper.wait().unwrap().code(), Some(7));
+        assert_eq!(names(), ["cut", "before"], "cut to {left}, with nobody left");
+        sandbox.outlive(["doctor", "--fix"]).succeeds();
+        let seen = sandbox.show("cut");
+        assert_eq!((&seen["state"], &seen["exit_code"]), (&"failed".into(), &7.into()), "cut to {left}: {seen}");
+        sandbox.outlive(["doctor"]).succeeds();
+    }
+}

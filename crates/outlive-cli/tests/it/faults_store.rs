@@ -448,25 +448,3 @@ fn s_32_s_33_the_registry_is_private_and_ignored_whatever_the_umask() {
     let listed = sandbox.shell("find .outlive -perm /077 ! -name '*.tree'").succeeds();
     assert_eq!(listed, "", "others can read or write these");
 }
-
-#[test]
-fn f_50_runs_that_a_lost_log_took_along_are_read_back_from_their_files() {
-    let sandbox = Sandbox::new();
-    let mut made = 0;
-    // What was copied into the database is not lost with the log; so run until something is in the log alone.
-    while sandbox.runs().len() == made {
-        assert!(made < 200, "nothing is ever in the log alone");
-        for _ in 0..17 {
-            sandbox.outlive(["run", "--", "true"]).succeeds();
-        }
-        made += 17;
-        for rest in ["-wal", "-shm"] {
-            std::fs::remove_file(sandbox.registry().join(format!("registry.db{rest}"))).unwrap_or_default();
-        }
-    }
-    let found = sandbox.outlive(["doctor"]).output().unwrap();
-    assert!(text(&found.stdout).contains("the database does not know run"), "{}", text(&found.stdout));
-    sandbox.outlive(["doctor", "--fix"]).succeeds();
-    assert_eq!(sandbox.runs().len(), made);
-    sandbox.outlive(["doctor"]).succeeds();
-}

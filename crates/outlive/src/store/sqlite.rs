@@ -8,6 +8,7 @@ mod damage;
 mod doctor;
 mod lineage;
 mod log_files;
+mod lost_log;
 mod mapped;
 mod place;
 mod rows;
@@ -256,10 +257,20 @@ impl SqliteStore {
             let cuts = mapped::cuts();
             let mut inner = self.lock()?;
             let found = look(&inner);
-            if mapped::cuts() == cuts {
-                return found;
+            if mapped::cuts() != cuts {
+                inner.suspect = true;
+                continue;
             }
-            inner.suspect = true;
+            if matches!(found, Err(Error::Corrupt(_) | Error::Unknown(_)))
+                && inner.trouble.is_none()
+                && let Ok(Some(damage)) = inner.damaged_pages()
+            {
+                let damage = Error::Corrupt(format!("the database is damaged: {damage}"));
+                inner.damage.note("registry.db", &damage);
+                inner.salvage(damage, &self.now(), &*self.entropy)?;
+                continue;
+            }
+            return found;
         }
         Err(Error::Unavailable("the registry's shared memory is cut again and again".into()))
     }
@@ -312,21 +323,16 @@ fn open_inner(
     entropy: &dyn Entropy,
     damage: Arc<Damage>,
 ) -> Result<Inner, Error> {
-    let fill = |connection: &Connection| {
-        workers::set_hears_since(connection, now, entropy)?;
-        run_files::visit(&place, |_, known| {
-            // What cannot be understood is told by the doctor.
-            let Ok(known) = known else { return Ok(()) };
-            rows::put(connection, &known.record, &known.events)?;
-            rows::move_keys(connection, None, &known.record.run)
-        })
-    };
+    let fill = |connection: &Connection| fill(connection, &place, now, entropy);
     let opened = match access {
         Access::Write => schema::open(&place, fill).map(Some),
         Access::Read => schema::read(&place),
     };
     let (mut database, mut trouble) = match opened {
         Ok(Some(database)) => (database, None),
+        Err(Error::Unknown(text)) if schema::is_log_cut(&place) => {
+            (schema::salvage(fill)?, Some(Error::Corrupt(format!("the log of the database was cut: {text}"))))
+        }
         Ok(None) => (schema::salvage(fill)?, None),
         Err(trouble @ (Error::Corrupt(_) | Error::Denied(_))) => (schema::salvage(fill)?, Some(trouble)),
         Err(error) => return Err(error),
@@ -342,10 +348,59 @@ fn open_inner(
     if !database.read_only && !spare::is_set_aside(&place) {
         spare::set_aside(&place);
     }
-    Ok(Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, damage })
+    let log_is_cut = database.log_is_cut;
+    let mut inner = Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, damage };
+    if log_is_cut && !inner.database.read_only {
+        let read_back = inner.read_back();
+        // One that was deleted meanwhile is made again with what is in the files.
+        if !schema::is_replaced(&inner.place, &inner.database) {
+            read_back?;
+        }
+    } else if log_is_cut && access == Access::Read {
+        let behind = inner.behind()?.len();
+        if behind > 0 {
+            let what =
+                format!("the log of the database was cut or taken away: {behind} runs are known to their files alone");
+            inner.salvage(Error::Corrupt(what), now, entropy)?;
+        }
+    }
+    Ok(inner)
+}
+
+/// Fills a database with what the files of the runs know.
+fn fill(connection: &Connection, place: &Place, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
+    workers::set_hears_since(connection, now, entropy)?;
+    run_files::visit(place, |_, known| {
+        // What cannot be understood is told by the doctor.
+        let Ok(known) = known else { return Ok(()) };
+        rows::put(connection, &known.record, &known.events)?;
+        rows::move_keys(connection, None, &known.record.run)
+    })
 }
 
 impl Inner {
+    /// Leaves the database on disk alone, because of `trouble`, and reads what the files of the runs say instead.
+    fn salvage(&mut self, trouble: Error, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
+        let salvaged = schema::salvage(|connection| fill(connection, &self.place, now, entropy))?;
+        // Still its inode: one that takes its place is opened.
+        self.database = Database { inode: self.database.inode, ..salvaged };
+        self.trouble = Some(trouble);
+        Ok(())
+    }
+
+    /// What is wrong with the pages of the database, if anything is.
+    fn damaged_pages(&self) -> Result<Option<String>, Error> {
+        match self.connection().query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {
+            Ok(verdict) if verdict == "ok" => Ok(None),
+            Ok(verdict) => Ok(Some(verdict)),
+            Err(error) => match from_sqlite(error) {
+                Error::Corrupt(what) => Ok(Some(what)),
+                Error::Unknown(what) if schema::is_log_cut(&self.place) => Ok(Some(what)),
+                error => Err(error),
+            },
+        }
+    }
+
     fn connection(&self) -> &Connection {
         &self.database.connection
     }

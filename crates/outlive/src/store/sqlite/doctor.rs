@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::place::from_io;
-use super::schema::{self, DATABASE, from_sqlite};
+use super::schema::{self, DATABASE};
 use super::{Inner, SqliteStore, rows, run_files, spare, workers};
 use crate::filter::Filter;
 use crate::process::{LockState, lock_state};
@@ -123,14 +123,7 @@ impl SqliteStore {
         if let Some(Error::Corrupt(what)) = &inner.trouble {
             return Ok(Some(what.clone()));
         }
-        match inner.connection().query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {
-            Ok(verdict) if verdict == "ok" => Ok(None),
-            Ok(verdict) => Ok(Some(verdict)),
-            Err(error) => match from_sqlite(error) {
-                Error::Corrupt(what) => Ok(Some(what)),
-                error => Err(error),
-            },
-        }
+        inner.damaged_pages()
     }
 
     /// Puts the database aside, whole, and has it rebuilt. Nothing of it is deleted.

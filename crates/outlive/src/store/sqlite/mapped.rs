@@ -131,12 +131,15 @@ extern "C" fn on_fault(_: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
                 act(Some((libc::SIG_DFL, 0)));
             }
         } else {
-            // Somebody sent it.
+            // Somebody sent it. It is sent on, to be read or to end us; the kernel lets one thread say for another only
+            // that it was queued.
+            mask(libc::SIG_BLOCK);
             if IS_READ.load(Ordering::Relaxed) {
                 libc::sigaddset(&mut (*context.cast::<libc::ucontext_t>()).uc_sigmask, libc::SIGBUS);
             } else {
                 act(Some((libc::SIG_DFL, 0)));
             }
+            (*info).si_code = libc::SI_QUEUE;
             libc::syscall(libc::SYS_rt_sigqueueinfo, libc::getpid(), libc::SIGBUS, info);
         }
         *errno = before;
