@@ -111,3 +111,59 @@ fn f_50_a_log_that_is_cut_under_a_live_run_hides_no_run_and_costs_no_result() {
         sandbox.outlive(["doctor"]).succeeds();
     }
 }
+
+#[test]
+fn f_50_a_lost_or_damaged_name_of_the_registry_is_told_and_mended() {
+    for damage in ["gone", "empty", "junk"] {
+        let sandbox = Sandbox::impatient();
+        sandbox.outlive(["run", "--name", "before", "--", "true"]).succeeds();
+        let mut run = sandbox.start("live", &["sh", "-c", &format!("{WAIT}; exit 7")]);
+        let file = sandbox.registry().join("registry.id");
+        let name =
+            || serde_json::from_slice::<serde_json::Value>(&std::fs::read(&file).unwrap()).unwrap()["uuid"].clone();
+        let before = name();
+        match damage {
+            "gone" => std::fs::remove_file(&file).unwrap(),
+            "empty" => cut(&sandbox, "registry.id", 0),
+            _ => std::fs::write(&file, "x").unwrap(),
+        }
+        for words in [&["ps"][..], &["run", "--", "true"]] {
+            let said = sandbox.outlive(words).fails_with(111);
+            assert!(said.contains("registry.id` ") && said.contains("doctor --fix"), "{damage}: {said}");
+        }
+        assert!(!sandbox.outlive(["doctor"]).output().unwrap().status.success(), "{damage}");
+        sandbox.outlive(["doctor", "--fix"]).succeeds();
+        assert_eq!(name(), before, "{damage}: it is called otherwise");
+        let seen = sandbox.show("live");
+        assert_eq!((&seen["state"], &seen["copied"]), (&"running".into(), &false.into()), "{damage}: {seen}");
+        std::fs::write(sandbox.work().join("go"), "").unwrap();
+        assert_eq!(run.wrapper.wait().unwrap().code(), Some(7));
+        assert_eq!(sandbox.show("live")["exit_code"], 7, "{damage}");
+        sandbox.outlive(["doctor"]).succeeds();
+    }
+}
+
+#[test]
+fn f_49_a_copy_whose_name_is_lost_is_still_a_copy() {
+    let sandbox = Sandbox::impatient();
+    let _run = sandbox.start("live", &["sh", "-c", WAIT]);
+    sandbox.shell("mkdir copy; cp -r .outlive copy/; rm copy/.outlive/registry.id").succeeds();
+    let copy = ["--registry", "sqlite:copy/.outlive"];
+    sandbox.outlive(["doctor", "--fix"].into_iter().chain(copy)).succeeds();
+    let seen = sandbox.outlive(["show", "live", "--json"].into_iter().chain(copy)).json();
+    assert_eq!(seen["copied"], true, "{seen}");
+    sandbox.outlive(["reap"].into_iter().chain(copy)).succeeds();
+    assert_eq!(sandbox.outlive(["show", "live", "--json"].into_iter().chain(copy)).json()["state"], "running");
+}
+
+#[test]
+fn f_49_a_name_that_an_editor_saved_makes_no_copy() {
+    let sandbox = Sandbox::impatient();
+    let mut run = sandbox.start("live", &["sh", "-c", &format!("{WAIT}; exit 7")]);
+    sandbox.shell("cp -a .outlive/registry.id saved; mv saved .outlive/registry.id").succeeds();
+    sandbox.outlive(["run", "--", "true"]).succeeds();
+    assert_eq!(sandbox.show("live")["copied"], false);
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    assert_eq!(run.wrapper.wait().unwrap().code(), Some(7));
+    assert_eq!(sandbox.show("live")["exit_code"], 7);
+}
