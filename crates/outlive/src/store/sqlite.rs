@@ -373,8 +373,7 @@ fn fill(connection: &Connection, place: &Place, now: &Moment, entropy: &dyn Entr
     run_files::visit(place, |_, known| {
         // What cannot be understood is told by the doctor.
         let Ok(known) = known else { return Ok(()) };
-        rows::put(connection, &known.record, &known.events)?;
-        rows::move_keys(connection, None, &known.record.run)
+        rows::put_known(connection, None, &known)
     })
 }
 

@@ -47,6 +47,7 @@ impl SqliteStore {
         let writable = !inner.database.read_only;
         for damaged in inner.damaged_rows()? {
             let known = damaged.id.parse().ok().and_then(|id| run_files::read_run(&inner.place, id).ok());
+            let known = known.filter(|known| known.damaged_end.is_none());
             let remedy = known.as_ref().map(|_| "its row is kept in a file and rebuilt from the files of the run");
             let mended = mend && writable && known.is_some();
             if let Some(known) = known.filter(|_| mended) {
@@ -61,8 +62,7 @@ impl SqliteStore {
                 Ok(known) if !rows::knows(inner.connection(), id)? => {
                     let mend = mend && writable;
                     if mend {
-                        rows::put(inner.connection(), &known.record, &known.events)?;
-                        rows::move_keys(inner.connection(), None, &known.record.run)?;
+                        rows::put_known(inner.connection(), None, &known)?;
                     }
                     let what = format!("the database does not know run {id}");
                     unknown.push((what, Some("it is read back from its files"), mend));

@@ -35,8 +35,7 @@ impl Inner {
                 let before = rows::find(connection, id)?.map(|record| record.run);
                 let told = rows::events(connection, id)?;
                 known.events.retain(|event| !told.contains(event));
-                rows::put(connection, &known.record, &known.events)?;
-                rows::move_keys(connection, before.as_ref(), &known.record.run)?;
+                rows::put_known(connection, before.as_ref(), &known)?;
             }
             Ok(())
         })
