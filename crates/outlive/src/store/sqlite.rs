@@ -168,7 +168,8 @@ impl SqliteStore {
         let failed = |error| place::from_io("the worker's lock cannot be made", &error);
         let mode = inner.place.sharing.dir_mode();
         super::files::make_dir(&inner.place.dir, Path::new("workers"), mode).map_err(failed)?;
-        let lock = LifeLock::create(&inner.place.dir, &worker_lock(worker)).map_err(failed)?;
+        let lock = LifeLock::create(&inner.place.dir, &worker_lock(worker), inner.place.sharing.file_mode());
+        let lock = lock.map_err(failed)?;
         Ok((Identity { lock_inode: Some(lock.inode()), ..Identity::own() }, lock))
     }
 
