@@ -37,6 +37,7 @@ pub fn main() -> u8 {
         }
         None => None,
     };
+    outlive::store::sqlite::survive_cuts();
     // A reader that has seen enough must not end us before we are done.
     let mask =
         SigSet::from(Signal::SIGPIPE).thread_swap_mask(SigmaskHow::SIG_BLOCK).unwrap_or_else(|_| SigSet::empty());

@@ -279,6 +279,7 @@ fn has_exited(fd: &OwnedFd) -> bool {
 struct Stat {
     has_ended: bool,
     parent: u32,
+    session: u32,
     start_ticks: u64,
     /// How it ended, as for whoever waits for it; told only while it is a zombie.
     status: Option<i32>,
@@ -298,13 +299,11 @@ fn parse_stat(stat: &[u8]) -> Option<Stat> {
     Some(Stat {
         has_ended: zombie || field(3)? == "X",
         parent: field(4)?.parse().ok()?,
+        session: field(6)?.parse().ok()?,
         start_ticks: field(22)?.parse().ok()?,
         status: field(52).filter(|_| zombie).and_then(|status| status.parse().ok()),
     })
 }
-
-/// Whoever may see the registry may ask for the lock, whatever the umask.
-const LOCK_MODE: Mode = Mode::from_raw_mode(0o644);
 
 /// A file whose lock lives as long as the processes that hold it.
 #[derive(Debug)]
@@ -314,9 +313,10 @@ pub struct LifeLock {
 }
 
 impl LifeLock {
-    /// Makes the file, locked before anyone can see it.
-    pub fn create(dir: &OwnedFd, name: &Path) -> io::Result<Self> {
-        Self::name(Prepared::new(dir, b"", LOCK_MODE, false)?, dir, name)
+    /// Makes the file, locked before anyone can see it. Whoever `mode` lets read it may ask for the lock, whatever the
+    /// umask.
+    pub fn create(dir: &OwnedFd, name: &Path, mode: Mode) -> io::Result<Self> {
+        Self::name(Prepared::new(dir, b"", mode, false)?, dir, name)
     }
 
     fn name(mut prepared: Prepared, dir: &OwnedFd, name: &Path) -> io::Result<Self> {
@@ -446,6 +446,8 @@ pub fn worker_lock(worker: WorkerId) -> PathBuf {
 mod tests {
     use super::*;
 
+    const LOCK_MODE: Mode = Mode::from_raw_mode(0o600);
+
     fn own() -> (Identity, Vantage) {
         (Identity::own(), Vantage::here())
     }
@@ -531,7 +533,7 @@ mod tests {
         assert_eq!(lock_state(&dir, name, Some(lock.inode())), LockState::Held);
         let names: Vec<_> = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["life"], "its first name is still there");
-        assert!(LifeLock::create(&dir, name).is_err(), "a lock was made where there is one");
+        assert!(LifeLock::create(&dir, name, LOCK_MODE).is_err(), "a lock was made where there is one");
     }
 
     #[test]
@@ -539,7 +541,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let dir = rustix::fs::open(place.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let name = Path::new("life");
-        let lock = LifeLock::create(&dir, name).unwrap();
+        let lock = LifeLock::create(&dir, name, LOCK_MODE).unwrap();
         let inode = Some(lock.inode());
         assert_eq!(lock_state(&dir, name, inode), LockState::Held);
         assert_eq!(holders(file_id(&dir, name).unwrap()), [std::process::id()]);

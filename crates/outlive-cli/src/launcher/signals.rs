@@ -114,6 +114,8 @@ pub fn end_by(signal: i32) {
         rustix::process::Resource::Core,
         rustix::process::Rlimit { current: Some(0), maximum: Some(0) },
     );
+    // Faults of our own are over.
+    let _ = default_action(Signal::SIGBUS);
     // SAFETY: it is blocked, and no handler of ours is installed.
     unsafe { libc::raise(signal) };
     // Others that wait must not end us first. Real-time signals have no names to tell them apart by.

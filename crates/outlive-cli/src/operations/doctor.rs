@@ -4,7 +4,9 @@ use std::fmt;
 
 use clap::Args;
 use outlive::error::Error;
+use outlive::id::SystemEntropy;
 use outlive::process::{Identity, Vantage};
+use outlive::store::sqlite::SqliteStore;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
@@ -59,13 +61,22 @@ impl Operate for Doctor {
         if let Err(error) = context.check_config() {
             checks.push(Check::new("problem", error.to_string()));
         }
+        if let (true, Location::Directory(path)) = (self.fix, context.location()?)
+            && let Ok(Some(named)) = SqliteStore::name_again(&path, &SystemEntropy)
+        {
+            checks.push(Check { verdict: "mended", what: named.what, remedy: named.remedy });
+        }
         let opened = if self.fix { context.to_change().await } else { context.existing().await };
         match opened {
             Ok(None) => checks.push(Check::new(
                 "ok",
                 "no registry yet; the first run makes it, or `outlive init` one in this directory",
             )),
-            Err(error) => checks.push(Check { remedy: error.hint(), ..Check::new("problem", error.to_string()) }),
+            Err(error) => {
+                // Where it is to be typed stands before it.
+                let remedy = error.hint().map(|hint| hint.trim_start_matches("`outlive doctor --fix` ").into());
+                checks.push(Check { remedy, ..Check::new("problem", error.to_string()) });
+            }
             Ok(Some(registry)) => {
                 if let Some(unsigned) = registry.unsigned() {
                     checks.push(Check::new("problem", unsigned));

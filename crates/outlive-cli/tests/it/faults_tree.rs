@@ -2,7 +2,7 @@
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -394,4 +394,32 @@ fn there_is_nothing_to_adopt_of_a_run_that_is_dead() {
     sandbox.wait_for_state("gone", "dead");
     let refused = sandbox.outlive(["adopt", "gone"]).fails_with(103);
     assert!(refused.contains("nothing of it is left") && refused.contains("`outlive reap`"), "{refused}");
+}
+
+#[test]
+fn s_03_a_stranger_that_copied_the_environment_of_a_run_is_left_alone() {
+    for owner_lives in [true, false] {
+        let sandbox = Sandbox::impatient();
+        let mut run = sandbox.start("copied", &["sh", "-c", "env > variables; mv variables env; sleep 300"]);
+        until("the environment to be written", || sandbox.work().join("env").exists());
+        let written = std::fs::read_to_string(sandbox.work().join("env")).unwrap();
+        let variables =
+            written.lines().filter_map(|line| line.split_once('=')).filter(|(name, _)| name.contains("OUTLIVE"));
+        let mut stranger = Command::new("sleep").arg("300").envs(variables).spawn().unwrap();
+        let id = sandbox.show("copied");
+        until("the stranger to carry the run", || carriers(&id).contains(&stranger.id()));
+        if !owner_lives {
+            run.kill();
+            let seen = sandbox.show("copied");
+            assert_eq!(seen["state"], "running", "its own processes are alive: {seen}");
+            let left = seen["leftover_pids"].as_array().unwrap();
+            assert!(!left.is_empty() && !left.contains(&stranger.id().into()), "{seen}");
+        }
+        sandbox.outlive(["cancel", "copied", "--wait"]).succeeds();
+        assert_eq!(carriers(&id), [stranger.id()], "owner lives: {owner_lives}");
+        assert!(is_alive(stranger.id()), "a stranger was killed");
+        assert_eq!(sandbox.show("copied")["state"], "cancelled", "owner lives: {owner_lives}");
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
 }

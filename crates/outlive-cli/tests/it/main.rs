@@ -6,6 +6,7 @@ mod as_if_bare;
 mod bad_input;
 mod cancelling;
 mod detaching;
+mod faults_damage;
 mod faults_process;
 mod faults_registry;
 mod faults_run;

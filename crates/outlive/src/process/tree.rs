@@ -1,7 +1,9 @@
 //! The processes of an attempt: told by what they inherited, and by who started them.
 //!
 //! Each carries its run's variables and holds the lock of its attempt, unless it has thrown both away. So whatever was
-//! started by one that does belongs to them too, and for an owner whatever became its child. A look around is never
+//! started by one that does belongs to them too, and for an owner whatever became its child. Variables can be copied by
+//! anybody, so they say something only of a process that has lost whoever started it: of any other its ancestors tell
+//! whether it is one of them. A look around is never
 //! whole: a process can be born behind it, and has no environment while it becomes another program. So nothing rests on
 //! one look that found nobody.
 
@@ -29,13 +31,40 @@ const QUIET: usize = 2;
 /// The living processes of the runs of the registry that has one of these names, by run, of those that this user may
 /// look into.
 pub fn carriers(registry: &[String]) -> HashMap<String, Vec<u32>> {
+    let carrying = |pid| Some((pid, (carried_run(pid, registry)?, read_stat(pid).ok()?)));
+    let carrying: HashMap<u32, (String, Stat)> = pids().filter_map(carrying).collect();
     let mut found: HashMap<String, Vec<u32>> = HashMap::new();
-    for pid in pids() {
-        if let Some(run) = carried_run(pid, registry) {
-            found.entry(run).or_default().push(pid);
+    for (pid, (run, stat)) in &carrying {
+        let (mut at, mut of) = (*pid, stat);
+        // Nobody has more ancestors than there are processes.
+        for _ in 0..=carrying.len() {
+            if is_astray(at, of) {
+                found.entry(run.clone()).or_default().push(*pid);
+                break;
+            }
+            match carrying.get(&of.parent) {
+                Some((carried, parent)) if carried == run => (at, of) = (of.parent, parent),
+                _ => break,
+            }
         }
     }
+    found.values_mut().for_each(|pids| pids.sort_unstable());
     found
+}
+
+/// Whether a process has lost whoever started it, so that its ancestors say nothing of it. Whoever takes over what is
+/// lost is the first of all processes, somebody who stands above their session, or an owner.
+fn is_astray(pid: u32, stat: &Stat) -> bool {
+    let program = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    match stat.parent {
+        0 => false,
+        1 => true,
+        parent => {
+            let elsewhere = |parent: Stat| parent.session != stat.session && stat.session != pid;
+            read_stat(parent).map_or(true, elsewhere)
+                || program("self").is_some_and(|ours| program(&parent.to_string()) == Some(ours))
+        }
+    }
 }
 
 /// The run of this registry that a process carries in its environment. One that says nothing of its registry was started
@@ -121,7 +150,7 @@ impl Tree {
             let Ok(process) = open_pidfd(pid) else { continue };
             let Some(stat) = read_stat(pid).ok().filter(|stat| !stat.has_ended) else { continue };
             let carries = || carried_run(pid, &self.names).is_some_and(|carried| carried == self.run);
-            let marked = lock.is_some_and(|lock| holds(pid, lock)) || carries();
+            let marked = lock.is_some_and(|lock| holds(pid, lock)) || is_astray(pid, &stat) && carries();
             let member = Member { pid, process };
             if let Some(signal) = signal.filter(|_| marked && !self.but.contains(&pid)) {
                 let _ = member.signal(signal);

@@ -8,6 +8,8 @@ mod damage;
 mod doctor;
 mod lineage;
 mod log_files;
+mod lost_log;
+mod mapped;
 mod place;
 mod rows;
 mod run_files;
@@ -21,6 +23,7 @@ mod watch;
 mod witness;
 mod workers;
 
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +32,8 @@ use rusqlite::Connection;
 
 use self::damage::Damage;
 pub use self::doctor::Finding;
+use self::mapped::Unblocked;
+pub use self::mapped::survive_cuts;
 use self::place::Place;
 pub use self::place::Sharing;
 use self::schema::{Database, PATIENCE, from_sqlite};
@@ -84,6 +89,26 @@ struct Inner {
     damage: Arc<Damage>,
 }
 
+/// The registry as it is on disk, for one thread; a cut of its shared memory does not end that one.
+struct Locked<'a> {
+    inner: MutexGuard<'a, Inner>,
+    _unblocked: Unblocked,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
+}
+
 impl SqliteStore {
     /// Opens the registry at `path`.
     pub fn open(path: &Path, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
@@ -133,6 +158,7 @@ impl SqliteStore {
         let vantage = Vantage::here();
         let damage = Arc::<Damage>::default();
         let now = Moment::read(&*clock, &vantage);
+        let _unblocked = Unblocked::new();
         let inner = Mutex::new(open_inner(place, access, &now, &*entropy, damage.clone())?);
         Ok(Self { path, clock, entropy, vantage, damage, access, inner })
     }
@@ -144,7 +170,8 @@ impl SqliteStore {
         let failed = |error| place::from_io("the worker's lock cannot be made", &error);
         let mode = inner.place.sharing.dir_mode();
         super::files::make_dir(&inner.place.dir, Path::new("workers"), mode).map_err(failed)?;
-        let lock = LifeLock::create(&inner.place.dir, &worker_lock(worker)).map_err(failed)?;
+        let lock = LifeLock::create(&inner.place.dir, &worker_lock(worker), inner.place.sharing.file_mode());
+        let lock = lock.map_err(failed)?;
         Ok((Identity { lock_inode: Some(lock.inode()), ..Identity::own() }, lock))
     }
 
@@ -178,7 +205,7 @@ impl SqliteStore {
     /// The names of this registry, its own first and then those it is the heir of. None for a copy that nobody has
     /// written to yet: what it calls itself is still the original.
     pub(crate) fn names(&self) -> Vec<String> {
-        let own = |inner: MutexGuard<'_, Inner>| inner.place.names().cloned().collect();
+        let own = |inner: Locked<'_>| inner.place.names().cloned().collect();
         self.lock().ok().filter(|inner| !inner.place.copied).map(own).unwrap_or_default()
     }
 
@@ -201,8 +228,9 @@ impl SqliteStore {
     }
 
     /// The registry as it is on disk: reopened if its directory or database was replaced under us.
-    fn lock(&self) -> Result<MutexGuard<'_, Inner>, Error> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    fn lock(&self) -> Result<Locked<'_>, Error> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = Locked { inner, _unblocked: Unblocked::new() };
         let is_linked = inner.place.is_linked();
         if !is_linked && self.access == Access::Read {
             *inner = self.open_inner(Place::open(&self.path)?)?;
@@ -226,7 +254,31 @@ impl SqliteStore {
         Ok(inner)
     }
 
-    fn writer(&self) -> Result<MutexGuard<'_, Inner>, Error> {
+    /// Looks something up. What was read from shared memory that was cut meanwhile is read again.
+    fn look<T>(&self, look: impl Fn(&Inner) -> Result<T, Error>) -> Result<T, Error> {
+        for _ in 0..=REPLACEMENTS {
+            let cuts = mapped::cuts();
+            let mut inner = self.lock()?;
+            let found = look(&inner);
+            if mapped::cuts() != cuts {
+                inner.suspect = true;
+                continue;
+            }
+            if matches!(found, Err(Error::Corrupt(_) | Error::Unknown(_)))
+                && inner.trouble.is_none()
+                && let Ok(Some(damage)) = inner.damaged_pages()
+            {
+                let damage = Error::Corrupt(format!("the database is damaged: {damage}"));
+                inner.damage.note("registry.db", &damage);
+                inner.salvage(damage, &self.now(), &*self.entropy)?;
+                continue;
+            }
+            return found;
+        }
+        Err(Error::Unavailable("the registry's shared memory is cut again and again".into()))
+    }
+
+    fn writer(&self) -> Result<Locked<'_>, Error> {
         if self.access == Access::Read {
             return Err(Error::Denied("the registry was opened to be read".into()));
         }
@@ -251,14 +303,17 @@ impl SqliteStore {
     /// place; `change` is told, because files may have carried over what it did.
     fn write<T>(&self, change: impl Fn(&mut Inner, bool) -> Result<T, Error>) -> Result<T, Error> {
         for tried in 0..=REPLACEMENTS {
+            let cuts = mapped::cuts();
             let mut inner = self.writer()?;
             let done = match change(&mut inner, tried > 0) {
                 Err(Error::Full(_)) if spare::release(&inner.place) => change(&mut inner, tried > 0),
                 done => done,
             };
-            if done.is_ok() || tried == REPLACEMENTS || !schema::is_replaced(&inner.place, &inner.database) {
+            let is_gone = schema::is_replaced(&inner.place, &inner.database) || mapped::cuts() != cuts;
+            if done.is_ok() || tried == REPLACEMENTS || !is_gone {
                 return done;
             }
+            inner.suspect = true;
         }
         Err(Error::Unavailable("the registry's database is deleted again and again".into()))
     }
@@ -271,21 +326,16 @@ fn open_inner(
     entropy: &dyn Entropy,
     damage: Arc<Damage>,
 ) -> Result<Inner, Error> {
-    let fill = |connection: &Connection| {
-        workers::set_hears_since(connection, now, entropy)?;
-        run_files::visit(&place, |_, known| {
-            // What cannot be understood is told by the doctor.
-            let Ok(known) = known else { return Ok(()) };
-            rows::put(connection, &known.record, &known.events)?;
-            rows::move_keys(connection, None, &known.record.run)
-        })
-    };
+    let fill = |connection: &Connection| fill(connection, &place, now, entropy);
     let opened = match access {
         Access::Write => schema::open(&place, fill).map(Some),
         Access::Read => schema::read(&place),
     };
     let (mut database, mut trouble) = match opened {
         Ok(Some(database)) => (database, None),
+        Err(Error::Unknown(text)) if schema::is_log_cut(&place) => {
+            (schema::salvage(fill)?, Some(Error::Corrupt(format!("the log of the database was cut: {text}"))))
+        }
         Ok(None) => (schema::salvage(fill)?, None),
         Err(trouble @ (Error::Corrupt(_) | Error::Denied(_))) => (schema::salvage(fill)?, Some(trouble)),
         Err(error) => return Err(error),
@@ -301,10 +351,58 @@ fn open_inner(
     if !database.read_only && !spare::is_set_aside(&place) {
         spare::set_aside(&place);
     }
-    Ok(Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, damage })
+    let log_is_cut = database.log_is_cut;
+    let mut inner = Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, damage };
+    if log_is_cut && !inner.database.read_only {
+        let read_back = inner.read_back();
+        // One that was deleted meanwhile is made again with what is in the files.
+        if !schema::is_replaced(&inner.place, &inner.database) {
+            read_back?;
+        }
+    } else if log_is_cut && access == Access::Read {
+        let behind = inner.behind()?.len();
+        if behind > 0 {
+            let what =
+                format!("the log of the database was cut or taken away: {behind} runs are known to their files alone");
+            inner.salvage(Error::Corrupt(what), now, entropy)?;
+        }
+    }
+    Ok(inner)
+}
+
+/// Fills a database with what the files of the runs know.
+fn fill(connection: &Connection, place: &Place, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
+    workers::set_hears_since(connection, now, entropy)?;
+    run_files::visit(place, |_, known| {
+        // What cannot be understood is told by the doctor.
+        let Ok(known) = known else { return Ok(()) };
+        rows::put_known(connection, None, &known)
+    })
 }
 
 impl Inner {
+    /// Leaves the database on disk alone, because of `trouble`, and reads what the files of the runs say instead.
+    fn salvage(&mut self, trouble: Error, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
+        let salvaged = schema::salvage(|connection| fill(connection, &self.place, now, entropy))?;
+        // Still its inode: one that takes its place is opened.
+        self.database = Database { inode: self.database.inode, ..salvaged };
+        self.trouble = Some(trouble);
+        Ok(())
+    }
+
+    /// What is wrong with the pages of the database, if anything is.
+    fn damaged_pages(&self) -> Result<Option<String>, Error> {
+        match self.connection().query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {
+            Ok(verdict) if verdict == "ok" => Ok(None),
+            Ok(verdict) => Ok(Some(verdict)),
+            Err(error) => match from_sqlite(error) {
+                Error::Corrupt(what) => Ok(Some(what)),
+                Error::Unknown(what) if schema::is_log_cut(&self.place) => Ok(Some(what)),
+                error => Err(error),
+            },
+        }
+    }
+
     fn connection(&self) -> &Connection {
         &self.database.connection
     }
@@ -320,12 +418,18 @@ impl Inner {
         change: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let _turn = self.queue.as_ref().map(|queue| queue.wait(self.patience)).transpose()?;
+        let cuts = mapped::cuts();
         self.database.sync_commits(durable)?;
         self.execute("BEGIN IMMEDIATE")?;
         let done = change(self);
         // What is committed to a database that was deleted is lost with it, however well it is committed.
         let in_place = |inner: &Self| match schema::is_replaced(&inner.place, &inner.database) {
             true => Err(Error::Unknown("the registry's database was deleted meanwhile".into())),
+            false if mapped::cuts() != cuts => {
+                // Nobody may take half an index for a whole one because it was committed with.
+                mapped::distrust(&inner.place.path().unwrap_or_default());
+                Err(Error::Unknown("the registry's shared memory was cut meanwhile".into()))
+            }
             false => Ok(()),
         };
         let ended = match &done {

@@ -159,6 +159,8 @@ pub(super) fn tree_lock(run: &Run) -> PathBuf {
 pub(super) struct Known {
     pub(super) record: Record,
     pub(super) events: Vec<Event>,
+    /// The end of its last attempt, where that is filed and cannot be understood: what the others say is over.
+    pub(super) damaged_end: Option<PathBuf>,
 }
 
 /// Reads back what the files say of all runs, one run at a time.
@@ -240,7 +242,10 @@ pub(super) fn read_run(place: &Place, id: RunId) -> io::Result<Known> {
         }
     }
     events.sort_by_key(|event| (event.at, event.epoch));
-    Ok(Known { record, events })
+    let run = &record.run;
+    let is_damaged = run.ending().is_none() && files::exists(&place.dir, &end_path(run));
+    let damaged_end = is_damaged.then(|| end_path(run));
+    Ok(Known { record, events, damaged_end })
 }
 
 /// How often the record was written once `write` is done.
