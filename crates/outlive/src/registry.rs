@@ -7,6 +7,7 @@ mod adopt;
 mod find;
 mod seeing;
 mod spooled;
+mod steps;
 
 use std::any::Any;
 use std::path::Path;
@@ -30,7 +31,7 @@ use crate::store::memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
 use crate::store::{self, Beat, Change, Expect, Order, Record, Selection, Store, Write};
-use crate::time::{Clock, SystemClock};
+use crate::time::{Clock, SystemClock, Timestamp};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
 use crate::trust::{Trust, has_key};
 
@@ -319,10 +320,14 @@ impl Registry {
         Ok(keeping)
     }
 
-    fn draft(&self, mut spec: Spec) -> Result<Run, Error> {
-        spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
+    fn draft(&self, spec: Spec) -> Result<Run, Error> {
         let now = self.clock.now();
-        let id = RunId::draw(now, &*self.entropy);
+        self.draft_as(RunId::draw(now, &*self.entropy), spec, now)
+    }
+
+    /// A run of that id, with its secrets put away and signed by this user.
+    fn draft_as(&self, id: RunId, mut spec: Spec, now: Timestamp) -> Result<Run, Error> {
+        spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         conceal::draft(&self.redactor, self.trust.as_ref(), id, &mut spec);
         let signature = self.trust.as_ref().map(|trust| trust.sign(id, &spec));
         Ok(Run::new(id, Arc::new(spec), signature, now))
