@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use outlive::error::{Candidate, Code, Error};
 
-use crate::launcher::adopt;
+use crate::launcher::{adopt, step};
 use crate::operation::{Answer, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
@@ -46,6 +46,7 @@ pub fn main() -> u8 {
     let json = matches.get_flag("json");
     match matches.subcommand() {
         Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, mask, report),
+        Some((step::NAME, matches)) => step::run(matches, &context, json, mask),
         Some((adopt::NAME, matches)) => adopt::run(matches, &context, json, mask, report),
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
         Some((logs::ATTACH, matches)) => logs::attach(matches, &context, json),
@@ -75,7 +76,7 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
     u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
-/// The command tree. `run` is built alone where it is called: it is called most, and waits for nobody.
+/// The command tree. `run` and `step` are built alone where they are called: they are called most, and wait for nobody.
 pub fn command(verb: Option<&str>) -> Command {
     let root = Command::new("outlive")
         .version(env!("CARGO_PKG_VERSION"))
@@ -93,11 +94,13 @@ pub fn command(verb: Option<&str>) -> Command {
         )
         .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Answer with JSON"))
         .subcommand(launcher::command());
-    if verb == Some(launcher::NAME) {
-        return root;
+    match verb {
+        Some(launcher::NAME) => return root,
+        Some(step::NAME) => return root.subcommand(step::command()),
+        _ => {}
     }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
-    let interactive = [adopt::command(), logs::command(), logs::attach_command()];
+    let interactive = [step::command(), adopt::command(), logs::command(), logs::attach_command()];
     root.subcommands(interactive).subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
         Command::new(*noun)

@@ -13,6 +13,7 @@ mod recording;
 mod shim;
 mod signals;
 mod spawn;
+pub mod step;
 mod streams;
 mod tree;
 

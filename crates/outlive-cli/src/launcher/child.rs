@@ -85,15 +85,18 @@ impl Child {
         let run = handle.run();
         let tree = tree::lock(registry, &run)?;
         tree::adopt_orphans();
-        let variables = [
+        let own = [
             (RUN_VARIABLE, run.id.to_string()),
             ("OUTLIVE_ATTEMPT", run.attempt.to_string()),
             (EPOCH_VARIABLE, run.epoch.to_string()),
             (REGISTRY_VARIABLE, registry.url().to_owned()),
             (REGISTRY_ID_VARIABLE, registry.id().unwrap_or_default()),
         ];
+        // A step belongs to the run that it is a step of: what its command reports is said of that.
+        let variables = if run.spec.step.is_some() { &[][..] } else { &own };
         let kept: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
-        let ways = if recording.is_on() && !detached { ways() } else { [Way::Own; 3] };
+        let all = recording.is_digesting();
+        let ways = if (recording.is_on() || all) && !detached { ways(all) } else { [Way::Own; 3] };
         let (mut copying, mut placed) = Copying::start(ways, &recording)?;
         if detached {
             for (stream, number) in [(Stream::Out, 1), (Stream::Err, 2)] {
@@ -102,7 +105,7 @@ impl Child {
             copying.follow(&recording)?;
         }
         let pty = if ways[1] == Way::Terminal { Some(Pty::open()?) } else { None };
-        let start = Start { argv, variables: &variables, mask: signals.before(), placed: &placed, kept: &kept };
+        let start = Start { argv, variables, mask: signals.before(), placed: &placed, kept: &kept };
         let (shim, pid) = match &pty {
             None => (None, start.found()?),
             Some(pty) => {
