@@ -9,14 +9,17 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use outlive::error::{Candidate, Code, Error};
 
-use crate::launcher::{adopt, step};
+use crate::launcher::{adopt, step, take_up};
 use crate::operation::{Answer, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
+use crate::workers::{hooks, supervise, work};
 use crate::{descriptors, launcher, logs, terminal};
 
 /// The nouns that group verbs, with what they are about.
-const NOUNS: [(&str, &str); 3] = [
+const NOUNS: [(&str, &str); 5] = [
+    ("service", "A supervisor that the machine starts by itself"),
+    ("queue", "Runs that wait for a worker"),
     ("checkpoint", "Inside a run: what its next attempt is to be handed"),
     ("artifact", "Inside a run: what it has made"),
     ("fence", "Inside a run: whether this attempt still owns it"),
@@ -47,7 +50,16 @@ pub fn main() -> u8 {
     match matches.subcommand() {
         Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, mask, report),
         Some((step::NAME, matches)) => step::run(matches, &context, json, mask),
+        Some((take_up::NAME, matches)) => take_up::run(matches, &context, mask, report),
         Some((adopt::NAME, matches)) => adopt::run(matches, &context, json, mask, report),
+        Some((hooks::NAME, matches)) => hooks::run(matches, &context),
+        Some((work::HAND, matches)) => work::hand(matches, &context, mask, report),
+        Some((work::NAME, matches)) => work::run(matches, &context, json, mask, false),
+        Some((supervise::NAME, matches)) => supervise::run(matches, &context, json, mask),
+        Some(("queue", matches)) if matches.subcommand_name() == Some("drain") => {
+            let matches = matches.subcommand_matches("drain").unwrap_or(matches);
+            work::run(matches, &context, json, mask, true)
+        }
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
         Some((logs::ATTACH, matches)) => logs::attach(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
@@ -97,10 +109,20 @@ pub fn command(verb: Option<&str>) -> Command {
     match verb {
         Some(launcher::NAME) => return root,
         Some(step::NAME) => return root.subcommand(step::command()),
+        Some(take_up::NAME) => return root.subcommand(take_up::command()),
+        Some(work::HAND) => return root.subcommand(work::hand_command()),
+        Some(hooks::NAME) => return root.subcommand(hooks::command()),
         _ => {}
     }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
-    let interactive = [step::command(), adopt::command(), logs::command(), logs::attach_command()];
+    let interactive = [
+        step::command(),
+        adopt::command(),
+        logs::command(),
+        logs::attach_command(),
+        work::command(),
+        supervise::command(),
+    ];
     root.subcommands(interactive).subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
         Command::new(*noun)
@@ -108,6 +130,7 @@ pub fn command(verb: Option<&str>) -> Command {
             .subcommand_required(true)
             .arg_required_else_help(true)
             .subcommands(verbs.map(|operation| (operation.command)()))
+            .subcommands((*noun == "queue").then(work::drain_command))
     }))
 }
 

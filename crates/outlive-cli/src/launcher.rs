@@ -5,43 +5,43 @@
 
 pub mod adopt;
 mod child;
-mod detach;
+pub mod detach;
+pub mod flags;
 mod follow;
+pub mod own;
 mod pty;
 mod readers;
 mod recording;
 mod shim;
-mod signals;
+pub mod signals;
 mod spawn;
 pub mod step;
 mod streams;
+pub mod take_up;
 mod tree;
 
-use std::ffi::{OsStr, OsString};
-use std::time::Duration;
+use std::ffi::OsString;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::logs::LogPolicy;
-use outlive::policy::{OnLeaseLoss, OrphanPolicy, TreePolicy};
 use outlive::registry::Registry;
-use outlive::run::{self, Arg, Exit, Key, Spec};
 use outlive::runtime::handle::{Recorded, RunHandle};
 use outlive::runtime::reaper::Reaper;
-use outlive::time::parse_duration;
 
-use self::child::{Child, Ended};
 use self::detach::Report;
+use self::flags::SpecFlags;
+use self::own::{Job, Owning};
 use self::recording::Recording;
 use self::signals::Signals;
-use crate::cli::{fail, talk};
-use crate::operations::ps::parse_label;
+use crate::cli::fail;
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;
+use crate::workers::hooks;
 
 /// The verb.
 pub const NAME: &str = "run";
@@ -52,103 +52,17 @@ pub const NAME: &str = "run";
 /// status is the command's own.
 #[derive(Args)]
 struct Run {
-    /// What to call it; need not be unique
-    #[arg(long)]
-    name: Option<String>,
-    /// What sort of work it is
-    #[arg(long, default_value = "command")]
-    kind: String,
-    /// A mark to find it by (repeatable)
-    #[arg(long = "label", value_name = "KEY=VALUE")]
-    labels: Vec<String>,
-    /// End it after this long
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    timeout: Option<Duration>,
-    /// Call it stalled after this long without progress
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    stall_after: Option<Duration>,
-    /// End it, with all its processes, if its owner hangs for this long
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    hung_after: Option<Duration>,
-    /// Refuse to start (status 105) while another run holds this key (repeatable)
-    #[arg(long = "lock", value_name = "KEY")]
-    locks: Vec<String>,
-    /// Refuse to start (status 105) while N runs or more hold this key (repeatable)
-    #[arg(long = "limit", value_name = "KEY=N")]
-    limits: Vec<String>,
-    /// What becomes of it if its owner dies
-    #[arg(long, value_enum, default_value_t = OnDeath::Dead)]
-    on_death: OnDeath,
-    /// What becomes of processes that live on when the command has ended
-    #[arg(long, value_enum, default_value_t = Orphans::Keep)]
-    orphans: Orphans,
-    /// The run ends with the last of its processes; the exit status is the command's
-    #[arg(long, conflicts_with = "orphans")]
-    wait_tree: bool,
-    /// What it does when its registry cannot be reached for so long that somebody else may take it over (default: it stops
-    /// if it holds a key, and goes on otherwise)
-    #[arg(long, value_enum)]
-    on_lease_loss: Option<LeaseLoss>,
-    /// Have a shell execute this when it has ended, with the run as JSON on its standard input
-    #[arg(long, value_name = "COMMAND")]
-    notify: Option<String>,
     /// Leave it running in the background, whatever becomes of this terminal, and say its id
     #[arg(short, long)]
     detach: bool,
-    /// Keep nothing of what it writes, and stay out of its way
-    #[arg(long)]
-    no_log: bool,
-    /// Have a shell execute it: the words are joined as they are
-    #[arg(long)]
-    shell: bool,
-    /// Store the program's name without its arguments; the run cannot be resumed then
-    #[arg(long)]
-    no_argv: bool,
-    /// The command and its arguments
-    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
-    argv: Vec<OsString>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Orphans {
-    /// They live on, as they would without outlive
-    Keep,
-    /// They are asked to end, and killed if they do not, before the run's end is put on record
-    End,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum OnDeath {
-    /// It is dead and can be resumed
-    Dead,
-    /// It failed
-    Fail,
-    /// It waits to be claimed again
-    Requeue,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LeaseLoss {
-    /// It goes on until it is told that it is lost
-    Continue,
-    /// It stops before anyone may take it over
-    Stop,
-}
-
-impl Run {
-    /// The words to execute.
-    fn argv(&self) -> Vec<OsString> {
-        if self.shell {
-            ["/bin/sh".into(), "-c".into(), self.argv.join(OsStr::new(" "))].into()
-        } else {
-            self.argv.clone()
-        }
-    }
+    #[command(flatten)]
+    spec: SpecFlags,
 }
 
 /// The command's flags and help.
 pub fn command() -> Command {
-    Run::augment_args(Command::new(NAME)).override_usage("outlive run [OPTIONS] [--] <COMMAND>...").after_help(
+    let command = Run::augment_args(Command::new(NAME)).mut_arg("argv", |argv| argv.required(true));
+    command.override_usage("outlive run [OPTIONS] [--] <COMMAND>...").after_help(
         "Examples:\n  outlive run -- python train.py\n  outlive run --name nightly --timeout 6h --lock db -- ./backup.sh",
     )
 }
@@ -187,7 +101,10 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
         context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(register(&input, context))?)));
     match registered {
         Ok((policy, (registry, handle))) => {
-            let exit = supervise(&registry, handle, &input, &policy, signals, report);
+            let job = Job::new(input.spec.argv(), input.spec.notify.clone());
+            let detached = report.is_some();
+            let mut owning = Owning { registry: &registry, policy: &policy, signals, detached };
+            let exit = owning.see_through(handle, job, report);
             pollster::block_on(registry.close());
             child::exit(exit)
         }
@@ -199,103 +116,17 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
 }
 
 async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle), Error> {
-    let policy = context.policy(&input.kind)?;
     let registry = context.registry().await?;
-    let mut spec = Spec::new(input.kind.clone(), registry.me().clone());
-    spec.name = input.name.clone();
-    for label in &input.labels {
-        let (key, value) = parse_label(label)?;
-        spec.labels.insert(key, value);
-    }
-    spec.keys = input.locks.iter().map(|lock| Key { name: lock.clone(), limit: 1 }).collect();
-    for limit in &input.limits {
-        let parsed = limit
-            .rsplit_once('=')
-            .and_then(|(name, limit)| Some(Key { name: name.into(), limit: limit.parse().ok()? }));
-        spec.keys.push(parsed.ok_or_else(|| Error::Invalid(format!("`{limit}` is not a limit such as gpu=2")))?);
-    }
-    spec.policy = policy;
-    let limits = &mut spec.policy.limits;
-    limits.timeout = input.timeout.or(limits.timeout);
-    limits.stall_after = input.stall_after.or(limits.stall_after);
-    limits.hung_after = input.hung_after.or(limits.hung_after);
-    spec.policy.on_lease_loss = input.on_lease_loss.map_or(spec.policy.on_lease_loss, |choice| {
-        Some(match choice {
-            LeaseLoss::Continue => OnLeaseLoss::Continue,
-            LeaseLoss::Stop => OnLeaseLoss::Stop,
-        })
-    });
-    spec.policy.orphans = match input.on_death {
-        OnDeath::Dead => OrphanPolicy::Dead,
-        OnDeath::Fail => OrphanPolicy::Fail,
-        OnDeath::Requeue => OrphanPolicy::Requeue,
-    };
-    spec.policy.tree = match input.orphans {
-        _ if input.wait_tree => TreePolicy::Wait,
-        Orphans::Keep => TreePolicy::Keep,
-        Orphans::End => TreePolicy::End,
-    };
-    let cwd = std::env::current_dir().map_or_else(|_| Arg::Text(String::new()), |cwd| cwd.as_os_str().into());
-    spec.command = Some(run::Command::new(input.argv().iter().map(|word| word.as_os_str().into()).collect(), cwd));
-    spec.withheld = input.no_argv.then_some(run::Withheld::Arguments);
+    let spec = input.spec.spec(&registry, context)?;
     let handle = match registry.start(spec.clone()).await {
         // A holder that is dead must not keep the living out.
         Err(Error::KeyBusy { holders, .. }) => {
-            Reaper::new(registry.worker()).pass_over(&registry, Filter::of(holders)).await?;
+            hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::of(holders)).await?;
             registry.start(spec).await?
         }
         started => started?,
     };
     Ok((registry, handle))
-}
-
-/// Starts the command, waits for it, and puts its end on record. Answers with how this process should end.
-fn supervise(
-    registry: &Registry,
-    handle: RunHandle,
-    input: &Run,
-    policy: &LogPolicy,
-    signals: Signals,
-    report: Option<Report>,
-) -> Exit {
-    let argv = input.argv();
-    let recording = if input.no_log { Recording::new(None) } else { keep_log(registry, &handle, policy) };
-    let oom_kills = tree::oom_kills();
-    let started = Child::start(registry, &handle, &argv, report.is_some(), recording.clone(), &signals);
-    let mut ended = match started {
-        Ok(child) => {
-            if let Some(report) = report {
-                report.started(handle.id());
-            }
-            child.wait(registry, &handle, signals)
-        }
-        Err(error) => {
-            let ended = Ended::not_started(&argv[0], &error);
-            if let Some(report) = report {
-                report.not_started(handle.id(), ended.exit, ended.talk.as_deref());
-            }
-            ended
-        }
-    };
-    if ended.by_kill() && tree::oom_kills() > oom_kills {
-        ended.blame_memory();
-    }
-    let unread = ended.unread.take();
-    let lost = recording.finish();
-    let run = handle.id();
-    let recorded = match &ended.end {
-        Some(end) => pollster::block_on(handle.end(end.clone(), Some(ended.exit))),
-        None => Ok(Recorded::Now),
-    };
-    if let Some(unread) = unread {
-        unread.finish();
-    }
-    let unheard = input.notify.as_ref().and_then(|command| notify(registry, run, command).err());
-    let unheard = unheard.map(|error| format!("nobody could be notified: {}", plain(&error.to_string())));
-    for line in [ended.talk, lost, recorded_badly(recorded), unheard].into_iter().flatten() {
-        talk(&format!("outlive: {line}\n"));
-    }
-    ended.exit
 }
 
 /// Starts the command that wants to know how a run has ended. Nobody waits for it.
@@ -310,6 +141,11 @@ fn notify(registry: &Registry, run: RunId, command: &str) -> std::io::Result<()>
     // One that does not want to read need not.
     let _ = started.stdin.take().map(|mut stdin| stdin.write_all(&view));
     Ok(())
+}
+
+/// Collects what has ended of the processes that this one started, or that became its own.
+pub fn collect_ended() {
+    tree::collect_orphans(&[]);
 }
 
 /// Where what the command writes is kept.

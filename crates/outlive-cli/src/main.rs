@@ -11,6 +11,7 @@ mod operations;
 mod run_view;
 mod settings;
 mod terminal;
+mod workers;
 
 /// Called by the C library, not by Rust's runtime, which changes signals that commands inherit from us.
 #[allow(unsafe_code, reason = "the C library finds it by its name")]

@@ -11,7 +11,10 @@ pub mod init;
 pub mod man;
 pub mod progress;
 pub mod ps;
+pub mod queue;
 pub mod reap;
+pub mod resume;
+pub mod service;
 pub mod show;
 pub mod trust;
 pub mod wait;
@@ -26,9 +29,18 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<why::Why>(),
     Operation::of::<wait::Wait>(),
     Operation::of::<cancel::Cancel>(),
+    Operation::of::<resume::Resume>(),
+    Operation::of::<resume::Unpark>(),
     Operation::of::<reap::Reap>(),
     Operation::of::<archive::Archive>(),
     Operation::of::<archive::Unarchive>(),
+    Operation::of::<queue::Add>(),
+    Operation::of::<queue::List>(),
+    Operation::of::<queue::Show>(),
+    Operation::of::<queue::Cancel>(),
+    Operation::of::<service::Install>(),
+    Operation::of::<service::Remove>(),
+    Operation::of::<service::Status>(),
     Operation::of::<progress::Progress>(),
     Operation::of::<checkpoint::Set>(),
     Operation::of::<checkpoint::Get>(),

@@ -26,6 +26,12 @@ pub struct RunView {
     pub state: StateName,
     pub health: Option<Health>,
     pub reason: Option<String>,
+    pub priority: i32,
+    /// It is claimed from the queue.
+    pub queued: bool,
+    pub not_before: Option<Timestamp>,
+    /// The runs whose end it still waits for.
+    pub waits_for: Vec<RunId>,
     pub attempt: u32,
     pub epoch: u64,
     pub owner: Option<WorkerId>,
@@ -53,6 +59,7 @@ pub struct RunView {
     pub progress_total: Option<u64>,
     pub progress_message: Option<String>,
     pub reaps: u32,
+    pub failures: u32,
     pub archived: bool,
     pub copied: bool,
     pub trusted: bool,
@@ -117,6 +124,10 @@ impl RunView {
             State::Ended(ending) => (ending.started_at, Some(ending.at)),
             State::Pending(_) => (None, None),
         };
+        let waiting = match &run.state {
+            State::Pending(pending) => Some(pending),
+            _ => None,
+        };
         let ending = run.ending();
         let (exit_code, signal) = match ending.and_then(|ending| ending.exit) {
             Some(Exit::Code(code)) => (Some(code), None),
@@ -141,6 +152,10 @@ impl RunView {
             state: seen.state,
             health: seen.health,
             reason: seen.reason.as_ref().map(|reason| with_names(reason, &seen.leftovers)),
+            priority: spec.priority,
+            queued: spec.queued,
+            not_before: waiting.and_then(|pending| pending.not_before),
+            waits_for: waiting.map(|pending| pending.waits_for.clone()).unwrap_or_default(),
             attempt: run.attempt,
             epoch: run.epoch.0,
             owner: owner.map(|owner| owner.worker),
@@ -166,6 +181,7 @@ impl RunView {
             progress_total: progress.total,
             progress_message: progress.message,
             reaps: run.reaps,
+            failures: run.failures,
             archived: run.archived.is_some(),
             copied: run.copied,
             trusted: registry.executable(run).is_ok(),

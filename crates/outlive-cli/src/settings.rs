@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use outlive::error::Error;
 use outlive::logs::{LogPolicy, parse_bytes};
-use outlive::policy::{Lease, Policy};
+use outlive::policy::{Lease, Policy, Retention};
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
 use outlive::store::sqlite::{Sharing, SqliteStore};
@@ -165,6 +165,7 @@ impl Context {
 
     /// What is wrong with the configuration, if anything is.
     pub fn check_config(&self) -> Result<(), Error> {
+        Hooks::read()?;
         let config = self.config()?;
         config.redactor()?;
         let mut kinds = config.kinds.keys().map(String::as_str).chain(["command"]);
@@ -179,6 +180,12 @@ impl Context {
     /// How much of the logs of a run is kept.
     pub fn log_policy(&self) -> Result<LogPolicy, Error> {
         Ok(self.config()?.logs)
+    }
+
+    /// When ended runs are put away.
+    pub fn retention(&self) -> Result<Retention, Error> {
+        let Keep { keep_last, archive_after } = self.config()?.retention;
+        Ok(Retention { keep_last, archive_after })
     }
 
     /// The configuration, read once: one call goes by one configuration.
@@ -250,6 +257,16 @@ struct Config {
     kinds: BTreeMap<String, Promises>,
     logs: LogPolicy,
     redact: Redact,
+    retention: Keep,
+}
+
+/// What a configuration can say of runs that have ended.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Keep {
+    keep_last: Option<u64>,
+    #[serde(deserialize_with = "duration")]
+    archive_after: Option<Duration>,
 }
 
 /// What a configuration can say of logs.
@@ -313,25 +330,62 @@ pub fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Dur
     parse_duration(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
+/// The commands of the user that are told what becomes of runs. Only the home's configuration can name any.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Hooks {
+    /// When a run has ended, and is not tried again by itself.
+    pub on_end: Option<String>,
+    /// When the owner of a run was found gone.
+    pub on_dead: Option<String>,
+    /// When a run makes no progress within its `stall_after`.
+    pub on_stalled: Option<String>,
+    /// When nothing is queued or executed any more.
+    pub on_queue_empty: Option<String>,
+}
+
+/// `config.toml` of the user's home.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct HomeConfig {
+    hooks: Hooks,
+}
+
+impl Hooks {
+    /// Those that the configuration of the user's home names.
+    pub fn read() -> Result<Self, Error> {
+        let Some(path) = outlive::home::home().map(|home| home.join(CONFIG)) else { return Ok(Self::default()) };
+        let Some(text) = config_text(&path)? else { return Ok(Self::default()) };
+        let invalid = |error: toml::de::Error| Error::Invalid(format!("`{}`: {}", path.display(), error.message()));
+        Ok(toml::from_str::<HomeConfig>(&text).map_err(invalid)?.hooks)
+    }
+}
+
+/// The text of a configuration; none where there is none.
+fn config_text(path: &Path) -> Result<Option<String>, Error> {
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
+    let invalid = |why: &dyn std::fmt::Display| Error::Invalid(format!("`{}`: {why}", path.display()));
+    // It may be anything that a repository can carry: a link, a pipe that nobody writes to.
+    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
+    let flags = i32::try_from(flags).unwrap_or(0);
+    let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(invalid(&error)),
+    };
+    if !file.metadata().is_ok_and(|found| found.is_file()) {
+        return Err(invalid(&"it is not a file"));
+    }
+    let mut text = String::new();
+    file.take(CONFIG_LIMIT).read_to_string(&mut text).map_err(|error| invalid(&error))?;
+    Ok(Some(text))
+}
+
 impl Config {
     fn read(path: &Path) -> Result<Self, Error> {
-        use std::io::Read;
-        use std::os::unix::fs::OpenOptionsExt;
-        let invalid = |why: &dyn std::fmt::Display| Error::Invalid(format!("`{}`: {why}", path.display()));
-        // It may be anything that a repository can carry: a link, a pipe that nobody writes to.
-        let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
-        let flags = i32::try_from(flags).unwrap_or(0);
-        let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(invalid(&error)),
-        };
-        if !file.metadata().is_ok_and(|found| found.is_file()) {
-            return Err(invalid(&"it is not a file"));
-        }
-        let mut text = String::new();
-        file.take(CONFIG_LIMIT).read_to_string(&mut text).map_err(|error| invalid(&error))?;
-        Self::parse(&text).map_err(|error| invalid(&error.message()))
+        let Some(text) = config_text(path)? else { return Ok(Self::default()) };
+        Self::parse(&text).map_err(|error| Error::Invalid(format!("`{}`: {}", path.display(), error.message())))
     }
 
     fn parse(text: &str) -> Result<Self, toml::de::Error> {
@@ -340,7 +394,8 @@ impl Config {
         let logs = table.remove("logs").map(Logs::deserialize).transpose()?.unwrap_or_default();
         let cap = logs.cap.unwrap_or(LogPolicy::default().cap);
         let redact = table.remove("redact").map(Redact::deserialize).transpose()?.unwrap_or_default();
-        Ok(Self { all: Promises::deserialize(table)?, kinds, logs: LogPolicy { cap }, redact })
+        let retention = table.remove("retention").map(Keep::deserialize).transpose()?.unwrap_or_default();
+        Ok(Self { all: Promises::deserialize(table)?, kinds, logs: LogPolicy { cap }, redact, retention })
     }
 
     fn redactor(&self) -> Result<Redactor, Error> {

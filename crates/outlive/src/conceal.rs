@@ -36,10 +36,13 @@ pub(crate) fn spec(redactor: &Redactor, spec: &mut Spec) -> Option<Vec<Arg>> {
     for (label, value) in &mut spec.labels {
         *value = redactor.named(label, value);
     }
+    // What would be executed with a secret gone is not executed at all.
+    spec.notify = spec.notify.take().filter(|command| redactor.text(command) == *command);
     let command = spec.command.as_mut()?;
     if spec.withheld == Some(Withheld::Arguments) {
         command.argv.truncate(1);
     }
+    command.env.retain(|name, value| redactor.named(name, value) == *value);
     let masked = argv(redactor, &command.argv);
     if masked == command.argv {
         return None;

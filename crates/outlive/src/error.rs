@@ -257,6 +257,7 @@ fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
             format!("`outlive show {run}` tells how it stands; `outlive cancel {run}` asks it to stop")
         }
         Refusal::NothingLeft => "`outlive reap` puts its death on record".into(),
+        Refusal::Parked => format!("`outlive why {run}` tells its story; `outlive unpark {run}` has it tried again"),
         Refusal::WaitsFor(_) | Refusal::WaitsNot(_) | Refusal::NotParked => {
             format!("`outlive show {run}` tells how it stands")
         }

@@ -174,7 +174,7 @@ pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
         return seen;
     }
     let State::Running(running) = &seen.run.state else {
-        seen.reason = standing(&seen.run);
+        seen.reason = standing(&seen.run, now);
         return seen;
     };
     let (owner, limits) = (&running.owner, &seen.run.spec.policy.limits);
@@ -220,15 +220,27 @@ pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
 }
 
 /// What the record of a run that is not running has to say for itself.
-fn standing(run: &Run) -> Option<String> {
+fn standing(run: &Run, now: Timestamp) -> Option<String> {
     use crate::run::End;
     match &run.state {
-        State::Pending(pending) => pending.reason.clone(),
+        State::Pending(pending) if !pending.waits_for.is_empty() => {
+            let parents: Vec<String> = pending.waits_for.iter().map(|run| format!("`{run}`")).collect();
+            Some(format!("waits for {}", parents.join(", ")))
+        }
+        State::Pending(pending) => {
+            let later = pending.not_before.filter(|not_before| *not_before > now);
+            let later = later.map(|not_before| format!("waits until {not_before}"));
+            let parts: Vec<String> = later.into_iter().chain(pending.reason.clone()).collect();
+            (!parts.is_empty()).then(|| parts.join("; "))
+        }
         State::Suspended(suspended) => Some(suspended.reason.clone()),
         State::Running(_) => None,
         State::Ended(ending) => match &ending.how {
             End::Succeeded => None,
-            End::Failed(failure) => Some(failure.error_message.clone()),
+            End::Failed(failure) => {
+                let gave_up = failure.gave_up.map(|gave_up| format!(" ({gave_up})")).unwrap_or_default();
+                Some(format!("{}{gave_up}", failure.error_message))
+            }
             End::Cancelled(request) => {
                 let why = request.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
                 Some(format!("by {}{why}", request.by.user))

@@ -134,6 +134,9 @@ pub struct Retry {
     /// After an interruption, but for one from a keyboard: what a person stopped is not revived.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub on_interrupt: bool,
+    /// Only where it is named: whoever resumes all runs leaves it alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub never: bool,
     /// Failures that no further attempt would change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub permanent: Vec<FailureClass>,
@@ -194,6 +197,7 @@ impl Default for Retry {
         Self {
             on_failure: false,
             on_interrupt: false,
+            never: false,
             permanent: Vec::new(),
             max_attempts: 10,
             max_reaps: 10,

@@ -126,6 +126,11 @@ impl Identity {
         }
     }
 
+    /// Something that becomes readable when the process ends, if it is proven to be this one and alive.
+    pub fn watch(&self) -> Option<OwnedFd> {
+        self.examine(&Vantage::here()).ok()
+    }
+
     /// A handle on the living process, or the verdict that it is not one.
     fn examine(&self, from: &Vantage) -> Result<OwnedFd, Liveness> {
         let unknown = |why: &str| Err(Liveness::Unknown(why.into()));

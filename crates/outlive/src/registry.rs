@@ -5,9 +5,11 @@
 
 mod adopt;
 mod find;
+mod queue;
 mod seeing;
 mod spooled;
 mod steps;
+mod taking;
 
 use std::any::Any;
 use std::path::Path;
@@ -16,13 +18,12 @@ use std::time::Duration;
 
 use crate::conceal;
 use crate::error::Error;
-use crate::filter::Filter;
 use crate::health::Sight;
 use crate::home::{actor, home};
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
 use crate::process::{Identity, LifeLock};
 use crate::redact::Redactor;
-use crate::run::{Actor, Event, Owner, Run, Spec, StateName};
+use crate::run::{Actor, Event, Owner, Run, Spec};
 use crate::runtime::handle::RunHandle;
 use crate::runtime::keeper::{Keeper, Keeping, lock};
 use crate::settle::{Doubt, settle};
@@ -30,11 +31,12 @@ use crate::spool::Spool;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
-use crate::store::{self, Beat, Change, Expect, Order, Record, Selection, Store, Write};
+use crate::store::{self, Beat, Expect, Record, Store, Write};
 use crate::time::{Clock, SystemClock, Timestamp};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
 use crate::trust::{Trust, has_key};
 
+pub use self::queue::{Parent, Planned, is_due};
 pub use self::spooled::Delivered;
 use self::spooled::spool_key;
 
@@ -355,13 +357,6 @@ impl Registry {
         RunHandle::new(record, ran_for, keeping, self.store.clone(), worker, self.redactor.clone())
     }
 
-    /// Makes a run that waits to be claimed.
-    pub async fn enqueue(&self, spec: Spec) -> Result<Run, Error> {
-        let run = self.draft(spec)?;
-        let made = enqueued(&run, &self.me);
-        Ok(self.create(run, vec![made]).await?.run)
-    }
-
     async fn create(&self, run: Run, events: Vec<Event>) -> Result<Record, Error> {
         let id = run.id;
         let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
@@ -375,53 +370,6 @@ impl Registry {
             Ok(record) => Ok(record),
             Err(_) => Err(doubt.or(Error::Invalid(format!("there is a run `{id}` already")))),
         }
-    }
-
-    /// Takes up to `limit` waiting runs that match, in the order of their priority.
-    pub async fn claim(&self, filter: Filter, limit: usize) -> Result<Vec<RunHandle>, Error> {
-        let keeping = self.keeping()?;
-        let _taking = keeping.take();
-        let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
-        let rule = |run: &Run, now| {
-            let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: false };
-            let transition = apply(run, &action, &self.me, now).ok()?;
-            Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
-        };
-        let selection = Selection { filter, order: Order::Claim, limit };
-        let claimed = self.store.update(&selection, &rule).await?;
-        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
-    }
-
-    /// Tries an ended run again, owned by this process at once.
-    pub async fn resume(&self, id: RunId, failed_too: bool) -> Result<RunHandle, Error> {
-        let keeping = self.keeping()?;
-        self.take(id, &keeping, |run| Action::Resume {
-            failed_too,
-            leftovers: self
-                .look(&[run])
-                .and_then(|mut sights| sights.pop())
-                .map(|sight| sight.leftovers)
-                .unwrap_or_default(),
-            owner: Some(keeping.owner(run.spec.policy.lease)),
-        })
-        .await
-    }
-
-    /// Takes a suspended run.
-    pub async fn wake(&self, id: RunId) -> Result<RunHandle, Error> {
-        let keeping = self.keeping()?;
-        self.take(id, &keeping, |run| Action::Wake { owner: keeping.owner(run.spec.policy.lease) }).await
-    }
-
-    async fn take(
-        &self,
-        id: RunId,
-        keeping: &Arc<Keeping>,
-        action: impl Fn(&Run) -> Action,
-    ) -> Result<RunHandle, Error> {
-        let _taking = keeping.take();
-        let (record, _) = self.change(id, action).await?;
-        Ok(self.hold(record, keeping.clone(), None))
     }
 
     /// Asks for a run to be stopped. It has stopped only if the answer says that it is cancelled.

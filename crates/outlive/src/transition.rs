@@ -224,7 +224,7 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         (Action::Unpark, State::Suspended(suspended)) => step.unpark(suspended),
         (Action::Report { fence, report }, State::Running(held)) => step.report(held, fence, report),
         (Action::Suspend { fence, reason }, State::Running(held)) => step.suspend(held, fence, reason),
-        (Action::Wake { owner }, State::Suspended(suspended)) => Ok(step.wake(suspended, owner)),
+        (Action::Wake { owner }, State::Suspended(suspended)) => step.wake(suspended, owner),
         (Action::Finish { fence, verdict, exit }, State::Running(held)) => step.finish(held, fence, verdict, *exit),
         (Action::Interrupt { fence, interruption, exit }, State::Running(held)) => {
             step.interrupt(held, fence, interruption, *exit)
@@ -380,8 +380,8 @@ impl Step<'_> {
         Ok(self.in_state(State::Suspended(suspended)).because(reason.to_owned()))
     }
 
-    fn wake(&self, suspended: &Suspended, owner: &Owner) -> Next {
-        self.taken(owner, suspended.started_at)
+    fn wake(&self, suspended: &Suspended, owner: &Owner) -> Result<Next, Refusal> {
+        if suspended.parked { Err(Refusal::Parked) } else { Ok(self.taken(owner, suspended.started_at)) }
     }
 
     fn finish(&self, held: &Running, fence: &Fence, verdict: &Verdict, exit: Option<Exit>) -> Result<Next, Refusal> {

@@ -24,6 +24,7 @@ use super::{keep_log, recorded_badly};
 use crate::cli::{fail, say_line, talk};
 use crate::operation::SCHEMA;
 use crate::settings::Context;
+use crate::workers::hooks;
 
 /// The verb.
 pub const NAME: &str = "adopt";
@@ -126,6 +127,7 @@ fn supervise(registry: &Registry, handle: RunHandle, policy: &LogPolicy, mut sig
         Some(end) => pollster::block_on(handle.end(end.clone(), exit)),
         None => Ok(Recorded::Now),
     };
+    hooks::tell_end(registry, run.id);
     for line in [ended.talk, lost, recorded_badly(recorded)].into_iter().flatten() {
         talk(&format!("outlive: {line}\n"));
     }

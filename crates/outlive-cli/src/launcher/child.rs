@@ -1,6 +1,6 @@
 //! The command as a process: started, waited for, told what we are told, asked to stop.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use nix::libc;
 use outlive::logs::Stream;
 use outlive::process::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::registry::Registry;
-use outlive::run::{Exit, Interruption};
+use outlive::run::{Exit, Interruption, Run};
 use outlive::runtime::Stop;
 use outlive::runtime::handle::RunHandle;
 use outlive::spool::OwnEnd;
@@ -20,6 +20,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,
 };
 
+use super::own::Job;
 use super::pty::Pty;
 use super::recording::Recording;
 use super::shim::{Shim, Told};
@@ -38,6 +39,16 @@ const HEEDED_WITHIN: Duration = Duration::from_secs(10);
 /// How often to look for what nothing tells us of: that a shell has put us into the foreground, that the command has
 /// changed its terminal, that it waits for a line.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
+
+/// The variable that holds what the last attempt left for this one.
+const CHECKPOINT_VARIABLE: &str = "OUTLIVE_CHECKPOINT";
+/// A longer checkpoint is only to be had by `outlive checkpoint get`: the kernel takes no longer variables.
+const CHECKPOINT_LIMIT: usize = 64 << 10;
+
+fn checkpoint(run: &Run) -> Option<String> {
+    let checkpoint = run.checkpoint.as_ref().map(ToString::to_string);
+    checkpoint.filter(|text| text.len() <= CHECKPOINT_LIMIT)
+}
 
 /// A command that runs.
 pub struct Child {
@@ -77,7 +88,7 @@ impl Child {
     pub fn start(
         registry: &Registry,
         handle: &RunHandle,
-        argv: &[OsString],
+        job: &Job,
         detached: bool,
         recording: Recording,
         signals: &Signals,
@@ -85,15 +96,18 @@ impl Child {
         let run = handle.run();
         let tree = tree::lock(registry, &run)?;
         tree::adopt_orphans();
-        let own = [
-            (RUN_VARIABLE, run.id.to_string()),
-            ("OUTLIVE_ATTEMPT", run.attempt.to_string()),
-            (EPOCH_VARIABLE, run.epoch.to_string()),
-            (REGISTRY_VARIABLE, registry.url().to_owned()),
-            (REGISTRY_ID_VARIABLE, registry.id().unwrap_or_default()),
-        ];
-        // A step belongs to the run that it is a step of: what its command reports is said of that.
-        let variables = if run.spec.step.is_some() { &[][..] } else { &own };
+        let environment = match &run.spec.step {
+            // A step belongs to the run that it is a step of: what its command reports is said of that.
+            Some(_) => job.environment(),
+            None => job
+                .environment()
+                .with(RUN_VARIABLE, Some(run.id.to_string()))
+                .with("OUTLIVE_ATTEMPT", Some(run.attempt.to_string()))
+                .with(EPOCH_VARIABLE, Some(run.epoch.to_string()))
+                .with(REGISTRY_VARIABLE, Some(registry.url().to_owned()))
+                .with(REGISTRY_ID_VARIABLE, Some(registry.id().unwrap_or_default()))
+                .with(CHECKPOINT_VARIABLE, checkpoint(&run)),
+        };
         let kept: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
         let all = recording.is_digesting();
         let ways = if (recording.is_on() || all) && !detached { ways(all) } else { [Way::Own; 3] };
@@ -105,7 +119,9 @@ impl Child {
             copying.follow(&recording)?;
         }
         let pty = if ways[1] == Way::Terminal { Some(Pty::open()?) } else { None };
-        let start = Start { argv, variables, mask: signals.before(), placed: &placed, kept: &kept };
+        let (argv, program) = (&job.argv[..], job.program.as_deref());
+        let mask = signals.before();
+        let start = Start { argv, program, environment: &environment, mask, placed: &placed, kept: &kept };
         let (shim, pid) = match &pty {
             None => (None, start.found()?),
             Some(pty) => {
@@ -123,7 +139,7 @@ impl Child {
     }
 
     /// Waits for it to end, passes signals on, and stops it when its run is to stop.
-    pub fn wait(mut self, registry: &Registry, handle: &RunHandle, mut signals: Signals) -> Ended {
+    pub fn wait(mut self, registry: &Registry, handle: &RunHandle, signals: &mut Signals) -> Ended {
         let stops: Arc<Mutex<Vec<Stop>>> = Arc::default();
         let rung = bell(handle, &stops);
         let now = || registry.clock().awake();
@@ -134,7 +150,7 @@ impl Child {
                 break exit;
             }
             let left = kill_at.map(|at| at.saturating_sub(now()));
-            self.wait_for_something(&signals, rung.as_ref(), left);
+            self.wait_for_something(signals, rung.as_ref(), left);
             while let Some(arrived) = signals.next() {
                 if self.pass_on(arrived) {
                     asked.signal = Some((arrived.signal, now()));
@@ -159,7 +175,7 @@ impl Child {
             let left = kill_at.map_or(GRACE, |at| at.saturating_sub(now()));
             tree::end(registry, &handle.run(), left);
         } else {
-            tree::see_off(registry, &handle.run(), &mut signals, (&stops, rung.as_ref()), &mut asked);
+            tree::see_off(registry, &handle.run(), signals, (&stops, rung.as_ref()), &mut asked);
         }
         self.end(exit, &asked, now())
     }

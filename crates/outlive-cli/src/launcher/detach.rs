@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::SigSet;
@@ -13,10 +13,12 @@ use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::run::Exit;
 use rustix::fs::{Mode, OFlags};
+use rustix::process::Pid;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::child;
-use super::spawn::{Start, handed};
+use super::spawn::{Environment, Start, handed};
 use super::streams::Placed;
 use crate::cli::{fail, say_line, talk};
 use crate::operation::{SCHEMA, error_body};
@@ -28,6 +30,11 @@ const DETACHED: &str = "__detached";
 pub struct Report(UnixStream);
 
 impl Report {
+    /// The way to whoever started this process, to say more than how it began.
+    pub fn into_stream(self) -> UnixStream {
+        self.0
+    }
+
     /// The command runs.
     pub fn started(self, run: RunId) {
         self.send(&json!({ "status": 0, "id": run }));
@@ -65,40 +72,81 @@ pub fn role(words: &[OsString]) -> Option<(Vec<OsString>, Report)> {
     Some(([program.clone()].into_iter().chain(rest.iter().cloned()).collect(), Report(listener.into())))
 }
 
-/// Has another process own the run that this one was asked for. Says the run's id once it is on record and started.
-pub fn start(json: bool, mask: &SigSet) -> u8 {
-    let started = (|| -> std::io::Result<Value> {
-        let (mut ours, theirs) = UnixStream::pair()?;
-        let mut words: Vec<OsString> = std::env::args_os().collect();
-        words.splice(1..1, [DETACHED.into(), theirs.as_raw_fd().to_string().into()]);
+/// A process that was started to own a run, and has not said yet how that came out.
+pub struct Starting {
+    listener: UnixStream,
+    /// The process.
+    pub pid: Pid,
+}
+
+/// What a process that was started to own a run says.
+#[derive(Debug, Deserialize)]
+pub struct Started {
+    /// The status that this program would end with.
+    pub status: u8,
+    /// The run, if there is one.
+    pub id: Option<RunId>,
+    /// What is to be told, and what to type next.
+    pub talk: Option<String>,
+    pub hint: Option<String>,
+    /// The error that kept it from owning the run, as programs are told it.
+    pub error: Option<Value>,
+}
+
+impl Starting {
+    /// Starts this program with these words to own a run, in a session of its own.
+    pub fn begin(words: &[OsString], mask: &SigSet) -> std::io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut argv = words.to_vec();
+        argv.splice(1..1, [DETACHED.into(), theirs.as_raw_fd().to_string().into()]);
         let mut placed = Vec::new();
         for number in 0..3 {
             let fd = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
             placed.push(Placed { fd, number });
         }
-        Start { argv: &words, variables: &[], mask, placed: &placed, kept: &[theirs.as_fd()] }.ourselves()?;
-        drop(theirs);
-        let mut report = Vec::new();
-        ours.read_to_end(&mut report)?;
-        serde_json::from_slice(&report).map_err(|_| std::io::Error::other("its owner ended without a word"))
-    })();
-    let report = match started {
+        let (environment, kept) = (Environment::own(), [theirs.as_fd()]);
+        let start = Start { argv: &argv, program: None, environment: &environment, mask, placed: &placed, kept: &kept };
+        Ok(Self { listener: ours, pid: start.ourselves()? })
+    }
+
+    /// The way to it, to hear more than how it began.
+    pub fn into_stream(self) -> UnixStream {
+        self.listener
+    }
+
+    /// Waits until it says so.
+    pub fn wait(mut self) -> std::io::Result<Started> {
+        let mut said = Vec::new();
+        self.listener.read_to_end(&mut said)?;
+        serde_json::from_slice(&said).map_err(|_| std::io::Error::other("its owner ended without a word"))
+    }
+}
+
+impl AsFd for Starting {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// Has another process own the run that this one was asked for. Says the run's id once it is on record and started.
+pub fn start(json: bool, mask: &SigSet) -> u8 {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let report = match Starting::begin(&words, mask).and_then(Starting::wait) {
         Ok(report) => report,
         Err(error) => return fail(&Error::Invalid(format!("the run cannot be detached: {error}")), json),
     };
-    let status = report["status"].as_u64().and_then(|status| u8::try_from(status).ok()).unwrap_or(1);
-    if json && !report["error"].is_null() {
-        talk(&format!("{}\n", report["error"]));
-        return status;
+    if let Some(error) = report.error.as_ref().filter(|_| json) {
+        talk(&format!("{error}\n"));
+        return report.status;
     }
-    if let Some(said) = report["talk"].as_str() {
-        let hint = report["hint"].as_str().map(|hint| format!("hint: {}\n", crate::terminal::plain(hint)));
+    if let Some(said) = &report.talk {
+        let hint = report.hint.as_ref().map(|hint| format!("hint: {}\n", crate::terminal::plain(hint)));
         talk(&format!("outlive: {}\n{}", crate::terminal::plain(said), hint.unwrap_or_default()));
     }
-    match report["id"].as_str() {
+    match report.id {
         Some(id) if json => say_line(&json!({ "schema": SCHEMA, "id": id }).to_string()),
-        Some(id) => say_line(id),
+        Some(id) => say_line(&id.to_string()),
         None => {}
     }
-    status
+    report.status
 }

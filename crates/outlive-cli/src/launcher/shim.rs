@@ -20,7 +20,7 @@ use rustix::termios::{OptionalActions, tcgetattr, tcsetattr, tcsetpgrp};
 
 use super::pty::Pty;
 use super::signals;
-use super::spawn::{Start, handed, word};
+use super::spawn::{Environment, Start, handed, word};
 use super::streams::{Placed, Way};
 use crate::descriptors::STANDARD;
 
@@ -255,7 +255,10 @@ impl Session {
         }
         let kept = [self.slave.as_fd(), failure.as_fd()];
         let mask = SigSet::all();
-        let pid = Start { argv: &argv, variables: &[], mask: &mask, placed: &placed, kept: &kept }.ourselves()?;
+        let environment = Environment::own();
+        let start =
+            Start { argv: &argv, program: None, environment: &environment, mask: &mask, placed: &placed, kept: &kept };
+        let pid = start.ourselves()?;
         drop(failure);
         let mut errno = Vec::new();
         std::fs::File::from(told).read_to_end(&mut errno)?;

@@ -16,12 +16,60 @@ use super::streams::Placed;
 /// This very program.
 pub const OURSELVES: &CStr = c"/proc/self/exe";
 
+/// The variables that a program is given.
+pub struct Environment(Vec<(OsString, OsString)>);
+
+/// What a program finds that somebody else starts than whoever made its run: who and where it is, and nothing that could
+/// change what it does.
+const HARMLESS: [&str; 12] = [
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "PATH",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+    "XDG_STATE_HOME",
+    "OUTLIVE_HOME",
+];
+
+impl Environment {
+    /// That of this process.
+    pub fn own() -> Self {
+        Self(std::env::vars_os().collect())
+    }
+
+    /// What of this process's cannot change what a program does.
+    pub fn harmless() -> Self {
+        let harmless =
+            |name: &OsString| name.to_str().is_some_and(|name| HARMLESS.contains(&name) || name.starts_with("LC_"));
+        Self(std::env::vars_os().filter(|(name, _)| harmless(name)).collect())
+    }
+
+    /// The same with a variable set, or, without a value, not set.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: Option<String>) -> Self {
+        self.0.retain(|(found, _)| found != name);
+        self.0.extend(value.map(|value| (name.into(), value.into())));
+        self
+    }
+
+    fn words(&self) -> io::Result<Vec<CString>> {
+        self.0.iter().map(|(name, value)| word(&[name.as_os_str(), value].join(OsStr::new("=")))).collect()
+    }
+}
+
 /// What a program is started with.
 pub struct Start<'a> {
     /// The program's words.
     pub argv: &'a [OsString],
-    /// Variables beside those of this process.
-    pub variables: &'a [(&'a str, String)],
+    /// The file to execute, where it is not to be looked for.
+    pub program: Option<&'a OsStr>,
+    /// The variables that it is given.
+    pub environment: &'a Environment,
     /// The signals that it is not to be given yet.
     pub mask: &'a SigSet,
     /// What it is to find in place of its standard descriptors.
@@ -34,8 +82,9 @@ impl Start<'_> {
     /// Starts the program that the first word names, looked for as a shell would.
     pub fn found(&self) -> io::Result<Pid> {
         let argv = words(self.argv)?;
+        let program = self.program.map(word).transpose()?.unwrap_or_else(|| argv[0].clone());
         match self.spawn(&argv, |argv, actions, attributes, environment| {
-            posix_spawnp(&argv[0], actions, attributes, argv, environment)
+            posix_spawnp(&program, actions, attributes, argv, environment)
         }) {
             // A script that does not say what it is for is for the shell.
             Err(error) if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
@@ -72,15 +121,8 @@ impl Start<'_> {
             // Onto itself: it stays open in the program.
             actions.add_dup2(fd.as_raw_fd(), fd.as_raw_fd())?;
         }
-        let pid = how(argv, &actions, &attributes, &self.environment()?)?;
+        let pid = how(argv, &actions, &attributes, &self.environment.words()?)?;
         Pid::from_raw(pid.as_raw()).ok_or_else(|| io::ErrorKind::InvalidData.into())
-    }
-
-    fn environment(&self) -> io::Result<Vec<CString>> {
-        let ours = self.variables;
-        let theirs = std::env::vars_os().filter(|(name, _)| ours.iter().all(|(ours, _)| name != ours));
-        let all = theirs.chain(ours.iter().map(|(name, value)| (name.into(), value.into())));
-        all.map(|(name, value)| word(&[name, value].join(OsStr::new("=")))).collect()
     }
 }
 

@@ -24,6 +24,7 @@ use outlive::transition::{Report, Verdict};
 
 use self::inputs::Input;
 use super::child::{self, Child, Ended};
+use super::own::Job;
 use super::signals::Signals;
 use super::{keep_log, recorded_badly, tree};
 use crate::cli::{fail, talk};
@@ -85,7 +86,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
     let mut replaying = mask;
     replaying.add(Signal::SIGPIPE);
     // Before anything starts a thread: signals are for the one that waits.
-    let signals = match Signals::take(mask) {
+    let mut signals = match Signals::take(mask) {
         Ok(signals) => signals,
         Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
     };
@@ -98,7 +99,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
             replay::write(&registry, &original)
         }
         Ok((policy, (registry, Begun::Live(handle)))) => {
-            let exit = supervise(&registry, *handle, &input.argv, &policy, signals);
+            let exit = supervise(&registry, *handle, input.argv, &policy, &mut signals);
             pollster::block_on(registry.close());
             child::exit(exit)
         }
@@ -167,12 +168,19 @@ async fn begin(
 }
 
 /// Runs the command, and puts on record how it ended and what it wrote.
-fn supervise(registry: &Registry, handle: RunHandle, argv: &[OsString], policy: &LogPolicy, signals: Signals) -> Exit {
+fn supervise(
+    registry: &Registry,
+    handle: RunHandle,
+    argv: Vec<OsString>,
+    policy: &LogPolicy,
+    signals: &mut Signals,
+) -> Exit {
+    let job = Job::new(argv, None);
     let recording = keep_log(registry, &handle, policy).digesting();
     let oom_kills = tree::oom_kills();
-    let mut ended = match Child::start(registry, &handle, argv, false, recording.clone(), &signals) {
+    let mut ended = match Child::start(registry, &handle, &job, false, recording.clone(), signals) {
         Ok(child) => child.wait(registry, &handle, signals),
-        Err(error) => Ended::not_started(&argv[0], &error),
+        Err(error) => Ended::not_started(&job.argv[0], &error),
     };
     if ended.by_kill() && tree::oom_kills() > oom_kills {
         ended.blame_memory();

@@ -22,7 +22,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::pty::{Screen, is_readable};
 use super::recording::Recording;
-use super::spawn::{Start, handed};
+use super::spawn::{Environment, Start, handed};
 use crate::descriptors::{STANDARD, was_closed};
 
 /// The word by which this program knows that it is to pass on what is left.
@@ -249,7 +249,10 @@ impl Copying {
             .collect();
         let (kept, mask) = (pairs.collect::<Vec<_>>(), SigSet::empty());
         // Without it they are told that nobody reads any more.
-        let _ = Start { argv: &words, variables: &[], mask: &mask, placed: &[], kept: &kept }.ourselves();
+        let environment = Environment::own();
+        let start =
+            Start { argv: &words, program: None, environment: &environment, mask: &mask, placed: &[], kept: &kept };
+        let _ = start.ourselves();
         wanted
     }
 }

@@ -15,6 +15,7 @@ use crate::operation::{Effect, Operate};
 use crate::run_view::with_names;
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;
+use crate::workers::hooks;
 
 /// Put the death of runs on record whose owner is gone
 ///
@@ -64,7 +65,7 @@ impl Operate for Reap {
             return look(&registry).await;
         }
         deliver(&registry).await?;
-        let reaped = Reaper::new(registry.worker()).pass(&registry).await?;
+        let reaped = hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::default()).await?;
         let line = |run: &outlive::run::Run, reason: String| Line { id: run.id, state: run.state.name(), reason };
         let mut found = Found { live: reaped.live, ..Found::default() };
         for run in &reaped.ended {

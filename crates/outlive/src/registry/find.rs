@@ -22,6 +22,7 @@ impl Registry {
         while let Some(records) = walk.next(self.store()).await? {
             let found = self.see_those(records.into_iter().map(|record| record.run).collect(), filter);
             if !found.is_empty() {
+                let found = self.explain(found).await?;
                 return Ok((found, walk.place()));
             }
         }
@@ -35,7 +36,7 @@ impl Registry {
         while let Some(records) = walk.next(self.store()).await? {
             found.extend(self.see_those(records.into_iter().map(|record| record.run).collect(), filter));
         }
-        Ok(found)
+        self.explain(found).await
     }
 
     fn see_those(&self, runs: Vec<Run>, filter: &Filter) -> Vec<Seen> {

@@ -1,17 +1,44 @@
 //! Seeing: a run as a reader is told of it, with what can be seen of its processes.
 
 use super::Registry;
+use super::queue::{busy_keys, is_due};
 use crate::error::Error;
+use crate::filter::Filter;
 use crate::health::{Seen, see};
 use crate::id::RunId;
-use crate::run::Run;
+use crate::run::{Run, State, StateName};
+use crate::store::{Page, Walk};
 
 impl Registry {
     /// A run as it stands.
     pub async fn get(&self, id: RunId) -> Result<Seen, Error> {
         let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
         let seen = self.see(vec![found.run]).pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
-        Ok(self.look_behind(seen))
+        let seen = self.explain(vec![self.look_behind(seen)]).await?.pop();
+        seen.ok_or_else(|| Error::NotFound(id.to_string()))
+    }
+
+    /// With the key that a waiting run waits for.
+    pub(super) async fn explain(&self, mut seen: Vec<Seen>) -> Result<Vec<Seen>, Error> {
+        let now = self.clock.now();
+        let is_due = |run: &Run| matches!(&run.state, State::Pending(pending) if is_due(pending, now));
+        let waiting: Vec<&Run> =
+            seen.iter().map(|seen| &seen.run).filter(|run| is_due(run) && !run.spec.keys.is_empty()).collect();
+        if waiting.is_empty() {
+            return Ok(seen);
+        }
+        let mut walk = Walk::from(Filter::in_states([StateName::Running]), Page::default());
+        let mut running = Vec::new();
+        while let Some(records) = walk.next(self.store()).await? {
+            running.extend(records.into_iter().map(|record| record.run).filter(|run| !run.spec.keys.is_empty()));
+        }
+        let busy = busy_keys(&waiting, &running);
+        for seen in &mut seen {
+            if let Some(busy) = busy.get(&seen.run.id) {
+                seen.reason = Some(busy.clone());
+            }
+        }
+        Ok(seen)
     }
 
     /// With what a run that has ended left alive.

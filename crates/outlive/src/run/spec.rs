@@ -58,6 +58,12 @@ pub struct Spec {
     /// The step of another run that it is, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
+    /// Nothing of what it writes is kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_log: bool,
+    /// What a shell executes when it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notify: Option<String>,
     /// Who asked for it.
     pub created_by: Actor,
 }
@@ -80,6 +86,8 @@ impl Spec {
             policy: Policy::default(),
             lineage: None,
             step: None,
+            no_log: false,
+            notify: None,
             created_by,
         }
     }
@@ -145,6 +153,8 @@ impl fmt::Debug for Spec {
             .field("policy", &self.policy)
             .field("lineage", &self.lineage)
             .field("step", &self.step)
+            .field("no_log", &self.no_log)
+            .field("notify", &self.notify.as_deref().map(|command| redactor.text(command)))
             .field("created_by", &self.created_by)
             .finish()
     }

@@ -123,6 +123,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NotYet(_) => "not yet",
         Refusal::WaitsFor(_) => "waits",
         Refusal::WaitsNot(_) => "waits not",
+        Refusal::Parked => "parked",
         Refusal::NotParked => "not parked",
         Refusal::NotAsked => "not asked",
         Refusal::HeardOf => "heard of",
@@ -243,13 +244,15 @@ fn retries(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     (poison.policy.orphans, poison.policy.retry.max_reaps) = (OrphanPolicy::Requeue, 1);
     let poison = specimen(StateName::Running, poison, worker)?;
     let parked = apply(&poison, &reap(&poison, Evidence::LockFree, None), &person("bob"), NOW)?.run;
-    let cases: [(&str, &Run, Action); 7] = [
+    let wake = Action::Wake { owner: owner(worker, Lease::default()) };
+    let cases: [(&str, &Run, Action); 8] = [
         ("it failed", &patient, finish(worker, &patient, failure())),
         ("it failed, as often as it may", &last, finish(worker, &last, failure())),
         ("it failed for good by its policy", &permanent, finish(worker, &permanent, failure())),
         ("it failed, and somebody had asked for it to be cancelled", &asked, finish(worker, &asked, failure())),
         ("it was interrupted", &interrupted, interrupt(worker, &interrupted)),
         ("it was interrupted from a keyboard", &interrupted, by_keyboard),
+        ("it was parked, and a worker wakes it", &parked, wake),
         ("it was parked, and somebody has looked at it", &parked, Action::Unpark),
     ];
     for (case, run, action) in cases {

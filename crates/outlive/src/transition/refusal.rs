@@ -35,6 +35,9 @@ pub enum Refusal {
     /// It does not wait for that run.
     #[error("it does not wait for run `{0}`")]
     WaitsNot(RunId),
+    /// It waits for a person.
+    #[error("it is parked, and waits for somebody to look at it")]
+    Parked,
     /// It is suspended by design, not parked.
     #[error("it is not parked; only a parked run can be unparked")]
     NotParked,

@@ -1,7 +1,7 @@
 //! Watching a local registry: being woken when something in it is written or asked, instead of asking again and again.
 
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
@@ -57,8 +57,23 @@ impl Watch {
     pub fn wait(&self, patience: Duration) {
         let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
         let _ = poll(&mut [PollFd::new(&self.events, PollFlags::IN)], Some(&limit));
+        self.forget();
+    }
+
+    /// Forgets what was written so far. Answers whether anything was.
+    pub fn forget(&self) -> bool {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.events, &mut buffer);
-        while events.next().is_ok() {}
+        let mut any = false;
+        while events.next().is_ok() {
+            any = true;
+        }
+        any
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
     }
 }

@@ -1,0 +1,271 @@
+//! What a run is to be, said on the command line: by `outlive run`, and by `outlive queue add`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use outlive::error::Error;
+use outlive::policy::{FailureClass, OnLeaseLoss, OrphanPolicy, Policy, TreePolicy};
+use outlive::registry::Registry;
+use outlive::run::{Arg, Command, Key, Program, Spec, Withheld};
+use outlive::time::parse_duration;
+use serde::{Deserialize, Deserializer};
+
+use crate::operations::ps::parse_label;
+use crate::settings::{Context, duration};
+
+/// What a run is to be.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default)]
+pub struct SpecFlags {
+    /// What to call it; need not be unique
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What sort of work it is [default: command]
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// A mark to find it by (repeatable)
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    pub labels: Vec<String>,
+    /// End it after this long
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub timeout: Option<Duration>,
+    /// Call it stalled after this long without progress
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub stall_after: Option<Duration>,
+    /// End it, with all its processes, if its owner hangs for this long
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub hung_after: Option<Duration>,
+    /// Only one run at a time holds this key: `run` refuses to start (status 105) while another does, a queued run waits
+    /// (repeatable)
+    #[arg(long = "lock", value_name = "KEY")]
+    pub locks: Vec<String>,
+    /// The same, with N runs at a time (repeatable)
+    #[arg(long = "limit", value_name = "KEY=N")]
+    pub limits: Vec<String>,
+    /// What becomes of it if its owner dies [default: dead]
+    #[arg(long, value_enum)]
+    pub on_death: Option<OnDeath>,
+    /// Try it again by itself after a crash, an interruption or a failure; `never`: not even with `outlive resume --all`
+    /// (repeatable, or with commas)
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHEN")]
+    pub resume_on: Vec<ResumeOn>,
+    /// Try it again after a crash or a failure, up to N times: short for --resume-on crash,failure --max-attempts N+1
+    #[arg(long, value_name = "N", conflicts_with_all = ["resume_on", "max_attempts"])]
+    pub retry: Option<u32>,
+    /// How many of its attempts may fail, the first included
+    #[arg(long, value_name = "N")]
+    pub max_attempts: Option<u32>,
+    /// How long to wait after the first failure; it doubles with every further one
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub backoff: Option<Duration>,
+    /// An exit code or error type that no further attempt would change (repeatable)
+    #[arg(long = "permanent", value_name = "CODE|TYPE")]
+    pub permanent: Vec<String>,
+    /// What becomes of processes that live on when the command has ended [default: keep]
+    #[arg(long, value_enum)]
+    pub orphans: Option<Orphans>,
+    /// The run ends with the last of its processes; the exit status is the command's
+    #[arg(long, conflicts_with = "orphans")]
+    pub wait_tree: bool,
+    /// What it does when its registry cannot be reached for so long that somebody else may take it over (default: it stops
+    /// if it holds a key, and goes on otherwise)
+    #[arg(long, value_enum)]
+    pub on_lease_loss: Option<LeaseLoss>,
+    /// Have a shell execute this when it has ended, with the run as JSON on its standard input
+    #[arg(long, value_name = "COMMAND")]
+    pub notify: Option<String>,
+    /// Keep this variable with the run, so that a later attempt finds it as it is now (repeatable)
+    #[arg(long = "env", value_name = "NAME")]
+    pub env: Vec<String>,
+    /// Keep nothing of what it writes, and stay out of its way
+    #[arg(long)]
+    pub no_log: bool,
+    /// Have a shell execute it: the words are joined as they are
+    #[arg(long)]
+    pub shell: bool,
+    /// Store the program's name without its arguments; the run cannot be resumed then
+    #[arg(long)]
+    pub no_argv: bool,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    #[serde(deserialize_with = "words")]
+    pub argv: Vec<OsString>,
+}
+
+/// Words in JSON are texts.
+fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<OsString>, D::Error> {
+    Ok(Vec::<String>::deserialize(deserializer)?.into_iter().map(OsString::from).collect())
+}
+
+/// What becomes of processes that live on.
+#[derive(Debug, Clone, Copy, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Orphans {
+    /// They live on, as they would without outlive
+    Keep,
+    /// They are asked to end, and killed if they do not, before the run's end is put on record
+    End,
+}
+
+/// What becomes of a run whose owner dies.
+#[derive(Debug, Clone, Copy, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnDeath {
+    /// It is dead and can be resumed
+    Dead,
+    /// It failed
+    Fail,
+    /// It waits to be claimed again
+    Requeue,
+}
+
+/// After what a run is tried again by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResumeOn {
+    /// Its owner died
+    Crash,
+    /// Its owner was asked to stop, but not from a keyboard
+    Interrupt,
+    /// It failed
+    Failure,
+    /// Never
+    Never,
+}
+
+/// What an owner does that cannot reach its registry.
+#[derive(Debug, Clone, Copy, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseLoss {
+    /// It goes on until it is told that it is lost
+    Continue,
+    /// It stops before anyone may take it over
+    Stop,
+}
+
+impl SpecFlags {
+    /// The words to execute.
+    pub fn argv(&self) -> Vec<OsString> {
+        if self.shell {
+            ["/bin/sh".into(), "-c".into(), self.argv.join(OsStr::new(" "))].into()
+        } else {
+            self.argv.clone()
+        }
+    }
+
+    /// What it is called, where it is not said.
+    fn kind(&self) -> &str {
+        self.kind.as_deref().unwrap_or("command")
+    }
+
+    /// The spec that the flags and the configuration say.
+    pub fn spec(&self, registry: &Registry, context: &Context) -> Result<Spec, Error> {
+        let mut spec = Spec::new(self.kind(), registry.me().clone());
+        spec.name.clone_from(&self.name);
+        for label in &self.labels {
+            let (key, value) = parse_label(label)?;
+            spec.labels.insert(key, value);
+        }
+        spec.keys = self.keys()?;
+        spec.policy = context.policy(self.kind())?;
+        self.promise(&mut spec.policy)?;
+        let argv = self.argv();
+        let cwd = std::env::current_dir().map_or_else(|_| Arg::Text(String::new()), |cwd| cwd.as_os_str().into());
+        let mut command = Command::new(argv.iter().map(|word| word.as_os_str().into()).collect(), cwd);
+        command.program = argv.first().and_then(|word| program(word));
+        let value = |name: &String| Some((name.clone(), std::env::var(name).ok()?));
+        command.env = self.env.iter().filter_map(value).collect();
+        spec.command = Some(command);
+        spec.no_log = self.no_log;
+        spec.notify.clone_from(&self.notify);
+        spec.withheld = self.no_argv.then_some(Withheld::Arguments);
+        Ok(spec)
+    }
+
+    fn keys(&self) -> Result<Vec<Key>, Error> {
+        let mut keys: Vec<Key> = self.locks.iter().map(|lock| Key { name: lock.clone(), limit: 1 }).collect();
+        for limit in &self.limits {
+            let parsed = limit
+                .rsplit_once('=')
+                .and_then(|(name, limit)| Some(Key { name: name.into(), limit: limit.parse().ok()? }));
+            keys.push(parsed.ok_or_else(|| Error::Invalid(format!("`{limit}` is not a limit such as gpu=2")))?);
+        }
+        Ok(keys)
+    }
+
+    fn promise(&self, policy: &mut Policy) -> Result<(), Error> {
+        let limits = &mut policy.limits;
+        limits.timeout = self.timeout.or(limits.timeout);
+        limits.stall_after = self.stall_after.or(limits.stall_after);
+        limits.hung_after = self.hung_after.or(limits.hung_after);
+        policy.on_lease_loss = self.on_lease_loss.map_or(policy.on_lease_loss, |choice| {
+            Some(match choice {
+                LeaseLoss::Continue => OnLeaseLoss::Continue,
+                LeaseLoss::Stop => OnLeaseLoss::Stop,
+            })
+        });
+        policy.orphans = match self.on_death {
+            None | Some(OnDeath::Dead) => OrphanPolicy::Dead,
+            Some(OnDeath::Fail) => OrphanPolicy::Fail,
+            Some(OnDeath::Requeue) => OrphanPolicy::Requeue,
+        };
+        policy.tree = match self.orphans {
+            _ if self.wait_tree => TreePolicy::Wait,
+            None | Some(Orphans::Keep) => TreePolicy::Keep,
+            Some(Orphans::End) => TreePolicy::End,
+        };
+        self.promise_attempts(policy)
+    }
+
+    fn promise_attempts(&self, policy: &mut Policy) -> Result<(), Error> {
+        let short = [ResumeOn::Crash, ResumeOn::Failure];
+        let resume_on = if self.retry.is_some() { &short[..] } else { &self.resume_on };
+        let resumes = |when| resume_on.contains(&when);
+        if resumes(ResumeOn::Never) && resume_on.len() > 1 {
+            return Err(Error::Invalid("`--resume-on never` goes with nothing else".into()));
+        }
+        if resumes(ResumeOn::Crash) {
+            if matches!(self.on_death, Some(OnDeath::Dead | OnDeath::Fail)) {
+                return Err(Error::Invalid("`--resume-on crash` contradicts `--on-death`: give one of them".into()));
+            }
+            policy.orphans = OrphanPolicy::Requeue;
+        }
+        let retry = &mut policy.retry;
+        retry.on_failure = resumes(ResumeOn::Failure);
+        retry.on_interrupt = resumes(ResumeOn::Interrupt);
+        retry.never = resumes(ResumeOn::Never);
+        let max_attempts = self.retry.map(|retries| retries.saturating_add(1)).or(self.max_attempts);
+        retry.max_attempts = max_attempts.unwrap_or(retry.max_attempts);
+        if let Some(backoff) = self.backoff {
+            (retry.backoff, retry.backoff_cap) = (backoff, retry.backoff_cap.max(backoff));
+        }
+        // Any word names a failure.
+        retry.permanent = self.permanent.iter().filter_map(|class| class.parse::<FailureClass>().ok()).collect();
+        Ok(())
+    }
+}
+
+/// The file that the first word of a command means, found as a shell finds it.
+fn program(word: &OsStr) -> Option<Program> {
+    let found = if word.as_encoded_bytes().contains(&b'/') {
+        std::path::absolute(Path::new(word)).ok()?
+    } else {
+        let executable = |path: &Path| path.metadata().is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0);
+        std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(word)).find(|path| executable(path))?
+    };
+    seen(&found)
+}
+
+/// A program as it is now.
+pub fn seen(path: &Path) -> Option<Program> {
+    let found = path.metadata().ok()?;
+    let written_at = found.mtime().saturating_mul(1_000_000_000).saturating_add(found.mtime_nsec());
+    Some(Program { path: path.as_os_str().into(), inode: found.ino(), size: found.len(), written_at })
+}

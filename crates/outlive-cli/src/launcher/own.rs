@@ -1,0 +1,241 @@
+//! Owning a run: attempt after attempt, until it has ended for good or is somebody else's.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::libc;
+use outlive::error::Error;
+use outlive::id::RunId;
+use outlive::logs::LogPolicy;
+use outlive::registry::Registry;
+use outlive::run::{Exit, Run, Spec, State};
+use outlive::runtime::handle::{Recorded, RunHandle};
+use outlive::time::{Timestamp, show_duration};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::child::{Child, Ended};
+use super::detach::Report;
+use super::flags::seen;
+use super::recording::Recording;
+use super::signals::Signals;
+use super::spawn::Environment;
+use super::{keep_log, notify, recorded_badly, tree};
+use crate::cli::talk;
+use crate::terminal::plain;
+use crate::workers::hooks;
+
+/// How often whoever waits for the next attempt looks whether there is still to be one.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// What is executed.
+pub struct Job {
+    /// The words.
+    pub argv: Vec<OsString>,
+    /// The file, where it is not to be looked for.
+    pub program: Option<OsString>,
+    /// Where, where it is not here.
+    cwd: Option<PathBuf>,
+    /// Variables that were kept with the run.
+    kept: Vec<(String, String)>,
+    /// Whoever starts it is not whoever made it.
+    by_another: bool,
+    /// What a shell executes when the run has ended.
+    notify: Option<String>,
+}
+
+impl Job {
+    /// These words, here and now.
+    pub fn new(argv: Vec<OsString>, notify: Option<String>) -> Self {
+        Self { argv, program: None, cwd: None, kept: Vec::new(), by_another: false, notify }
+    }
+
+    /// What a run that was made earlier says, with the variables of this process, or, started by another than whoever made
+    /// it, with none that could change what it does.
+    pub fn of(registry: &Registry, run: &Run, by_another: bool) -> Result<Self, Error> {
+        registry.executable(run)?;
+        let command = run.spec.command.as_ref();
+        let no_command =
+            || Error::Invalid(format!("run `{}` is no command: only its own program can go on with it", run.id));
+        let command = command.ok_or_else(no_command)?;
+        let withheld = || {
+            Error::Invalid(format!(
+                "the command of run `{}` is not on record as it was: start a new run with it",
+                run.id
+            ))
+        };
+        let argv = registry.original_argv(run).ok_or_else(withheld)?;
+        let program = command.program.as_ref().map(|program| program.path.to_os());
+        Ok(Self {
+            argv: argv.iter().map(outlive::run::Arg::to_os).collect(),
+            // One that is gone may be found elsewhere.
+            program: program.filter(|path| Path::new(path).exists()),
+            cwd: Some(command.cwd.to_os().into()),
+            kept: command.env.clone().into_iter().collect(),
+            by_another,
+            notify: run.spec.notify.clone(),
+        })
+    }
+
+    /// The variables of the command, without those that tell it of its run.
+    pub fn environment(&self) -> Environment {
+        let base = if self.by_another { Environment::harmless() } else { Environment::own() };
+        self.kept.iter().fold(base, |environment, (name, value)| environment.with(name, Some(value.clone())))
+    }
+
+    fn enter_directory(&self) -> std::io::Result<()> {
+        let Some(cwd) = &self.cwd else { return Ok(()) };
+        std::env::set_current_dir(cwd).map_err(|error| {
+            std::io::Error::other(format!("its directory `{}` cannot be entered: {error}", cwd.display()))
+        })
+    }
+}
+
+/// What to tell of a program that is not the one that the run was made with.
+pub fn changed_program(run: &Run) -> Option<String> {
+    let was = run.spec.command.as_ref()?.program.as_ref()?;
+    let path = was.path.to_os();
+    let is = seen(Path::new(&path));
+    (is.as_ref() != Some(was)).then(|| {
+        let what = if is.is_some() { "has changed" } else { "is gone" };
+        format!("`{}` {what} since run {} was made", plain(&was.path.to_string()), run.id)
+    })
+}
+
+/// This process as the owner of runs that are commands, one after the other.
+pub struct Owning<'a> {
+    /// Where they are on record.
+    pub registry: &'a Registry,
+    /// How much of their logs is kept.
+    pub policy: &'a LogPolicy,
+    /// What this process is told.
+    pub signals: Signals,
+    /// There is no terminal, and nobody to talk to.
+    pub detached: bool,
+}
+
+impl Owning<'_> {
+    /// Executes a run, again if it fails and its policy says so. Answers with how the command ended.
+    pub fn see_through(&mut self, mut handle: RunHandle, job: Job, mut report: Option<Report>) -> Exit {
+        loop {
+            let (id, spec) = (handle.id(), handle.run().spec);
+            let exit = self.attempt(handle, &job, report.take());
+            match self.again(id, &spec) {
+                Some(next) => handle = next,
+                None => {
+                    let unheard = job.notify.as_ref().and_then(|command| notify(self.registry, id, command).err());
+                    if let Some(error) = unheard {
+                        talk(&format!("outlive: nobody could be notified: {}\n", plain(&error.to_string())));
+                    }
+                    hooks::tell_end(self.registry, id);
+                    return exit;
+                }
+            }
+        }
+    }
+
+    /// Starts the command, waits for it, and puts its end on record.
+    fn attempt(&mut self, handle: RunHandle, job: &Job, report: Option<Report>) -> Exit {
+        let (registry, spec) = (self.registry, handle.run().spec);
+        let recording = if spec.no_log { Recording::new(None) } else { keep_log(registry, &handle, self.policy) };
+        let oom_kills = tree::oom_kills();
+        let entered = job.enter_directory();
+        let start = || Child::start(registry, &handle, job, self.detached, recording.clone(), &self.signals);
+        let mut ended = match entered.and_then(|()| start()) {
+            Ok(child) => {
+                if let Some(report) = report {
+                    report.started(handle.id());
+                }
+                child.wait(registry, &handle, &mut self.signals)
+            }
+            Err(error) => {
+                let ended = Ended::not_started(&job.argv[0], &error);
+                if let Some(report) = report {
+                    report.not_started(handle.id(), ended.exit, ended.talk.as_deref());
+                }
+                ended
+            }
+        };
+        if ended.by_kill() && tree::oom_kills() > oom_kills {
+            ended.blame_memory();
+        }
+        let unread = ended.unread.take();
+        let lost = recording.finish();
+        let recorded = match &ended.end {
+            Some(end) => pollster::block_on(handle.end(end.clone(), Some(ended.exit))),
+            None => Ok(Recorded::Now),
+        };
+        if let Some(unread) = unread {
+            unread.finish();
+        }
+        for line in [ended.talk, lost, recorded_badly(recorded)].into_iter().flatten() {
+            talk(&format!("outlive: {line}\n"));
+        }
+        ended.exit
+    }
+
+    /// Waits for the time of the next attempt, where there is to be one, and claims it. Whoever works for the registry
+    /// would claim it otherwise; whoever is here already goes first.
+    fn again(&mut self, id: RunId, spec: &Spec) -> Option<RunHandle> {
+        if !spec.policy.retry.on_failure {
+            return None;
+        }
+        let first = self.pending(id)?;
+        let at = first.not_before.unwrap_or_default();
+        talk(&format!(
+            "outlive: {}; attempt {} begins in {}\n",
+            plain(first.reason.as_deref().unwrap_or("it is tried again")),
+            first.attempt,
+            show_duration(at.since(self.registry.clock().now()))
+        ));
+        loop {
+            let left = at.since(self.registry.clock().now());
+            if left.is_zero() {
+                return pollster::block_on(self.registry.take_up(id, false)).ok();
+            }
+            if let Some(signal) = self.wait(left.min(LOOK_EVERY)) {
+                self.leave(id, signal);
+                return None;
+            }
+            self.pending(id)?;
+        }
+    }
+
+    /// What a run waits for that is to be tried again.
+    fn pending(&self, id: RunId) -> Option<Waiting> {
+        let run = pollster::block_on(self.registry.get(id)).ok()?.run;
+        match &run.state {
+            State::Pending(pending) => {
+                Some(Waiting { attempt: run.attempt, not_before: pending.not_before, reason: pending.reason.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Waits, and answers with the signal that asks this process to end, if one arrives.
+    fn wait(&mut self, limit: Duration) -> Option<i32> {
+        let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
+        let _ = poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&limit));
+        let asks = |signal: &i32| [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(signal);
+        std::iter::from_fn(|| self.signals.next()).map(|arrived| arrived.signal).find(asks)
+    }
+
+    /// A person who stops this process from a keyboard wants no further attempt. Anybody else only wants it to end: the
+    /// run waits for whoever works for the registry.
+    fn leave(&self, id: RunId, signal: i32) {
+        let said = if [libc::SIGINT, libc::SIGQUIT].contains(&signal) {
+            let why = Some("stopped from the keyboard before its next attempt".into());
+            pollster::block_on(self.registry.cancel(id, why)).map(|_| "the run is cancelled")
+        } else {
+            Ok("the run waits for its next attempt: `outlive resume` begins it")
+        };
+        talk(&format!("outlive: {}\n", said.map_or_else(|error| plain(&error.to_string()), str::to_owned)));
+    }
+}
+
+/// A run that is to be tried again.
+struct Waiting {
+    attempt: u32,
+    not_before: Option<Timestamp>,
+    reason: Option<String>,
+}

@@ -1,0 +1,379 @@
+//! `outlive queue`: runs that wait for a worker.
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use outlive::error::Error;
+use outlive::filter::Filter;
+use outlive::health::Seen;
+use outlive::id::RunId;
+use outlive::registry::{Parent, Planned, Registry};
+use outlive::run::{Release, StateName};
+use outlive::schedule::{Missed, Schedule};
+use outlive::time::{Timestamp, parse_duration};
+use outlive::transition::Refusal;
+use serde::{Deserialize, Serialize};
+
+use self::plan::read;
+use crate::launcher::flags::SpecFlags;
+use crate::operation::{Effect, Operate};
+use crate::run_view::{RunView, short_ids};
+use crate::settings::{Context, duration};
+use crate::terminal::table::{Cell, Step, Table};
+use crate::terminal::{Look, plain};
+
+/// Put a command into the queue, to be executed by `outlive work` or `outlive supervise`
+///
+/// It costs no process while it waits. Lower priorities are executed first, and among equals whatever was added first.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Add {
+    /// Lower is executed first
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    pub priority: i32,
+    /// Not before this time, such as 2026-11-15T09:30:00Z, or after this long, such as 90m
+    #[arg(long, value_name = "TIME|DURATION")]
+    pub not_before: Option<String>,
+    /// Only after this run has succeeded; if it fails or is cancelled, so does this one (repeatable)
+    #[arg(long = "after", value_name = "RUN")]
+    pub after: Vec<String>,
+    /// Only after this run has ended, however it did (repeatable)
+    #[arg(long = "after-any", value_name = "RUN")]
+    pub after_any: Vec<String>,
+    /// Again and again, with this long between two beginnings
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "cron")]
+    #[serde(deserialize_with = "duration")]
+    pub every: Option<Duration>,
+    /// Again and again by the calendar of this machine: minute, hour, day of the month, month, day of the week
+    #[arg(long, value_name = "EXPRESSION")]
+    pub cron: Option<String>,
+    /// What becomes of times at which nobody worked [default: once]
+    #[arg(long, value_enum)]
+    pub missed: Option<OnMissed>,
+    /// Add the runs that this file describes, all of them or none: JSON lines with the fields of this call, whose `after`
+    /// may name each other
+    #[arg(long, value_name = "FILE", conflicts_with = "argv")]
+    pub file: Option<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub spec: SpecFlags,
+}
+
+/// What becomes of times at which nobody worked.
+#[derive(Debug, Clone, Copy, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnMissed {
+    /// It is executed once for all of them
+    Once,
+    /// It is executed once for each
+    All,
+    /// They are passed over
+    Skip,
+}
+
+/// Show what waits in the queue, in the order in which it is executed, and why
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct List {}
+
+/// Show how a run stands in the queue
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Show {
+    /// An id, the beginning of one, a name, @last, or @~2
+    pub run: String,
+}
+
+/// Take runs out of the queue
+///
+/// Only those that wait; `outlive cancel` stops one that runs. A run that comes again and again no longer does.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cancel {
+    /// Ids, beginnings of ids, names, @last, or @~2
+    #[arg(required_unless_present = "all")]
+    pub runs: Vec<String>,
+    /// All that wait
+    #[arg(long, conflicts_with = "runs")]
+    pub all: bool,
+    /// Why
+    #[arg(long)]
+    pub reason: Option<String>,
+    /// Only say what would be cancelled
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Runs that were added.
+#[derive(Debug, Serialize)]
+pub struct Added {
+    runs: Vec<Name>,
+}
+
+#[derive(Debug, Serialize)]
+struct Name {
+    id: RunId,
+    name: Option<String>,
+}
+
+/// What waits and what runs.
+#[derive(Debug, Serialize)]
+pub struct Queued {
+    /// In the order in which they are executed.
+    waiting: Vec<RunView>,
+    running: Vec<RunView>,
+}
+
+/// How a run stands in the queue.
+#[derive(Debug, Serialize)]
+pub struct Place {
+    run: RunView,
+    /// How many are executed before it, if it waits.
+    ahead: Option<usize>,
+}
+
+/// Runs that were taken out.
+#[derive(Debug, Serialize)]
+pub struct Taken {
+    dry_run: bool,
+    cancelled: Vec<RunId>,
+}
+
+impl Add {
+    /// The run that is described.
+    async fn planned(&self, registry: &Registry, context: &Context, names: &Names) -> Result<Planned, Error> {
+        if self.spec.argv.is_empty() {
+            return Err(Error::Invalid("a queued run needs a command".into()));
+        }
+        let mut spec = self.spec.spec(registry, context)?;
+        spec.priority = self.priority;
+        spec.not_before = self.not_before.as_deref().map(|text| not_before(text, registry)).transpose()?;
+        spec.schedule = self.schedule()?;
+        if let (Some(schedule), None) = (&spec.schedule, spec.not_before) {
+            // One that comes by the calendar waits for its first time; one that comes at equal distances begins at once.
+            let first = self.cron.as_ref().and_then(|_| schedule.next_after(registry.clock().now()));
+            spec.not_before = first;
+        }
+        let mut after = Vec::new();
+        for (words, release) in [(&self.after, Release::Success), (&self.after_any, Release::End)] {
+            for word in words {
+                after.push((names.find(registry, word).await?, release));
+            }
+        }
+        Ok(Planned { spec, after })
+    }
+
+    fn schedule(&self) -> Result<Option<Schedule>, Error> {
+        let missed = match self.missed {
+            None | Some(OnMissed::Once) => Missed::Once,
+            Some(OnMissed::All) => Missed::All,
+            Some(OnMissed::Skip) => Missed::Skip,
+        };
+        let schedule = match (self.every, &self.cron) {
+            (Some(every), _) => Some(Schedule::every(every, missed)),
+            (None, Some(cron)) => Some(Schedule::cron(cron.clone(), missed)),
+            (None, None) if self.missed.is_some() => {
+                return Err(Error::Invalid("`--missed` goes with `--every` or `--cron`".into()));
+            }
+            (None, None) => None,
+        };
+        schedule.transpose().map_err(|error| Error::Invalid(error.to_string()))
+    }
+}
+
+/// The places of the runs of a plan, by name.
+#[derive(Debug, Default)]
+struct Names(BTreeMap<String, usize>);
+
+impl Names {
+    async fn find(&self, registry: &Registry, word: &str) -> Result<Parent, Error> {
+        match self.0.get(word) {
+            Some(place) => Ok(Parent::Planned(*place)),
+            None => Ok(Parent::Run(registry.find(word).await?.run.id)),
+        }
+    }
+}
+
+fn not_before(text: &str, registry: &Registry) -> Result<Timestamp, Error> {
+    let moment = text.parse().ok();
+    let later = || parse_duration(text).ok().map(|duration| registry.clock().now().after(duration));
+    moment.or_else(later).ok_or_else(|| {
+        Error::Invalid(format!("`{text}` is neither a time such as 2026-11-15T09:30:00Z nor a duration such as 90m"))
+    })
+}
+
+impl Operate for Add {
+    const NAME: &'static str = "queue add";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive queue add --name build -- make\n\
+                                    outlive queue add --after build --lock db -- ./migrate.sh\n\
+                                    outlive queue add --cron '30 3 * * *' --name nightly -- ./backup.sh\n\
+                                    outlive queue add --file jobs.jsonl";
+    type Output = Added;
+
+    async fn operate(self, context: &Context) -> Result<Added, Error> {
+        let registry = context.registry().await?;
+        let added = match &self.file {
+            Some(file) => read(file)?,
+            None => vec![self],
+        };
+        let mut names = Names::default();
+        for (place, name) in added.iter().enumerate().filter_map(|(place, add)| Some((place, add.spec.name.clone()?))) {
+            if names.0.insert(name.clone(), place).is_some() {
+                return Err(Error::Invalid(format!("two of the runs are called `{name}`")));
+            }
+        }
+        if added.len() == 1 {
+            // One alone cannot mean itself.
+            names = Names::default();
+        }
+        let mut plan = Vec::new();
+        for add in &added {
+            plan.push(add.planned(&registry, context, &names).await?);
+        }
+        let runs = registry.enqueue_all(plan).await?;
+        Ok(Added { runs: runs.iter().map(|run| Name { id: run.id, name: run.spec.name.clone() }).collect() })
+    }
+}
+
+impl Operate for List {
+    const NAME: &'static str = "queue list";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive queue list\noutlive queue list --json";
+    type Output = Queued;
+
+    async fn operate(self, context: &Context) -> Result<Queued, Error> {
+        let Some(registry) = context.existing().await? else {
+            return Ok(Queued { waiting: Vec::new(), running: Vec::new() });
+        };
+        let waiting = waiting(&registry).await?;
+        let running = registry.all(&Filter::in_states([StateName::Running])).await?;
+        let view = |seen| RunView::new(seen, &registry);
+        Ok(Queued {
+            waiting: waiting.iter().map(view).collect(),
+            running: running.iter().filter(|seen| seen.run.spec.queued).map(view).collect(),
+        })
+    }
+}
+
+/// What waits, in the order in which it is executed.
+async fn waiting(registry: &Registry) -> Result<Vec<Seen>, Error> {
+    let order: BTreeMap<RunId, usize> =
+        registry.waiting().await?.iter().enumerate().map(|(place, run)| (run.id, place)).collect();
+    let mut waiting = registry.all(&Filter::in_states([StateName::Pending])).await?;
+    waiting.sort_by_key(|seen| order.get(&seen.run.id).copied().unwrap_or(usize::MAX));
+    Ok(waiting)
+}
+
+impl Operate for Show {
+    const NAME: &'static str = "queue show";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive queue show nightly";
+    type Output = Place;
+
+    async fn operate(self, context: &Context) -> Result<Place, Error> {
+        let registry = context.for_lookup(&self.run).await?;
+        let seen = registry.find(&self.run).await?;
+        let ahead = registry.waiting().await?.iter().position(|run| run.id == seen.run.id);
+        Ok(Place { run: RunView::new(&seen, &registry), ahead })
+    }
+}
+
+impl Operate for Cancel {
+    const NAME: &'static str = "queue cancel";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive queue cancel nightly\noutlive queue cancel --all --dry-run";
+    type Output = Taken;
+
+    async fn operate(self, context: &Context) -> Result<Taken, Error> {
+        let mut taken = Taken { dry_run: self.dry_run, cancelled: Vec::new() };
+        let Some(registry) = context.to_change().await? else {
+            return match self.runs.first() {
+                Some(run) => context.for_lookup(run).await.map(|_| taken),
+                None => Ok(taken),
+            };
+        };
+        let mut found = Vec::new();
+        for run in &self.runs {
+            found.push(registry.find(run).await?.run);
+        }
+        // All of them are looked up before any is cancelled: a wrong name changes nothing.
+        if let Some(run) = found.iter().find(|run| run.state.name() != StateName::Pending) {
+            let refusal = Refusal::WrongState { action: "queue cancel", state: run.state.name() };
+            return Err(Error::Refused { run: run.id, refusal });
+        }
+        if self.all {
+            found = registry.waiting().await?;
+        }
+        for run in &found {
+            if !self.dry_run {
+                match registry.cancel(run.id, self.reason.clone()).await {
+                    // It ended meanwhile, or was claimed: then it is asked to stop.
+                    Err(Error::Refused { .. }) if self.all => continue,
+                    cancelled => _ = cancelled?,
+                }
+            }
+            taken.cancelled.push(run.id);
+        }
+        Ok(taken)
+    }
+}
+
+impl fmt::Display for Added {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.runs.iter().try_for_each(|run| writeln!(f, "{}", run.id))
+    }
+}
+
+impl fmt::Display for Queued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.waiting.is_empty() && self.running.is_empty() {
+            return writeln!(f, "nothing is queued");
+        }
+        let runs: Vec<&RunView> = self.running.iter().chain(&self.waiting).collect();
+        let ids = short_ids(&runs.iter().map(|run| run.id).collect::<Vec<_>>());
+        let row = |(run, id): (&&RunView, &String)| {
+            let reason = run.reason.as_deref().map(plain).unwrap_or_default();
+            vec![
+                Cell::new(id.clone()),
+                Cell::new(run.title()),
+                Cell::new(run.word()).coloured(run.colour()),
+                Cell::new(run.priority.to_string()),
+                Cell::new(reason),
+            ]
+        };
+        let rows = runs.iter().zip(&ids).map(row).collect();
+        let table = Table::new(&["ID", "RUN", "STATE", "PRIORITY", "REASON"], rows);
+        let steps = [Step::LeaveOut("PRIORITY"), Step::Narrow("RUN", 24)];
+        writeln!(f, "{}", table.show(Look::of_stdout(), &steps, &[]))?;
+        if self.running.is_empty() && self.waiting.iter().any(|run| run.reason.is_none()) {
+            writeln!(f, "next: `outlive work --drain` executes what is due; `outlive supervise` stays")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = self.run.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
+        writeln!(f, "{} {} is {}{reason}", self.run.id, self.run.title(), self.run.word())?;
+        match self.ahead {
+            Some(0) => writeln!(f, "  it is the next"),
+            Some(ahead) => writeln!(f, "  {ahead} are executed before it"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = if self.dry_run { "would be cancelled" } else { "cancelled" };
+        self.cancelled.iter().try_for_each(|id| writeln!(f, "{id} {verb}"))?;
+        if self.cancelled.is_empty() { writeln!(f, "nothing is queued") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,32 @@
+//! Plans: files that describe runs which are added together.
+
+use std::io::Read;
+use std::path::Path;
+
+use outlive::error::Error;
+
+use super::Add;
+
+/// The longest plan.
+const LIMIT: u64 = 64 << 20;
+
+/// The runs that a file describes, one JSON object a line. `-` is the standard input.
+pub fn read(path: &Path) -> Result<Vec<Add>, Error> {
+    let unreadable = |error: std::io::Error| Error::Invalid(format!("`{}` cannot be read: {error}", path.display()));
+    let mut text = String::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().take(LIMIT + 1).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).map_err(unreadable)?.take(LIMIT + 1).read_to_string(&mut text)
+    };
+    if read.map_err(unreadable)? as u64 > LIMIT {
+        return Err(Error::Invalid(format!("`{}` is longer than {} MiB", path.display(), LIMIT >> 20)));
+    }
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let parse = |(number, line): (usize, &str)| {
+        serde_json::from_str(line)
+            .map_err(|error| Error::Invalid(format!("line {} of `{}`: {error}", number + 1, path.display())))
+    };
+    let plan: Vec<Add> = lines.map(parse).collect::<Result<_, _>>()?;
+    if plan.is_empty() { Err(Error::Invalid(format!("`{}` describes no runs", path.display()))) } else { Ok(plan) }
+}

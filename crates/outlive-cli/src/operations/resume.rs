@@ -1,0 +1,280 @@
+//! `outlive resume`: goes on with runs that did not come to their end, and `outlive unpark`.
+
+use std::fmt;
+use std::time::Duration;
+
+use clap::Args;
+use nix::libc::SIGINT;
+use nix::sys::signal::SigSet;
+use outlive::error::Error;
+use outlive::filter::Filter;
+use outlive::health::{Health, Leftovers, Seen};
+use outlive::id::RunId;
+use outlive::registry::Registry;
+use outlive::run::{End, State, StateName};
+use outlive::runtime::reaper::Reaper;
+use outlive::transition::{Action, Refusal, apply};
+use serde::{Deserialize, Serialize};
+
+use crate::launcher::detach::Starting;
+use crate::launcher::own::{Job, changed_program};
+use crate::launcher::take_up;
+use crate::operation::{Effect, Operate};
+use crate::settings::{Context, deliver};
+use crate::terminal::plain;
+use crate::workers::hooks;
+
+/// How long processes of an earlier attempt may take to end before they are killed.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Go on with runs that were interrupted or whose owner died
+///
+/// Each goes on as the same run, with its next attempt, in the background: its command is executed again in its directory,
+/// and finds the last checkpoint in OUTLIVE_CHECKPOINT. Without a RUN, and with --all, every run that can be resumed is;
+/// not those that somebody cancelled or stopped from a keyboard, and not those of `--resume-on never`. Any number of calls
+/// at once resume each run once.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Resume {
+    /// Ids, beginnings of ids, names, @last, or @~2
+    pub runs: Vec<String>,
+    /// Every run that can be resumed
+    #[arg(long, conflicts_with = "runs")]
+    pub all: bool,
+    /// Also runs that failed
+    #[arg(long)]
+    pub failed: bool,
+    /// End what is left alive of an earlier attempt first
+    #[arg(long)]
+    pub end_leftovers: bool,
+    /// Only say what would be resumed
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Have parked runs tried again
+///
+/// A run whose owners died again and again is parked: it waits for somebody to look at it. Its reaps are forgotten.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Unpark {
+    /// Ids, beginnings of ids, names, @last, or @~2
+    #[arg(required = true)]
+    pub runs: Vec<String>,
+}
+
+/// What was resumed.
+#[derive(Debug, Default, Serialize)]
+pub struct Resumed {
+    dry_run: bool,
+    resumed: Vec<Line>,
+    /// Those that were not, and why.
+    left: Vec<Left>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    id: RunId,
+    name: Option<String>,
+    attempt: u32,
+    /// What is not as it was when the run was made.
+    warning: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Left {
+    id: RunId,
+    name: Option<String>,
+    reason: String,
+}
+
+impl Operate for Resume {
+    const NAME: &'static str = "resume";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str =
+        "outlive resume train\noutlive resume --all --dry-run\noutlive resume train --end-leftovers";
+    type Output = Resumed;
+
+    async fn operate(self, context: &Context) -> Result<Resumed, Error> {
+        let mut resumed = Resumed { dry_run: self.dry_run, ..Resumed::default() };
+        let registry = if self.dry_run { context.existing().await? } else { context.to_change().await? };
+        let Some(registry) = registry else {
+            return match self.runs.first() {
+                Some(run) => context.for_lookup(run).await.map(|_| resumed),
+                None => Ok(resumed),
+            };
+        };
+        let named = self.named(&registry).await?;
+        if !self.dry_run {
+            deliver(&registry).await?;
+            let filter = if named.is_empty() { Filter::default() } else { Filter::of(named.iter().copied()) };
+            hooks::reap(&registry, &mut Reaper::new(registry.worker()), filter).await?;
+        }
+        let mut candidates = Vec::new();
+        for id in &named {
+            candidates.push(registry.get(*id).await?);
+        }
+        if named.is_empty() {
+            candidates = registry.all(&self.candidates()).await?;
+            candidates.retain(|seen| seen.state != StateName::Running || seen.health == Some(Health::Orphaned));
+        }
+        for seen in &candidates {
+            match self.resume(&registry, seen, !named.is_empty()) {
+                Ok(Some(line)) => resumed.resumed.push(line),
+                Ok(None) => {}
+                Err(error) if named.len() == 1 => return Err(error),
+                Err(error) => resumed.left.push(Left {
+                    id: seen.run.id,
+                    name: seen.run.spec.name.clone(),
+                    reason: error.to_string(),
+                }),
+            }
+        }
+        Ok(resumed)
+    }
+
+    fn exit_status(resumed: &Resumed) -> u8 {
+        u8::from(!resumed.left.is_empty())
+    }
+}
+
+impl Resume {
+    /// The runs that are named, each once.
+    async fn named(&self, registry: &Registry) -> Result<Vec<RunId>, Error> {
+        let mut named = Vec::new();
+        for word in &self.runs {
+            let id = registry.find(word).await?.run.id;
+            if !named.contains(&id) {
+                named.push(id);
+            }
+        }
+        Ok(named)
+    }
+
+    /// What may be resumed where no run is named.
+    fn candidates(&self) -> Filter {
+        let failed = self.failed.then_some(StateName::Failed);
+        let states = [StateName::Dead, StateName::Interrupted, StateName::Running].into_iter().chain(failed);
+        Filter { archived: Some(false), ..Filter::in_states(states) }
+    }
+
+    /// Has a run go on in a process of its own. Nothing where it is not one for this call.
+    fn resume(&self, registry: &Registry, seen: &Seen, is_named: bool) -> Result<Option<Line>, Error> {
+        let run = &seen.run;
+        if !is_named && !is_for_all(seen) {
+            return Ok(None);
+        }
+        let waits = matches!(run.state, State::Pending(_));
+        let alive = seen.state == StateName::Running && seen.health != Some(Health::Orphaned);
+        if is_named && (alive || seen.state == StateName::Succeeded) {
+            // Nothing to do: it goes on already, or has come to its end.
+            return Ok(None);
+        }
+        // What would be refused later is refused before anything is ended or started.
+        Job::of(registry, run, false)?;
+        self.check(registry, seen)?;
+        let attempt = if waits { run.attempt } else { run.attempt + 1 };
+        let line = Line { id: run.id, name: run.spec.name.clone(), attempt, warning: changed_program(run) };
+        if self.dry_run {
+            return Ok(Some(line));
+        }
+        if self.end_leftovers {
+            registry.end_tree(run, GRACE);
+            // What was orphaned is dead now.
+            pollster::block_on(hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::of([run.id])))?;
+        }
+        let words = take_up::words(registry, run.id, self.failed, false);
+        let started = Starting::begin(&words, &SigSet::empty()).and_then(Starting::wait);
+        let started = started.map_err(|error| Error::Invalid(format!("its owner cannot be started: {error}")))?;
+        if started.error.is_none() {
+            return Ok(Some(line));
+        }
+        // Whoever was faster has resumed it, and that was wanted.
+        let now = pollster::block_on(registry.get(run.id))?;
+        let is_taken = now.run.epoch > run.epoch && now.state == StateName::Running;
+        if is_taken && !is_named {
+            return Ok(None);
+        }
+        self.check(registry, &now)?;
+        Err(Error::Invalid(started.talk.unwrap_or_else(|| "its owner could not go on with it".into())))
+    }
+
+    /// Whether the rules would let it be resumed.
+    fn check(&self, registry: &Registry, seen: &Seen) -> Result<(), Error> {
+        let leftovers = if self.end_leftovers { Leftovers::default() } else { seen.leftovers.clone() };
+        let refused = |refusal| Err(Error::Refused { run: seen.run.id, refusal });
+        match &seen.run.state {
+            State::Pending(_) => Ok(()),
+            // Its death is put on record first.
+            State::Running(_) if leftovers.is_empty() => Ok(()),
+            State::Running(_) => refused(Refusal::LeftoversAlive(leftovers)),
+            State::Suspended(_) | State::Ended(_) => {
+                let action = Action::Resume { failed_too: self.failed, leftovers, owner: None };
+                apply(&seen.run, &action, registry.me(), registry.clock().now()).map_or_else(refused, |_| Ok(()))
+            }
+        }
+    }
+}
+
+/// Whether a run is meant where all are.
+fn is_for_all(seen: &Seen) -> bool {
+    let spec = &seen.run.spec;
+    let by_keyboard = seen.run.ending().is_some_and(|ending| match &ending.how {
+        End::Interrupted(interruption) => interruption.signal == Some(SIGINT),
+        _ => false,
+    });
+    spec.command.is_some() && spec.step.is_none() && !spec.policy.retry.never && !by_keyboard && !seen.run.copied
+}
+
+impl Operate for Unpark {
+    const NAME: &'static str = "unpark";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive why train; outlive unpark train";
+    type Output = Unparked;
+
+    async fn operate(self, context: &Context) -> Result<Unparked, Error> {
+        let registry = context.for_change(self.runs.first().map_or("", String::as_str)).await?;
+        let mut found = Vec::new();
+        for run in &self.runs {
+            found.push(registry.find(run).await?.run.id);
+        }
+        let mut runs = Vec::new();
+        for id in found {
+            runs.push(registry.unpark(id).await?.id);
+        }
+        Ok(Unparked { runs })
+    }
+}
+
+/// The runs that wait again.
+#[derive(Debug, Serialize)]
+pub struct Unparked {
+    runs: Vec<RunId>,
+}
+
+impl fmt::Display for Unparked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.runs
+            .iter()
+            .try_for_each(|id| writeln!(f, "{id} waits for its next attempt: `outlive resume {id}` begins it"))
+    }
+}
+
+impl fmt::Display for Resumed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let title = |id: &RunId, name: &Option<String>| {
+            name.as_ref().map_or_else(|| id.to_string(), |name| format!("{id} {}", plain(name)))
+        };
+        let verb = if self.dry_run { "would be resumed" } else { "resumed" };
+        for line in &self.resumed {
+            writeln!(f, "{} {verb}, attempt {}", title(&line.id, &line.name), line.attempt)?;
+            if let Some(warning) = &line.warning {
+                writeln!(f, "  note: {warning}")?;
+            }
+        }
+        for left in &self.left {
+            writeln!(f, "{} left alone: {}", title(&left.id, &left.name), plain(&left.reason))?;
+        }
+        if self.resumed.is_empty() && self.left.is_empty() { writeln!(f, "nothing to resume") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,209 @@
+//! `outlive service`: has the machine start a supervisor by itself.
+
+mod cron;
+mod systemd;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::filter::Filter;
+use outlive::id::RunId;
+use outlive::run::StateName;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::operation::{Effect, Operate};
+use crate::settings::{Context, Location};
+use crate::workers::supervise;
+
+/// Have the machine start `outlive supervise` by itself: a systemd user unit, or lines of the user's crontab
+///
+/// Without --yes it only shows what would be written, and where.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Install {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub way: Way,
+    /// How many runs of the queue it executes at a time
+    #[arg(long, default_value_t = 1)]
+    pub slots: u16,
+    /// Write it, and start it
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// No longer have the machine start `outlive supervise` by itself
+///
+/// Without --yes it only shows what would be removed. Runs that a supervisor has started go on.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Remove {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub way: Way,
+    /// Remove it
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Tell whether the machine starts `outlive supervise` by itself, and whether one works
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Status {}
+
+/// How the machine is to start it.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default)]
+pub struct Way {
+    /// By a systemd user unit (the default)
+    #[arg(long, conflicts_with = "cron")]
+    pub systemd: bool,
+    /// By lines of the crontab: every five minutes, and when the machine starts
+    #[arg(long)]
+    pub cron: bool,
+}
+
+/// What is started, and for which registry.
+pub struct Service {
+    /// A name that no other registry's has.
+    name: String,
+    /// The registry, as its URL.
+    registry: String,
+    /// This program.
+    program: PathBuf,
+    slots: u16,
+}
+
+impl Service {
+    fn of(context: &Context, slots: u16) -> Result<Self, Error> {
+        let Location::Directory(path) = context.location()? else {
+            return Err(Error::Invalid("only a registry of this machine has a supervisor on it".into()));
+        };
+        let absolute = std::path::absolute(&path).map_err(|error| Error::Invalid(error.to_string()))?;
+        let path = absolute.canonicalize().unwrap_or(absolute);
+        let Some(text) = path.to_str().filter(|text| !text.chars().any(char::is_control)) else {
+            return Err(Error::Invalid(format!("`{}` cannot be named in a service", path.display())));
+        };
+        let program = std::env::current_exe().map_err(|error| Error::Invalid(error.to_string()))?;
+        let digest: String = Sha256::digest(text.as_bytes())[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { name: format!("outlive-{digest}"), registry: format!("sqlite:{text}"), program, slots })
+    }
+
+    /// The words that it executes.
+    fn words(&self, once: bool) -> Vec<String> {
+        let slots = self.slots.to_string();
+        let words =
+            [&*self.program.to_string_lossy(), supervise::NAME, "--registry", &self.registry, "--slots", &slots];
+        words.into_iter().chain(once.then_some("--once")).map(str::to_owned).collect()
+    }
+}
+
+/// What was written or removed.
+#[derive(Debug, Serialize)]
+pub struct Changed {
+    /// Whether it was done, or only shown.
+    done: bool,
+    verb: &'static str,
+    /// The file, or the crontab.
+    place: String,
+    text: String,
+    /// What to know, or to do, besides.
+    notes: Vec<String>,
+}
+
+/// How the machine starts a supervisor, and whether one works.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    registry: String,
+    /// The unit, if it is installed.
+    systemd: Option<PathBuf>,
+    /// What systemd says of it.
+    unit: Option<String>,
+    cron: bool,
+    /// The run of the supervisor that works.
+    supervisor: Option<RunId>,
+}
+
+impl Operate for Install {
+    const NAME: &'static str = "service install";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive service install\noutlive service install --slots 2 --yes\n\
+                                    outlive service install --cron --yes";
+    type Output = Changed;
+
+    async fn operate(self, context: &Context) -> Result<Changed, Error> {
+        let service = Service::of(context, self.slots)?;
+        if self.yes {
+            // It is made before anybody is to look after it.
+            context.registry().await?;
+        }
+        if self.way.cron { cron::install(&service, self.yes) } else { systemd::install(&service, self.yes) }
+    }
+}
+
+impl Operate for Remove {
+    const NAME: &'static str = "service remove";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive service remove\noutlive service remove --yes";
+    type Output = Changed;
+
+    async fn operate(self, context: &Context) -> Result<Changed, Error> {
+        let service = Service::of(context, 1)?;
+        if self.way.cron { cron::remove(&service, self.yes) } else { systemd::remove(&service, self.yes) }
+    }
+}
+
+impl Operate for Status {
+    const NAME: &'static str = "service status";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive service status";
+    type Output = Found;
+
+    async fn operate(self, context: &Context) -> Result<Found, Error> {
+        let service = Service::of(context, 1)?;
+        let mut supervisor = None;
+        if let Some(registry) = context.existing().await? {
+            let filter = Filter { kind: Some(supervise::KIND.into()), ..Filter::in_states([StateName::Running]) };
+            supervisor = registry.all(&filter).await?.first().map(|seen| seen.run.id);
+        }
+        let systemd = systemd::installed(&service);
+        let unit = systemd.as_ref().and_then(|_| systemd::state(&service));
+        let cron = cron::is_installed(&service);
+        Ok(Found { registry: service.registry, systemd, unit, cron, supervisor })
+    }
+
+    fn exit_status(found: &Found) -> u8 {
+        u8::from(found.supervisor.is_none())
+    }
+}
+
+impl fmt::Display for Changed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}:", self.place)?;
+        self.text.lines().try_for_each(|line| writeln!(f, "  {line}"))?;
+        if self.done {
+            writeln!(f, "{}", self.verb)?;
+        } else {
+            writeln!(f, "nothing was changed; add --yes to have this {}", self.verb)?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.systemd, &self.unit) {
+            (Some(path), Some(state)) => writeln!(f, "systemd: {} ({state})", path.display())?,
+            (Some(path), None) => writeln!(f, "systemd: {} (its state cannot be asked for)", path.display())?,
+            (None, _) => writeln!(f, "systemd: not installed")?,
+        }
+        writeln!(f, "cron: {}", if self.cron { "installed" } else { "not installed" })?;
+        match self.supervisor {
+            Some(run) => writeln!(f, "a supervisor works: run {run}"),
+            None => writeln!(f, "no supervisor works for {}", self.registry),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Hooks: commands of the user that are told what becomes of runs.
+//!
+//! They are named in the configuration of the user's home, and nowhere else: a repository cannot bring any. Whoever puts
+//! an end on record has them told by a process of its own, and waits for nothing. What was told is noted beside the run,
+//! so that nobody is told twice; what was not, because its teller died, is told by the next supervisor.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+use nix::sys::signal::SigSet;
+use outlive::error::Error;
+use outlive::filter::Filter;
+use outlive::id::RunId;
+use outlive::registry::Registry;
+use outlive::run::Run;
+use outlive::runtime::reaper::{Reaped, Reaper};
+use serde_json::json;
+
+use super::work::wait_for;
+use crate::launcher::detach::Starting;
+use crate::operation::SCHEMA;
+use crate::run_view::RunView;
+use crate::settings::{Context, Hooks};
+
+/// The word by which this program knows that it is to tell a hook.
+pub const NAME: &str = "__tell";
+
+/// How often a hook that fails is tried.
+const TRIES: u32 = 3;
+/// How long a hook may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often to look whether a hook has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a hook can be told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Event {
+    /// A run has ended, and is not tried again by itself.
+    End,
+    /// The owner of a run was gone.
+    Dead,
+    /// A run makes no progress.
+    Stalled,
+    /// Nothing is queued or executed any more; told of the run that was the last.
+    QueueEmpty,
+}
+
+impl Event {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::End => "end",
+            Self::Dead => "dead",
+            Self::Stalled => "stalled",
+            Self::QueueEmpty => "queue-empty",
+        }
+    }
+
+    fn command(self, hooks: &Hooks) -> Option<&str> {
+        match self {
+            Self::End => hooks.on_end.as_deref(),
+            Self::Dead => hooks.on_dead.as_deref(),
+            Self::Stalled => hooks.on_stalled.as_deref(),
+            Self::QueueEmpty => hooks.on_queue_empty.as_deref(),
+        }
+    }
+}
+
+/// Tells a hook. Called by outlive itself.
+#[derive(Args)]
+struct Tell {
+    run: RunId,
+    attempt: u32,
+    #[arg(value_enum)]
+    event: Event,
+}
+
+/// The command's flags.
+pub fn command() -> Command {
+    Tell::augment_args(Command::new(NAME)).hide(true)
+}
+
+/// Has the hook told, if there is one, by a process that nobody waits for.
+pub fn tell(registry: &Registry, run: RunId, attempt: u32, event: Event) {
+    // A configuration that cannot be read names no hooks; `outlive doctor` says what is wrong with it.
+    if Hooks::read().is_ok_and(|hooks| event.command(&hooks).is_some()) {
+        let words = ["outlive", NAME, "--registry", registry.url(), &run.to_string(), &attempt.to_string()];
+        let words: Vec<_> = words.into_iter().chain([event.as_str()]).map(Into::into).collect();
+        // Where no process can be started now, the next supervisor tells it.
+        drop(Starting::begin(&words, &SigSet::empty()));
+    }
+}
+
+/// Has those told who want to know of the end of a run, if it has ended.
+pub fn tell_end(registry: &Registry, run: RunId) {
+    if Hooks::read().is_ok_and(|hooks| hooks.on_end.is_some())
+        && let Ok(seen) = pollster::block_on(registry.get(run))
+        && seen.run.ending().is_some()
+    {
+        tell(registry, run, seen.run.attempt, Event::End);
+    }
+}
+
+/// Puts deaths on record, and has those told who want to know of them.
+pub async fn reap(registry: &Registry, reaper: &mut Reaper, filter: Filter) -> Result<Reaped, Error> {
+    let reaped = reaper.pass_over(registry, filter).await?;
+    for run in &reaped.ended {
+        for (attempt, event) in events(run) {
+            tell(registry, run.id, attempt, event);
+        }
+    }
+    Ok(reaped)
+}
+
+/// What there is to tell of a run that was reaped: one that goes on has died in the attempt before.
+fn events(run: &Run) -> Vec<(u32, Event)> {
+    match run.ending() {
+        Some(_) => vec![(run.attempt, Event::Dead), (run.attempt, Event::End)],
+        None => vec![(run.attempt.saturating_sub(1), Event::Dead)],
+    }
+}
+
+/// Tells what was not told because whoever should have died. Only of runs made since `since`.
+pub fn catch_up(registry: &Registry, filter: &Filter) -> Result<(), Error> {
+    let hooks = Hooks::read()?;
+    if hooks.on_end.is_none() {
+        return Ok(());
+    }
+    let Some(local) = registry.local() else { return Ok(()) };
+    for seen in pollster::block_on(registry.all(filter))? {
+        let run = &seen.run;
+        if run.ending().is_none() || run.copied {
+            continue;
+        }
+        let told = local.telling(run.id, run.attempt)?.map(|mut telling| telling.has(Event::End.as_str()));
+        if matches!(told, Some(Ok(false))) {
+            tell(registry, run.id, run.attempt, Event::End);
+        }
+    }
+    Ok(())
+}
+
+/// Tells the hook that the flags name, once.
+pub fn run(matches: &ArgMatches, context: &Context) -> u8 {
+    let Ok(input) = Tell::from_arg_matches(matches) else { return 2 };
+    u8::from(deliver(&input, context).is_err())
+}
+
+fn deliver(input: &Tell, context: &Context) -> Result<(), Error> {
+    let hooks = Hooks::read()?;
+    let Some(command) = input.event.command(&hooks) else { return Ok(()) };
+    let registry = pollster::block_on(context.for_lookup(&input.run.to_string()))?;
+    let failed = |error: std::io::Error| Error::Invalid(format!("the hook cannot be told: {error}"));
+    let telling = registry.local().map(|local| local.telling(input.run, input.attempt)).transpose()?.flatten();
+    // Somebody else is at it.
+    let Some(mut telling) = telling else { return Ok(()) };
+    if telling.has(input.event.as_str()).map_err(failed)? {
+        return Ok(());
+    }
+    let seen = pollster::block_on(registry.get(input.run))?;
+    let event_id = format!("{}/{}/{}", input.run, input.attempt, input.event.as_str());
+    let message = json!({
+        "schema": SCHEMA, "event": input.event.as_str(), "event_id": event_id, "attempt": input.attempt,
+        "run": RunView::new(&seen, &registry),
+    });
+    for tried in 0..TRIES {
+        if matches!(call(command, &event_id, &message.to_string()), Ok(true)) {
+            break;
+        }
+        wait_for(&[], Duration::from_secs(1 << tried));
+    }
+    // One that fails again and again has been told often enough.
+    telling.note(input.event.as_str()).map_err(failed)
+}
+
+/// Has a shell execute a hook. Answers whether it succeeded.
+fn call(command: &str, event_id: &str, message: &str) -> std::io::Result<bool> {
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.args(["-c", command]).env("OUTLIVE_EVENT_ID", event_id).process_group(0);
+    let mut hook = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    // One that does not want to read need not.
+    let _ = hook.stdin.take().map(|mut stdin| stdin.write_all(message.as_bytes()));
+    wait(&mut hook)
+}
+
+fn wait(hook: &mut Child) -> std::io::Result<bool> {
+    let mut waited = Duration::ZERO;
+    loop {
+        if let Some(status) = hook.try_wait()? {
+            return Ok(status.success());
+        }
+        if waited > PATIENCE {
+            hook.kill()?;
+        }
+        wait_for(&[], LOOK_EVERY);
+        waited += LOOK_EVERY;
+    }
+}

@@ -1,0 +1,268 @@
+//! `outlive supervise`: one process that looks after all runs of a registry.
+//!
+//! It executes nothing itself: every run that it has go on gets an owner of its own, so whatever becomes of the supervisor
+//! becomes of nobody else. It is woken by what happens: an owner that ends, a registry that is written, a time that comes.
+
+mod chores;
+mod found;
+mod pass;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use nix::libc;
+use nix::sys::signal::SigSet;
+use outlive::error::Error;
+use outlive::filter::Filter;
+use outlive::id::{Epoch, RunId};
+use outlive::policy::OrphanPolicy;
+use outlive::registry::Registry;
+use outlive::run::{Key, Spec};
+use outlive::runtime::handle::RunHandle;
+use outlive::runtime::reaper::Reaper;
+use outlive::store::sqlite::Watch;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value, json};
+
+use self::chores::Chores;
+use crate::cli::{fail, say_line, talk};
+use crate::launcher::collect_ended;
+use crate::launcher::detach::Starting;
+use crate::launcher::signals::Signals;
+use crate::operation::SCHEMA;
+use crate::settings::Context;
+use crate::terminal::plain;
+use crate::workers::hooks;
+
+/// The verb.
+pub const NAME: &str = "supervise";
+
+/// The kind of the run by which a supervisor is known, and the key that only one of them holds.
+pub const KIND: &str = "supervisor";
+/// How long until everything is looked at again, where nothing wakes us.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The least time between two looks that writes of others ask for.
+const REST: Duration = Duration::from_millis(50);
+
+/// Look after all runs of the registry: reap, resume, and execute the queue
+///
+/// Runs whose owner died are put on record as dead, and go on by their policy (`outlive run --resume-on`). What lives on of
+/// a run whose owner is gone is adopted. What waits in the queue is executed, as many at a time as there are slots. One
+/// supervisor at a time works for a registry; another one waits to take its place.
+#[derive(Args)]
+struct Supervise {
+    /// How many runs of the queue to execute at a time; runs that were started otherwise need no slot to go on
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    slots: u16,
+    /// Look once, have go on what should, and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// The command's flags and help.
+pub fn command() -> Command {
+    Supervise::augment_args(Command::new(NAME))
+        .after_help("Examples:\n  outlive supervise --slots 2\n  outlive supervise --once")
+}
+
+/// Looks after the registry, as the flags say.
+pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) -> u8 {
+    let input = match Supervise::from_arg_matches(matches) {
+        Ok(input) => input,
+        Err(error) => return fail(&Error::Invalid(error.to_string()), json),
+    };
+    let signals = match Signals::take(mask) {
+        Ok(signals) => signals,
+        Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
+    };
+    let registry = match pollster::block_on(context.registry()) {
+        Ok(registry) => registry,
+        Err(error) => return fail(&error, json),
+    };
+    let retention = match context.retention() {
+        Ok(retention) => retention,
+        Err(error) => return fail(&error, json),
+    };
+    let watch = registry.local().and_then(|local| local.watch().ok());
+    let mut supervisor = Supervisor {
+        registry: &registry,
+        signals,
+        watch,
+        reaper: Reaper::default(),
+        owners: BTreeMap::new(),
+        starting: Vec::new(),
+        refused: BTreeMap::new(),
+        slots: input.slots.into(),
+        chores: Chores::new(retention),
+        json,
+    };
+    let done = supervisor.supervise(&input);
+    drop(supervisor);
+    pollster::block_on(registry.close());
+    match done {
+        Ok(()) => 0,
+        Err(error) => fail(&error, json),
+    }
+}
+
+struct Supervisor<'a> {
+    registry: &'a Registry,
+    signals: Signals,
+    watch: Option<Watch>,
+    reaper: Reaper,
+    /// The owners of this host, each as something that becomes readable when it ends.
+    owners: BTreeMap<RunId, (Epoch, OwnedFd)>,
+    /// Those that are to own a run and have not said yet whether they do.
+    starting: Vec<(RunId, Starting)>,
+    /// Runs that could not go on, when they are tried again, and the claim that it was told of.
+    refused: BTreeMap<RunId, (Epoch, Duration)>,
+    slots: usize,
+    chores: Chores,
+    json: bool,
+}
+
+/// What ended a wait.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Woken {
+    /// Somebody asks us to end.
+    asked: bool,
+    /// Something that cannot wait: an owner ended, or one has begun.
+    at_once: bool,
+}
+
+impl Supervisor<'_> {
+    fn supervise(&mut self, input: &Supervise) -> Result<(), Error> {
+        let Some(handle) = self.take_office(input.once)? else { return Ok(()) };
+        self.reaper = Reaper::new(self.registry.worker());
+        self.tell_found()?;
+        let worked = self.work(&handle, input.once);
+        let said = match &worked {
+            Ok(()) => pollster::block_on(handle.succeed()),
+            Err(error) => pollster::block_on(handle.fail("supervisor", error.to_string())),
+        };
+        worked.and(said.map(|_| ()))
+    }
+
+    fn work(&mut self, handle: &RunHandle, once: bool) -> Result<(), Error> {
+        loop {
+            if let Some(watch) = &self.watch {
+                watch.forget();
+            }
+            let next = match self.pass() {
+                Ok(next) => next.min(LOOK_EVERY),
+                // A registry that cannot be reached for a while may be again.
+                Err(Error::Store(error)) if error.is_passing() && !once => {
+                    talk(&format!("outlive: {}\n", plain(&error.to_string())));
+                    LOOK_EVERY
+                }
+                Err(error) => return Err(error),
+            };
+            if once && self.starting.is_empty() {
+                return Ok(());
+            }
+            let woken = self.wait(next, None);
+            if woken.asked || handle.stop_requested().is_some() {
+                return Ok(());
+            }
+            if !woken.at_once {
+                // Many beat, and each writes: not every one of them is worth a look of its own.
+                let woken = self.wait_without_watch(REST);
+                if woken.asked {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Becomes the one supervisor of the registry. Waits for as long as there is another, unless it is only for `once`.
+    fn take_office(&mut self, once: bool) -> Result<Option<RunHandle>, Error> {
+        let mut told = false;
+        loop {
+            let mut spec = Spec::new(KIND, self.registry.me().clone());
+            spec.keys = vec![Key { name: format!("outlive {KIND}"), limit: 1 }];
+            spec.policy.orphans = OrphanPolicy::Fail;
+            let holders = match pollster::block_on(self.registry.start(spec)) {
+                Err(Error::KeyBusy { holders, .. }) => holders,
+                started => return started.map(Some),
+            };
+            let reaped = pollster::block_on(hooks::reap(
+                self.registry,
+                &mut Reaper::default(),
+                Filter::of(holders.iter().copied()),
+            ))?;
+            if !reaped.ended.is_empty() {
+                continue;
+            }
+            if !std::mem::replace(&mut told, true) {
+                let holder = holders.first().map(ToString::to_string).unwrap_or_default();
+                self.say("standby", &json!({ "holder": holder }), &format!("another supervisor works: run {holder}"));
+            }
+            if once {
+                return Ok(None);
+            }
+            let holder = holders.first().copied();
+            let holder = holder.and_then(|id| pollster::block_on(self.registry.get(id)).ok());
+            let living = holder.and_then(|seen| seen.run.owner()?.identity.watch());
+            if self.wait(LOOK_EVERY, living.as_ref()).asked {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits until something happens, for at most `patience`.
+    fn wait(&mut self, patience: Duration, other: Option<&OwnedFd>) -> Woken {
+        let watch = self.watch.as_ref().map(AsFd::as_fd);
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
+        fds.extend(self.owners.values().map(|(_, owner)| owner.as_fd()));
+        fds.extend(self.starting.iter().map(|(_, starting)| starting.as_fd()));
+        fds.extend(other.map(AsFd::as_fd));
+        let urgent = fds.len();
+        fds.extend(watch);
+        let ready = ready(&fds, patience);
+        let at_once = ready.iter().any(|place| (1..urgent).contains(place));
+        Woken { asked: self.is_asked_to_end(), at_once }
+    }
+
+    /// The same, whatever is written meanwhile.
+    fn wait_without_watch(&mut self, patience: Duration) -> Woken {
+        let watch = self.watch.take();
+        let woken = self.wait(patience, None);
+        self.watch = watch;
+        woken
+    }
+
+    fn is_asked_to_end(&mut self) -> bool {
+        let mut asked = false;
+        while let Some(arrived) = self.signals.next() {
+            match arrived.signal {
+                libc::SIGCHLD => collect_ended(),
+                libc::SIGHUP | libc::SIGINT | libc::SIGQUIT | libc::SIGTERM => asked = true,
+                _ => {}
+            }
+        }
+        asked
+    }
+
+    /// Says what happened: to people a line, to programs an object.
+    fn say(&self, event: &str, fields: &Value, text: &str) {
+        let at = self.registry.clock().now();
+        if !self.json {
+            return say_line(&format!("{at} {}", plain(text)));
+        }
+        let mut line = json!({ "schema": SCHEMA, "at": at, "event": event });
+        if let (Some(line), Some(fields)) = (line.as_object_mut(), fields.as_object()) {
+            line.extend(fields.clone());
+        }
+        say_line(&line.to_string());
+    }
+}
+
+/// The places of those that can be read, after a wait of at most `patience`.
+fn ready(fds: &[BorrowedFd<'_>], patience: Duration) -> Vec<usize> {
+    let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+    let mut fds: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let _ = poll(&mut fds, Some(&limit));
+    fds.iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty()).map(|(place, _)| place).collect()
+}

@@ -1,0 +1,112 @@
+//! What a supervisor does now and then: it tells hooks what they missed, and puts old runs away.
+
+use std::time::Duration;
+
+use outlive::error::Error;
+use outlive::filter::Filter;
+use outlive::health::Health;
+use outlive::id::RunId;
+use outlive::policy::Retention;
+use outlive::run::{State, StateName};
+use outlive::store::{Page, Walk};
+use serde_json::json;
+
+use super::Supervisor;
+use crate::settings::Hooks;
+use crate::workers::hooks::{self, Event};
+
+/// How often those are looked for that make no progress.
+const STALLED_EVERY: Duration = Duration::from_secs(5);
+/// How often old runs are put away, and hooks are told what they missed.
+const TIDY_EVERY: Duration = Duration::from_secs(600);
+/// How far back hooks are told what they missed.
+const MISSED_SINCE: Duration = Duration::from_secs(7 * 86_400);
+
+/// When each was last done, and what is to be remembered between.
+#[derive(Debug, Default)]
+pub(super) struct Chores {
+    stalled: Option<Duration>,
+    tidied: Option<Duration>,
+    /// A run of the queue that was seen to run, as long as the queue has not been empty since.
+    last_queued: Option<RunId>,
+    retention: Retention,
+}
+
+impl Chores {
+    pub(super) fn new(retention: Retention) -> Self {
+        Self { retention, ..Self::default() }
+    }
+}
+
+impl Supervisor<'_> {
+    /// Does what is due of it.
+    pub(super) fn do_chores(&mut self) -> Result<(), Error> {
+        let now = self.registry.clock().awake();
+        let is_due = |last: Option<Duration>, every| last.is_none_or(|last| now.saturating_sub(last) >= every);
+        if is_due(self.chores.stalled, STALLED_EVERY) {
+            self.chores.stalled = Some(now);
+            self.tell_stalled()?;
+        }
+        if is_due(self.chores.tidied, TIDY_EVERY) {
+            self.chores.tidied = Some(now);
+            self.put_away()?;
+            let now = self.registry.clock().now();
+            let since = now.as_micros().saturating_sub(i64::try_from(MISSED_SINCE.as_micros()).unwrap_or(i64::MAX));
+            let since = Some(outlive::time::Timestamp::from_micros(since));
+            hooks::catch_up(self.registry, &Filter { since, ..Filter::default() })?;
+        }
+        Ok(())
+    }
+
+    /// Notes what of the queue runs and waits. When nothing does any more, those are told who want to know.
+    pub(super) fn note_queue(&mut self, running: Option<RunId>, is_waiting: bool) {
+        if running.is_some() {
+            self.chores.last_queued = running;
+        } else if !is_waiting && let Some(last) = self.chores.last_queued.take() {
+            hooks::tell(self.registry, last, 1, Event::QueueEmpty);
+        }
+    }
+
+    fn tell_stalled(&self) -> Result<(), Error> {
+        if Hooks::read().map_or(true, |hooks| hooks.on_stalled.is_none()) {
+            return Ok(());
+        }
+        for seen in pollster::block_on(self.registry.all(&Filter::in_states([StateName::Running])))? {
+            if seen.health == Some(Health::Stalled) {
+                hooks::tell(self.registry, seen.run.id, seen.run.attempt, Event::Stalled);
+            }
+        }
+        Ok(())
+    }
+
+    /// Archives what the retention policy no longer keeps in sight.
+    fn put_away(&self) -> Result<(), Error> {
+        if self.chores.retention.archive_after.is_none() {
+            return Ok(());
+        }
+        let ended = StateName::ALL.into_iter().filter(|state| state.is_ended());
+        let filter = Filter { archived: Some(false), ..Filter::in_states(ended) };
+        let mut walk = Walk::from(filter, Page::default());
+        let (mut rank, now) = (0, self.registry.clock().now());
+        let mut old = Vec::new();
+        while let Some(records) = pollster::block_on(walk.next(self.registry.store()))? {
+            for record in records {
+                if let State::Ended(ending) = &record.run.state {
+                    old.extend(self.chores.retention.archives(rank, now.since(ending.at)).then_some(record.run.id));
+                    rank += 1;
+                }
+            }
+        }
+        for run in &old {
+            match pollster::block_on(self.registry.archive(*run, true)) {
+                // Somebody has resumed it, or put it away, meanwhile.
+                Ok(_) | Err(Error::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !old.is_empty() {
+            self.say("archived", &json!({ "runs": old.len() }), &format!("{} old runs archived", old.len()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+//! One look of a supervisor at everything that is not over, and what it does about it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use nix::sys::signal::SigSet;
+use outlive::error::Error;
+use outlive::filter::Filter;
+use outlive::id::RunId;
+use outlive::registry::is_due;
+use outlive::run::{Run, State, StateName};
+use outlive::store::{Page, Walk};
+use serde_json::json;
+
+use super::{KIND, LOOK_EVERY, Supervisor};
+use crate::launcher::detach::{Started, Starting};
+use crate::launcher::own::{Job, changed_program};
+use crate::launcher::{adopt, take_up};
+use crate::workers::hooks;
+
+/// How many owners are started at a time, so that a machine that comes up with a thousand runs to resume can breathe.
+const STARTING: usize = 8;
+/// How long a run that could not go on is left alone.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+
+impl Supervisor<'_> {
+    /// Looks at everything once. Answers with how long it is until something is due by the clock.
+    pub(super) fn pass(&mut self) -> Result<Duration, Error> {
+        self.hear_starting();
+        self.reap()?;
+        let waiting = pollster::block_on(self.registry.waiting())?;
+        let released = pollster::block_on(self.registry.release(&waiting))?;
+        let followed = pollster::block_on(self.registry.follow_schedules(&waiting))?;
+        let waiting =
+            if released > 0 || !followed.is_empty() { pollster::block_on(self.registry.waiting())? } else { waiting };
+        let running = self.watch_owners()?;
+        self.note_queue(running.last, waiting.iter().any(|run| run.spec.queued));
+        self.begin_due(&waiting, &followed, running.in_slots)?;
+        self.do_chores()?;
+        Ok(self.next_due(&waiting))
+    }
+
+    /// Puts deaths on record, and takes over what lives on.
+    fn reap(&mut self) -> Result<(), Error> {
+        let reaped = pollster::block_on(hooks::reap(self.registry, &mut self.reaper, Filter::default()))?;
+        for run in &reaped.ended {
+            let state = run.state.name();
+            self.owners.remove(&run.id);
+            let fields = json!({ "id": run.id, "name": run.spec.name, "state": state });
+            self.say("reaped", &fields, &format!("{} reaped: its owner is gone; it is {state}", title(run)));
+        }
+        for (run, leftovers) in &reaped.orphaned {
+            // Only what this user made is taken over: whatever takes it over may have to end it.
+            if self.registry.executable(run).is_ok() && self.may_begin(run) {
+                let words = ["outlive", adopt::NAME, "--registry", self.registry.url()].map(OsString::from);
+                let words: Vec<OsString> = words.into_iter().chain([run.id.to_string().into()]).collect();
+                self.begin(run, &words)?;
+                let fields = json!({ "id": run.id, "name": run.spec.name, "pids": leftovers.pids });
+                self.say("adopted", &fields, &format!("{} adopted: {leftovers} lives on", title(run)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches the owners of runs that run. Answers with those of the queue.
+    fn watch_owners(&mut self) -> Result<Queued, Error> {
+        let mut queued = Queued::default();
+        let mut running = BTreeSet::new();
+        let mut walk = Walk::from(Filter::in_states([StateName::Running]), Page::default());
+        while let Some(records) = pollster::block_on(walk.next(self.registry.store()))? {
+            for run in records.into_iter().map(|record| record.run).filter(|run| run.spec.kind != KIND) {
+                if run.spec.queued {
+                    queued.in_slots += 1;
+                    queued.last = Some(run.id);
+                }
+                running.insert(run.id);
+                let is_watched = self.owners.get(&run.id).is_some_and(|(epoch, _)| *epoch == run.epoch);
+                let living = run.owner().filter(|_| !is_watched).and_then(|owner| owner.identity.watch());
+                if let Some(living) = living {
+                    self.owners.insert(run.id, (run.epoch, living));
+                }
+            }
+        }
+        self.owners.retain(|run, _| running.contains(run));
+        self.refused.retain(|_, (_, until)| *until > self.registry.clock().awake());
+        Ok(queued)
+    }
+
+    /// Has those go on that are due: at once what was started otherwise, and by slots what was queued.
+    fn begin_due(&mut self, waiting: &[Run], followed: &BTreeSet<RunId>, in_slots: usize) -> Result<(), Error> {
+        let now = self.registry.clock().now();
+        let is_starting = |run: &&Run| self.starting.iter().any(|(id, _)| *id == run.id);
+        let mut free = self
+            .slots
+            .saturating_sub(in_slots + waiting.iter().filter(is_starting).filter(|run| run.spec.queued).count());
+        for run in waiting {
+            let due = matches!(&run.state, State::Pending(pending) if is_due(pending, now));
+            let is_followed = run.spec.schedule.is_none() || followed.contains(&run.id);
+            if !due || !is_followed || run.spec.command.is_none() || !self.may_begin(run) {
+                continue;
+            }
+            if run.spec.queued {
+                if free == 0 || self.is_locked_out(run)? {
+                    continue;
+                }
+                free -= 1;
+            }
+            if let Err(error) = Job::of(self.registry, run, true) {
+                self.refuse(run, &error.to_string());
+                continue;
+            }
+            if let Some(changed) = changed_program(run) {
+                self.say("changed", &json!({ "id": run.id }), &changed);
+            }
+            let words = take_up::words(self.registry, run.id, false, true);
+            self.begin(run, &words)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a run would find its keys held.
+    fn is_locked_out(&self, run: &Run) -> Result<bool, Error> {
+        if run.spec.keys.is_empty() {
+            return Ok(false);
+        }
+        let seen = pollster::block_on(self.registry.get(run.id))?;
+        Ok(seen.reason.is_some_and(|reason| reason.starts_with("waits for key")))
+    }
+
+    /// Whether an owner may be started for a run now.
+    fn may_begin(&self, run: &Run) -> bool {
+        let is_refused = self.refused.get(&run.id).is_some_and(|(epoch, _)| *epoch == run.epoch);
+        let is_starting = self.starting.iter().any(|(id, _)| *id == run.id);
+        self.starting.len() < STARTING && !is_refused && !is_starting
+    }
+
+    fn begin(&mut self, run: &Run, words: &[OsString]) -> Result<(), Error> {
+        let starting = Starting::begin(words, &SigSet::empty())
+            .map_err(|error| Error::Invalid(format!("an owner cannot be started: {error}")))?;
+        self.starting.push((run.id, starting));
+        Ok(())
+    }
+
+    /// Hears those that have said whether they own their run.
+    fn hear_starting(&mut self) {
+        let fds: Vec<_> = self.starting.iter().map(|(_, starting)| std::os::fd::AsFd::as_fd(starting)).collect();
+        let spoke = super::ready(&fds, Duration::ZERO);
+        for place in spoke.into_iter().rev() {
+            let (id, starting) = self.starting.remove(place);
+            match starting.wait() {
+                Ok(Started { error: None, .. }) => self.tell_begun(id),
+                Ok(Started { talk, .. }) => self.tell_refused(id, &talk.unwrap_or_default()),
+                Err(error) => self.tell_refused(id, &error.to_string()),
+            }
+        }
+    }
+
+    fn tell_begun(&self, id: RunId) {
+        let Ok(seen) = pollster::block_on(self.registry.get(id)) else { return };
+        let run = &seen.run;
+        let verb = if run.attempt > 1 { "resumed" } else { "started" };
+        let fields = json!({ "id": id, "name": run.spec.name, "attempt": run.attempt });
+        self.say(verb, &fields, &format!("{} {verb}, attempt {}", title(run), run.attempt));
+    }
+
+    /// An owner that could not be is told once; whoever was faster is none of our business.
+    fn tell_refused(&mut self, id: RunId, why: &str) {
+        let Ok(seen) = pollster::block_on(self.registry.get(id)) else { return };
+        if matches!(seen.run.state, State::Pending(_))
+            || seen.health.is_some_and(|health| health.as_str() == "orphaned")
+        {
+            self.refuse(&seen.run, why);
+        }
+    }
+
+    fn refuse(&mut self, run: &Run, why: &str) {
+        let until = self.registry.clock().awake() + REFUSED_FOR;
+        self.refused.insert(run.id, (run.epoch, until));
+        let fields = json!({ "id": run.id, "name": run.spec.name, "reason": why });
+        self.say("refused", &fields, &format!("{} left alone: {why}", title(run)));
+    }
+
+    fn next_due(&self, waiting: &[Run]) -> Duration {
+        let now = self.registry.clock().now();
+        let left = waiting.iter().filter_map(|run| match &run.state {
+            State::Pending(pending) => pending.not_before.filter(|at| *at > now).map(|at| at.since(now)),
+            _ => None,
+        });
+        // A moment later, so that it is due by then.
+        left.min().map_or(LOOK_EVERY, |left| left + Duration::from_millis(1))
+    }
+}
+
+/// The runs of the queue that run.
+#[derive(Debug, Default)]
+struct Queued {
+    in_slots: usize,
+    last: Option<RunId>,
+}
+
+/// What a run is called in what a supervisor says.
+fn title(run: &Run) -> String {
+    run.spec.name.as_ref().map_or_else(|| run.id.to_string(), |name| format!("{} {name}", run.id))
+}

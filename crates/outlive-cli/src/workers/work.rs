@@ -1,0 +1,230 @@
+//! `outlive work`: executes what waits in the queue.
+//!
+//! Each slot is a process of its own, a hand, that claims one run after the other and owns it while it lasts. Whoever
+//! called only listens: if it is killed, its hands finish what they are at and end.
+
+mod hand;
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use nix::libc;
+use nix::sys::signal::SigSet;
+use outlive::error::Error;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+pub use self::hand::{HAND, hand, hand_command};
+use crate::cli::{fail, say_line, talk};
+use crate::launcher::collect_ended;
+use crate::launcher::detach::Starting;
+use crate::launcher::signals::Signals;
+use crate::operation::SCHEMA;
+use crate::settings::Context;
+use crate::terminal::plain;
+
+/// The verb.
+pub const NAME: &str = "work";
+/// How long a hand that was killed is mourned before another takes its place.
+const REST: Duration = Duration::from_secs(1);
+
+/// Execute what waits in the queue
+///
+/// Runs are claimed one by one, lower priorities first, and executed in their own directories. Any number of workers may
+/// work at once: each run is claimed by one of them. Asked to end, by a signal, it claims nothing more and ends with what
+/// it is at; asked again, it stops that too.
+#[derive(Args)]
+struct Work {
+    /// How many runs to execute at a time
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    slots: u16,
+    /// Only runs of this kind (repeatable)
+    #[arg(long = "kind", value_name = "KIND")]
+    kinds: Vec<String>,
+    /// End when nothing is left that waits for nothing but a worker
+    #[arg(long)]
+    drain: bool,
+}
+
+/// The command's flags and help.
+pub fn command() -> Command {
+    Work::augment_args(Command::new(NAME))
+        .after_help("Examples:\n  outlive work --slots 4\n  outlive work --drain && echo all done")
+}
+
+/// `outlive queue drain`: the same, and end.
+pub fn drain_command() -> Command {
+    Work::augment_args(Command::new("drain"))
+        .about("Execute what waits in the queue, and end: short for `outlive work --drain`")
+        .mut_arg("drain", |drain| drain.hide(true))
+        .after_help("Examples:\n  outlive queue drain --slots 4")
+}
+
+/// Works as the flags say.
+pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, drains: bool) -> u8 {
+    let input = match Work::from_arg_matches(matches) {
+        Ok(input) => Work { drain: input.drain || drains, ..input },
+        Err(error) => return fail(&Error::Invalid(error.to_string()), json),
+    };
+    // It is made, and what is wrong with it told, before any hand meets it.
+    let registry = match pollster::block_on(context.registry()) {
+        Ok(registry) => registry.url().to_owned(),
+        Err(error) => return fail(&error, json),
+    };
+    let signals = match Signals::take(mask) {
+        Ok(signals) => signals,
+        Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
+    };
+    let words = hand::words(&registry, &input.kinds, input.drain);
+    let mut worker = Worker { words, signals, hands: Vec::new(), asked: 0, json, failed: 0, executed: 0 };
+    match worker.work(input.slots) {
+        Ok(()) if input.drain && !json => {
+            talk(&format!("outlive: {} executed, {} of them failed\n", worker.executed, worker.failed));
+            u8::from(worker.failed > 0)
+        }
+        Ok(()) => u8::from(input.drain && worker.failed > 0),
+        Err(error) => fail(&Error::Invalid(format!("a worker cannot be started: {error}")), json),
+    }
+}
+
+struct Worker {
+    words: Vec<std::ffi::OsString>,
+    signals: Signals,
+    hands: Vec<Hand>,
+    /// How often it was asked to end.
+    asked: u32,
+    json: bool,
+    executed: usize,
+    failed: usize,
+}
+
+/// A process that executes runs, as seen by whoever started it.
+struct Hand {
+    pid: Pid,
+    said: BufReader<UnixStream>,
+    /// It has nothing more to do, and said so.
+    done: bool,
+}
+
+impl Worker {
+    fn work(&mut self, slots: u16) -> std::io::Result<()> {
+        for _ in 0..slots {
+            self.add_hand()?;
+        }
+        while !self.hands.is_empty() {
+            let spoke = self.wait();
+            while let Some(arrived) = self.signals.next() {
+                if arrived.signal == libc::SIGCHLD {
+                    collect_ended();
+                } else if [libc::SIGHUP, libc::SIGINT, libc::SIGTERM].contains(&arrived.signal) {
+                    self.ask_to_end();
+                }
+            }
+            // From the last one on, so that those before keep their places.
+            for place in spoke.into_iter().rev() {
+                self.listen(place)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_hand(&mut self) -> std::io::Result<()> {
+        let hand = Starting::begin(&self.words, &SigSet::empty())?;
+        let (pid, stream) = (hand.pid, hand.into_stream());
+        self.hands.push(Hand { pid, said: BufReader::new(stream), done: false });
+        Ok(())
+    }
+
+    /// Waits for a signal or a hand. Answers with the places of the hands that have something to say.
+    fn wait(&self) -> Vec<usize> {
+        let hands = self.hands.iter().map(|hand| PollFd::new(hand.said.get_ref(), PollFlags::IN));
+        let mut fds: Vec<PollFd<'_>> = [PollFd::new(&self.signals, PollFlags::IN)].into_iter().chain(hands).collect();
+        let _ = poll(&mut fds, None);
+        let spoke = fds[1..].iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty());
+        spoke.map(|(place, _)| place).collect()
+    }
+
+    /// First nothing more is claimed; then what runs is stopped.
+    fn ask_to_end(&mut self) {
+        self.asked += 1;
+        if self.asked == 1 {
+            talk("outlive: claims nothing more, and ends with what runs; once more to stop that too\n");
+        }
+        for hand in &self.hands {
+            if self.asked == 1 {
+                // One that cannot be told has ended.
+                let _ = hand.said.get_ref().shutdown(std::net::Shutdown::Write);
+            } else {
+                let _ = kill_process(hand.pid, Signal::TERM);
+            }
+        }
+    }
+
+    fn listen(&mut self, place: usize) -> std::io::Result<()> {
+        loop {
+            let hand = &mut self.hands[place];
+            let mut line = String::new();
+            if hand.said.read_line(&mut line).unwrap_or(0) == 0 {
+                let gone = self.hands.remove(place);
+                if !gone.done && self.asked == 0 {
+                    talk("outlive: a worker was killed; another takes its place\n");
+                    self.rest();
+                    self.add_hand()?;
+                }
+                return Ok(());
+            }
+            let said: Value = serde_json::from_str(&line).unwrap_or_default();
+            hand.done |= said["event"] == "done";
+            let more = !hand.said.buffer().is_empty();
+            self.tell(&said);
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn rest(&self) {
+        let limit = rustix::event::Timespec { tv_sec: REST.as_secs().cast_signed(), tv_nsec: 0 };
+        let _ = poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&limit));
+    }
+
+    fn tell(&mut self, said: &Value) {
+        let text = |field: &str| said[field].as_str().map(plain).unwrap_or_default();
+        match said["event"].as_str() {
+            Some("ended") => {
+                self.executed += 1;
+                self.failed += usize::from(said["state"] != "succeeded");
+                if !self.json {
+                    say_line(&format!("{} {} {}", text("id"), text("title"), text("state")));
+                }
+            }
+            Some("refused") if !self.json => talk(&format!("outlive: {}\n", text("reason"))),
+            _ => {}
+        }
+        if self.json && said["event"] != "done" {
+            let mut line = json!({ "schema": SCHEMA });
+            if let (Some(line), Some(said)) = (line.as_object_mut(), said.as_object()) {
+                line.extend(said.clone());
+            }
+            say_line(&line.to_string());
+        }
+    }
+}
+
+/// Waits until one of these can be read, for at most `patience`.
+pub fn wait_for(fds: &[&dyn AsFd], patience: Duration) {
+    let limit =
+        rustix::event::Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+    let mut fds: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
+    let _ = poll(&mut fds, Some(&limit));
+}
+
+/// Whether the other side of a stream will say nothing more.
+fn peeks_end(stream: &UnixStream) -> bool {
+    use rustix::net::{RecvFlags, recv};
+    matches!(recv(stream, &mut [0_u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok((0, _)))
+}

@@ -1,0 +1,265 @@
+//! The queue: runs that wait for a worker, for each other, and for their time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Registry;
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::id::{RunId, Stamp};
+use crate::run::{After, Lineage, Pending, Release, Run, Spec, State, StateName};
+use crate::store::{Expect, Order, Page, Walk, Write, Written};
+use crate::time::Timestamp;
+use crate::transition::{Action, enqueued, has_room};
+
+/// A run to be made together with others.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// What is to be done.
+    pub spec: Spec,
+    /// What it waits for, besides what its spec says.
+    pub after: Vec<(Parent, Release)>,
+}
+
+/// A run that a planned one waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parent {
+    /// One that there is.
+    Run(RunId),
+    /// The one at this place of the plan.
+    Planned(usize),
+}
+
+impl Registry {
+    /// Makes a run that waits to be claimed.
+    pub async fn enqueue(&self, spec: Spec) -> Result<Run, Error> {
+        self.check_parents(&[&spec]).await?;
+        let run = self.draft(Spec { queued: true, ..spec })?;
+        let made = enqueued(&run, &self.me);
+        Ok(self.create(run, vec![made]).await?.run)
+    }
+
+    /// Makes runs that wait to be claimed, and for each other. Where any of them cannot be, none is made.
+    pub async fn enqueue_all(&self, plan: Vec<Planned>) -> Result<Vec<Run>, Error> {
+        check_cycles(&plan)?;
+        let now = self.clock.now();
+        let ids: Vec<RunId> = plan.iter().map(|_| RunId::draw(now, &*self.entropy)).collect();
+        let mut specs = Vec::new();
+        for Planned { mut spec, after } in plan {
+            for (parent, release) in after {
+                let run = match parent {
+                    Parent::Run(run) => run,
+                    Parent::Planned(place) => *ids.get(place).ok_or_else(|| no_place(place))?,
+                };
+                spec.after.push(After { run, release });
+            }
+            specs.push(Spec { queued: true, ..spec });
+        }
+        self.check_parents_but(&specs.iter().collect::<Vec<_>>(), &ids).await?;
+        let drafts: Result<Vec<Run>, Error> = ids
+            .iter()
+            .zip(specs)
+            .enumerate()
+            .map(|(place, (id, spec))| {
+                // A moment after the one before it, so that they are claimed in the order of the plan.
+                self.draft_as(*id, spec, now.after(Duration::from_micros(place as u64)))
+            })
+            .collect();
+        let writes = drafts?.into_iter().map(|run| {
+            let events = vec![enqueued(&run, &self.me)];
+            Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) }
+        });
+        let writes: Vec<Write> = writes.collect();
+        let runs: Vec<Run> = writes.iter().map(|write| write.run.clone()).collect();
+        let written = self.store.commit(writes).await?;
+        match written.iter().position(|written| !matches!(written, Written::Done(_))) {
+            None => Ok(runs),
+            Some(place) => Err(Error::Invalid(format!("there is a run `{}` already", ids[place]))),
+        }
+    }
+
+    async fn check_parents(&self, specs: &[&Spec]) -> Result<(), Error> {
+        self.check_parents_but(specs, &[]).await
+    }
+
+    /// Refuses to wait for a run that there is not: it would never end.
+    async fn check_parents_but(&self, specs: &[&Spec], planned: &[RunId]) -> Result<(), Error> {
+        let parents: BTreeSet<RunId> = specs.iter().flat_map(|spec| &spec.after).map(|after| after.run).collect();
+        let sought: Vec<RunId> = parents.into_iter().filter(|run| !planned.contains(run)).collect();
+        let found: BTreeSet<RunId> = self.store.get(&sought).await?.iter().map(|record| record.run.id).collect();
+        match sought.iter().find(|run| !found.contains(run)) {
+            Some(missing) => Err(Error::NotFound(missing.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// The runs that wait, in the order in which they are claimed.
+    pub async fn waiting(&self) -> Result<Vec<Run>, Error> {
+        let pending = Filter::in_states([StateName::Pending]);
+        let mut walk = Walk::from(pending, Page { order: Order::Claim, ..Page::default() });
+        let mut waiting = Vec::new();
+        while let Some(records) = walk.next(self.store()).await? {
+            waiting.extend(records.into_iter().map(|record| record.run));
+        }
+        Ok(waiting)
+    }
+
+    /// Tells the runs among those that wait of the ends that they wait for. Answers with how many have changed.
+    ///
+    /// A parent that has failed may fail its children, and they theirs: so it is repeated until nothing changes.
+    pub async fn release(&self, waiting: &[Run]) -> Result<usize, Error> {
+        let mut changed = 0;
+        let mut left: BTreeMap<RunId, Vec<RunId>> = waiting.iter().filter_map(waits_for).collect();
+        loop {
+            let parents: BTreeSet<RunId> = left.values().flatten().copied().collect();
+            let parents: Vec<RunId> = parents.into_iter().collect();
+            let ended: BTreeMap<RunId, StateName> = self
+                .store
+                .get(&parents)
+                .await?
+                .iter()
+                .filter_map(|record| record.run.ending().map(|ending| (record.run.id, ending.how.name())))
+                .collect();
+            let mut told = 0;
+            for (id, waits_for) in &mut left {
+                let mut still = Vec::new();
+                for parent in waits_for.drain(..) {
+                    let Some(ended) = ended.get(&parent).copied() else {
+                        still.push(parent);
+                        continue;
+                    };
+                    match self.change(*id, |_| Action::Release { parent, ended }).await {
+                        Ok(_) => told += 1,
+                        // Somebody else has told it, or its parent may yet be resumed.
+                        Err(Error::Refused { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                *waits_for = still;
+            }
+            changed += told;
+            if told == 0 {
+                return Ok(changed);
+            }
+        }
+    }
+
+    /// Makes the next run of every schedule whose slot has come. Answers with the runs whose follower there is: only those
+    /// may be claimed, so that no schedule ends because somebody died in between.
+    pub async fn follow_schedules(&self, waiting: &[Run]) -> Result<BTreeSet<RunId>, Error> {
+        let now = self.clock.now();
+        let mut followed = BTreeSet::new();
+        for run in waiting {
+            let (Some(schedule), State::Pending(pending)) = (&run.spec.schedule, &run.state) else { continue };
+            let slot = run.spec.not_before.unwrap_or(run.created_at);
+            if !is_due(pending, now) || self.executable(run).is_err() {
+                continue;
+            }
+            // Later attempts belong to a slot whose follower was made for the first.
+            let follower = schedule.follower(slot, now).filter(|_| run.attempt == 1);
+            let Some(next) = follower else {
+                followed.insert(run.id);
+                continue;
+            };
+            if !self.make_follower(run, next).await? {
+                continue;
+            }
+            if schedule.passes_over(slot, now) {
+                self.pass_over(run.id).await?;
+            } else {
+                followed.insert(run.id);
+            }
+        }
+        Ok(followed)
+    }
+
+    /// Makes the run of a schedule's next slot. Whoever comes second finds it made. False where this user has not got what
+    /// it would execute.
+    async fn make_follower(&self, run: &Run, slot: Timestamp) -> Result<bool, Error> {
+        let mut spec = (*run.spec).clone();
+        if let Some(command) = &mut spec.command {
+            let Some(argv) = self.original_argv(run) else { return Ok(false) };
+            command.argv = argv;
+            spec.withheld = None;
+        }
+        let before = run.spec.lineage.as_ref();
+        let origin = before.map_or(run.id, |lineage| lineage.origin);
+        let generation = before.map_or(0, |lineage| lineage.generation).saturating_add(1);
+        spec.lineage = Some(Lineage { rerun_of: run.id, origin, generation, reason: Some("its schedule".into()) });
+        spec.not_before = Some(slot);
+        spec.after.clear();
+        let id = RunId::derived(slot, format!("slot {origin} {}", slot.as_micros()).as_bytes());
+        let follower = self.draft_as(id, spec, self.clock.now())?;
+        let made = enqueued(&follower, &self.me);
+        match self.create(follower, vec![made]).await {
+            Ok(_) | Err(Error::Invalid(_)) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn pass_over(&self, id: RunId) -> Result<(), Error> {
+        match self.cancel(id, Some("its slot was missed".into())).await {
+            Ok(_) | Err(Error::Refused { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Why each of the runs waits that could be claimed by now, and is not: a key that others hold.
+pub(super) fn busy_keys(waiting: &[&Run], running: &[Run]) -> BTreeMap<RunId, String> {
+    let mut busy = BTreeMap::new();
+    for run in waiting {
+        for key in &run.spec.keys {
+            let holds = |holder: &&Run| holder.held_keys().iter().any(|held| held.name == key.name);
+            let holders: Vec<&Run> = running.iter().filter(holds).collect();
+            if !has_room(key, &holders) {
+                let names: Vec<String> = holders.iter().map(|holder| format!("`{}`", holder.id)).collect();
+                busy.insert(run.id, format!("waits for key `{}`, held by {}", key.name, names.join(", ")));
+            }
+        }
+    }
+    busy
+}
+
+/// Whether a waiting run could be claimed by now.
+pub fn is_due(pending: &Pending, now: Timestamp) -> bool {
+    pending.waits_for.is_empty() && pending.not_before.is_none_or(|not_before| not_before <= now)
+}
+
+fn waits_for(run: &Run) -> Option<(RunId, Vec<RunId>)> {
+    match &run.state {
+        State::Pending(pending) if !pending.waits_for.is_empty() => Some((run.id, pending.waits_for.clone())),
+        _ => None,
+    }
+}
+
+fn no_place(place: usize) -> Error {
+    Error::Invalid(format!("there is no run {place} in the plan"))
+}
+
+/// Refuses runs that would wait for each other for ever.
+fn check_cycles(plan: &[Planned]) -> Result<(), Error> {
+    let name = |place: usize| {
+        plan.get(place).and_then(|planned| planned.spec.name.clone()).unwrap_or_else(|| format!("run {}", place + 1))
+    };
+    let parents = |place: usize| {
+        plan.get(place).into_iter().flat_map(|planned| &planned.after).filter_map(|(parent, _)| match parent {
+            Parent::Planned(parent) => Some(*parent),
+            Parent::Run(_) => None,
+        })
+    };
+    // Whatever waits for nothing that is left can go; what stays in the end waits for itself.
+    let mut left: BTreeSet<usize> = (0..plan.len()).collect();
+    while let Some(free) = left.iter().copied().find(|place| !parents(*place).any(|parent| left.contains(&parent))) {
+        left.remove(&free);
+    }
+    let Some(mut place) = left.first().copied() else { return Ok(()) };
+    let mut path = Vec::new();
+    while !path.contains(&place) {
+        path.push(place);
+        place = parents(place).find(|parent| left.contains(parent)).unwrap_or(place);
+    }
+    let start = path.iter().position(|step| *step == place).unwrap_or(0);
+    let names: Vec<String> = path[start..].iter().chain([&place]).map(|step| format!("`{}`", name(*step))).collect();
+    Err(Error::Invalid(format!("these runs would wait for each other for ever: {}", names.join(" after "))))
+}

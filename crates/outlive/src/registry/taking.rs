@@ -1,0 +1,91 @@
+//! Taking runs: claiming what waits, going on with what has ended, waking what is suspended.
+
+use std::sync::Arc;
+
+use super::Registry;
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::id::{RunId, Stamp};
+use crate::run::{Run, State, StateName};
+use crate::runtime::handle::RunHandle;
+use crate::runtime::keeper::Keeping;
+use crate::store::{Change, Order, Selection};
+use crate::transition::{Action, apply};
+
+impl Registry {
+    /// Takes up to `limit` waiting runs that match, in the order of their priority.
+    pub async fn claim(&self, filter: Filter, limit: usize) -> Result<Vec<RunHandle>, Error> {
+        self.claim_those(filter, limit, &|_| true).await
+    }
+
+    /// The same, of those that are `wanted`.
+    pub async fn claim_those(
+        &self,
+        filter: Filter,
+        limit: usize,
+        wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
+    ) -> Result<Vec<RunHandle>, Error> {
+        let keeping = self.keeping()?;
+        let _taking = keeping.take();
+        let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
+        let rule = |run: &Run, now| {
+            let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: false };
+            if !wanted(run) {
+                return None;
+            }
+            let transition = apply(run, &action, &self.me, now).ok()?;
+            Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
+        };
+        let selection = Selection { filter, order: Order::Claim, limit };
+        let claimed = self.store.update(&selection, &rule).await?;
+        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
+    }
+
+    /// Goes on with a run, owned by this process at once: claims it where it waits, even before its time, and tries it
+    /// again where it has ended.
+    pub async fn take_up(&self, id: RunId, failed_too: bool) -> Result<RunHandle, Error> {
+        let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
+        if !matches!(found.run.state, State::Pending(_)) {
+            return self.resume(id, failed_too).await;
+        }
+        let keeping = self.keeping()?;
+        self.take(id, &keeping, |run| Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: true }).await
+    }
+
+    /// Has a parked run tried again.
+    pub async fn unpark(&self, id: RunId) -> Result<Run, Error> {
+        Ok(self.change(id, |_| Action::Unpark).await?.0.run)
+    }
+
+    /// Tries an ended run again, owned by this process at once.
+    pub async fn resume(&self, id: RunId, failed_too: bool) -> Result<RunHandle, Error> {
+        let keeping = self.keeping()?;
+        self.take(id, &keeping, |run| Action::Resume {
+            failed_too,
+            leftovers: self
+                .look(&[run])
+                .and_then(|mut sights| sights.pop())
+                .map(|sight| sight.leftovers)
+                .unwrap_or_default(),
+            owner: Some(keeping.owner(run.spec.policy.lease)),
+        })
+        .await
+    }
+
+    /// Takes a suspended run.
+    pub async fn wake(&self, id: RunId) -> Result<RunHandle, Error> {
+        let keeping = self.keeping()?;
+        self.take(id, &keeping, |run| Action::Wake { owner: keeping.owner(run.spec.policy.lease) }).await
+    }
+
+    async fn take(
+        &self,
+        id: RunId,
+        keeping: &Arc<Keeping>,
+        action: impl Fn(&Run) -> Action,
+    ) -> Result<RunHandle, Error> {
+        let _taking = keeping.take();
+        let (record, _) = self.change(id, action).await?;
+        Ok(self.hold(record, keeping.clone(), None))
+    }
+}
