@@ -254,6 +254,9 @@ impl RunView {
         let id = self.id;
         match (self.state, self.health) {
             (_, _) if self.copied => None,
+            (StateName::Running, Some(Health::Orphaned)) if self.step_of.is_some() => {
+                Some(format!("`outlive cancel {id}` ends what is left of it"))
+            }
             (StateName::Running, Some(Health::Orphaned)) => {
                 Some(format!("`outlive adopt {id}` takes it over; `outlive cancel {id}` ends what is left of it"))
             }

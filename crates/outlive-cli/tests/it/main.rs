@@ -19,5 +19,6 @@ mod running;
 mod sandbox;
 mod secrets;
 mod shells;
+mod steps;
 mod surface;
 mod tidy;
