@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use outlive::error::{Candidate, Code, Error};
 
-use crate::launcher::{adopt, take_up};
+use crate::launcher::{adopt, step, take_up};
 use crate::operation::{Answer, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
@@ -50,6 +50,7 @@ pub fn main() -> u8 {
     let json = matches.get_flag("json");
     match matches.subcommand() {
         Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, mask, report),
+        Some((step::NAME, matches)) => step::run(matches, &context, json, mask),
         Some((take_up::NAME, matches)) => take_up::run(matches, &context, mask, report),
         Some((adopt::NAME, matches)) => adopt::run(matches, &context, json, mask, report),
         Some((hooks::NAME, matches)) => hooks::run(matches, &context),
@@ -88,7 +89,7 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
     u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
-/// The command tree. `run` is built alone where it is called: it is called most, and waits for nobody.
+/// The command tree. `run` and `step` are built alone where they are called: they are called most, and wait for nobody.
 pub fn command(verb: Option<&str>) -> Command {
     let root = Command::new("outlive")
         .version(env!("CARGO_PKG_VERSION"))
@@ -108,14 +109,21 @@ pub fn command(verb: Option<&str>) -> Command {
         .subcommand(launcher::command());
     match verb {
         Some(launcher::NAME) => return root,
+        Some(step::NAME) => return root.subcommand(step::command()),
         Some(take_up::NAME) => return root.subcommand(take_up::command()),
         Some(work::HAND) => return root.subcommand(work::hand_command()),
         Some(hooks::NAME) => return root.subcommand(hooks::command()),
         _ => {}
     }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
-    let interactive =
-        [adopt::command(), logs::command(), logs::attach_command(), work::command(), supervise::command()];
+    let interactive = [
+        step::command(),
+        adopt::command(),
+        logs::command(),
+        logs::attach_command(),
+        work::command(),
+        supervise::command(),
+    ];
     root.subcommands(interactive).subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
         Command::new(*noun)

@@ -15,6 +15,7 @@ mod recording;
 mod shim;
 pub mod signals;
 mod spawn;
+pub mod step;
 mod streams;
 pub mod take_up;
 mod tree;

@@ -63,6 +63,14 @@ pub struct RunView {
     pub archived: bool,
     pub copied: bool,
     pub trusted: bool,
+    /// What it is called as a step of another run.
+    pub step: Option<String>,
+    /// That run.
+    pub step_of: Option<RunId>,
+    /// The attempt of that run.
+    pub step_attempt: Option<u32>,
+    /// The step of an earlier attempt whose result it repeats.
+    pub replays: Option<RunId>,
     /// The command as a shell must be given it.
     #[serde(skip)]
     pub command_line: Option<String>,
@@ -130,7 +138,7 @@ impl RunView {
             End::Failed(failure) => Some(failure),
             _ => None,
         });
-        let owner = run.owner();
+        let (owner, step) = (run.owner(), spec.step.as_ref());
         let last_owner = owner.or_else(|| ending.and_then(|ending| ending.owner.as_ref()));
         let until = ended_at.unwrap_or_else(|| registry.clock().now());
         let progress = run.progress.clone().unwrap_or_default();
@@ -177,13 +185,17 @@ impl RunView {
             archived: run.archived.is_some(),
             copied: run.copied,
             trusted: registry.executable(run).is_ok(),
+            step: step.map(|step| step.name.clone()),
+            step_of: step.map(|step| step.of),
+            step_attempt: step.map(|step| step.attempt),
+            replays: step.and_then(|step| step.replays),
             command_line: spec.command.as_ref().map(quoted),
         }
     }
 
     /// What people call it: its name, else its command, else its kind.
     pub fn title(&self) -> String {
-        match (&self.name, &self.command_line) {
+        match (self.name.as_ref().or(self.step.as_ref()), &self.command_line) {
             (Some(name), _) => plain(name),
             (None, Some(command_line)) => command_line.clone(),
             (None, None) => plain(&self.kind),
@@ -193,6 +205,7 @@ impl RunView {
     /// How it stands, in one word: its health where that says more than `running`.
     pub fn word(&self) -> &'static str {
         match self.health {
+            Some(Health::Healthy) | None if self.replays.is_some() => "replayed",
             Some(Health::Healthy) | None => self.state.as_str(),
             Some(health) => health.as_str(),
         }
@@ -241,6 +254,9 @@ impl RunView {
         let id = self.id;
         match (self.state, self.health) {
             (_, _) if self.copied => None,
+            (StateName::Running, Some(Health::Orphaned)) if self.step_of.is_some() => {
+                Some(format!("`outlive cancel {id}` ends what is left of it"))
+            }
             (StateName::Running, Some(Health::Orphaned)) => {
                 Some(format!("`outlive adopt {id}` takes it over; `outlive cancel {id}` ends what is left of it"))
             }

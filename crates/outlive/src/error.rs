@@ -256,6 +256,7 @@ fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
         Refusal::OwnerLives => {
             format!("`outlive show {run}` tells how it stands; `outlive cancel {run}` asks it to stop")
         }
+        Refusal::IsStep(of) => format!("`outlive resume {of}` goes on with the run that it is a step of"),
         Refusal::NothingLeft => "`outlive reap` puts its death on record".into(),
         Refusal::Parked => format!("`outlive why {run}` tells its story; `outlive unpark {run}` has it tried again"),
         Refusal::WaitsFor(_) | Refusal::WaitsNot(_) | Refusal::NotParked => {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{RunId, WorkerId};
 use crate::run::{Run, StateName};
+use crate::steps;
 use crate::time::Timestamp;
 
 /// Conditions that a run must all meet. The default meets every run.
@@ -34,6 +35,10 @@ pub struct Filter {
     pub text: Option<String>,
     /// It is archived, or is not.
     pub archived: Option<bool>,
+    /// It is of the kind of steps, or is not.
+    pub is_step: Option<bool>,
+    /// It is a step of this run.
+    pub step_of: Option<RunId>,
 }
 
 impl Filter {
@@ -45,6 +50,12 @@ impl Filter {
     /// These runs.
     pub fn of(ids: impl IntoIterator<Item = RunId>) -> Self {
         Self { ids: Some(ids.into_iter().collect()), ..Self::default() }
+    }
+
+    /// The steps of a run, in all of its attempts. They were made after it, which spares a store the look at what is
+    /// older.
+    pub fn steps_of(run: &Run) -> Self {
+        Self { is_step: Some(true), step_of: Some(run.id), since: Some(run.created_at), ..Self::default() }
     }
 
     /// Whether the run is meant.
@@ -61,6 +72,8 @@ impl Filter {
             && self.until.is_none_or(|until| run.created_at < until)
             && self.text.as_ref().is_none_or(|text| mentions(run, text))
             && self.archived.is_none_or(|archived| run.archived.is_some() == archived)
+            && self.is_step.is_none_or(|is_step| (run.spec.kind == steps::KIND) == is_step)
+            && self.step_of.is_none_or(|of| run.spec.step.as_ref().is_some_and(|step| step.of == of))
     }
 }
 

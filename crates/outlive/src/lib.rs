@@ -56,6 +56,7 @@ pub mod signal;
 #[cfg(any(test, feature = "testing"))]
 pub mod simulation;
 pub mod spool;
+pub mod steps;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -8,6 +8,7 @@ mod find;
 mod queue;
 mod seeing;
 mod spooled;
+mod steps;
 mod taking;
 
 use std::any::Any;

@@ -4,6 +4,7 @@ pub mod handle;
 mod held;
 pub(crate) mod keeper;
 pub mod reaper;
+pub mod step;
 mod suspects;
 mod wake;
 

@@ -96,16 +96,21 @@ impl Child {
         let run = handle.run();
         let tree = tree::lock(registry, &run)?;
         tree::adopt_orphans();
-        let environment = job
-            .environment()
-            .with(RUN_VARIABLE, Some(run.id.to_string()))
-            .with("OUTLIVE_ATTEMPT", Some(run.attempt.to_string()))
-            .with(EPOCH_VARIABLE, Some(run.epoch.to_string()))
-            .with(REGISTRY_VARIABLE, Some(registry.url().to_owned()))
-            .with(REGISTRY_ID_VARIABLE, Some(registry.id().unwrap_or_default()))
-            .with(CHECKPOINT_VARIABLE, checkpoint(&run));
+        let environment = match &run.spec.step {
+            // A step belongs to the run that it is a step of: what its command reports is said of that.
+            Some(_) => job.environment(),
+            None => job
+                .environment()
+                .with(RUN_VARIABLE, Some(run.id.to_string()))
+                .with("OUTLIVE_ATTEMPT", Some(run.attempt.to_string()))
+                .with(EPOCH_VARIABLE, Some(run.epoch.to_string()))
+                .with(REGISTRY_VARIABLE, Some(registry.url().to_owned()))
+                .with(REGISTRY_ID_VARIABLE, Some(registry.id().unwrap_or_default()))
+                .with(CHECKPOINT_VARIABLE, checkpoint(&run)),
+        };
         let kept: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
-        let ways = if recording.is_on() && !detached { ways() } else { [Way::Own; 3] };
+        let all = recording.is_digesting();
+        let ways = if (recording.is_on() || all) && !detached { ways(all) } else { [Way::Own; 3] };
         let (mut copying, mut placed) = Copying::start(ways, &recording)?;
         if detached {
             for (stream, number) in [(Stream::Out, 1), (Stream::Err, 2)] {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outlive::logs::{LogWriter, Stream};
+use outlive::steps::{Digesting, Outcome};
 
 /// The logs of the attempt, shared by whoever copies its streams.
 #[derive(Clone)]
@@ -13,22 +14,47 @@ pub struct Recording(Arc<Mutex<State>>);
 struct State {
     log: Option<LogWriter>,
     trouble: Option<String>,
+    /// What is written, before anything of it is masked or left out.
+    digests: Option<[Digesting; 2]>,
 }
 
 impl Recording {
     /// Keeps what is written with `log`, or nothing.
     pub fn new(log: Option<LogWriter>) -> Self {
-        Self(Arc::new(Mutex::new(State { log, trouble: None })))
+        Self(Arc::new(Mutex::new(State { log, trouble: None, digests: None })))
+    }
+
+    /// Also digests all that is written, whether or not it is kept.
+    pub fn digesting(self) -> Self {
+        self.state().digests = Some(Default::default());
+        self
+    }
+
+    /// Whether nothing may be written past us.
+    pub fn is_digesting(&self) -> bool {
+        self.state().digests.is_some()
+    }
+
+    /// What was written, if it was digested.
+    pub fn outcome(&self) -> Option<Outcome> {
+        let [stdout, stderr] = self.state().digests.take()?.map(Digesting::finish);
+        Some(Outcome::Output { stdout, stderr })
     }
 
     /// Keeps nothing, because of this.
     pub fn lost(why: &dyn std::fmt::Display) -> Self {
         let trouble = Some(format!("what the command writes is not kept: {why}"));
-        Self(Arc::new(Mutex::new(State { log: None, trouble })))
+        Self(Arc::new(Mutex::new(State { log: None, trouble, digests: None })))
     }
 
     /// Keeps what the command wrote.
     pub fn write(&self, stream: Stream, bytes: &[u8]) {
+        if let Some([stdout, stderr]) = &mut self.state().digests {
+            match stream {
+                Stream::Out => stdout.update(bytes),
+                Stream::Err => stderr.update(bytes),
+            }
+        }
         self.attempt(|log| log.write(stream, bytes));
     }
 

@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -44,12 +45,14 @@ pub enum Way {
     Terminal,
 }
 
-/// Where each standard stream of a command should lead whose output is to be kept.
-pub fn ways() -> [Way; 3] {
+/// Where each standard stream of a command should lead whose output is to be kept: `all` of it, or what would be lost
+/// otherwise.
+pub fn ways(all: bool) -> [Way; 3] {
     let [input, output, error] = STANDARD;
-    let (out, err) = (written(output), written(error));
+    let (out, err) = (written(output, all), written(error, all));
     let err = match (out, err) {
         (Way::Copied, Way::Copied) if same(output, error) => Way::AsOutput,
+        (Way::Copied, Way::Terminal) if all => Way::Copied,
         // Whoever reads our output may read the keyboard too, and a terminal of ours would take it away.
         (Way::Own | Way::Copied, Way::Terminal) => Way::Own,
         (_, err) => err,
@@ -58,7 +61,7 @@ pub fn ways() -> [Way; 3] {
     [if reads { Way::Terminal } else { Way::Own }, out, err]
 }
 
-fn written(fd: BorrowedFd<'_>) -> Way {
+fn written(fd: BorrowedFd<'_>, all: bool) -> Way {
     if was_closed(fd) {
         return Way::Own;
     }
@@ -68,6 +71,7 @@ fn written(fd: BorrowedFd<'_>) -> Way {
     }
     match fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
         Ok(FileType::Fifo) => Way::Copied,
+        _ if all => Way::Copied,
         _ => Way::Own,
     }
 }
@@ -91,6 +95,8 @@ pub struct Copying {
     kept: (Sender<()>, Receiver<()>),
     /// Held from reading something from a terminal until it is shown.
     showing: Arc<Mutex<()>>,
+    /// Somebody did not want all of it, and so not all was read.
+    unwanted: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Option<Rest>>>,
 }
 
@@ -104,7 +110,8 @@ impl Copying {
     /// Begins to copy those of the command's streams that should be. Answers also with what the command is to be given.
     pub fn start(ways: [Way; 3], recording: &Recording) -> io::Result<(Self, Vec<Placed>)> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let mut copying = Self { stop, kept: channel(), showing: Arc::default(), threads: Vec::new() };
+        let (showing, unwanted) = Default::default();
+        let mut copying = Self { stop, kept: channel(), showing, unwanted, threads: Vec::new() };
         let mut placed = Vec::new();
         for (stream, own) in [(Stream::Out, STANDARD[1]), (Stream::Err, STANDARD[2])] {
             let number = own.as_raw_fd();
@@ -134,8 +141,14 @@ impl Copying {
         keep: impl FnMut(&[u8]) + Send + 'static,
     ) -> io::Result<()> {
         set_waiting(&from, false)?;
-        let (stop, kept) = (self.stop.clone(), self.kept.0.clone());
-        let work = move || Copy { from, to, stop, keep, buffer: Vec::with_capacity(CHUNK) }.run(&kept);
+        let (stop, kept, unwanted) = (self.stop.clone(), self.kept.0.clone(), self.unwanted.clone());
+        let is_file = fstat(to).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        let buffer = Vec::with_capacity(CHUNK);
+        let work = move || {
+            let rest = Copy { from, to, is_file, stop, keep, buffer }.run(&kept);
+            unwanted.fetch_or(rest.is_none(), Ordering::Relaxed);
+            rest
+        };
         self.threads.push(std::thread::Builder::new().name("outlive-copy".into()).spawn(work)?);
         Ok(())
     }
@@ -220,12 +233,14 @@ impl Copying {
 
     /// Waits until all that was kept is passed on. What others write later is passed on by a process of its own, so that
     /// nobody waits for them but those who would have without us.
-    pub fn finish(self) {
+    /// Answers whether somebody wanted all of it.
+    pub fn finish(self) -> bool {
         // A panic of a thread was its own; there is nobody left to tell.
         let joined = self.threads.into_iter().filter_map(|thread| thread.join().ok().flatten());
         let rest: Vec<Rest> = joined.filter(|rest| is_written(&rest.from)).collect();
+        let wanted = !self.unwanted.load(Ordering::Relaxed);
         if rest.is_empty() {
-            return;
+            return wanted;
         }
         let pairs = rest.iter().flat_map(|rest| [rest.from.as_fd(), rest.to]);
         let words: Vec<OsString> = ["outlive-pass".into(), PASS.into()]
@@ -238,6 +253,7 @@ impl Copying {
         let start =
             Start { argv: &words, program: None, environment: &environment, mask: &mask, placed: &[], kept: &kept };
         let _ = start.ourselves();
+        wanted
     }
 }
 
@@ -273,6 +289,8 @@ pub fn pass_on(words: &[OsString]) -> Option<u8> {
 struct Copy<Keep> {
     from: OwnedFd,
     to: BorrowedFd<'static>,
+    /// It never makes anybody wait for long, and may not know how to refuse to.
+    is_file: bool,
     stop: Arc<OwnedFd>,
     keep: Keep,
     /// What is kept and not yet passed on. Nothing is read while there is any: whoever writes waits for whoever reads.
@@ -336,6 +354,11 @@ impl<Keep: FnMut(&[u8])> Copy<Keep> {
 
     /// Passes on as much as can be without waiting.
     fn write(&mut self) -> rustix::io::Result<()> {
+        if self.is_file {
+            let written = write_all(self.to, &self.buffer);
+            self.buffer.clear();
+            return written;
+        }
         let bytes = [IoSlice::new(&self.buffer)];
         match pwritev2(self.to, &bytes, u64::MAX, ReadWriteFlags::NOWAIT) {
             Ok(written) => {

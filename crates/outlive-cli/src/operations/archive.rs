@@ -77,7 +77,8 @@ impl Operate for Archive {
             return Err(Error::Invalid(format!("a run that is {state} has not ended, and cannot be archived")));
         }
         if let Some(registry) = context.to_change().await? {
-            let filter = Filter { archived: Some(false), ..Filter::in_states(states) };
+            // Steps are out of sight with the runs that they are steps of.
+            let filter = Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states(states) };
             marked.runs = mark(&registry, registry.all(&filter).await?, true, self.dry_run).await?;
         }
         Ok(marked)

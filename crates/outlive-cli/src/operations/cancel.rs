@@ -139,7 +139,8 @@ impl Cancel {
     async fn meant(&self, registry: &Registry) -> Result<Vec<Seen>, Error> {
         if self.all {
             let in_flight = [StateName::Pending, StateName::Running, StateName::Suspended];
-            return registry.all(&Filter::in_states(in_flight)).await;
+            // Steps end with the runs that they are steps of.
+            return registry.all(&Filter { is_step: Some(false), ..Filter::in_states(in_flight) }).await;
         }
         let (mut found, mut known) = (Vec::new(), BTreeSet::new());
         for run in &self.runs {

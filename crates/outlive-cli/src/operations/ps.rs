@@ -10,6 +10,7 @@ use outlive::health::{Health, Seen};
 use outlive::id::RunId;
 use outlive::registry::Registry;
 use outlive::run::StateName;
+use outlive::steps::KIND;
 use outlive::store::{Cursor, PAGE_LIMIT, Page};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,9 @@ pub struct Ps {
     /// Also runs that have ended, and archived ones
     #[arg(short, long)]
     pub all: bool,
+    /// Also the steps of runs
+    #[arg(long)]
+    pub steps: bool,
     /// Only runs in this state, or of this health: orphaned, late, stalled, overdue, unresponsive (repeatable)
     #[arg(long = "status", value_name = "STATE")]
     pub status: Vec<String>,
@@ -190,7 +194,9 @@ impl Ps {
         }
         let archived = if self.all { None } else { Some(false) };
         let states = states.or_else(usual);
-        Ok(Filter { states, name: self.name.clone(), kind: self.kind.clone(), labels, archived, ..Filter::default() })
+        let is_step = if self.steps || self.kind.as_deref() == Some(KIND) { None } else { Some(false) };
+        let (name, kind) = (self.name.clone(), self.kind.clone());
+        Ok(Filter { states, name, kind, labels, archived, is_step, ..Filter::default() })
     }
 
     /// What to say where there is nothing to list.
@@ -213,6 +219,7 @@ impl Ps {
         words.extend(context.flags());
         words.push("ps".into());
         words.extend(self.all.then(|| "--all".into()));
+        words.extend(self.steps.then(|| "--steps".into()));
         words.extend(self.wide.then(|| "--wide".into()));
         let status = self.status.iter().map(|word| ("--status", word));
         let labels = self.label.iter().map(|word| ("--label", word));

@@ -155,7 +155,8 @@ impl Resume {
     fn candidates(&self) -> Filter {
         let failed = self.failed.then_some(StateName::Failed);
         let states = [StateName::Dead, StateName::Interrupted, StateName::Running].into_iter().chain(failed);
-        Filter { archived: Some(false), ..Filter::in_states(states) }
+        // Steps go on with the runs that they are steps of.
+        Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states(states) }
     }
 
     /// Has a run go on in a process of its own. Nothing where it is not one for this call.

@@ -7,15 +7,17 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use outlive::error::Error;
+use outlive::health::Health;
+use outlive::id::RunId;
 use outlive::logs::{Stream, show_bytes};
-use outlive::run::Run;
+use outlive::run::{Run, StateName};
 use outlive::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
 use crate::run_view::{RunView, moment};
 use crate::settings::Context;
-use crate::terminal::{plain, quote};
+use crate::terminal::{columns, plain, quote};
 
 /// Show one run: its spec, how it stands, and what to do next
 #[derive(Debug, Args, Deserialize)]
@@ -35,6 +37,8 @@ pub struct Shown {
     manifest_ref: Option<String>,
     /// What its attempts have written, as far as it was kept.
     logs: Vec<Log>,
+    /// Its steps, in all of its attempts, in the order in which they were made.
+    steps: Vec<StepView>,
     #[serde(skip)]
     now: Timestamp,
 }
@@ -47,6 +51,47 @@ struct Log {
     bytes: u64,
 }
 
+/// A step of the run.
+#[derive(Debug, Serialize)]
+struct StepView {
+    attempt: Option<u32>,
+    name: Option<String>,
+    id: RunId,
+    state: StateName,
+    health: Option<Health>,
+    reason: Option<String>,
+    replays: Option<RunId>,
+    started_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
+    duration_ms: Option<u64>,
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+    /// The same for people: its name, how it stands and for how long it has run.
+    #[serde(skip)]
+    told: [String; 3],
+}
+
+impl From<RunView> for StepView {
+    fn from(step: RunView) -> Self {
+        let took = if step.replays.is_some() { String::new() } else { step.duration() };
+        Self {
+            told: [step.title(), step.word().into(), took],
+            attempt: step.step_attempt,
+            name: step.step,
+            id: step.id,
+            state: step.state,
+            health: step.health,
+            reason: step.reason,
+            replays: step.replays,
+            started_at: step.started_at,
+            ended_at: step.ended_at,
+            duration_ms: step.duration_ms,
+            exit_code: step.exit_code,
+            signal: step.signal,
+        }
+    }
+}
+
 impl Operate for Show {
     const NAME: &'static str = "show";
     const EFFECT: Effect = Effect::Read;
@@ -57,12 +102,14 @@ impl Operate for Show {
         let registry = context.for_lookup(&self.run).await?;
         let seen = registry.find(&self.run).await?;
         let run = &seen.run;
+        let steps = registry.steps_of(run).await?;
         Ok(Shown {
             run: RunView::new(&seen, &registry),
             checkpoint_bytes: run.checkpoint.as_ref().map(|checkpoint| checkpoint.to_string().len()),
             artifacts: run.artifacts.clone(),
             manifest_ref: run.manifest_ref.clone(),
             logs: registry.local().map(|local| logs(local.path(), run)).unwrap_or_default(),
+            steps: steps.iter().map(|step| RunView::new(step, &registry).into()).collect(),
             now: registry.clock().now(),
         })
     }
@@ -94,6 +141,10 @@ impl fmt::Display for Shown {
         line("run", Some(run.id.to_string()))?;
         line("name", run.name.as_deref().map(plain))?;
         line("kind", Some(plain(&run.kind)))?;
+        let of = run.step_of.map(|of| format!(" of run {of}, attempt {}", run.step_attempt.unwrap_or(1)));
+        let step = run.step.as_ref().map(|step| format!("{}{}", plain(step), of.unwrap_or_default()));
+        line("step", step)?;
+        line("replays", run.replays.map(|original| original.to_string()))?;
         line("command", run.command_line.clone())?;
         line("in", run.cwd.as_deref().map(|cwd| quote(cwd.as_bytes())))?;
         let labels = run.labels.iter().map(|(key, value)| plain(&format!("{key}={value}")));
@@ -130,6 +181,28 @@ impl fmt::Display for Shown {
         line("error", run.error_type.as_deref().map(plain))?;
         let not_mine = "made by somebody else; `outlive trust` allows it to be executed";
         line("trust", (!run.trusted && run.command.is_some()).then(|| not_mine.into()))?;
-        line("next", run.next_step())
+        line("next", run.next_step())?;
+        self.tell_steps(f)
     }
+}
+
+impl Shown {
+    /// The steps of the last attempt that came to any, as a tree.
+    fn tell_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(attempt) = self.steps.iter().filter_map(|step| step.attempt).max() else { return Ok(()) };
+        let steps: Vec<&StepView> = self.steps.iter().filter(|step| step.attempt == Some(attempt)).collect();
+        let column = |index: usize| steps.iter().map(|step| columns(&step.told[index])).max().unwrap_or(0);
+        let (names, states) = (column(0), column(1));
+        writeln!(f, "{:<11}{} in attempt {attempt}", "steps", steps.len())?;
+        for (index, StepView { told: [name, state, took], .. }) in steps.iter().enumerate() {
+            let branch = if index + 1 < steps.len() { "├─" } else { "└─" };
+            let (name, state) = (padded(name, names), padded(state, states));
+            writeln!(f, "{}", format!("{branch} {name}  {state}  {took}").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+fn padded(text: &str, to: usize) -> String {
+    format!("{text}{}", " ".repeat(to.saturating_sub(columns(text))))
 }

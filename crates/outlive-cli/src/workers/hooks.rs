@@ -107,7 +107,8 @@ pub fn tell_end(registry: &Registry, run: RunId) {
 /// Puts deaths on record, and has those told who want to know of them.
 pub async fn reap(registry: &Registry, reaper: &mut Reaper, filter: Filter) -> Result<Reaped, Error> {
     let reaped = reaper.pass_over(registry, filter).await?;
-    for run in &reaped.ended {
+    // What becomes of a step is told by the run that it is a step of.
+    for run in reaped.ended.iter().filter(|run| run.spec.step.is_none()) {
         for (attempt, event) in events(run) {
             tell(registry, run.id, attempt, event);
         }

@@ -23,6 +23,7 @@ mod sandbox;
 mod secrets;
 mod services;
 mod shells;
+mod steps;
 mod supervising;
 mod surface;
 mod tidy;

@@ -3,7 +3,8 @@
 use super::sandbox::{Ends, Sandbox, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 21] = [
+const VERBS: [(&str, bool); 22] = [
+    ("step", true),
     ("ps", false),
     ("show", false),
     ("why", false),

@@ -11,7 +11,8 @@ use super::{Ground, ensure};
 use crate::filter::Filter;
 use crate::id::{RunId, WorkerId};
 use crate::process::Evidence;
-use crate::run::{Arg, Command, Interruption, Run, Spec, StateName};
+use crate::run::{Arg, Command, Interruption, Run, Spec, StateName, Step};
+use crate::steps;
 use crate::store::{Cursor, Order, Page, Record};
 use crate::testing::{person, spec};
 use crate::time::Timestamp;
@@ -41,7 +42,17 @@ fn drawn_spec(scene: &Scene) -> Spec {
     if scene.entropy.one_in(3) {
         spec.command = Some(Command::new(vec![Arg::Text(word(scene))], Arg::Text("/".into())));
     }
+    if scene.entropy.one_in(3) {
+        spec.kind = steps::KIND.into();
+        let (of, name, fingerprint) = (parent(scene), word(scene), word(scene));
+        spec.step = Some(Step { of, attempt: 1, name, fingerprint, changed: false, replays: None });
+    }
     spec
+}
+
+/// One of a few runs that others are steps of.
+fn parent(scene: &Scene) -> RunId {
+    RunId::derived(Timestamp::from_micros(1), word(scene).as_bytes())
 }
 
 /// Makes a run and leads it, by the rules, into one state or another.
@@ -96,7 +107,7 @@ async fn populate(scene: &Scene) -> Result<(Vec<Run>, Vec<WorkerId>), String> {
 
 /// A filter with each part as likely present as not, or with one part alone.
 fn draw_filter(scene: &Scene, runs: &[Run], workers: &[WorkerId]) -> Filter {
-    const PARTS: u64 = 11;
+    const PARTS: u64 = 13;
     let alone = scene.entropy.one_in(2).then(|| scene.entropy.below(PARTS));
     let wants = |part: u64| alone.map_or_else(|| scene.entropy.one_in(4), |alone| alone == part);
     let mut filter = Filter::default();
@@ -138,6 +149,12 @@ fn draw_filter(scene: &Scene, runs: &[Run], workers: &[WorkerId]) -> Filter {
     }
     if wants(10) {
         filter.archived = Some(scene.entropy.one_in(2));
+    }
+    if wants(11) {
+        filter.is_step = Some(scene.entropy.one_in(2));
+    }
+    if wants(12) {
+        filter.step_of = Some(parent(scene));
     }
     filter
 }

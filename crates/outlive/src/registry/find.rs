@@ -82,8 +82,13 @@ impl Registry {
         if !is_prefix {
             return Err(Error::NotFound(shorten(text)));
         }
-        let filter = Filter { id_prefix: Some(text.into()), ..Filter::default() };
-        let (mut found, _) = self.list(&filter, &Page { limit: SHOWN + 1, ..Page::default() }).await?;
+        let page = Page { limit: SHOWN + 1, ..Page::default() };
+        let of = |is_step| Filter { id_prefix: Some(text.into()), is_step: Some(is_step), ..Filter::default() };
+        // The ids of steps begin like that of their run, which is meant as long as it can be.
+        let (mut found, _) = self.list(&of(false), &page).await?;
+        if found.is_empty() {
+            (found, _) = self.list(&of(true), &page).await?;
+        }
         match found.len() {
             0 => Err(Error::NotFound(shorten(text))),
             1 => Ok(self.look_behind(found.remove(0))),
@@ -101,7 +106,8 @@ impl Registry {
     }
 
     async fn nth_newest(&self, text: &str, mut back: usize) -> Result<Seen, Error> {
-        let mut walk = Walk::from(Filter::default(), Page::default());
+        // The last of a script's steps is hardly what was started last.
+        let mut walk = Walk::from(Filter { is_step: Some(false), ..Filter::default() }, Page::default());
         while let Some(records) = walk.next(self.store()).await? {
             if let Some(record) = records.get(back) {
                 return self.get(record.run.id).await;

@@ -10,6 +10,7 @@ use crate::id::RunId;
 use crate::policy::Policy;
 use crate::redact::Redactor;
 use crate::schedule::Schedule;
+use crate::steps;
 use crate::time::Timestamp;
 
 /// What is to be done, and under which promises. Written once.
@@ -107,6 +108,12 @@ impl Spec {
         }
         if let Some(step) = &self.step {
             word("step", &step.name)?;
+        }
+        if self.step.is_some() != (self.kind == steps::KIND) {
+            return Err(InvalidSpec(format!(
+                "the kind `{}` is for the steps of a run, made with `outlive step`",
+                steps::KIND
+            )));
         }
         for (label, value) in &self.labels {
             word("label", label)?;
@@ -263,6 +270,7 @@ mod tests {
         insta::assert_snapshot!(refused(&|spec| spec.name = Some("@last".into())), @"the name `@last` begins with @, as `@last` and `@~2` do; choose another");
         insta::assert_snapshot!(refused(&|spec| spec.name = Some("01a1e1d5-a1d".into())), @"the name `01a1e1d5-a1d` could be taken for the beginning of an id; choose another");
         insta::assert_snapshot!(refused(&|spec| spec.kind.clear()), @"an empty kind");
+        insta::assert_snapshot!(refused(&|spec| spec.kind = "step".into()), @"the kind `step` is for the steps of a run, made with `outlive step`");
         insta::assert_snapshot!(refused(&|spec| spec.keys.push(Key { name: "gpu".into(), limit: 0 })), @"a limit of 0 on key `gpu` would never let it run");
         insta::assert_snapshot!(refused(&|spec| spec.policy.retry.max_attempts = 0), @"`max_attempts` of 0 would never run anything");
     }

@@ -20,7 +20,7 @@ use crate::run::{Event, Exit, Interruption, Progress, Run, StateName};
 use crate::settle::{Doubt, settle};
 use crate::spool::OwnEnd;
 use crate::store::{Record, Store, Write};
-use crate::transition::{Action, Fence, Refusal, Report, Verdict, apply};
+use crate::transition::{Action, Fence, Refusal, Report, Transition, Verdict, apply};
 
 /// How often an owner's write is tried when others change the run meanwhile.
 const TRIES: usize = 16;
@@ -36,13 +36,13 @@ pub enum Recorded {
 
 /// A run that this process owns.
 pub struct RunHandle {
-    held: Arc<Held>,
-    keeping: Arc<Keeping>,
-    store: Arc<dyn Store>,
-    redactor: Arc<Redactor>,
+    pub(super) held: Arc<Held>,
+    pub(super) keeping: Arc<Keeping>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) redactor: Arc<Redactor>,
     open: bool,
     /// Keeps the beats going for as long as this run is held, whatever becomes of the registry it was started from.
-    _worker: Arc<dyn Any + Send + Sync>,
+    pub(super) worker: Arc<dyn Any + Send + Sync>,
 }
 
 impl fmt::Debug for RunHandle {
@@ -62,7 +62,7 @@ impl RunHandle {
     ) -> Self {
         let held = Arc::new(Held::new(record, keeping.clock.since_boot(), ran_for));
         keeping.hold(&held);
-        Self { held, keeping, store, redactor, open: true, _worker: worker }
+        Self { held, keeping, store, redactor, open: true, worker }
     }
 
     /// Its id.
@@ -159,12 +159,25 @@ impl RunHandle {
     }
 
     /// Ends the run. A store that is away does not lose the result: it is kept on disk and delivered later.
-    pub async fn end(mut self, end: OwnEnd, exit: Option<Exit>) -> Result<Recorded, Error> {
+    pub async fn end(self, end: OwnEnd, exit: Option<Exit>) -> Result<Recorded, Error> {
+        self.end_with(None, end, exit).await
+    }
+
+    /// Ends the run and says something of it with the same write. What is said is lost where the result must be kept on
+    /// disk.
+    pub async fn end_with(
+        mut self,
+        report: Option<Report>,
+        end: OwnEnd,
+        exit: Option<Exit>,
+    ) -> Result<Recorded, Error> {
         let end = conceal::end(&self.redactor, end);
         let action = end.action(self.fence(), exit);
+        let said = report.map(|report| conceal::report(&self.redactor, report));
+        let said = said.map(|report| Action::Report { fence: self.fence(), report });
         let stamp = Stamp::draw(&*self.keeping.entropy);
         let mut doubt = Doubt::default();
-        let mut changed = self.change(&action, stamp, &mut doubt).await;
+        let mut changed = self.change_saying(said.as_ref(), &action, stamp, &mut doubt).await;
         if let (true, Err(Error::Refused { refusal: Refusal::Lost { .. }, .. })) = (doubt.remains(), &changed) {
             // Others may have gone on from the own end before it was read back: then the run was not lost.
             changed = match self.has_ended_it(&action).await {
@@ -197,12 +210,30 @@ impl RunHandle {
 
     /// Applies an owner's action to what is on record, starting from what is known of it.
     async fn change(&self, action: &Action, stamp: Stamp, doubt: &mut Doubt) -> Result<(), Error> {
+        self.change_saying(None, action, stamp, doubt).await
+    }
+
+    /// The same, with a report before it, in one write.
+    async fn change_saying(
+        &self,
+        said: Option<&Action>,
+        action: &Action,
+        stamp: Stamp,
+        doubt: &mut Doubt,
+    ) -> Result<(), Error> {
         let mut record = self.held.record();
         let mut remembered = true;
         for _ in 0..TRIES {
             let id = record.run.id;
-            let transition = match apply(&record.run, action, &self.keeping.me, self.keeping.clock.now()) {
-                Ok(transition) => transition,
+            let now = self.keeping.clock.now();
+            let report = said.map(|said| apply(&record.run, said, &self.keeping.me, now)).transpose();
+            let after = |report: Option<Transition>| {
+                let before = report.as_ref().map_or(&record.run, |report| &report.run);
+                let transition = apply(before, action, &self.keeping.me, now)?;
+                Ok((report.map(|report| report.event), transition))
+            };
+            let (reported, transition) = match report.and_then(after) {
+                Ok(transitions) => transitions,
                 // What is remembered may be outdated: a beat that brings a cancel request does not bring the record.
                 Err(_) if std::mem::replace(&mut remembered, false) => {
                     record = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
@@ -213,7 +244,8 @@ impl RunHandle {
                 Err(refusal) => return Err(doubt.or(Error::Refused { run: id, refusal })),
             };
             remembered = false;
-            let write = Write::change(&record, transition, stamp);
+            let mut write = Write::change(&record, transition, stamp);
+            write.events.splice(0..0, reported);
             match settle(&*self.store, write, doubt).await? {
                 Ok(written) => {
                     *lock(&self.held.record) = written;

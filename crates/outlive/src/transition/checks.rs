@@ -78,6 +78,12 @@ pub(super) fn check_reap(
     }
 }
 
+/// What a step brought about is for the attempt that began it. Whoever went on with it alone would bring nothing to
+/// anybody.
+fn check_no_step(run: &Run) -> Result<(), Refusal> {
+    run.spec.step.as_ref().map_or(Ok(()), |step| Err(Refusal::IsStep(step.of)))
+}
+
 /// Only where the owner is proven gone, and something of its attempt is not. A lease that lapsed proves nothing.
 pub(super) fn check_adopt<'a>(
     run: &Run,
@@ -86,6 +92,7 @@ pub(super) fn check_adopt<'a>(
     evidence: Option<&'a Evidence>,
     leftovers: &Leftovers,
 ) -> Result<&'a Evidence, Refusal> {
+    check_no_step(run)?;
     if observed.epoch != run.epoch || observed.beat != held.owner.heard.beat {
         return Err(Refusal::HeardOf);
     }
@@ -97,6 +104,7 @@ pub(super) fn check_adopt<'a>(
 }
 
 pub(super) fn check_resume(run: &Run, ending: &Ending, failed_too: bool, leftovers: &Leftovers) -> Result<(), Refusal> {
+    check_no_step(run)?;
     let resumable = match ending.how {
         End::Interrupted(_) | End::Dead(_) => true,
         End::Failed(_) => failed_too,

@@ -62,6 +62,9 @@ pub enum Refusal {
     /// The old attempt is not over.
     #[error("processes of its last attempt are still alive: {0}")]
     LeftoversAlive(Leftovers),
+    /// It is a part of that run, and goes on with it alone.
+    #[error("it is a step of run `{0}`, and is done again only with that")]
+    IsStep(RunId),
     /// It was tried often enough.
     #[error("its attempts are used up (max_attempts): {0} have failed")]
     NoAttemptsLeft(u32),

@@ -7,7 +7,8 @@ use outlive::conformance::Ground;
 use outlive::filter::Filter;
 use outlive::id::{RunId, WorkerId};
 use outlive::policy::Lease;
-use outlive::run::{Arg, Command, Run, Spec, StateName};
+use outlive::run::{Arg, Command, Run, Spec, StateName, Step};
+use outlive::steps::KIND;
 use outlive::store::{Expect, Order, Page, Store, Write};
 use outlive::testing::{ManualClock, SeededEntropy, owner, person, stamp};
 use outlive::time::Timestamp;
@@ -29,6 +30,10 @@ fn moment() -> impl Strategy<Value = Timestamp> {
     (0..MOMENTS).prop_map(|at| Timestamp::from_micros(1_000_000 * at))
 }
 
+fn parent() -> impl Strategy<Value = RunId> {
+    word().prop_map(|word| RunId::derived(Timestamp::from_micros(1), word.as_bytes()))
+}
+
 fn worker(number: u64) -> WorkerId {
     WorkerId::draw(Timestamp::from_micros(1), &SeededEntropy::new(number))
 }
@@ -40,9 +45,14 @@ prop_compose! {
         labels in proptest::collection::btree_map(word(), word(), 0..3),
         argv in proptest::option::of(proptest::collection::vec(word().prop_map(Arg::Text), 1..3)),
         priority in -1..2,
+        step in proptest::option::weighted(0.3, parent()),
     ) -> Spec {
         let command = argv.map(|argv| Command::new(argv, Arg::Text("/".into())));
-        Spec { name, labels, command, priority, ..Spec::new(kind, person("ada")) }
+        let kind = if step.is_some() { KIND.into() } else { kind };
+        let (attempt, changed, replays) = (1, false, None);
+        let step = step
+            .map(|of| Step { of, attempt, name: "a".into(), fingerprint: String::new(), changed, replays });
+        Spec { name, labels, command, priority, step, ..Spec::new(kind, person("ada")) }
     }
 }
 
@@ -81,9 +91,12 @@ prop_compose! {
         until in proptest::option::weighted(0.3, moment()),
         text in proptest::option::weighted(0.3, word()),
         archived in proptest::option::weighted(0.3, any::<bool>()),
+        steps in (proptest::option::weighted(0.2, any::<bool>()), proptest::option::weighted(0.2, parent())),
     ) -> (Filter, Option<Vec<Index>>, Option<(Index, usize)>) {
         let labels = if labelled { labels } else { BTreeMap::new() };
-        let filter = Filter { states, name, kind, labels, owner, since, until, text, archived, ..Filter::default() };
+        let (is_step, step_of) = steps;
+        let filter =
+            Filter { states, name, kind, labels, owner, since, until, text, archived, is_step, step_of, ..Filter::default() };
         (filter, ids, id_prefix)
     }
 }

@@ -10,5 +10,6 @@ mod logs;
 mod mutant;
 mod redaction;
 mod simulation;
+mod steps;
 mod suite;
 mod world;

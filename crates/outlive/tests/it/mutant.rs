@@ -268,6 +268,8 @@ fn without(part: Part, filter: &Filter) -> Filter {
         Part::Until => filter.until = None,
         Part::Text => filter.text = None,
         Part::Archived => filter.archived = None,
+        Part::IsStep => filter.is_step = None,
+        Part::StepOf => filter.step_of = None,
     }
     filter
 }

@@ -50,6 +50,10 @@ fn run(number: u32, name: Option<&str>) -> RunView {
         archived: false,
         copied: false,
         trusted: true,
+        step: None,
+        step_of: None,
+        step_attempt: None,
+        replays: None,
         command_line: None,
     }
 }
@@ -125,6 +129,7 @@ fn colours_change_no_place() {
 fn the_call_for_the_next_page_repeats_every_flag_and_can_be_pasted() {
     let ps = Ps {
         all: true,
+        steps: true,
         status: vec!["failed".into(), "orphaned".into()],
         name: Some("it's".into()),
         kind: Some("train".into()),
@@ -134,7 +139,7 @@ fn the_call_for_the_next_page_repeats_every_flag_and_can_be_pasted() {
         wide: true,
     };
     let context = Context::new(Some("sqlite:/my runs".into()));
-    insta::assert_snapshot!(ps.again(&context, "0.1.x"), @r"outlive --registry 'sqlite:/my runs' ps --all --wide --status=failed --status=orphaned '--name=it'\''s' --kind=train '--label=team=a b' --limit 2 --after=0.1.x");
+    insta::assert_snapshot!(ps.again(&context, "0.1.x"), @r"outlive --registry 'sqlite:/my runs' ps --all --steps --wide --status=failed --status=orphaned '--name=it'\''s' --kind=train '--label=team=a b' --limit 2 --after=0.1.x");
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Supervisor<'_> {
             let now = self.registry.clock().now();
             let since = now.as_micros().saturating_sub(i64::try_from(MISSED_SINCE.as_micros()).unwrap_or(i64::MAX));
             let since = Some(outlive::time::Timestamp::from_micros(since));
-            hooks::catch_up(self.registry, &Filter { since, ..Filter::default() })?;
+            hooks::catch_up(self.registry, &Filter { since, is_step: Some(false), ..Filter::default() })?;
         }
         Ok(())
     }
@@ -78,7 +78,8 @@ impl Supervisor<'_> {
         if Hooks::read().map_or(true, |hooks| hooks.on_stalled.is_none()) {
             return Ok(());
         }
-        for seen in pollster::block_on(self.registry.all(&Filter::in_states([StateName::Running])))? {
+        let in_flight = Filter { is_step: Some(false), ..Filter::in_states([StateName::Running]) };
+        for seen in pollster::block_on(self.registry.all(&in_flight))? {
             if seen.health == Some(Health::Stalled) {
                 hooks::tell(self.registry, seen.run.id, seen.run.attempt, Event::Stalled);
             }
@@ -92,7 +93,8 @@ impl Supervisor<'_> {
             return Ok(());
         }
         let ended = StateName::ALL.into_iter().filter(|state| state.is_ended());
-        let filter = Filter { archived: Some(false), ..Filter::in_states(ended) };
+        // Steps are out of sight with the runs that they are steps of.
+        let filter = Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states(ended) };
         let mut walk = Walk::from(filter, Page::default());
         let (mut rank, now) = (0, self.registry.clock().now());
         let mut old = Vec::new();

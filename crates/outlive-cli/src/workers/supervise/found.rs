@@ -15,7 +15,7 @@ impl Supervisor<'_> {
         let open =
             [StateName::Running, StateName::Pending, StateName::Suspended, StateName::Interrupted, StateName::Dead];
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        let filter = Filter { archived: Some(false), ..Filter::in_states(open) };
+        let filter = Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states(open) };
         for seen in pollster::block_on(self.registry.all(&filter))? {
             if seen.run.spec.kind != KIND {
                 let word = seen.health.filter(|health| health.as_str() != "healthy");

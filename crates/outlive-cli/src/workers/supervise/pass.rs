@@ -52,7 +52,7 @@ impl Supervisor<'_> {
         }
         for (run, leftovers) in &reaped.orphaned {
             // Only what this user made is taken over: whatever takes it over may have to end it.
-            if self.registry.executable(run).is_ok() && self.may_begin(run) {
+            if run.spec.step.is_none() && self.registry.executable(run).is_ok() && self.may_begin(run) {
                 let words = ["outlive", adopt::NAME, "--registry", self.registry.url()].map(OsString::from);
                 let words: Vec<OsString> = words.into_iter().chain([run.id.to_string().into()]).collect();
                 self.begin(run, &words)?;

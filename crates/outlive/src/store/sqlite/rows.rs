@@ -11,6 +11,7 @@ use super::schema::from_sqlite;
 use crate::filter::Filter;
 use crate::id::RunId;
 use crate::run::{Event, Run};
+use crate::steps;
 use crate::store::{Cursor, Error, Order, Record, Revision};
 
 const COLUMNS: &str = "id, revision, stamp, body";
@@ -149,6 +150,9 @@ fn translate(filter: &Filter, order: Order, after: Option<Cursor>) -> (String, V
     }
     if let Some(archived) = filter.archived {
         say("archived = ?", vec![Sql::Integer(archived.into())]);
+    }
+    if let Some(is_step) = filter.is_step {
+        say(if is_step { "kind = ?" } else { "kind <> ?" }, vec![Sql::Text(steps::KIND.into())]);
     }
     let (columns, direction) = match order {
         Order::Newest => ("created_at, id", "DESC"),

@@ -14,6 +14,8 @@ pub(crate) enum Part {
     Until,
     Text,
     Archived,
+    IsStep,
+    StepOf,
 }
 
 /// What a beat can fail to tell.
@@ -118,6 +120,8 @@ pub(crate) const DEFECTS: &[(Defect, u8)] = &[
     (Defect::ListIgnores(Part::Until), 7),
     (Defect::ListIgnores(Part::Text), 7),
     (Defect::ListIgnores(Part::Archived), 7),
+    (Defect::ListIgnores(Part::IsStep), 7),
+    (Defect::ListIgnores(Part::StepOf), 7),
     (Defect::ListDropsTheLastOfAPage, 7),
     (Defect::ListRepeatsTheLastOfAPage, 7),
     (Defect::ListEndsAtOnePage, 7),

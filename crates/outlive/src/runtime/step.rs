@@ -1,0 +1,143 @@
+//! Durable steps of a program: what one has returned is returned again by later attempts, and its work not done again.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::handle::{Recorded, RunHandle};
+use crate::conceal;
+use crate::error::Error;
+use crate::id::Stamp;
+use crate::run::{CHECKPOINT_LIMIT, Run, Spec};
+use crate::spool::OwnEnd;
+use crate::steps::{Attempt, Fingerprint, Making, Next, Outcome, step_id, step_time};
+use crate::transition::{Refusal, Report, Verdict};
+
+/// Why a step has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError<E> {
+    /// Its work failed. That is on record; a later attempt tries it again.
+    #[error("{0}")]
+    Work(E),
+    /// The registry would not have it.
+    #[error(transparent)]
+    Registry(#[from] Error),
+}
+
+impl RunHandle {
+    /// Does a part of the work once, however often the run is resumed.
+    ///
+    /// Where an earlier attempt has done the step `name` with the same `inputs`, and nothing that comes before it has
+    /// changed since, what it returned is returned and `work` is not called. Otherwise `work` is called, and what it
+    /// returns is kept as JSON, up to 1 MiB: as the checkpoint of the step's own run, with its success, in one write. A
+    /// step that crashes is done again. `inputs` is whatever the result depends on; a name is used once an attempt.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use outlive::{registry::Registry, run::Spec};
+    /// # pollster::block_on(async {
+    /// let registry = Registry::open("memory:").await?;
+    /// let run = registry.start(Spec::new("report", registry.me().clone())).await?;
+    /// let rows: u64 = run.step("fetch", "orders since May", || Ok::<_, std::io::Error>(1_250)).await.unwrap();
+    /// assert_eq!(rows, 1_250);
+    /// run.succeed().await?;
+    /// # Ok::<_, outlive::error::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn step<T, E>(
+        &self,
+        name: &str,
+        inputs: impl AsRef<[u8]>,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, StepError<E>>
+    where
+        T: Serialize + DeserializeOwned,
+        E: Display,
+    {
+        let attempt = Attempt::read(&*self.store, self.id(), self.held.epoch).await?;
+        let mut fingerprint = Fingerprint::of(self.id());
+        fingerprint.part("inputs", inputs.as_ref());
+        let fingerprint = fingerprint.finish();
+        let mut next = attempt.next(name, &fingerprint)?;
+        if let Next::Replay(original) = next {
+            match answer(original) {
+                Some(answer) => {
+                    self.replayed(&attempt, name, fingerprint, original).await?;
+                    return Ok(answer);
+                }
+                // It cannot be read as what is wanted by now, or was never on record.
+                None => next = Next::Live { changed: true },
+            }
+        }
+        let step = self.started(&attempt, attempt.spec(name, fingerprint, &next, self.keeping.me.clone())).await?;
+        match work() {
+            Ok(answer) => step.keep(answer).await,
+            Err(error) => {
+                step.fail("error", error.to_string()).await?;
+                Err(StepError::Work(error))
+            }
+        }
+    }
+
+    async fn replayed(&self, attempt: &Attempt, name: &str, fingerprint: String, original: &Run) -> Result<(), Error> {
+        let spec = attempt.spec(name, fingerprint, &Next::Replay(original), self.keeping.me.clone());
+        let step = self.draft_step(attempt.run(), spec)?;
+        self.making(&step).replay(attempt.run(), step, None).await.map(|_| ())
+    }
+
+    async fn started(&self, attempt: &Attempt, spec: Spec) -> Result<Self, Error> {
+        let _taking = self.keeping.take();
+        let step = self.draft_step(attempt.run(), spec)?;
+        let record = self.making(&step).start(attempt.run(), step).await?;
+        let (keeping, store) = (self.keeping.clone(), self.store.clone());
+        Ok(Self::new(record, None, keeping, store, self.worker.clone(), self.redactor.clone()))
+    }
+
+    fn making(&self, step: &Run) -> Making<'_> {
+        let owner = self.keeping.owner(step.spec.policy.lease);
+        Making { store: &*self.store, owner, me: &self.keeping.me, stamp: Stamp::draw(&*self.keeping.entropy) }
+    }
+
+    /// There is no command in it to be executed by others, so nobody signs it.
+    fn draft_step(&self, of: &Run, mut spec: Spec) -> Result<Run, Error> {
+        spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
+        let id = step_id(of, spec.step.as_ref().map_or("", |step| &step.name));
+        conceal::draft(&self.redactor, None, id, &mut spec);
+        Ok(Run::new(id, Arc::new(spec), None, step_time(of, self.keeping.clock.now())))
+    }
+
+    /// Ends a step with what its work returned.
+    async fn keep<T: Serialize, E>(self, answer: T) -> Result<T, StepError<E>> {
+        let kept = serde_json::to_value(&answer).and_then(|answer| serde_json::to_value(Outcome::Answer(answer)));
+        let kept = match kept.map(|kept| (kept.to_string().len(), kept)) {
+            Ok((size, kept)) if size <= CHECKPOINT_LIMIT => kept,
+            Ok((size, _)) => {
+                let refusal = Refusal::TooLarge { what: "result of a step", size, limit: CHECKPOINT_LIMIT };
+                let error = Error::Refused { run: self.id(), refusal };
+                return Err(self.not_kept(error).await.into());
+            }
+            Err(error) => {
+                let why = format!("the result of a step cannot be kept as JSON: {error}");
+                return Err(self.not_kept(Error::Invalid(why)).await.into());
+            }
+        };
+        let report = Report { checkpoint: Some(kept), ..Report::default() };
+        let end = OwnEnd::Finished(Verdict::Succeeded);
+        match self.end_with(Some(report), end, None).await? {
+            Recorded::Now | Recorded::Later => Ok(answer),
+        }
+    }
+
+    /// A step whose result cannot be kept has failed: a later attempt would have nothing to return.
+    async fn not_kept(self, error: Error) -> Error {
+        self.fail("result", error.to_string()).await.err().unwrap_or(error)
+    }
+}
+
+fn answer<T: DeserializeOwned>(original: &Run) -> Option<T> {
+    let Outcome::Answer(answer) = Outcome::of(original)? else { return None };
+    serde_json::from_value::<T>(answer).ok()
+}
