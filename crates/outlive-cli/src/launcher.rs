@@ -169,17 +169,10 @@ pub fn role(words: &[OsString]) -> Option<Role> {
 /// Runs the command that the flags name, with the signals blocked that `mask` says. With a `report` this is the owner of a
 /// detached run.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, report: Option<Report>) -> u8 {
-    let input = match Run::from_arg_matches(matches) {
-        Ok(input) => input,
-        Err(error) => return fail(&Error::Invalid(error.to_string()), json),
-    };
-    if input.detach && report.is_none() {
-        return detach::start(json, &mask);
-    }
-    // Before anything starts a thread: signals are for the one that waits.
-    let signals = match Signals::take(mask) {
-        Ok(signals) => signals,
-        Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
+    let prepared = prepare(matches, json, mask, report.as_ref(), |input: &Run| input.detach);
+    let (input, signals) = match prepared {
+        Ok(prepared) => prepared,
+        Err(status) => return status,
     };
     tree::make_room_for_lock();
     let registered =
@@ -190,10 +183,34 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
             pollster::block_on(registry.close());
             child::exit(exit)
         }
-        Err(error) => match report {
-            Some(report) => report.refused(&error),
-            None => fail(&error, json),
-        },
+        Err(error) => refuse(&error, json, report),
+    }
+}
+
+/// The flags of a call that is to own a run, and the signals of its process. Where another process is to own it instead,
+/// or nobody can, the status to end with.
+fn prepare<Input: FromArgMatches>(
+    matches: &ArgMatches,
+    json: bool,
+    mask: SigSet,
+    report: Option<&Report>,
+    detaches: impl FnOnce(&Input) -> bool,
+) -> Result<(Input, Signals), u8> {
+    let invalid = |error: String| fail(&Error::Invalid(error), json);
+    let input = Input::from_arg_matches(matches).map_err(|error| invalid(error.to_string()))?;
+    if report.is_none() && detaches(&input) {
+        return Err(detach::start(json, &mask));
+    }
+    // Before anything starts a thread: signals are for the one that waits.
+    let signals = Signals::take(mask).map_err(|error| invalid(format!("signals cannot be waited for: {error}")))?;
+    Ok((input, signals))
+}
+
+/// Tells whoever asked why there is no run to own.
+fn refuse(error: &Error, json: bool, report: Option<Report>) -> u8 {
+    match report {
+        Some(report) => report.refused(error),
+        None => fail(error, json),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command};
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::logs::{LogPolicy, Stream};
@@ -15,13 +15,13 @@ use outlive::runtime::handle::{Recorded, RunHandle};
 use serde_json::json;
 
 use super::child::{self, Asked, Ended, bell};
-use super::detach::{self, Report};
+use super::detach::Report;
 use super::follow::Following;
 use super::recording::Recording;
 use super::signals::Signals;
 use super::streams::{Copying, Way};
-use super::{keep_log, recorded_badly};
-use crate::cli::{fail, say_line, talk};
+use super::{keep_log, prepare, recorded_badly, refuse};
+use crate::cli::{say_line, talk};
 use crate::operation::SCHEMA;
 use crate::settings::Context;
 
@@ -54,21 +54,14 @@ pub fn command() -> Command {
 /// Takes over the run that the flags name, with the signals blocked that `mask` says. With a `report` this is its new
 /// owner, in the background.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, report: Option<Report>) -> u8 {
-    let input = match Adopt::from_arg_matches(matches) {
-        Ok(input) => input,
-        Err(error) => return fail(&Error::Invalid(error.to_string()), json),
-    };
-    if input.detach && report.is_none() {
-        return detach::start(json, &mask);
-    }
-    // Before anything starts a thread: signals are for the one that waits.
-    let signals = match Signals::take(mask) {
-        Ok(signals) => signals,
-        Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
+    let prepared = prepare(matches, json, mask, report.as_ref(), |input: &Adopt| input.detach);
+    let (input, signals) = match prepared {
+        Ok(prepared) => prepared,
+        Err(status) => return status,
     };
     let taken = context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(take(&input, context))?)));
-    match (taken, report) {
-        (Ok((policy, (registry, handle))), report) => {
+    match taken {
+        Ok((policy, (registry, handle))) => {
             match report {
                 Some(report) => report.started(handle.id()),
                 None if json => say_line(&json!({ "schema": SCHEMA, "id": handle.id() }).to_string()),
@@ -78,8 +71,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
             pollster::block_on(registry.close());
             exit.map_or(1, child::exit)
         }
-        (Err(error), Some(report)) => report.refused(&error),
-        (Err(error), None) => fail(&error, json),
+        Err(error) => refuse(&error, json, report),
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use outlive::logs::{Part, Stream};
 
-use super::{MIB, Scene, Secret, pieces, read, text};
+use super::{MIB, Scene, Secret, pieces, text};
 
 #[test]
 fn s_30_a_secret_is_masked_wherever_it_is_split() {
