@@ -273,7 +273,8 @@ fn cookie(text: &[u8], start: usize) -> Option<Match> {
     let is_set = from >= 4 && text[from - 4..from].eq_ignore_ascii_case(b"set-");
     let inside = |byte: u8| {
         // What a browser is told beside the cookie is no secret.
-        !byte.is_ascii_whitespace() && !matches!(byte, b'"' | b'\'' | b'`' | b'\\') && !(is_set && byte == b';')
+        let outside = byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | b'`' | b'\\');
+        !outside && (byte != b';' || !is_set)
     };
     let from = from - if is_set { 4 } else { 2 * usize::from(is_flag) };
     let mut end = run(text, equals + 1, inside);
