@@ -275,7 +275,10 @@ fn supervise(
     report: Option<Report>,
 ) -> Exit {
     let argv = input.argv();
-    let recording = if input.no_log { Recording::new(None) } else { keep_log(registry, &handle, policy) };
+    let recording = match input.no_log || policy.cap == 0 {
+        true => keep_no_log(registry, &handle),
+        false => keep_log(registry, &handle, policy),
+    };
     let oom_kills = tree::oom_kills();
     let started = Child::start(registry, &handle, &argv, report.is_some(), recording.clone(), &signals);
     let mut ended = match started {
@@ -335,6 +338,13 @@ fn keep_log(registry: &Registry, handle: &RunHandle, policy: &LogPolicy) -> Reco
         Ok(log) => Recording::new(log.map(|log| log.masking(Box::new(registry.redactor().clone())))),
         Err(error) => Recording::lost(&error),
     }
+}
+
+/// Keeps nothing, and notes that for whoever looks for it.
+fn keep_no_log(registry: &Registry, handle: &RunHandle) -> Recording {
+    // Whoever does not learn it is told that there is none.
+    let _ = registry.local().map(|local| local.decline_logs(&handle.run()));
+    Recording::new(None)
 }
 
 /// What to tell about a result that is not on record, if it is not.

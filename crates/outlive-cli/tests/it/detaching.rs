@@ -81,6 +81,9 @@ fn r04_whoever_attaches_sees_the_rest_and_ends_as_the_run_ends() {
     go(&sandbox);
     let ended = attached.wait_with_output().unwrap();
     assert_eq!((text(&ended.stdout), ended.status.code()), ("one\ntwo\n".into(), Some(5)));
+    let late = sandbox.outlive(["attach", "watched"]).output().unwrap();
+    assert_eq!((text(&late.stdout), late.status.code()), ("one\ntwo\n".into(), Some(5)));
+    assert!(text(&late.stderr).ends_with("has already ended: it is failed\n"), "{}", text(&late.stderr));
 }
 
 #[test]
