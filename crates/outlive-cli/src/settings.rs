@@ -340,7 +340,14 @@ impl Config {
         let logs = table.remove("logs").map(Logs::deserialize).transpose()?.unwrap_or_default();
         let cap = logs.cap.unwrap_or(LogPolicy::default().cap);
         let redact = table.remove("redact").map(Redact::deserialize).transpose()?.unwrap_or_default();
-        Ok(Self { all: Promises::deserialize(table)?, kinds, logs: LogPolicy { cap }, redact })
+        let all = Promises::deserialize(table).map_err(|error| match error.message() {
+            // It knows its own fields only.
+            unknown if unknown.starts_with("unknown field") => {
+                serde::de::Error::custom(format!("{unknown}, or one of the sections `kinds`, `logs`, `redact`"))
+            }
+            _ => error,
+        })?;
+        Ok(Self { all, kinds, logs: LogPolicy { cap }, redact })
     }
 
     fn redactor(&self) -> Result<Redactor, Error> {

@@ -223,6 +223,12 @@ fn f_24_killed_with_its_whole_group_it_is_dead_at_the_next_read() {
         (&seen["state"], &seen["reason"]),
         (&"dead".into(), &"its owner is gone: the lock it held is free".into())
     );
+    // What nobody was there to see does not count: not before its death is on record, and not after.
+    let moment = |of: &str| seen[of].as_str().unwrap().parse::<outlive::time::Timestamp>().unwrap();
+    let heard_for = moment("last_beat_at").since(moment("started_at")).as_millis();
+    assert_eq!(u128::from(seen["duration_ms"].as_u64().unwrap()), heard_for);
+    sandbox.outlive(["reap"]).succeeds();
+    assert_eq!(u128::from(sandbox.show("group")["duration_ms"].as_u64().unwrap()), heard_for);
 }
 
 #[test]

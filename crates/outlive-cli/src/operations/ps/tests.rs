@@ -46,6 +46,7 @@ fn run(number: u32, name: Option<&str>) -> RunView {
         copied: false,
         trusted: true,
         command_line: None,
+        resumable: false,
     }
 }
 
