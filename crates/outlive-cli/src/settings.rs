@@ -239,6 +239,11 @@ fn is_missing(path: &Path) -> bool {
     is_absent(path) || is_absent(&path.join("registry.id")) && is_absent(&path.join("runs"))
 }
 
+/// Whether a directory is a registry.
+pub fn is_registry(path: &Path) -> bool {
+    !is_absent(&path.join("registry.id"))
+}
+
 fn is_absent(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }

@@ -28,7 +28,7 @@ use super::spawn::Start;
 use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
 use crate::descriptors::STANDARD;
-use crate::inside::EPOCH_VARIABLE;
+use crate::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
 use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.
@@ -87,7 +87,7 @@ impl Child {
         tree::adopt_orphans();
         let variables = [
             (RUN_VARIABLE, run.id.to_string()),
-            ("OUTLIVE_ATTEMPT", run.attempt.to_string()),
+            (ATTEMPT_VARIABLE, run.attempt.to_string()),
             (EPOCH_VARIABLE, run.epoch.to_string()),
             (REGISTRY_VARIABLE, registry.url().to_owned()),
             (REGISTRY_ID_VARIABLE, registry.id().unwrap_or_default()),
@@ -102,7 +102,8 @@ impl Child {
             copying.follow(&recording)?;
         }
         let pty = if ways[1] == Way::Terminal { Some(Pty::open()?) } else { None };
-        let start = Start { argv, variables: &variables, mask: signals.before(), placed: &placed, kept: &kept };
+        let start =
+            Start { argv, variables: &variables, dropped: &[], mask: signals.before(), placed: &placed, kept: &kept };
         let (shim, pid) = match &pty {
             None => (None, start.found()?),
             Some(pty) => {

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::id::RunId;
+use outlive::process::{DETACHED, REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::run::Exit;
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
@@ -18,11 +19,13 @@ use serde_json::{Value, json};
 use super::child;
 use super::spawn::{Start, handed};
 use super::streams::Placed;
+use super::tree;
 use crate::cli::{fail, say_line, talk};
+use crate::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
 use crate::operation::{SCHEMA, error_body};
 
-/// The word by which this program knows that it is to be the owner of a detached run.
-const DETACHED: &str = "__detached";
+/// What the processes of a run have in their environment. A detached run that is started inside another is none of it.
+const OF_THE_OTHER: [&str; 4] = [RUN_VARIABLE, REGISTRY_ID_VARIABLE, ATTEMPT_VARIABLE, EPOCH_VARIABLE];
 
 /// Whom the owner of a detached run tells how it came out.
 pub struct Report(UnixStream);
@@ -76,7 +79,10 @@ pub fn start(json: bool, mask: &SigSet) -> u8 {
             let fd = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
             placed.push(Placed { fd, number });
         }
-        Start { argv: &words, variables: &[], mask, placed: &placed, kept: &[theirs.as_fd()] }.ourselves()?;
+        tree::keep_locks_to_ourselves();
+        let kept = [theirs.as_fd()];
+        let start = Start { argv: &words, variables: &[], dropped: &OF_THE_OTHER, mask, placed: &placed, kept: &kept };
+        start.ourselves()?;
         drop(theirs);
         let mut report = Vec::new();
         ours.read_to_end(&mut report)?;

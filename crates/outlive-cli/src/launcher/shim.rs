@@ -255,7 +255,8 @@ impl Session {
         }
         let kept = [self.slave.as_fd(), failure.as_fd()];
         let mask = SigSet::all();
-        let pid = Start { argv: &argv, variables: &[], mask: &mask, placed: &placed, kept: &kept }.ourselves()?;
+        let pid = Start { argv: &argv, variables: &[], dropped: &[], mask: &mask, placed: &placed, kept: &kept }
+            .ourselves()?;
         drop(failure);
         let mut errno = Vec::new();
         std::fs::File::from(told).read_to_end(&mut errno)?;

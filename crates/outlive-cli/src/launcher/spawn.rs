@@ -22,6 +22,8 @@ pub struct Start<'a> {
     pub argv: &'a [OsString],
     /// Variables beside those of this process.
     pub variables: &'a [(&'a str, String)],
+    /// Variables of this process that are not for it.
+    pub dropped: &'a [&'a str],
     /// The signals that it is not to be given yet.
     pub mask: &'a SigSet,
     /// What it is to find in place of its standard descriptors.
@@ -78,7 +80,10 @@ impl Start<'_> {
 
     fn environment(&self) -> io::Result<Vec<CString>> {
         let ours = self.variables;
-        let theirs = std::env::vars_os().filter(|(name, _)| ours.iter().all(|(ours, _)| name != ours));
+        let is_theirs = |name: &OsStr| {
+            ours.iter().all(|(ours, _)| name != *ours) && self.dropped.iter().all(|other| name != *other)
+        };
+        let theirs = std::env::vars_os().filter(|(name, _)| is_theirs(name));
         let all = theirs.chain(ours.iter().map(|(name, value)| (name.into(), value.into())));
         all.map(|(name, value)| word(&[name, value].join(OsStr::new("=")))).collect()
     }

@@ -234,7 +234,7 @@ impl Copying {
             .collect();
         let (kept, mask) = (pairs.collect::<Vec<_>>(), SigSet::empty());
         // Without it they are told that nobody reads any more.
-        let _ = Start { argv: &words, variables: &[], mask: &mask, placed: &[], kept: &kept }.ourselves();
+        let _ = Start { argv: &words, variables: &[], dropped: &[], mask: &mask, placed: &[], kept: &kept }.ourselves();
     }
 }
 

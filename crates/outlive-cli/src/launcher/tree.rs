@@ -19,6 +19,7 @@ use super::child::{Asked, GRACE};
 use super::follow::Following;
 use super::shim::SHIM;
 use super::signals::Signals;
+use super::spawn::handed;
 
 /// Where the lock that the command's processes inherit is put, out of the way of programs that number their own files.
 const LOCK_FROM: i32 = 200;
@@ -42,6 +43,26 @@ pub fn lock(registry: &Registry, run: &Run) -> std::io::Result<Option<OwnedFd>> 
     let Some(file) = lock.map(|lock| lock.into_file()) else { return Ok(None) };
     // Where so many files cannot be open, it stays where it is.
     Ok(Some(rustix::io::fcntl_dupfd_cloexec(&file, LOCK_FROM).unwrap_or(file)))
+}
+
+/// Lets nobody that we start inherit the locks that we have inherited, if we were started inside a run.
+pub fn keep_locks_to_ourselves() {
+    for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
+        let number = entry.file_name();
+        let is_locked = || {
+            let about = std::fs::read_to_string(PathBuf::from("/proc/self/fdinfo").join(&number));
+            about.is_ok_and(|about| about.contains("FLOCK"))
+        };
+        // What it is called says nothing: it had no name yet when it was opened.
+        let is_of_registry = |path: PathBuf| path.ancestors().skip(1).take(4).any(crate::settings::is_registry);
+        if std::fs::read_link(entry.path()).is_ok_and(is_of_registry)
+            && is_locked()
+            && let Some(Ok(fd)) = number.to_str().map(handed)
+        {
+            // It closes with us.
+            std::mem::forget(fd);
+        }
+    }
 }
 
 /// Notes which process is the command, for whoever may have to take it over.
