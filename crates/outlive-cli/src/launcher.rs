@@ -21,11 +21,12 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use nix::sys::signal::SigSet;
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::logs::LogPolicy;
 use outlive::policy::{OnLeaseLoss, OrphanPolicy, TreePolicy};
+use outlive::redact::Redactor;
 use outlive::registry::Registry;
 use outlive::run::{self, Arg, Exit, Key, Spec};
 use outlive::runtime::handle::{Recorded, RunHandle};
@@ -37,6 +38,7 @@ use self::detach::Report;
 use self::recording::Recording;
 use self::signals::Signals;
 use crate::cli::{fail, talk};
+use crate::operation::body;
 use crate::operations::ps::parse_label;
 use crate::run_view::RunView;
 use crate::settings::Context;
@@ -179,7 +181,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
         context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(register(&input, context))?)));
     match registered {
         Ok((policy, (registry, handle))) => {
-            let exit = supervise(&registry, handle, &input, &policy, signals, report);
+            let exit = supervise(&registry, handle, &input, &policy, signals, report, json);
             pollster::block_on(registry.close());
             child::exit(exit)
         }
@@ -273,6 +275,7 @@ fn supervise(
     policy: &LogPolicy,
     signals: Signals,
     report: Option<Report>,
+    json: bool,
 ) -> Exit {
     let argv = input.argv();
     let recording = match input.no_log || policy.cap == 0 {
@@ -291,7 +294,7 @@ fn supervise(
         Err(error) => {
             let ended = Ended::not_started(&argv[0], &error);
             if let Some(report) = report {
-                report.not_started(handle.id(), ended.exit, ended.talk.as_deref());
+                report.not_started(handle.id(), ended.exit, ended.talk.as_ref());
             }
             ended
         }
@@ -300,7 +303,7 @@ fn supervise(
         ended.blame_memory();
     }
     let unread = ended.unread.take();
-    let lost = recording.finish();
+    let lost = recording.finish().map(|lost| (Code::Unavailable, lost));
     let run = handle.id();
     let recorded = match &ended.end {
         Some(end) => pollster::block_on(handle.end(end.clone(), Some(ended.exit))),
@@ -310,11 +313,19 @@ fn supervise(
         unread.finish();
     }
     let unheard = input.notify.as_ref().and_then(|command| notify(registry, run, command).err());
-    let unheard = unheard.map(|error| format!("nobody could be notified: {}", plain(&error.to_string())));
-    for line in [ended.talk, lost, recorded_badly(recorded), unheard].into_iter().flatten() {
-        talk(&format!("outlive: {line}\n"));
-    }
+    let unheard = unheard.map(|error| (Code::Unavailable, format!("nobody could be notified: {error}")));
+    remark([ended.talk, lost, recorded_badly(recorded), unheard], json);
     ended.exit
+}
+
+/// Says what there is to say about an end: to people, or to programs as the body of an error.
+fn remark<const N: usize>(remarks: [Option<(Code, String)>; N], json: bool) {
+    for (code, text) in remarks.into_iter().flatten() {
+        match json {
+            true => talk(&format!("{}\n", body(code, &Redactor::default().text(&text), None))),
+            false => talk(&format!("outlive: {}\n", plain(&text))),
+        }
+    }
 }
 
 /// Starts the command that wants to know how a run has ended. Nobody waits for it.
@@ -348,12 +359,12 @@ fn keep_no_log(registry: &Registry, handle: &RunHandle) -> Recording {
 }
 
 /// What to tell about a result that is not on record, if it is not.
-fn recorded_badly(recorded: Result<Recorded, Error>) -> Option<String> {
+fn recorded_badly(recorded: Result<Recorded, Error>) -> Option<(Code, String)> {
     match recorded {
         Ok(Recorded::Now) => None,
         Ok(Recorded::Later) => {
-            Some("the registry cannot be written; the result is kept, and recorded by the next `outlive run`, `cancel`, `reap` or `doctor --fix`".into())
+            Some((Code::Unavailable, "the registry cannot be written; the result is kept, and recorded by the next `outlive run`, `cancel`, `reap` or `doctor --fix`".into()))
         }
-        Err(error) => Some(format!("the result is not on record: {}", plain(&error.to_string()))),
+        Err(error) => Some((error.code(), format!("the result is not on record: {error}"))),
     }
 }

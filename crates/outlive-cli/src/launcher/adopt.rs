@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command};
 use nix::sys::signal::SigSet;
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::logs::{LogPolicy, Stream};
 use outlive::policy::TreePolicy;
 use outlive::process;
@@ -20,7 +20,7 @@ use super::follow::Following;
 use super::recording::Recording;
 use super::signals::Signals;
 use super::streams::{Copying, Way};
-use super::{keep_log, prepare, recorded_badly, refuse};
+use super::{keep_log, prepare, recorded_badly, refuse, remark};
 use crate::cli::{say_line, talk};
 use crate::operation::SCHEMA;
 use crate::settings::Context;
@@ -67,7 +67,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
                 None if json => say_line(&json!({ "schema": SCHEMA, "id": handle.id() }).to_string()),
                 None => talk(&format!("outlive: adopted {}, and follows it to its end\n", handle.id())),
             }
-            let exit = supervise(&registry, handle, &policy, signals);
+            let exit = supervise(&registry, handle, &policy, signals, json);
             pollster::block_on(registry.close());
             exit.map_or(1, child::exit)
         }
@@ -83,7 +83,13 @@ async fn take(input: &Adopt, context: &Context) -> Result<(Registry, RunHandle),
 }
 
 /// Follows the run to its end, and puts that on record. Answers with how the command ended, where that can be told.
-fn supervise(registry: &Registry, handle: RunHandle, policy: &LogPolicy, mut signals: Signals) -> Option<Exit> {
+fn supervise(
+    registry: &Registry,
+    handle: RunHandle,
+    policy: &LogPolicy,
+    mut signals: Signals,
+    json: bool,
+) -> Option<Exit> {
     let run = handle.run();
     let stops: Arc<Mutex<_>> = Arc::default();
     let rung = bell(&handle, &stops);
@@ -113,14 +119,12 @@ fn supervise(registry: &Registry, handle: RunHandle, policy: &LogPolicy, mut sig
     if let Some(copying) = copying {
         copying.stop();
     }
-    let lost = recording.finish();
+    let lost = recording.finish().map(|lost| (Code::Unavailable, lost));
     let recorded = match &ended.end {
         Some(end) => pollster::block_on(handle.end(end.clone(), exit)),
         None => Ok(Recorded::Now),
     };
-    for line in [ended.talk, lost, recorded_badly(recorded)].into_iter().flatten() {
-        talk(&format!("outlive: {line}\n"));
-    }
+    remark([ended.talk, lost, recorded_badly(recorded)], json);
     exit
 }
 

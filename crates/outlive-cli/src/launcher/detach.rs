@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::SigSet;
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::id::RunId;
 use outlive::process::{DETACHED, REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::run::Exit;
@@ -22,7 +22,7 @@ use super::streams::Placed;
 use super::tree;
 use crate::cli::{fail, say_line, talk};
 use crate::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
-use crate::operation::{SCHEMA, error_body};
+use crate::operation::{SCHEMA, body, error_body};
 
 /// What the processes of a run have in their environment. A detached run that is started inside another is none of it.
 const OF_THE_OTHER: [&str; 4] = [RUN_VARIABLE, REGISTRY_ID_VARIABLE, ATTEMPT_VARIABLE, EPOCH_VARIABLE];
@@ -37,8 +37,10 @@ impl Report {
     }
 
     /// The command could not be started.
-    pub fn not_started(self, run: RunId, exit: Exit, talk: Option<&str>) {
-        self.send(&json!({ "status": child::status(exit), "id": run, "talk": talk }));
+    pub fn not_started(self, run: RunId, exit: Exit, talk: Option<&(Code, String)>) {
+        let error = talk.map(|(code, text)| body(*code, text, None));
+        let talk = talk.map(|(_, text)| text);
+        self.send(&json!({ "status": child::status(exit), "id": run, "talk": talk, "error": error }));
     }
 
     /// There is no run.
@@ -95,9 +97,7 @@ pub fn start(json: bool, mask: &SigSet) -> u8 {
     let status = report["status"].as_u64().and_then(|status| u8::try_from(status).ok()).unwrap_or(1);
     if json && !report["error"].is_null() {
         talk(&format!("{}\n", report["error"]));
-        return status;
-    }
-    if let Some(said) = report["talk"].as_str() {
+    } else if let Some(said) = report["talk"].as_str() {
         let hint = report["hint"].as_str().map(|hint| format!("hint: {}\n", crate::terminal::plain(hint)));
         talk(&format!("outlive: {}\n{}", crate::terminal::plain(said), hint.unwrap_or_default()));
     }
