@@ -7,6 +7,7 @@ pub mod adopt;
 mod child;
 mod detach;
 mod follow;
+mod memory;
 mod pty;
 mod readers;
 mod recording;
@@ -35,6 +36,7 @@ use outlive::time::parse_duration;
 
 use self::child::{Child, Ended};
 use self::detach::Report;
+use self::memory::Shield;
 use self::recording::Recording;
 use self::signals::Signals;
 use crate::cli::{fail, talk};
@@ -282,13 +284,14 @@ fn supervise(
         true => keep_no_log(registry, &handle),
         false => keep_log(registry, &handle, policy),
     };
-    let oom_kills = tree::oom_kills();
+    let killed = memory::kills();
     let started = Child::start(registry, &handle, &argv, report.is_some(), recording.clone(), &signals);
     let mut ended = match started {
         Ok(child) => {
             if let Some(report) = report {
                 report.started(handle.id());
             }
+            let _shield = Shield::raise();
             child.wait(registry, &handle, signals)
         }
         Err(error) => {
@@ -299,7 +302,7 @@ fn supervise(
             ended
         }
     };
-    if ended.by_kill() && tree::oom_kills() > oom_kills {
+    if ended.by_kill() && memory::kills() > killed {
         ended.blame_memory();
     }
     let unread = ended.unread.take();

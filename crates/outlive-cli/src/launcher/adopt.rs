@@ -17,6 +17,7 @@ use serde_json::json;
 use super::child::{self, Asked, Ended, bell};
 use super::detach::Report;
 use super::follow::Following;
+use super::memory::Shield;
 use super::recording::Recording;
 use super::signals::Signals;
 use super::streams::{Copying, Way};
@@ -90,6 +91,7 @@ fn supervise(
     mut signals: Signals,
     json: bool,
 ) -> Option<Exit> {
+    let _shield = Shield::raise();
     let run = handle.run();
     let stops: Arc<Mutex<_>> = Arc::default();
     let rung = bell(&handle, &stops);

@@ -114,29 +114,6 @@ fn shims() -> Vec<Pid> {
     children().into_iter().filter(is_shim).collect()
 }
 
-/// How often the kernel has killed a process of our control group because memory ran out; none where nobody counts.
-pub fn oom_kills() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mut read = None;
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(kinds), Some(path)) = (parts.next(), parts.next()) else { continue };
-        let (root, file) = match kinds {
-            "" => ("/sys/fs/cgroup", "memory.events"),
-            kinds if kinds.split(',').any(|kind| kind == "memory") => ("/sys/fs/cgroup/memory", "memory.oom_control"),
-            _ => continue,
-        };
-        // In a container the path may be the host's, and the root is our own group.
-        let own = PathBuf::from(root).join(path.trim_start_matches('/')).join(file);
-        let counted = std::fs::read_to_string(own).or_else(|_| std::fs::read_to_string(PathBuf::from(root).join(file)));
-        let counted = counted.ok().and_then(|counted| {
-            counted.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok())
-        });
-        read = read.max(counted);
-    }
-    read
-}
-
 /// Collects what has ended of the processes that became ours, and answers whether any of them live.
 pub fn collect_orphans(but: &[Pid]) -> bool {
     let mut alive = false;
