@@ -34,6 +34,8 @@ const RUNNING: Step = Each(&[Await("$ "), Type("RUN sh prog\r"), Await("ready\r\
 const STATUS: Step = Each(&[Await("$ "), Type("echo $?\r")]);
 /// A key stops it.
 const STOPPED: Step = Each(&[Type("\x1a"), Await("Stopped"), Await("$ ")]);
+/// It is brought to the front, and reads.
+const IN_FRONT: Step = Each(&[Type("fg\r"), Await("prog\r\n"), Type("abc\r"), Await("got abc")]);
 /// It goes with the terminal.
 const DIES: Step = Each(&[AwaitFile("pid"), HangUp, AwaitEnd, AwaitGone("pid")]);
 /// It runs, outlives the terminal, and goes on.

@@ -1,6 +1,6 @@
 //! Job control: what is interrupted, stopped, in front and in the background.
 
-use super::{COUNTS, RUNNING, RUNS, STATUS, STOPPED, at_prompt, script};
+use super::{COUNTS, IN_FRONT, RUNNING, RUNS, STATUS, STOPPED, at_prompt, script};
 use crate::as_if_bare::terminal::Session;
 use crate::as_if_bare::terminal::Step::{Await, AwaitAnywhere, AwaitGone, Go, Type};
 
@@ -97,19 +97,7 @@ pub(super) const SESSIONS: &[Session] = &[
     at_prompt(
         "stopped and in front again",
         "echo ready; read x; echo \"got $x\"; exit 6",
-        &[
-            RUNNING,
-            STOPPED,
-            Type("jobs\r"),
-            Await("Stopped"),
-            Await("$ "),
-            Type("fg\r"),
-            Await("prog\r\n"),
-            Type("abc\r"),
-            Await("got abc"),
-            STATUS,
-            Await("6\r\n$ "),
-        ],
+        &[RUNNING, STOPPED, Type("jobs\r"), Await("Stopped"), Await("$ "), IN_FRONT, STATUS, Await("6\r\n$ ")],
     ),
     at_prompt(
         "stopped, and on in the background",
@@ -182,10 +170,7 @@ signal.signal(signal.SIGTSTP, stop); print("ready", flush=True); print("got", __
             Type("RUN sh prog & until [ -n \"$(jobs -s)\" ]; do sleep 0.02; done; jobs\r"),
             Await("Stopped"),
             Await("$ "),
-            Type("fg\r"),
-            Await("prog\r\n"),
-            Type("abc\r"),
-            Await("got abc"),
+            IN_FRONT,
             STATUS,
             Await("3\r\n$ "),
         ],
