@@ -258,6 +258,11 @@ fn is_missing(path: &Path) -> bool {
     is_absent(path) || is_absent(&path.join("registry.id")) && is_absent(&path.join("runs"))
 }
 
+/// Whether a directory is a registry.
+pub fn is_registry(path: &Path) -> bool {
+    !is_absent(&path.join("registry.id"))
+}
+
 fn is_absent(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
@@ -409,7 +414,13 @@ impl Config {
         let cap = logs.cap.unwrap_or(LogPolicy::default().cap);
         let redact = table.remove("redact").map(Redact::deserialize).transpose()?.unwrap_or_default();
         let retention = table.remove("retention").map(Keep::deserialize).transpose()?.unwrap_or_default();
-        let all = Promises::deserialize(table)?;
+        let all = Promises::deserialize(table).map_err(|error| match error.message() {
+            // It knows its own fields only.
+            unknown if unknown.starts_with("unknown field") => serde::de::Error::custom(format!(
+                "{unknown}, or one of the sections `kinds`, `logs`, `redact`, `retention`"
+            )),
+            _ => error,
+        })?;
         Ok(Self { is_own: false, all, kinds, logs: LogPolicy { cap }, redact, retention })
     }
 

@@ -30,7 +30,7 @@ use crate::store::files::{Prepared, Published};
 use crate::time::show_duration;
 
 pub use self::command::Command;
-pub use self::tree::{GONE_WITHIN, Member, Tree, carriers};
+pub use self::tree::{DETACHED, GONE_WITHIN, Member, Tree, carriers};
 
 /// The variable that every process of a run has in its environment: its run's id.
 pub const RUN_VARIABLE: &str = "OUTLIVE_RUN_ID";

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::libc;
+use outlive::error::Code;
 use outlive::logs::Stream;
 use outlive::process::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::registry::Registry;
@@ -29,7 +30,7 @@ use super::spawn::Start;
 use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
 use crate::descriptors::STANDARD;
-use crate::inside::EPOCH_VARIABLE;
+use crate::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
 use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.
@@ -68,8 +69,8 @@ pub struct Ended {
     pub end: Option<OwnEnd>,
     /// How the command ended.
     pub exit: Exit,
-    /// What to say about it.
-    pub talk: Option<String>,
+    /// What to say about it, and what kind of trouble that is.
+    pub talk: Option<(Code, String)>,
     /// What it wrote and nobody has read yet. None where nobody is to be waited for.
     pub unread: Option<Copying>,
 }
@@ -102,7 +103,7 @@ impl Child {
             None => job
                 .environment()
                 .with(RUN_VARIABLE, Some(run.id.to_string()))
-                .with("OUTLIVE_ATTEMPT", Some(run.attempt.to_string()))
+                .with(ATTEMPT_VARIABLE, Some(run.attempt.to_string()))
                 .with(EPOCH_VARIABLE, Some(run.epoch.to_string()))
                 .with(REGISTRY_VARIABLE, Some(registry.url().to_owned()))
                 .with(REGISTRY_ID_VARIABLE, Some(registry.id().unwrap_or_default()))
@@ -361,13 +362,13 @@ fn ended(exit: Exit, asked: &Asked, now: Duration) -> Ended {
         (Some(Stop::Cancelled(_)), _) => (Some(OwnEnd::Finished(Verdict::Cancelled)), None),
         (Some(Stop::TimedOut), _) => {
             let message = format!("it ran for longer than its timeout ({exit})");
-            (Some(failed("timeout", message)), Some("the run timed out".into()))
+            (Some(failed("timeout", message)), Some((Code::Refused, "the run timed out".into())))
         }
         (Some(Stop::LeaseOver), _) => (
             Some(interrupted(None, "its registry could not be reached".into())),
-            Some("the registry cannot be reached; the run was stopped".into()),
+            Some((Code::Unavailable, "the registry cannot be reached; the run was stopped".into())),
         ),
-        (Some(Stop::Lost), _) => (None, Some("the run is somebody else's by now; it was stopped".into())),
+        (Some(Stop::Lost), _) => (None, Some((Code::Lost, "the run is somebody else's by now; it was stopped".into()))),
         (None, Some((signal, _))) => (Some(interrupted(Some(signal), format!("signal {signal}"))), None),
         (None, None) => match exit {
             Exit::Code(0) => (Some(OwnEnd::Finished(Verdict::Succeeded)), None),
@@ -395,7 +396,11 @@ impl Ended {
                 }
                 _ => return ended,
             };
-            return Self { end: Some(failed(error_type, message.into())), talk: Some(message.into()), ..ended };
+            return Self {
+                end: Some(failed(error_type, message.into())),
+                talk: Some((Code::Unavailable, message.into())),
+                ..ended
+            };
         };
         ended(exit, asked, now)
     }
@@ -417,7 +422,7 @@ impl Ended {
     pub fn not_started(program: &OsStr, error: &io::Error) -> Self {
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
         let message = format!("`{}` cannot be executed: {error}", program.to_string_lossy());
-        let talk = Some(crate::terminal::plain(&message));
+        let talk = Some((Code::Invalid, message.clone()));
         Self { end: Some(failed("spawn", message)), exit: Exit::Code(code), talk, unread: None }
     }
 }

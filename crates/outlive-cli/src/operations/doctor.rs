@@ -37,12 +37,15 @@ struct Check {
     /// `ok`, `mended` or `problem`.
     verdict: &'static str,
     what: String,
+    /// What `--fix` would do about it, or what to type.
     remedy: Option<String>,
+    #[serde(skip)]
+    is_fixed_by_us: bool,
 }
 
 impl Check {
     fn new(verdict: &'static str, what: impl Into<String>) -> Self {
-        Self { verdict, what: what.into(), remedy: None }
+        Self { verdict, what: what.into(), remedy: None, is_fixed_by_us: false }
     }
 }
 
@@ -64,19 +67,16 @@ impl Operate for Doctor {
         if let (true, Location::Directory(path)) = (self.fix, context.location()?)
             && let Ok(Some(named)) = SqliteStore::name_again(&path, &SystemEntropy)
         {
-            checks.push(Check { verdict: "mended", what: named.what, remedy: named.remedy });
+            checks.push(Check { remedy: named.remedy, ..Check::new("mended", named.what) });
         }
         let opened = if self.fix { context.to_change().await } else { context.existing().await };
         match opened {
-            Ok(None) => checks.push(Check::new(
-                "ok",
-                "no registry yet; the first run makes it, or `outlive init` one in this directory",
-            )),
-            Err(error) => {
-                // Where it is to be typed stands before it.
-                let remedy = error.hint().map(|hint| hint.trim_start_matches("`outlive doctor --fix` ").into());
-                checks.push(Check { remedy, ..Check::new("problem", error.to_string()) });
+            Ok(None) => {
+                let remedy =
+                    "`outlive run -- COMMAND` makes it with the first run; `outlive init` makes one in this directory";
+                checks.push(Check { remedy: Some(remedy.into()), ..Check::new("ok", "no registry yet") });
             }
+            Err(error) => checks.push(Check { remedy: error.hint(), ..Check::new("problem", error.to_string()) }),
             Ok(Some(registry)) => {
                 if let Some(unsigned) = registry.unsigned() {
                     checks.push(Check::new("problem", unsigned));
@@ -90,6 +90,7 @@ impl Operate for Doctor {
                         verdict: if finding.mended { "mended" } else { "problem" },
                         what: finding.what,
                         remedy: finding.remedy,
+                        is_fixed_by_us: true,
                     }));
                 }
                 if self.fix {
@@ -128,8 +129,16 @@ impl fmt::Display for Report {
         writeln!(f, "registry {}", plain(&self.registry))?;
         for check in &self.checks {
             writeln!(f, "  {:<8} {}", check.verdict, plain(&check.what))?;
-            if let Some(remedy) = check.remedy.as_ref().filter(|_| check.verdict == "problem") {
-                writeln!(f, "           `outlive doctor --fix`: {}", plain(remedy))?;
+            match check.remedy.as_deref() {
+                Some(remedy) if check.is_fixed_by_us && check.verdict == "problem" => {
+                    writeln!(f, "           `outlive doctor --fix`: {}", plain(remedy))?;
+                }
+                // One thing to type a line, and not this very command.
+                Some(remedy) if !check.is_fixed_by_us => {
+                    let steps = remedy.split("; ").filter(|step| !step.starts_with("`outlive doctor`"));
+                    steps.into_iter().try_for_each(|step| writeln!(f, "           {}", plain(step)))?;
+                }
+                _ => {}
             }
         }
         Ok(())

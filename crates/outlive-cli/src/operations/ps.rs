@@ -289,8 +289,13 @@ impl Runs {
             .collect()
         });
         let mut text = Table::new(&headings, rows.collect()).show(look, &FIRST, &THEN) + "\n";
-        for step in self.runs.iter().filter_map(RunView::next_step).collect::<BTreeSet<_>>() {
+        let resumable = self.runs.iter().filter(|run| run.awaits_resume()).count();
+        let alone = |run: &&RunView| resumable < 2 || !run.awaits_resume();
+        for step in self.runs.iter().filter(alone).filter_map(RunView::next_step).collect::<BTreeSet<_>>() {
             text.push_str(&format!("next: {step}\n"));
+        }
+        if resumable > 1 {
+            text.push_str(&format!("next: `outlive resume --all` starts the next attempt of these {resumable} runs\n"));
         }
         text.extend(self.more.iter().map(|more| format!("more: {more}\n")));
         text

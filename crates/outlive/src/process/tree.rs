@@ -21,6 +21,9 @@ use super::{
     read_stat, wait_exited,
 };
 
+/// The second word of a process that owns a detached run. With all that it starts it belongs to nobody else's run, though
+/// it was started inside one.
+pub const DETACHED: &str = "__detached";
 /// How long a process that was killed may take to be gone.
 pub const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// How often whatever is there is killed before it is given up. Each time takes as long as a look around the host.
@@ -145,17 +148,21 @@ impl Tree {
     fn look(&self, signal: Option<Signal>) -> Vec<Member> {
         let us = std::process::id();
         let lock = if self.is_held() { file_id(&self.dir, &self.lock) } else { None };
-        let mut found: HashMap<u32, (Member, Stat, bool)> = HashMap::new();
+        let mut found: HashMap<u32, (Member, Stat, Mark)> = HashMap::new();
         for pid in pids().filter(|pid| *pid != us) {
             let Ok(process) = open_pidfd(pid) else { continue };
             let Some(stat) = read_stat(pid).ok().filter(|stat| !stat.has_ended) else { continue };
             let carries = || carried_run(pid, &self.names).is_some_and(|carried| carried == self.run);
-            let marked = lock.is_some_and(|lock| holds(pid, lock)) || is_astray(pid, &stat) && carries();
+            let mark = match lock.is_some_and(|lock| holds(pid, lock)) || is_astray(pid, &stat) && carries() {
+                true => Mark::Ours,
+                false if owns_a_detached_run(pid) => Mark::Apart,
+                false => Mark::None,
+            };
             let member = Member { pid, process };
-            if let Some(signal) = signal.filter(|_| marked && !self.but.contains(&pid)) {
+            if let Some(signal) = signal.filter(|_| mark == Mark::Ours && !self.but.contains(&pid)) {
                 let _ = member.signal(signal);
             }
-            found.insert(pid, (member, stat, marked));
+            found.insert(pid, (member, stat, mark));
         }
         let belongs = |pid: u32| {
             let mut at = pid;
@@ -163,8 +170,9 @@ impl Tree {
             for _ in 0..=found.len() {
                 match found.get(&at) {
                     _ if at == us => return self.below_us,
-                    Some((_, _, true)) => return true,
-                    Some((_, stat, false)) => at = stat.parent,
+                    Some((_, _, Mark::Ours)) => return true,
+                    Some((_, _, Mark::Apart)) => return false,
+                    Some((_, stat, Mark::None)) => at = stat.parent,
                     // It ended meanwhile; the next look sees whose child this has become.
                     None => return false,
                 }
@@ -201,6 +209,22 @@ impl Tree {
             }
         }
     }
+}
+
+/// What a process says of itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// It is of the attempt.
+    Ours,
+    /// It is of no other run than its own.
+    Apart,
+    /// Nothing: it is of whatever its parent is of.
+    None,
+}
+
+fn owns_a_detached_run(pid: u32) -> bool {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    words.split(|byte| *byte == 0).nth(1) == Some(DETACHED.as_bytes())
 }
 
 fn wait_all(asked: &[Member], patience: Duration) {

@@ -219,12 +219,8 @@ impl Keeping {
         };
         let started = self.clock.since_boot();
         let reply = store.beat(&beat).await?;
-        {
-            let mut keep = self.keep();
-            // From when it was sent: the store may have heard it no later than that.
-            keep.heard = Some(started);
-            keep.attention = Some(reply.attention);
-        }
+        // From when it was sent: the store may have heard it no later than that.
+        self.keep().heard = Some(started);
         for id in &reply.lost {
             self.lose(&held, *id);
         }
@@ -238,6 +234,8 @@ impl Keeping {
                 self.register_again(store, held).await?;
             }
         }
+        // What was not passed on, because a holder panicked or the store failed, is asked for again.
+        self.keep().attention = Some(reply.attention);
         self.end_forgotten(store, reply.forgotten).await
     }
 
