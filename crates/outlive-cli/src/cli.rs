@@ -37,8 +37,7 @@ pub fn main() -> u8 {
     // A reader that has seen enough must not end us before we are done.
     let mask =
         SigSet::from(Signal::SIGPIPE).thread_swap_mask(SigmaskHow::SIG_BLOCK).unwrap_or_else(|_| SigSet::empty());
-    let verb = words.get(1).and_then(|word| word.to_str());
-    let matches = match command(verb).try_get_matches_from(&words) {
+    let matches = match command(verb(&words)).try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(error) => return refuse(&error, &words),
     };
@@ -75,13 +74,23 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
     u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
-/// The command tree. `run` is built alone where it is called: it is called most, and waits for nobody.
+/// The verb that a call names, behind flags that any verb has. None where that takes more than a glance.
+fn verb(words: &[OsString]) -> Option<&str> {
+    let mut words = words.iter().skip(1).map(|word| word.to_str());
+    loop {
+        match words.next()?? {
+            "--json" => {}
+            "--registry" => _ = words.next()?,
+            flag if flag.starts_with("--registry=") => {}
+            word => return Some(word).filter(|word| !word.starts_with('-')),
+        }
+    }
+}
+
+/// The command tree. A verb that is called is built alone: nobody waits for the help of the others.
 pub fn command(verb: Option<&str>) -> Command {
     let root = Command::new("outlive")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Every run outlives its process: run, watch, cancel and reap")
-        .after_help("`outlive run -- sleep 60` starts a run; `outlive ps` lists what is in flight.")
-        .after_long_help(exit_status_table())
         .subcommand_required(true)
         .arg_required_else_help(true)
         .arg(
@@ -91,21 +100,29 @@ pub fn command(verb: Option<&str>) -> Command {
                 .value_name("URL")
                 .help("The registry: sqlite:PATH (default: the nearest .outlive, else the user's)"),
         )
-        .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Answer with JSON"))
-        .subcommand(launcher::command());
+        .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Answer with JSON"));
     if verb == Some(launcher::NAME) {
-        return root;
+        return root.subcommand(launcher::command());
+    }
+    if let Some(operation) = TABLE.iter().find(|operation| verb == Some(operation.name)) {
+        return root.subcommand((operation.command)());
     }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
-    let interactive = [adopt::command(), logs::command(), logs::attach_command()];
-    root.subcommands(interactive).subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
-        let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
-        Command::new(*noun)
-            .about(*about)
-            .subcommand_required(true)
-            .arg_required_else_help(true)
-            .subcommands(verbs.map(|operation| (operation.command)()))
-    }))
+    let interactive = [launcher::command(), adopt::command(), logs::command(), logs::attach_command()];
+    root.about("Every run outlives its process: run, watch, cancel and reap")
+        .after_help("`outlive run -- sleep 60` starts a run; `outlive ps` lists what is in flight.")
+        .after_long_help(exit_status_table())
+        .subcommands(interactive)
+        .subcommands(alone)
+        .subcommands(NOUNS.iter().map(|(noun, about)| {
+            let verbs =
+                TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
+            Command::new(*noun)
+                .about(*about)
+                .subcommand_required(true)
+                .arg_required_else_help(true)
+                .subcommands(verbs.map(|operation| (operation.command)()))
+        }))
 }
 
 fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> u8 {

@@ -199,7 +199,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
 
 async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle), Error> {
     let policy = context.policy(&input.kind)?;
-    let registry = context.registry().await?;
+    let registry = context.registry().await?.beating_later();
     let mut spec = Spec::new(input.kind.clone(), registry.me().clone());
     spec.name = input.name.clone();
     for label in &input.labels {
@@ -283,7 +283,7 @@ fn supervise(
     let lost = recording.finish();
     let run = handle.id();
     let recorded = match &ended.end {
-        Some(end) => pollster::block_on(handle.end(end.clone(), Some(ended.exit))),
+        Some(end) => pollster::block_on(registry.end_and_leave(handle, end.clone(), Some(ended.exit))),
         None => Ok(Recorded::Now),
     };
     if let Some(unread) = unread {

@@ -78,6 +78,8 @@ struct Inner {
     trouble: Option<Error>,
     /// The file system failed under the database: what the connection believes must be read anew.
     suspect: bool,
+    /// The worker that leaves with the last of its runs.
+    leaving: Option<WorkerId>,
     /// The rows that could not be understood.
     damage: Arc<Damage>,
 }
@@ -152,6 +154,11 @@ impl SqliteStore {
             // What stays behind is swept by `doctor`.
             let _ = rustix::fs::unlinkat(&inner.place.dir, worker_lock(worker), rustix::fs::AtFlags::empty());
         }
+    }
+
+    /// Has a worker be forgotten together with the last run that it owns, instead of saying goodbye when that has ended.
+    pub(crate) fn leave_with_its_last_run(&self, worker: Option<WorkerId>) {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).leaving = worker;
     }
 
     /// Whether the process on record as an owner holds the lock of its worker.
@@ -299,7 +306,7 @@ fn open_inner(
     if !database.read_only && !spare::is_set_aside(&place) {
         spare::set_aside(&place);
     }
-    Ok(Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, damage })
+    Ok(Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, leaving: None, damage })
 }
 
 impl Inner {
@@ -423,7 +430,10 @@ impl Inner {
         }
         let owners = [before.and_then(Run::owner), record.run.owner()];
         for owner in owners.into_iter().flatten() {
-            workers::alert(self.connection(), owner.worker)?;
+            let leaves = self.leaving == Some(owner.worker);
+            if !leaves || !workers::forget_idle(self.connection(), owner.worker)? {
+                workers::alert(self.connection(), owner.worker)?;
+            }
         }
         Ok(())
     }

@@ -171,8 +171,7 @@ fn generation(connection: &Connection) -> Result<u64, Error> {
 /// Renews a worker's lease, and compares what it holds with what it owns where either may have changed.
 pub(super) fn beat(connection: &Connection, beat: &Beat, now: &Moment) -> Result<BeatReply, Error> {
     if beat.leaving && owned(connection, beat.worker)?.is_empty() {
-        let sql = "DELETE FROM workers WHERE id = ?1";
-        cached(connection, sql)?.execute([beat.worker.to_string()]).map_err(from_sqlite)?;
+        forget_idle(connection, beat.worker)?;
         return Ok(BeatReply::default());
     }
     let (attention, known) = touch(connection, beat.worker, &beat.identity, beat.lease, now)?;
@@ -202,10 +201,15 @@ pub(super) fn forget_silent(connection: &Connection, now: &Moment, silent_for: D
     let silent: Vec<Worker> =
         all(connection, now)?.into_iter().filter(|worker| worker.heard.silent_for > silent_for).collect();
     for worker in silent {
-        let sql = "DELETE FROM workers WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE owner = ?1)";
-        cached(connection, sql)?.execute([worker.id.to_string()]).map_err(from_sqlite)?;
+        forget_idle(connection, worker.id)?;
     }
     Ok(())
+}
+
+/// Forgets a worker that owns nothing. Answers whether it was there and does not.
+pub(super) fn forget_idle(connection: &Connection, worker: WorkerId) -> Result<bool, Error> {
+    let sql = "DELETE FROM workers WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE owner = ?1)";
+    Ok(cached(connection, sql)?.execute([worker.to_string()]).map_err(from_sqlite)? > 0)
 }
 
 fn owned(connection: &Connection, worker: WorkerId) -> Result<HashMap<RunId, Standing>, Error> {
