@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use outlive::error::{Candidate, Code, Error};
 
 use crate::launcher::adopt;
-use crate::operation::{Answer, body, error_body, exit_status_table, harmless};
+use crate::operation::{Answer, Form, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
 use crate::{descriptors, launcher, logs, terminal};
@@ -131,17 +131,17 @@ fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> u
         None => (name.to_owned(), matches),
     };
     let operation = TABLE.iter().find(|operation| operation.name == name);
-    match operation.map(|operation| (operation.call)(matches, context)) {
-        Some(Ok(answer)) => say(&answer, json),
+    let form = if json { Form::Json } else { Form::Text };
+    match operation.map(|operation| (operation.call)(matches, context, form)) {
+        Some(Ok(answer)) => say(&answer),
         Some(Err(error)) => fail(&error, json),
         None => 2,
     }
 }
 
-fn say(answer: &Answer, json: bool) -> u8 {
-    let text = if json { format!("{}\n", answer.json) } else { answer.text.clone() };
+fn say(answer: &Answer) -> u8 {
     let mut output = std::io::stdout();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+    match output.write_all(answer.text.as_bytes()).and_then(|()| output.flush()) {
         Ok(()) => answer.exit_status,
         // A reader that has seen enough has closed the pipe; that is no failure of ours.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => answer.exit_status,
@@ -182,4 +182,38 @@ fn told(error: &Error) -> String {
 pub fn talk(text: &str) {
     // There is nobody to tell that there is nobody to tell.
     let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verb_is_found_behind_the_flags_of_all_verbs() {
+        let found = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            verb(&words).map(str::to_owned)
+        };
+        for line in ["outlive run -- true", "outlive --json --registry ps run x", "outlive --registry=ps run --json"] {
+            assert_eq!(found(line).as_deref(), Some("run"), "{line}");
+        }
+        for line in ["outlive", "outlive --help", "outlive -h run", "outlive --registry", "outlive -- run"] {
+            assert_eq!(found(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_verb_that_is_built_alone_is_the_one_of_the_whole_tree() {
+        let mut whole = command(None);
+        whole.build();
+        let names = TABLE.iter().map(|operation| operation.name).filter(|name| !name.contains(' '));
+        for name in names.chain([launcher::NAME]) {
+            let mut alone = command(Some(name));
+            alone.build();
+            let help =
+                |tree: &mut Command| tree.find_subcommand_mut(name).map(|named| named.render_long_help().to_string());
+            let (alone, whole) = (help(&mut alone), help(&mut whole));
+            assert!(alone.is_some() && alone == whole, "`{name}` differs");
+        }
+    }
 }
