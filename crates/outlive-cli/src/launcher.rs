@@ -259,12 +259,16 @@ fn supervise(
 ) -> Exit {
     let argv = input.argv();
     let recording = if input.no_log { Recording::new(None) } else { keep_log(registry, &handle, policy) };
-    let oom_kills = tree::oom_kills();
     let started = Child::start(registry, &handle, &argv, report.is_some(), recording.clone(), &signals);
+    // While the command gets going. Nothing is killed for memory before it has taken any.
+    let oom_kills = tree::oom_kills();
     let mut ended = match started {
         Ok(child) => {
             if let Some(report) = report {
                 report.started(handle.id());
+            }
+            if let Some(local) = registry.local() {
+                local.foresee_end(handle.id());
             }
             child.wait(registry, &handle, signals)
         }

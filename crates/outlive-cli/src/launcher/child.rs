@@ -293,8 +293,10 @@ impl Child {
     /// Passes a signal on, unless the terminal has given it to the command as well. Answers whether it asks the command
     /// to end.
     fn pass_on(&mut self, arrived: Arrived) -> bool {
-        let Arrived { signal, from_terminal, is_sent } = arrived;
+        let Arrived { signal, from_terminal, is_sent, end_of } = arrived;
         match (signal, &self.pty) {
+            // Its own end is found next, and we are not there for long to collect others.
+            (libc::SIGCHLD, _) if end_of == Some(self.pid.as_raw_nonzero().get().unsigned_abs()) => return false,
             (libc::SIGCHLD, _) if !is_sent => {
                 tree::collect_orphans(&[self.pid]);
                 return false;
