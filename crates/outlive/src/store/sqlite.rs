@@ -156,8 +156,11 @@ impl SqliteStore {
     /// Leaves the lock of a worker that is about to end and owns nothing to the next.
     pub fn drop_life_lock(&self, worker: WorkerId) {
         if let Ok(inner) = self.lock() {
-            // What stays behind is swept by `doctor`.
-            let _ = rustix::fs::renameat(&inner.place.dir, worker_lock(worker), &inner.place.dir, FREE_LOCK);
+            let (dir, name) = (&inner.place.dir, worker_lock(worker));
+            if rustix::fs::renameat(dir, &name, dir, FREE_LOCK).is_err() {
+                // What stays behind is swept by `doctor`.
+                let _ = rustix::fs::unlinkat(dir, &name, rustix::fs::AtFlags::empty());
+            }
         }
     }
 
