@@ -300,6 +300,8 @@ fn parse_stat(stat: &[u8]) -> Option<Stat> {
 
 /// Whoever may see the registry may ask for the lock, whatever the umask.
 const LOCK_MODE: Mode = Mode::from_raw_mode(0o644);
+/// While nobody has it.
+const LEFT_MODE: Mode = Mode::from_raw_mode(0o600);
 
 /// A file whose lock lives as long as the processes that hold it.
 #[derive(Debug)]
@@ -323,6 +325,12 @@ impl LifeLock {
         }
     }
 
+    /// Leaves the file of a worker that ends as `to`, for the next to take. What lies there is nobody else's to read.
+    pub(crate) fn leave(dir: &OwnedFd, name: &Path, to: &Path) -> io::Result<()> {
+        rustix::fs::chmodat(dir, name, LEFT_MODE, rustix::fs::AtFlags::empty())?;
+        Ok(rustix::fs::renameat(dir, name, dir, to)?)
+    }
+
     /// Takes the file that a worker before has left as `from`, which costs the file system less than another. None where
     /// there is none, somebody still has it, or it may be anything else than that.
     pub(crate) fn reuse(dir: &OwnedFd, from: &Path, name: &Path) -> Option<Self> {
@@ -332,9 +340,10 @@ impl LifeLock {
         let found = fstat(&file).ok()?;
         let ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1;
         let is_lock = rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::RegularFile;
-        if !ours || !is_lock || Mode::from_raw_mode(found.st_mode) != LOCK_MODE {
+        if !ours || !is_lock || Mode::from_raw_mode(found.st_mode) != LEFT_MODE {
             return None;
         }
+        rustix::fs::fchmod(&file, LOCK_MODE).ok()?;
         rustix::fs::renameat_with(dir, from, dir, name, rustix::fs::RenameFlags::NOREPLACE).ok()?;
         let inode = found.st_ino;
         if file_id(dir, name).is_none_or(|named| named.inode() != inode) {
@@ -557,7 +566,8 @@ mod tests {
         let dir = rustix::fs::open(place.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let (free, one, other) = (Path::new("free"), Path::new("one"), Path::new("other"));
         assert!(LifeLock::reuse(&dir, free, one).is_none(), "there was none to take");
-        let left = LifeLock::create(&dir, free).unwrap();
+        let left = LifeLock::create(&dir, one).unwrap();
+        LifeLock::leave(&dir, one, free).unwrap();
         assert!(LifeLock::reuse(&dir, free, one).is_none(), "one that is held was taken");
         let inode = left.inode();
         drop(left);
@@ -566,7 +576,8 @@ mod tests {
         assert!(LifeLock::reuse(&dir, free, other).is_none() && !place.path().join("free").exists());
         drop(taken);
 
-        fs::hard_link(place.path().join("one"), place.path().join("free")).unwrap();
+        LifeLock::leave(&dir, one, free).unwrap();
+        fs::hard_link(place.path().join("free"), place.path().join("one")).unwrap();
         assert!(LifeLock::reuse(&dir, free, other).is_none(), "one with another name was taken");
         fs::remove_file(place.path().join("free")).unwrap();
         std::os::unix::fs::symlink("one", place.path().join("free")).unwrap();

@@ -157,7 +157,7 @@ impl SqliteStore {
     pub fn drop_life_lock(&self, worker: WorkerId) {
         if let Ok(inner) = self.lock() {
             let (dir, name) = (&inner.place.dir, worker_lock(worker));
-            if rustix::fs::renameat(dir, &name, dir, FREE_LOCK).is_err() {
+            if LifeLock::leave(dir, &name, Path::new(FREE_LOCK)).is_err() {
                 // What stays behind is swept by `doctor`.
                 let _ = rustix::fs::unlinkat(dir, &name, rustix::fs::AtFlags::empty());
             }
