@@ -99,7 +99,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
         Ok((policy, (registry, handle))) => {
             let job = Job::new(input.spec.argv(), input.spec.notify.clone());
             let detached = report.is_some();
-            let mut owning = Owning { registry: &registry, policy: &policy, signals, detached, json };
+            let mut owning = Owning { registry: &registry, policy: &policy, signals, detached, json, stays: false };
             let exit = owning.see_through(handle, job, report);
             pollster::block_on(registry.close());
             child::exit(exit)
@@ -136,7 +136,7 @@ fn refuse(error: &Error, json: bool, report: Option<Report>) -> u8 {
 }
 
 async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle), Error> {
-    let registry = context.registry().await?;
+    let registry = context.registry().await?.beating_later();
     let spec = input.spec.spec(&registry, context)?;
     let handle = match registry.start(spec.clone()).await {
         // A holder that is dead must not keep the living out.

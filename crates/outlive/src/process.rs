@@ -305,6 +305,9 @@ fn parse_stat(stat: &[u8]) -> Option<Stat> {
     })
 }
 
+/// The mode of a lock's file while nobody has it.
+const LEFT_MODE: Mode = Mode::from_raw_mode(0o600);
+
 /// A file whose lock lives as long as the processes that hold it.
 #[derive(Debug)]
 pub struct LifeLock {
@@ -326,6 +329,35 @@ impl LifeLock {
             (Published::Done, file) => Ok(Self { file, inode }),
             (Published::Exists, _) => Err(io::ErrorKind::AlreadyExists.into()),
         }
+    }
+
+    /// Leaves the file of a worker that ends as `to`, for the next to take. What lies there is nobody else's to read.
+    pub(crate) fn leave(dir: &OwnedFd, name: &Path, to: &Path) -> io::Result<()> {
+        rustix::fs::chmodat(dir, name, LEFT_MODE, rustix::fs::AtFlags::empty())?;
+        Ok(rustix::fs::renameat(dir, name, dir, to)?)
+    }
+
+    /// Takes the file that a worker before has left as `from`, which costs the file system less than another. None where
+    /// there is none, somebody still has it, or it may be anything else than that.
+    pub(crate) fn reuse(dir: &OwnedFd, from: &Path, name: &Path, mode: Mode) -> Option<Self> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, from, flags, Mode::empty()).ok()?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let found = fstat(&file).ok()?;
+        let ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1;
+        let is_lock = rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::RegularFile;
+        if !ours || !is_lock || Mode::from_raw_mode(found.st_mode) != LEFT_MODE {
+            return None;
+        }
+        rustix::fs::fchmod(&file, mode).ok()?;
+        rustix::fs::renameat_with(dir, from, dir, name, rustix::fs::RenameFlags::NOREPLACE).ok()?;
+        let inode = found.st_ino;
+        if file_id(dir, name).is_none_or(|named| named.inode() != inode) {
+            // Another was put there meanwhile, and is nobody's now.
+            let _ = rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::empty());
+            return None;
+        }
+        Some(Self { file, inode })
     }
 
     /// The file's inode, to be recorded: a copy of the file is another.
@@ -534,6 +566,34 @@ mod tests {
         let names: Vec<_> = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["life"], "its first name is still there");
         assert!(LifeLock::create(&dir, name, LOCK_MODE).is_err(), "a lock was made where there is one");
+    }
+
+    #[test]
+    fn a_lock_that_was_left_is_taken_once_and_only_if_it_is_what_it_should_be() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = rustix::fs::open(place.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let (free, one, other) = (Path::new("free"), Path::new("one"), Path::new("other"));
+        assert!(LifeLock::reuse(&dir, free, one, LOCK_MODE).is_none(), "there was none to take");
+        let left = LifeLock::create(&dir, one, LOCK_MODE).unwrap();
+        LifeLock::leave(&dir, one, free).unwrap();
+        assert!(LifeLock::reuse(&dir, free, one, LOCK_MODE).is_none(), "one that is held was taken");
+        let inode = left.inode();
+        drop(left);
+        let taken = LifeLock::reuse(&dir, free, one, LOCK_MODE).expect("one that is free is taken");
+        assert_eq!((taken.inode(), lock_state(&dir, one, Some(inode))), (inode, LockState::Held));
+        assert!(LifeLock::reuse(&dir, free, other, LOCK_MODE).is_none() && !place.path().join("free").exists());
+        drop(taken);
+
+        LifeLock::leave(&dir, one, free).unwrap();
+        fs::hard_link(place.path().join("free"), place.path().join("one")).unwrap();
+        assert!(LifeLock::reuse(&dir, free, other, LOCK_MODE).is_none(), "one with another name was taken");
+        fs::remove_file(place.path().join("free")).unwrap();
+        std::os::unix::fs::symlink("one", place.path().join("free")).unwrap();
+        assert!(LifeLock::reuse(&dir, free, other, LOCK_MODE).is_none(), "a link was followed");
+        fs::remove_file(place.path().join("free")).unwrap();
+        fs::write(place.path().join("free"), "").unwrap();
+        fs::set_permissions(place.path().join("free"), std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        assert!(LifeLock::reuse(&dir, free, other, LOCK_MODE).is_none(), "one that others can write to was taken");
     }
 
     #[test]

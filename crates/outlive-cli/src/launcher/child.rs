@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::libc;
 use outlive::error::Code;
 use outlive::logs::Stream;
+use outlive::policy::TreePolicy;
 use outlive::process::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::registry::Registry;
 use outlive::run::{Exit, Interruption, Run};
@@ -37,6 +38,8 @@ use crate::settings::REGISTRY_VARIABLE;
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// A command that ends within this time of a signal which asks for it ended because of it.
 const HEEDED_WITHIN: Duration = Duration::from_secs(10);
+/// A command that ends within this time is never beaten for: its lease has long not run out.
+const BRIEF: Duration = Duration::from_millis(20);
 /// How often to look for what nothing tells us of: that a shell has put us into the foreground, that the command has
 /// changed its terminal, that it waits for a line.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
@@ -146,11 +149,17 @@ impl Child {
         let now = || registry.clock().awake();
         let mut asked = Asked::default();
         let mut kill_at: Option<Duration> = None;
+        let mut beats_from = Some(now() + BRIEF);
         let exit = loop {
             if let Some(exit) = self.look() {
                 break exit;
             }
-            let left = kill_at.map(|at| at.saturating_sub(now()));
+            if beats_from.is_some_and(|at| now() >= at) {
+                // Where there is no thread to be had, there may be one later.
+                beats_from = registry.start_beating().err().map(|_| now() + Duration::from_secs(1));
+            }
+            let next = [kill_at, beats_from].into_iter().flatten().min();
+            let left = next.map(|at| at.saturating_sub(now()));
             self.wait_for_something(signals, rung.as_ref(), left);
             while let Some(arrived) = signals.next() {
                 if self.pass_on(arrived) {
@@ -171,6 +180,10 @@ impl Child {
                 kill_at = Some(now() + Duration::from_secs(1));
             }
         };
+        if asked.stop.is_some() || handle.run().spec.policy.tree != TreePolicy::Keep {
+            // What it left behind may take its time.
+            let _ = registry.start_beating();
+        }
         if asked.stop.is_some() {
             // What was asked to stop has stopped only with the last of its processes.
             let left = kill_at.map_or(GRACE, |at| at.saturating_sub(now()));
@@ -300,8 +313,10 @@ impl Child {
     /// Passes a signal on, unless the terminal has given it to the command as well. Answers whether it asks the command
     /// to end.
     fn pass_on(&mut self, arrived: Arrived) -> bool {
-        let Arrived { signal, from_terminal, is_sent } = arrived;
+        let Arrived { signal, from_terminal, is_sent, end_of } = arrived;
         match (signal, &self.pty) {
+            // Its own end is found next, and we are not there for long to collect others.
+            (libc::SIGCHLD, _) if end_of == Some(self.pid.as_raw_nonzero().get().unsigned_abs()) => return false,
             (libc::SIGCHLD, _) if !is_sent => {
                 tree::collect_orphans(&[self.pid]);
                 return false;

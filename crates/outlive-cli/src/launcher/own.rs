@@ -114,6 +114,8 @@ pub struct Owning<'a> {
     pub detached: bool,
     /// Whoever is talked to is a program.
     pub json: bool,
+    /// It owns other runs after this one.
+    pub stays: bool,
 }
 
 impl Owning<'_> {
@@ -143,13 +145,18 @@ impl Owning<'_> {
             true => keep_no_log(registry, &handle),
             false => keep_log(registry, &handle, self.policy),
         };
-        let killed = memory::kills();
         let entered = job.enter_directory();
         let start = || Child::start(registry, &handle, job, self.detached, recording.clone(), &self.signals);
-        let mut ended = match entered.and_then(|()| start()) {
+        let started = entered.and_then(|()| start());
+        // While the command gets going. Nothing is killed for memory before it has taken any.
+        let killed = memory::kills();
+        let mut ended = match started {
             Ok(child) => {
                 if let Some(report) = report {
                     report.started(handle.id());
+                }
+                if let Some(local) = registry.local() {
+                    local.foresee_end(handle.id());
                 }
                 let _shield = Shield::raise();
                 child.wait(registry, &handle, &mut self.signals)
@@ -168,7 +175,10 @@ impl Owning<'_> {
         let unread = ended.unread.take();
         let lost = recording.finish().map(|lost| (Code::Unavailable, lost));
         let recorded = match &ended.end {
-            Some(end) => pollster::block_on(handle.end(end.clone(), Some(ended.exit))),
+            Some(end) if self.stays || spec.policy.retry.on_failure => {
+                pollster::block_on(handle.end(end.clone(), Some(ended.exit)))
+            }
+            Some(end) => pollster::block_on(registry.end_and_leave(handle, end.clone(), Some(ended.exit))),
             None => Ok(Recorded::Now),
         };
         if let Some(unread) = unread {

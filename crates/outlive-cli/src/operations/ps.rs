@@ -145,7 +145,7 @@ impl Operate for Ps {
             return Ok(Runs { registry: place, runs: Vec::new(), next: None, more: None, shown });
         };
         let (seen, next) = self.gather(&registry, &filter, after, &wanted).await?;
-        let runs: Vec<RunView> = seen.iter().map(|seen| RunView::new(seen, &registry)).collect();
+        let runs: Vec<RunView> = seen.into_iter().map(|seen| RunView::new(&seen, &registry)).collect();
         let here = &registry.me().host;
         let shown = Shown {
             nothing: self.nothing(registry.url()),

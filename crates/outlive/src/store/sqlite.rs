@@ -46,12 +46,14 @@ use super::{Cursor, Error, Expect, Record, Revision, Rule, Selection, Write, Wri
 use crate::filter::Filter;
 use crate::id::{Entropy, RunId, WorkerId};
 use crate::process::{Identity, LifeLock, LockState, Vantage, file_id, has_open, lock_state, worker_lock};
-use crate::run::{Event, Run};
+use crate::run::{Event, Owner, Run};
 use crate::time::Clock;
 use crate::transition::has_room;
 
 /// How often a change is tried whose database is deleted under it.
 const REPLACEMENTS: usize = 32;
+/// The lock of a worker that has left, for the next to take.
+const FREE_LOCK: &str = "workers/free";
 /// How many runs an update looks at between two looks at the clock.
 const SCAN_STEP: usize = 256;
 
@@ -85,6 +87,8 @@ struct Inner {
     trouble: Option<Error>,
     /// The file system failed under the database: what the connection believes must be read anew.
     suspect: bool,
+    /// The worker that leaves with the last of its runs.
+    leaving: Option<WorkerId>,
     /// The rows that could not be understood.
     damage: Arc<Damage>,
 }
@@ -168,23 +172,42 @@ impl SqliteStore {
     pub fn hold_life_lock(&self, worker: WorkerId) -> Result<(Identity, LifeLock), Error> {
         let inner = self.lock()?;
         let failed = |error| place::from_io("the worker's lock cannot be made", &error);
-        let mode = inner.place.sharing.dir_mode();
-        super::files::make_dir(&inner.place.dir, Path::new("workers"), mode).map_err(failed)?;
-        let lock = LifeLock::create(&inner.place.dir, &worker_lock(worker), inner.place.sharing.file_mode());
-        let lock = lock.map_err(failed)?;
+        let (dir, name, sharing) = (&inner.place.dir, worker_lock(worker), inner.place.sharing);
+        let make = || -> std::io::Result<LifeLock> {
+            super::files::make_dir(dir, Path::new("workers"), sharing.dir_mode())?;
+            LifeLock::create(dir, &name, sharing.file_mode())
+        };
+        let left = LifeLock::reuse(dir, Path::new(FREE_LOCK), &name, sharing.file_mode());
+        let lock = left.map_or_else(make, Ok).map_err(failed)?;
         Ok((Identity { lock_inode: Some(lock.inode()), ..Identity::own() }, lock))
     }
 
-    /// Removes the lock of a worker that is about to end and owns nothing.
+    /// Leaves the lock of a worker that is about to end and owns nothing to the next.
     pub fn drop_life_lock(&self, worker: WorkerId) {
         if let Ok(inner) = self.lock() {
-            // What stays behind is swept by `doctor`.
-            let _ = rustix::fs::unlinkat(&inner.place.dir, worker_lock(worker), rustix::fs::AtFlags::empty());
+            let (dir, name) = (&inner.place.dir, worker_lock(worker));
+            if LifeLock::leave(dir, &name, Path::new(FREE_LOCK)).is_err() {
+                // What stays behind is swept by `doctor`.
+                let _ = rustix::fs::unlinkat(dir, &name, rustix::fs::AtFlags::empty());
+            }
         }
     }
 
+    /// Reads what the end of a run will need to know, while there is time.
+    pub fn foresee_end(&self, run: RunId) {
+        if let Ok(inner) = self.lock() {
+            // Whatever is wrong is told when the run has ended.
+            let _ = rows::events(inner.connection(), run).map(|_| workers::foresee_leave(inner.connection()));
+        }
+    }
+
+    /// Has a worker be forgotten together with the last run that it owns, instead of saying goodbye when that has ended.
+    pub(crate) fn leave_with_its_last_run(&self, worker: Option<WorkerId>) {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).leaving = worker;
+    }
+
     /// Whether the process on record as an owner holds the lock of its worker.
-    pub(crate) fn holds_its_lock(&self, owner: &crate::run::Owner) -> bool {
+    pub(crate) fn holds_its_lock(&self, owner: &Owner) -> bool {
         let Ok(inner) = self.lock() else { return false };
         let name = worker_lock(owner.worker);
         let held = lock_state(&inner.place.dir, &name, owner.identity.lock_inode) == LockState::Held;
@@ -352,7 +375,8 @@ fn open_inner(
         spare::set_aside(&place);
     }
     let log_is_cut = database.log_is_cut;
-    let mut inner = Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, damage };
+    let mut inner =
+        Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, leaving: None, damage };
     if log_is_cut && !inner.database.read_only {
         let read_back = inner.read_back();
         // One that was deleted meanwhile is made again with what is in the files.
@@ -509,17 +533,22 @@ impl Inner {
             *named += 1;
         }
         run_files::note(&self.place, before.as_ref(), write)?;
-        if let Some(owner) = write.run.owner()
-            && before.as_ref().and_then(Run::owner).map(|owner| owner.worker) != Some(owner.worker)
-        {
-            workers::took(self.connection(), owner, now)?;
-        }
+        let owner = write.run.owner();
+        let taker =
+            owner.filter(|owner| before.as_ref().and_then(Run::owner).map(|owner| owner.worker) != Some(owner.worker));
+        let fresh = taker.map(|owner| workers::took(self.connection(), owner, now)).transpose()? == Some(true);
         let record = Record { run: write.run.clone(), revision, stamp: write.stamp };
-        self.replace(before.as_ref(), &record, &write.events)?;
+        self.put(before.as_ref(), &record, &write.events)?;
+        self.alert(before.as_ref(), owner.filter(|_| !fresh))?;
         Ok(Written::Done(revision))
     }
 
     fn replace(&self, before: Option<&Run>, record: &Record, events: &[Event]) -> Result<(), Error> {
+        self.put(before, record, events)?;
+        self.alert(before, record.run.owner())
+    }
+
+    fn put(&self, before: Option<&Run>, record: &Record, events: &[Event]) -> Result<(), Error> {
         rows::put(self.connection(), record, events)?;
         rows::move_keys(self.connection(), before, &record.run)?;
         let asked = record.run.cancel.is_some() && before.is_some_and(|before| before.cancel.is_none());
@@ -527,9 +556,16 @@ impl Inner {
             // It beats behind this transaction, and learns of it then.
             watch::ring(owner.worker);
         }
-        let owners = [before.and_then(Run::owner), record.run.owner()];
-        for owner in owners.into_iter().flatten() {
-            workers::alert(self.connection(), owner.worker)?;
+        Ok(())
+    }
+
+    /// Has the owners of a run, before and after a change, compare what they hold. One that has never beaten will anyway.
+    fn alert(&self, before: Option<&Run>, after: Option<&Owner>) -> Result<(), Error> {
+        for owner in [before.and_then(Run::owner), after].into_iter().flatten() {
+            let leaves = self.leaving == Some(owner.worker);
+            if !leaves || !workers::forget_idle(self.connection(), owner.worker)? {
+                workers::alert(self.connection(), owner.worker)?;
+            }
         }
         Ok(())
     }

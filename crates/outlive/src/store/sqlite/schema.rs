@@ -304,7 +304,7 @@ fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
     let connection = Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(named)?;
     configure(&connection).map_err(named)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(named)?;
-    Ok(Database { connection, inode, read_only: version > FORMAT, synced: false, log_is_cut })
+    Ok(Database { connection, inode, read_only: version > FORMAT, synced: true, log_is_cut })
 }
 
 /// The file may come from anywhere: nothing in it is trusted to run, and no crafted page is followed.
@@ -319,7 +319,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
     connection.set_prepared_statement_cache_capacity(32);
     connection.execute_batch(
-        "PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 100;",
+        "PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 100;",
     )
 }
 
@@ -369,7 +369,7 @@ fn migrate(connection: &Connection, found: i64, fill: impl Fn(&Connection) -> Re
         // The first error is the one to tell.
         let _ = run("ROLLBACK");
     }
-    done.and_then(|()| run("PRAGMA synchronous = NORMAL"))
+    done
 }
 
 /// What an error of SQLite means for a store.
