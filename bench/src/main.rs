@@ -12,6 +12,7 @@ mod run;
 mod scratch;
 mod sqlite;
 mod storm;
+mod supervise;
 mod time;
 
 fn main() -> std::process::ExitCode {
