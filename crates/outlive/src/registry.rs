@@ -323,7 +323,7 @@ impl Registry {
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         let now = self.clock.now();
         let id = RunId::draw(now, &*self.entropy);
-        conceal::draft(&self.redactor, self.trust.as_ref(), id, &mut spec);
+        conceal::draft(&self.redactor, self.trust.as_ref(), || self.id(), id, &mut spec);
         let signature = self.trust.as_ref().map(|trust| trust.sign(id, &spec));
         Ok(Run::new(id, Arc::new(spec), signature, now))
     }
