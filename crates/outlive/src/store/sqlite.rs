@@ -267,7 +267,7 @@ impl SqliteStore {
                 && let Ok(Some(damage)) = inner.damaged_pages()
             {
                 let damage = Error::Corrupt(format!("the database is damaged: {damage}"));
-                inner.damage.note("registry.db", &damage);
+                inner.damage.note("the database", &damage);
                 inner.salvage(damage, &self.now(), &*self.entropy)?;
                 continue;
             }
