@@ -7,6 +7,7 @@
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -17,10 +18,13 @@ use crate::registry::Registry;
 use crate::run::{Arg, Interruption, Progress, Run, Spec, Withheld};
 use crate::spool::OwnEnd;
 use crate::store::files::{self, Prepared};
+use crate::time::Timestamp;
 use crate::transition::{Report, Verdict};
 use crate::trust::Trust;
 
 const DIRECTORY: &str = "argv";
+/// How old they must be before they count as left behind.
+const LEFT_BEHIND: Duration = Duration::from_secs(3_600);
 /// A command line has at most 2 MiB by default, and hexadecimal doubles it.
 const LIMIT: u64 = 8 << 20;
 
@@ -52,11 +56,18 @@ pub(crate) fn spec(redactor: &Redactor, spec: &mut Spec) -> Option<Vec<Arg>> {
 }
 
 /// Masks what a spec that is about to be made must not hold, and keeps the words of its command where it can.
-pub(crate) fn draft(redactor: &Redactor, trust: Option<&Trust>, id: RunId, draft: &mut Spec) {
+/// `registry` names the registry that it is to be made in.
+pub(crate) fn draft(
+    redactor: &Redactor,
+    trust: Option<&Trust>,
+    registry: impl FnOnce() -> Option<String>,
+    id: RunId,
+    draft: &mut Spec,
+) {
     let masked = spec(redactor, draft);
     if let (Some(argv), Some(trust), Some(Withheld::Secrets)) = (masked, trust, draft.withheld) {
         // Without it the run cannot be resumed, but it can be run.
-        let _ = keep(trust, id, draft, argv);
+        let _ = keep(trust, registry(), id, draft, argv);
     }
 }
 
@@ -97,6 +108,35 @@ impl Registry {
     pub fn forget_argv(&self, id: RunId) -> io::Result<()> {
         self.trust().map_or(Ok(()), |trust| forget(trust.home(), id))
     }
+
+    /// The runs whose words were kept in the home and that this registry does not know, a while later: whoever was to
+    /// record them died before that.
+    pub async fn left_argv(&self) -> Vec<RunId> {
+        let Some(trust) = self.trust() else { return Vec::new() };
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let Ok(dir) = rustix::fs::open(trust.home().join(DIRECTORY), flags, Mode::empty()) else { return Vec::new() };
+        let (own, now) = (self.names(), self.clock().now());
+        let is_ours = |id: &RunId| {
+            let kept = files::read(&dir, &name(*id), LIMIT).ok();
+            let kept = kept.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
+            kept.and_then(|kept| kept.registry).is_some_and(|registry| own.contains(&registry))
+        };
+        let is_old = |id: &RunId| {
+            let stat = rustix::fs::statat(&dir, name(*id), rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+            let at = |stat: rustix::fs::Stat| Timestamp::from_micros(stat.st_mtime.saturating_mul(1_000_000));
+            stat.is_ok_and(|stat| now.since(at(stat)) > LEFT_BEHIND)
+        };
+        let names = files::names(&dir).unwrap_or_default();
+        let ids = names.iter().filter_map(|name| name.strip_suffix(".json")?.parse().ok());
+        let mut left = Vec::new();
+        for id in ids.filter(is_old).filter(is_ours) {
+            // One that cannot be understood is known all the same.
+            if self.store().get(&[id]).await.is_ok_and(|found| found.is_empty()) {
+                left.push(id);
+            }
+        }
+        left
+    }
 }
 
 /// A command line as it was, with the seal of whoever kept it.
@@ -104,16 +144,19 @@ impl Registry {
 struct Kept {
     argv: Vec<Arg>,
     seal: String,
+    /// The registry that the run was to be made in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    registry: Option<String>,
 }
 
 /// Keeps a command line as it was. It is on the disk when this returns.
-pub(crate) fn keep(trust: &Trust, id: RunId, spec: &Spec, argv: Vec<Arg>) -> io::Result<()> {
+pub(crate) fn keep(trust: &Trust, registry: Option<String>, id: RunId, spec: &Spec, argv: Vec<Arg>) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let path = trust.home().join(DIRECTORY);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
     let dir = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
     let seal = trust.seal(&message(id, spec, &argv)?);
-    let bytes = serde_json::to_vec(&Kept { argv, seal })?;
+    let bytes = serde_json::to_vec(&Kept { argv, seal, registry })?;
     Prepared::new(&dir, &bytes, Mode::from_raw_mode(0o600), true)?.publish(&dir, &name(id))?;
     Ok(rustix::fs::fsync(&dir)?)
 }
@@ -155,7 +198,6 @@ mod tests {
     use crate::id::SystemEntropy;
     use crate::run::Command;
     use crate::testing::{pending, spec as some_spec};
-    use crate::time::Timestamp;
 
     fn secretive() -> Spec {
         let argv = ["deploy", "--password", "canary-pw", "--url=https://u:canary-url@h/"];
@@ -176,7 +218,7 @@ mod tests {
         assert_eq!(masked.withheld, Some(Withheld::Secrets));
         assert!(!serde_json::to_string(&masked).unwrap().contains("canary"));
         let run = pending(masked, Timestamp::from_micros(1), &SystemEntropy);
-        keep(&me, run.id, &run.spec, original.clone()).unwrap();
+        keep(&me, None, run.id, &run.spec, original.clone()).unwrap();
         let file = mine.path().join(DIRECTORY).join(name(run.id));
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(kept(&me, &run), Some(original.clone()));

@@ -345,7 +345,7 @@ impl Registry {
     /// A run of that id, with its secrets put away and signed by this user.
     fn draft_as(&self, id: RunId, mut spec: Spec, now: Timestamp) -> Result<Run, Error> {
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
-        conceal::draft(&self.redactor, self.trust.as_ref(), id, &mut spec);
+        conceal::draft(&self.redactor, self.trust.as_ref(), || self.id(), id, &mut spec);
         let signature = self.trust.as_ref().map(|trust| trust.sign(id, &spec));
         Ok(Run::new(id, Arc::new(spec), signature, now))
     }

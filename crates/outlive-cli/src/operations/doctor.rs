@@ -93,6 +93,18 @@ impl Operate for Doctor {
                         is_fixed_by_us: true,
                     }));
                 }
+                // A registry that is damaged may have forgotten whom it knows.
+                let left = if checks.iter().any(|check| check.verdict == "problem") {
+                    Vec::new()
+                } else {
+                    registry.left_argv().await
+                };
+                for run in left {
+                    let what = format!("the words of a command are kept for run {run}, which was never recorded");
+                    let mended = self.fix && registry.forget_argv(run).is_ok();
+                    let verdict = if mended { "mended" } else { "problem" };
+                    checks.push(Check { remedy: Some("they are removed".into()), ..Check::new(verdict, what) });
+                }
                 if self.fix {
                     match deliver(&registry).await? {
                         0 => {}

@@ -95,6 +95,31 @@ fn s_28_no_secret_of_a_command_line_is_in_the_registry_or_in_what_is_said() {
 }
 
 #[test]
+fn s_28_words_that_were_kept_for_a_run_that_never_was_are_swept_by_the_doctor() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--", "true", "--password", "canary-a"]).succeeds();
+    let kept = files(&sandbox.home().join("argv"));
+    let [known] = kept.as_slice() else { panic!("{kept:?}") };
+    // As if whoever was to record the others had been killed before that; one was to be recorded elsewhere.
+    let (fresh, old) = ("00000000-0000-7000-8000-000000000001.json", "00000000-0000-7000-8000-000000000002.json");
+    let elsewhere = sandbox.home().join("argv/00000000-0000-7000-8000-000000000003.json");
+    let (fresh, old) = (known.with_file_name(fresh), known.with_file_name(old));
+    for copy in [&fresh, &old] {
+        std::fs::copy(known, copy).unwrap();
+    }
+    std::fs::write(&elsewhere, "{\"argv\":[],\"seal\":\"\",\"registry\":\"another\"}").unwrap();
+    for file in [known, &old, &elsewhere] {
+        sandbox.command("touch", ["-d", "2 hours ago", file.to_str().unwrap()]).succeeds();
+    }
+    let said = text(&sandbox.outlive(["doctor"]).output().unwrap().stdout);
+    assert!(said.contains("00000000-0000-7000-8000-000000000002, which was never recorded"), "{said}");
+    assert!(old.exists());
+    sandbox.outlive(["doctor", "--fix"]).succeeds();
+    assert_eq!([known, &fresh, &old, &elsewhere].map(|file| file.exists()), [true, true, false, true]);
+    sandbox.outlive(["doctor"]).succeeds();
+}
+
+#[test]
 fn s_28_a_command_without_secrets_leaves_nothing_in_the_home() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--", "true", "--token-count", "5"]).succeeds();

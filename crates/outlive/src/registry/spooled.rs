@@ -24,7 +24,7 @@ impl Registry {
         self.names().into_iter().next()
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         #[cfg(feature = "sqlite")]
         return self.local.as_ref().map(|local| local.names()).unwrap_or_default();
         #[cfg(not(feature = "sqlite"))]

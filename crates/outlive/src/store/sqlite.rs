@@ -292,7 +292,7 @@ impl SqliteStore {
                 && let Ok(Some(damage)) = inner.damaged_pages()
             {
                 let damage = Error::Corrupt(format!("the database is damaged: {damage}"));
-                inner.damage.note("registry.db", &damage);
+                inner.damage.note("the database", &damage);
                 inner.salvage(damage, &self.now(), &*self.entropy)?;
                 continue;
             }
@@ -405,28 +405,6 @@ fn fill(connection: &Connection, place: &Place, now: &Moment, entropy: &dyn Entr
 }
 
 impl Inner {
-    /// Leaves the database on disk alone, because of `trouble`, and reads what the files of the runs say instead.
-    fn salvage(&mut self, trouble: Error, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
-        let salvaged = schema::salvage(|connection| fill(connection, &self.place, now, entropy))?;
-        // Still its inode: one that takes its place is opened.
-        self.database = Database { inode: self.database.inode, ..salvaged };
-        self.trouble = Some(trouble);
-        Ok(())
-    }
-
-    /// What is wrong with the pages of the database, if anything is.
-    fn damaged_pages(&self) -> Result<Option<String>, Error> {
-        match self.connection().query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {
-            Ok(verdict) if verdict == "ok" => Ok(None),
-            Ok(verdict) => Ok(Some(verdict)),
-            Err(error) => match from_sqlite(error) {
-                Error::Corrupt(what) => Ok(Some(what)),
-                Error::Unknown(what) if schema::is_log_cut(&self.place) => Ok(Some(what)),
-                error => Err(error),
-            },
-        }
-    }
-
     fn connection(&self) -> &Connection {
         &self.database.connection
     }

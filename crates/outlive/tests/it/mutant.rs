@@ -162,6 +162,19 @@ impl Mutant {
         (!holders.is_empty()).then_some(Written::KeyBusy { key, holders })
     }
 
+    /// The record, once somebody has written it in between or had every chance to.
+    async fn in_between(&self, seen: &Record) -> Record {
+        let mut latest = self.current(seen.run.id).await.unwrap();
+        for _ in 0..GAP {
+            if latest.revision != seen.revision {
+                break;
+            }
+            std::thread::yield_now();
+            latest = self.current(seen.run.id).await.unwrap();
+        }
+        latest
+    }
+
     async fn commit_one(&self, mut write: Write) -> Result<Written, Error> {
         let id = write.run.id;
         let current = self.current(id).await;
@@ -173,15 +186,7 @@ impl Mutant {
                 write.expect = Expect::Revision(current.revision);
             }
             (Defect::ChecksThenWrites, Some(current)) if write.expect == Expect::Revision(current.revision) => {
-                let mut latest = self.current(id).await.unwrap();
-                // The gap lasts until somebody has written in between, or had every chance to.
-                for _ in 0..GAP {
-                    if latest.revision != current.revision {
-                        break;
-                    }
-                    std::thread::yield_now();
-                    latest = self.current(id).await.unwrap();
-                }
+                let latest = self.in_between(current).await;
                 write.expect = Expect::Revision(latest.revision);
             }
             (Defect::IgnoresKeys, _) => self.hide_keys(&mut write.run),
@@ -240,8 +245,7 @@ impl Mutant {
                 break;
             }
             let Some(change) = rule(&record.run, self.clock.now()) else { continue };
-            std::thread::sleep(Duration::from_micros(200));
-            let mut latest = self.current(record.run.id).await.unwrap();
+            let mut latest = self.in_between(&record).await;
             if latest.run.owner().is_some() {
                 latest.run.state = record.run.state.clone();
             }

@@ -1,9 +1,13 @@
-//! A log that somebody cut or took away, with what was committed to it: what the files of the runs know is read back.
+//! A log that somebody cut or took away, with what was committed to it, and pages that are damaged: what the files of the
+//! runs know is read back, or read instead.
 //!
 //! SQLite takes what is left of a log for all there ever was. That it is not can be told by its length: it is never
 //! empty once something was written, and has no half frames unless its last writer died.
 
-use super::{Inner, rows, run_files};
+use super::schema::{self, Database, from_sqlite};
+use super::workers::Moment;
+use super::{Inner, fill, rows, run_files};
+use crate::id::Entropy;
 use crate::store::Error;
 
 impl Inner {
@@ -39,5 +43,27 @@ impl Inner {
             }
             Ok(())
         })
+    }
+
+    /// Leaves the database on disk alone, because of `trouble`, and reads what the files of the runs say instead.
+    pub(super) fn salvage(&mut self, trouble: Error, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
+        let salvaged = schema::salvage(|connection| fill(connection, &self.place, now, entropy))?;
+        // Still its inode: one that takes its place is opened.
+        self.database = Database { inode: self.database.inode, ..salvaged };
+        self.trouble = Some(trouble);
+        Ok(())
+    }
+
+    /// What is wrong with the pages of the database, if anything is.
+    pub(super) fn damaged_pages(&self) -> Result<Option<String>, Error> {
+        match self.connection().query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {
+            Ok(verdict) if verdict == "ok" => Ok(None),
+            Ok(verdict) => Ok(Some(verdict)),
+            Err(error) => match from_sqlite(error) {
+                Error::Corrupt(what) => Ok(Some(what)),
+                Error::Unknown(what) if schema::is_log_cut(&self.place) => Ok(Some(what)),
+                error => Err(error),
+            },
+        }
     }
 }
