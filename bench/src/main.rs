@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's result is what it prints")]
 
 mod beats;
+mod lists;
 mod output;
 mod peers;
 mod plain;
@@ -11,6 +12,7 @@ mod run;
 mod scratch;
 mod sqlite;
 mod storm;
+mod supervise;
 mod time;
 
 fn main() -> std::process::ExitCode {

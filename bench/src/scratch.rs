@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::{beats, output, peers, run, sqlite, storm};
+use crate::{beats, lists, output, peers, run, sqlite, storm, supervise};
 
 /// What a benchmark answers: nothing, or why it could not measure.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -17,12 +17,14 @@ pub type Benchmark = (&'static str, fn(&Path) -> Outcome<bool>);
 
 const DIRECTORY_VARIABLE: &str = "OUTLIVE_BENCH_DIR";
 
-const BENCHMARKS: [Benchmark; 6] = [
+const BENCHMARKS: [Benchmark; 8] = [
     ("sqlite", sqlite::main),
     ("beats", beats::main),
     ("run", run::main),
     ("storm", storm::main),
     ("output", output::main),
+    ("lists", lists::main),
+    ("supervise", supervise::main),
     ("peers", peers::main),
 ];
 

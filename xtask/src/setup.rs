@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::steps::{Failed, cargo, step, succeeds};
 
 /// A program that tests call, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 20] = [
+const PROGRAMS: [(&str, &str); 21] = [
     ("strace", "strace"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
@@ -29,6 +29,7 @@ const PROGRAMS: [(&str, &str); 20] = [
     ("vim", "vim"),
     ("less", "less"),
     ("python3", "python3"),
+    ("systemd-analyze", "systemd"),
 ];
 
 /// Where programs of the administrator are, which not every `PATH` names.

@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use outlive::error::{Candidate, Code, Error};
 
 use crate::launcher::{adopt, step, take_up};
-use crate::operation::{Answer, body, error_body, exit_status_table, harmless};
+use crate::operation::{Answer, Form, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
 use crate::workers::{hooks, supervise, work};
@@ -37,11 +37,11 @@ pub fn main() -> u8 {
         }
         None => None,
     };
+    outlive::store::sqlite::survive_cuts();
     // A reader that has seen enough must not end us before we are done.
     let mask =
         SigSet::from(Signal::SIGPIPE).thread_swap_mask(SigmaskHow::SIG_BLOCK).unwrap_or_else(|_| SigSet::empty());
-    let verb = words.get(1).and_then(|word| word.to_str());
-    let matches = match command(verb).try_get_matches_from(&words) {
+    let matches = match command(verb(&words)).try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(error) => return refuse(&error, &words),
     };
@@ -88,13 +88,23 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
     u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
-/// The command tree. `run` and `step` are built alone where they are called: they are called most, and wait for nobody.
+/// The verb that a call names, behind flags that any verb has. None where that takes more than a glance.
+fn verb(words: &[OsString]) -> Option<&str> {
+    let mut words = words.iter().skip(1).map(|word| word.to_str());
+    loop {
+        match words.next()?? {
+            "--json" => {}
+            "--registry" => _ = words.next()?,
+            flag if flag.starts_with("--registry=") => {}
+            word => return Some(word).filter(|word| !word.starts_with('-')),
+        }
+    }
+}
+
+/// The command tree. A verb that is called is built alone: nobody waits for the help of the others.
 pub fn command(verb: Option<&str>) -> Command {
     let root = Command::new("outlive")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Every run outlives its process: run, watch, cancel and reap")
-        .after_help("`outlive run -- sleep 60` starts a run; `outlive ps` lists what is in flight.")
-        .after_long_help(exit_status_table())
         .subcommand_required(true)
         .arg_required_else_help(true)
         .arg(
@@ -104,18 +114,21 @@ pub fn command(verb: Option<&str>) -> Command {
                 .value_name("URL")
                 .help("The registry: sqlite:PATH (default: the nearest .outlive, else the user's)"),
         )
-        .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Answer with JSON"))
-        .subcommand(launcher::command());
+        .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Answer with JSON"));
     match verb {
-        Some(launcher::NAME) => return root,
+        Some(launcher::NAME) => return root.subcommand(launcher::command()),
         Some(step::NAME) => return root.subcommand(step::command()),
         Some(take_up::NAME) => return root.subcommand(take_up::command()),
         Some(work::HAND) => return root.subcommand(work::hand_command()),
         Some(hooks::NAME) => return root.subcommand(hooks::command()),
         _ => {}
     }
+    if let Some(operation) = TABLE.iter().find(|operation| verb == Some(operation.name)) {
+        return root.subcommand((operation.command)());
+    }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
     let interactive = [
+        launcher::command(),
         step::command(),
         adopt::command(),
         logs::command(),
@@ -123,7 +136,7 @@ pub fn command(verb: Option<&str>) -> Command {
         work::command(),
         supervise::command(),
     ];
-    root.subcommands(interactive).subcommands(alone).subcommands(NOUNS.iter().map(|(noun, about)| {
+    let grouped = NOUNS.iter().map(|(noun, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
         Command::new(*noun)
             .about(*about)
@@ -131,7 +144,13 @@ pub fn command(verb: Option<&str>) -> Command {
             .arg_required_else_help(true)
             .subcommands(verbs.map(|operation| (operation.command)()))
             .subcommands((*noun == "queue").then(work::drain_command))
-    }))
+    });
+    root.about("Every run outlives its process: run, watch, resume, cancel and reap")
+        .after_help("`outlive run -- sleep 60` starts a run; `outlive ps` lists what is in flight.")
+        .after_long_help(exit_status_table())
+        .subcommands(interactive)
+        .subcommands(alone)
+        .subcommands(grouped)
 }
 
 fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> u8 {
@@ -140,17 +159,17 @@ fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> u
         None => (name.to_owned(), matches),
     };
     let operation = TABLE.iter().find(|operation| operation.name == name);
-    match operation.map(|operation| (operation.call)(matches, context)) {
-        Some(Ok(answer)) => say(&answer, json),
+    let form = if json { Form::Json } else { Form::Text };
+    match operation.map(|operation| (operation.call)(matches, context, form)) {
+        Some(Ok(answer)) => say(&answer),
         Some(Err(error)) => fail(&error, json),
         None => 2,
     }
 }
 
-fn say(answer: &Answer, json: bool) -> u8 {
-    let text = if json { format!("{}\n", answer.json) } else { answer.text.clone() };
+fn say(answer: &Answer) -> u8 {
     let mut output = std::io::stdout();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+    match output.write_all(answer.text.as_bytes()).and_then(|()| output.flush()) {
         Ok(()) => answer.exit_status,
         // A reader that has seen enough has closed the pipe; that is no failure of ours.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => answer.exit_status,
@@ -191,4 +210,38 @@ fn told(error: &Error) -> String {
 pub fn talk(text: &str) {
     // There is nobody to tell that there is nobody to tell.
     let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verb_is_found_behind_the_flags_of_all_verbs() {
+        let found = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            verb(&words).map(str::to_owned)
+        };
+        for line in ["outlive run -- true", "outlive --json --registry ps run x", "outlive --registry=ps run --json"] {
+            assert_eq!(found(line).as_deref(), Some("run"), "{line}");
+        }
+        for line in ["outlive", "outlive --help", "outlive -h run", "outlive --registry", "outlive -- run"] {
+            assert_eq!(found(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_verb_that_is_built_alone_is_the_one_of_the_whole_tree() {
+        let mut whole = command(None);
+        whole.build();
+        let names = TABLE.iter().map(|operation| operation.name).filter(|name| !name.contains(' '));
+        for name in names.chain([launcher::NAME]) {
+            let mut alone = command(Some(name));
+            alone.build();
+            let help =
+                |tree: &mut Command| tree.find_subcommand_mut(name).map(|named| named.render_long_help().to_string());
+            let (alone, whole) = (help(&mut alone), help(&mut whole));
+            assert!(alone.is_some() && alone == whole, "`{name}` differs");
+        }
+    }
 }

@@ -4,6 +4,8 @@ use outlive::error::Error;
 use outlive::id::{Epoch, RunId};
 use outlive::process::RUN_VARIABLE;
 
+/// The variable that holds the number of the attempt.
+pub const ATTEMPT_VARIABLE: &str = "OUTLIVE_ATTEMPT";
 /// The variable that holds the fence of the attempt.
 pub const EPOCH_VARIABLE: &str = "OUTLIVE_EPOCH";
 

@@ -8,6 +8,7 @@ mod child;
 pub mod detach;
 pub mod flags;
 mod follow;
+mod memory;
 pub mod own;
 mod pty;
 mod readers;
@@ -24,10 +25,11 @@ use std::ffi::OsString;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::sys::signal::SigSet;
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::logs::LogPolicy;
+use outlive::redact::Redactor;
 use outlive::registry::Registry;
 use outlive::runtime::handle::{Recorded, RunHandle};
 use outlive::runtime::reaper::Reaper;
@@ -37,7 +39,8 @@ use self::flags::SpecFlags;
 use self::own::{Job, Owning};
 use self::recording::Recording;
 use self::signals::Signals;
-use crate::cli::fail;
+use crate::cli::{fail, talk};
+use crate::operation::body;
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;
@@ -84,17 +87,10 @@ pub fn role(words: &[OsString]) -> Option<Role> {
 /// Runs the command that the flags name, with the signals blocked that `mask` says. With a `report` this is the owner of a
 /// detached run.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, report: Option<Report>) -> u8 {
-    let input = match Run::from_arg_matches(matches) {
-        Ok(input) => input,
-        Err(error) => return fail(&Error::Invalid(error.to_string()), json),
-    };
-    if input.detach && report.is_none() {
-        return detach::start(json, &mask);
-    }
-    // Before anything starts a thread: signals are for the one that waits.
-    let signals = match Signals::take(mask) {
-        Ok(signals) => signals,
-        Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
+    let prepared = prepare(matches, json, mask, report.as_ref(), |input: &Run| input.detach);
+    let (input, signals) = match prepared {
+        Ok(prepared) => prepared,
+        Err(status) => return status,
     };
     tree::make_room_for_lock();
     let registered =
@@ -103,20 +99,44 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
         Ok((policy, (registry, handle))) => {
             let job = Job::new(input.spec.argv(), input.spec.notify.clone());
             let detached = report.is_some();
-            let mut owning = Owning { registry: &registry, policy: &policy, signals, detached };
+            let mut owning = Owning { registry: &registry, policy: &policy, signals, detached, json, stays: false };
             let exit = owning.see_through(handle, job, report);
             pollster::block_on(registry.close());
             child::exit(exit)
         }
-        Err(error) => match report {
-            Some(report) => report.refused(&error),
-            None => fail(&error, json),
-        },
+        Err(error) => refuse(&error, json, report),
+    }
+}
+
+/// The flags of a call that is to own a run, and the signals of its process. Where another process is to own it instead,
+/// or nobody can, the status to end with.
+fn prepare<Input: FromArgMatches>(
+    matches: &ArgMatches,
+    json: bool,
+    mask: SigSet,
+    report: Option<&Report>,
+    detaches: impl FnOnce(&Input) -> bool,
+) -> Result<(Input, Signals), u8> {
+    let invalid = |error: String| fail(&Error::Invalid(error), json);
+    let input = Input::from_arg_matches(matches).map_err(|error| invalid(error.to_string()))?;
+    if report.is_none() && detaches(&input) {
+        return Err(detach::start(json, &mask));
+    }
+    // Before anything starts a thread: signals are for the one that waits.
+    let signals = Signals::take(mask).map_err(|error| invalid(format!("signals cannot be waited for: {error}")))?;
+    Ok((input, signals))
+}
+
+/// Tells whoever asked why there is no run to own.
+fn refuse(error: &Error, json: bool, report: Option<Report>) -> u8 {
+    match report {
+        Some(report) => report.refused(error),
+        None => fail(error, json),
     }
 }
 
 async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle), Error> {
-    let registry = context.registry().await?;
+    let registry = context.registry().await?.beating_later();
     let spec = input.spec.spec(&registry, context)?;
     let handle = match registry.start(spec.clone()).await {
         // A holder that is dead must not keep the living out.
@@ -127,6 +147,16 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
         started => started?,
     };
     Ok((registry, handle))
+}
+
+/// Says what there is to say about an end: to people, or to programs as the body of an error.
+fn remark<const N: usize>(remarks: [Option<(Code, String)>; N], json: bool) {
+    for (code, text) in remarks.into_iter().flatten() {
+        match json {
+            true => talk(&format!("{}\n", body(code, &Redactor::default().text(&text), None))),
+            false => talk(&format!("outlive: {}\n", plain(&text))),
+        }
+    }
 }
 
 /// Starts the command that wants to know how a run has ended. Nobody waits for it.
@@ -157,13 +187,20 @@ fn keep_log(registry: &Registry, handle: &RunHandle, policy: &LogPolicy) -> Reco
     }
 }
 
+/// Keeps nothing, and notes that for whoever looks for it.
+fn keep_no_log(registry: &Registry, handle: &RunHandle) -> Recording {
+    // Whoever does not learn it is told that there is none.
+    let _ = registry.local().map(|local| local.decline_logs(&handle.run()));
+    Recording::new(None)
+}
+
 /// What to tell about a result that is not on record, if it is not.
-fn recorded_badly(recorded: Result<Recorded, Error>) -> Option<String> {
+fn recorded_badly(recorded: Result<Recorded, Error>) -> Option<(Code, String)> {
     match recorded {
         Ok(Recorded::Now) => None,
         Ok(Recorded::Later) => {
-            Some("the registry cannot be written; the result is kept, and recorded by the next `outlive run`, `cancel`, `reap` or `doctor --fix`".into())
+            Some((Code::Unavailable, "the registry cannot be written; the result is kept, and recorded by the next `outlive run`, `cancel`, `reap` or `doctor --fix`".into()))
         }
-        Err(error) => Some(format!("the result is not on record: {}", plain(&error.to_string()))),
+        Err(error) => Some((error.code(), format!("the result is not on record: {error}"))),
     }
 }

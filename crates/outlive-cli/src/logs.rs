@@ -12,9 +12,9 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use outlive::error::Error;
 use outlive::health::Seen;
-use outlive::logs::{LogReader, Stream};
+use outlive::logs::{LogReader, NoLog, Stream};
 use outlive::registry::Registry;
-use outlive::run::StateName;
+use outlive::run::{End, StateName};
 use outlive::store;
 use outlive::store::sqlite::SqliteStore;
 use outlive::time::{Timestamp, parse_duration};
@@ -24,6 +24,7 @@ use crate::cli::{fail, talk};
 use crate::operations::wait;
 use crate::run_view::RunView;
 use crate::settings::Context;
+use crate::terminal::plain;
 
 /// The verb.
 pub const NAME: &str = "logs";
@@ -75,6 +76,9 @@ struct Logs {
     /// End with the exit status of the run, as `outlive wait` does
     #[arg(long)]
     exit_status: bool,
+    /// It is expected to be in flight.
+    #[arg(skip)]
+    attached: bool,
 }
 
 /// Watch a run that is in flight until it ends, and end as it ended
@@ -131,7 +135,7 @@ pub fn attach_command() -> Command {
 pub fn attach(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
     show(context, json, || {
         let Attach { run } = Attach::from_arg_matches(matches)?;
-        Ok(Logs { run, follow: true, lines: Some(BEFORE), exit_status: true, ..Logs::default() })
+        Ok(Logs { run, follow: true, lines: Some(BEFORE), exit_status: true, attached: true, ..Logs::default() })
     })
 }
 
@@ -178,6 +182,9 @@ impl Logs {
         if attempt == 0 || attempt > attempts {
             let count = if attempts == 1 { "1 attempt".into() } else { format!("{attempts} attempts") };
             return Err(Error::Invalid(format!("run `{}` has {count}, and no attempt {attempt}", seen.run.id)));
+        }
+        if self.attached && seen.state.is_ended() && !json {
+            talk(&format!("outlive: run `{}` has already ended: it is {}\n", seen.run.id, seen.state));
         }
         match self.follow(&registry, local, seen, attempt, json).await {
             Ok(ended) => self.status(&ended, &registry),
@@ -231,8 +238,9 @@ impl Logs {
             }
             if ended || !self.follow && behind.is_none() {
                 screen.end(reader.as_ref().and_then(LogReader::stopped).is_some())?;
-                if reader.is_none() && !json {
-                    talk(&format!("outlive: {}\n", nothing(&seen, attempt)));
+                let is_empty = reader.as_ref().map_or(Ok(true), LogReader::is_empty).map_err(unreadable)?;
+                if is_empty && !json {
+                    talk(&format!("outlive: {}\n", nothing(local, &seen, attempt, reader.is_some())?));
                 }
                 if !self.follow || self.attempt.is_some() || seen.run.attempt <= attempt {
                     return Ok(seen);
@@ -289,16 +297,38 @@ fn unreadable(error: io::Error) -> Error {
     Error::Store(store::Error::Unavailable(format!("the log cannot be read: {error}")))
 }
 
-/// Why there is no log.
-fn nothing(seen: &Seen, attempt: u32) -> String {
+/// Why there is no log, or with `is_there` nothing in it.
+fn nothing(local: &SqliteStore, seen: &Seen, attempt: u32, is_there: bool) -> Result<String, Error> {
     let id = seen.run.id;
-    match seen.state {
-        StateName::Pending => format!("run `{id}` has not started yet"),
-        state if state.is_ended() || seen.run.attempt > attempt => format!(
+    let is_last = seen.run.attempt == attempt;
+    let ending = seen.run.ending().filter(|_| is_last);
+    let failed_to_start = ending.and_then(|ending| match &ending.how {
+        End::Failed(failure) if failure.error_type == "spawn" => Some(&failure.error_message),
+        _ => None,
+    });
+    if seen.state == StateName::Pending && is_last {
+        return Ok(format!("run `{id}` has not started yet"));
+    }
+    if ending.is_some_and(|ending| ending.started_at.is_none()) {
+        return Ok(format!("run `{id}` was never started: it is {}", seen.state));
+    }
+    if let Some(why) = failed_to_start {
+        return Ok(format!("attempt {attempt} of run `{id}` was never started: {}", plain(why)));
+    }
+    let is_over = seen.state.is_ended() || !is_last;
+    let why = if is_there { NoLog::Unwritten } else { local.why_no_logs(id, attempt)? };
+    Ok(match why {
+        NoLog::Declined => {
+            format!("attempt {attempt} of run `{id}` keeps no log: it was started with `--no-log` or a cap of 0")
+        }
+        NoLog::Removed if is_over => format!("the log of attempt {attempt} of run `{id}` has been removed"),
+        NoLog::Unwritten if is_there && is_over => format!("attempt {attempt} of run `{id}` wrote nothing"),
+        NoLog::Unwritten if is_there => format!("run `{id}` has written nothing so far"),
+        _ if is_over => format!(
             "attempt {attempt} of run `{id}` left no log: it wrote nothing, or its output went straight to where its caller sent it"
         ),
         _ => format!(
             "run `{id}` has no log yet: it has written nothing so far, or its output goes straight to where its caller sends it"
         ),
-    }
+    })
 }

@@ -47,11 +47,18 @@ pub trait Operate: Args + DeserializeOwned {
     }
 }
 
-/// An answer, rendered for every surface.
-pub struct Answer {
+/// What an answer is rendered as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
     /// For programs.
-    pub json: Value,
+    Json,
     /// For people.
+    Text,
+}
+
+/// An answer, rendered.
+pub struct Answer {
+    /// What it says, with the end of its last line.
     pub text: String,
     /// For the shell.
     pub exit_status: u8,
@@ -67,7 +74,7 @@ pub struct Operation {
     /// Its flags and help.
     pub command: fn() -> Command,
     /// Does what the flags say.
-    pub call: fn(&ArgMatches, &Context) -> Result<Answer, Error>,
+    pub call: fn(&ArgMatches, &Context, Form) -> Result<Answer, Error>,
     /// Does what the fields of a JSON object say.
     pub call_json: fn(Value, &Context) -> Result<Answer, Error>,
 }
@@ -85,24 +92,34 @@ fn command<T: Operate>() -> Command {
     T::augment_args(Command::new(verb)).after_help(format!("Examples:\n{}", examples.join("\n")))
 }
 
-fn call<T: Operate>(matches: &ArgMatches, context: &Context) -> Result<Answer, Error> {
+fn call<T: Operate>(matches: &ArgMatches, context: &Context, form: Form) -> Result<Answer, Error> {
     let input = T::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string()))?;
-    answer(input, context)
+    answer(input, context, form)
 }
 
 fn call_json<T: Operate>(input: Value, context: &Context) -> Result<Answer, Error> {
     let input = serde_json::from_value(input).map_err(|error| Error::Invalid(format!("{}: {error}", T::NAME)))?;
-    answer::<T>(input, context)
+    answer::<T>(input, context, Form::Json)
 }
 
-fn answer<T: Operate>(input: T, context: &Context) -> Result<Answer, Error> {
+/// The JSON of an answer: its own fields behind the version.
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    schema: u32,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+fn answer<T: Operate>(input: T, context: &Context, form: Form) -> Result<Answer, Error> {
     let output = pollster::block_on(input.operate(context))?;
-    let mut json = json!({ "schema": SCHEMA });
-    let body = serde_json::to_value(&output).map_err(|error| Error::Invalid(error.to_string()))?;
-    if let (Value::Object(json), Value::Object(body)) = (&mut json, body) {
-        json.extend(body);
-    }
-    Ok(Answer { json, text: output.to_string(), exit_status: T::exit_status(&output) })
+    let text = match form {
+        Form::Json => {
+            let versioned = Versioned { schema: SCHEMA, body: &output };
+            serde_json::to_string(&versioned).map_err(|error| Error::Invalid(error.to_string()))? + "\n"
+        }
+        Form::Text => output.to_string(),
+    };
+    Ok(Answer { text, exit_status: T::exit_status(&output) })
 }
 
 /// What an error says, without the secrets that may have been part of what was asked for.
@@ -126,9 +143,11 @@ pub fn exit_status_table() -> String {
     codes.sort_by_key(|code| code.exit_status());
     let rows = codes.map(|code| format!("  {:>3}  {}: {}", code.exit_status(), code.as_str(), code.meaning()));
     format!(
-        "Exit status:\n    0  done\n    1  done, and the answer is no: `wait`, `checkpoint get`, `doctor`, `cancel --wait`\n{}\n  \
+        "Exit status:\n    0  done\n    1  done, and the answer is no: `wait`, `attach`, `adopt`, `checkpoint get`, `doctor`,\n       \
+         `cancel --wait`, `logs --exit-status`\n{}\n  \
          126  `run`: the command cannot be executed\n  127  `run`: the command is not found\n    \
-         n  `run`, `wait`: the command's own, or 128 plus the number of the signal that ended it",
+         n  `run`, `wait`, `attach`, `adopt`, `logs --exit-status`: the command's own, or 128 plus\n       \
+         the number of the signal that ended it",
         rows.join("\n")
     )
 }

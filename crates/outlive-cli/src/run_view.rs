@@ -7,7 +7,7 @@ use outlive::id::{RunId, WorkerId};
 use outlive::registry::Registry;
 use std::os::unix::ffi::OsStrExt;
 
-use outlive::run::{Actor, Command, End, Exit, State, StateName};
+use outlive::run::{Actor, Command, End, Exit, State, StateName, Withheld};
 use outlive::time::{Timestamp, show_duration};
 use serde::Serialize;
 
@@ -74,6 +74,9 @@ pub struct RunView {
     /// The command as a shell must be given it.
     #[serde(skip)]
     pub command_line: Option<String>,
+    /// There may be another attempt of it.
+    #[serde(skip)]
+    pub resumable: bool,
 }
 
 fn person(actor: &Actor) -> String {
@@ -140,7 +143,13 @@ impl RunView {
         });
         let (owner, step) = (run.owner(), spec.step.as_ref());
         let last_owner = owner.or_else(|| ending.and_then(|ending| ending.owner.as_ref()));
-        let until = ended_at.unwrap_or_else(|| registry.clock().now());
+        // One that nobody has put on record ended with its last beat, as far as anybody knows.
+        let died_at = match (seen.state, ending.map(|ending| &ending.how)) {
+            (_, Some(End::Dead(reap))) => Some(reap.last_heard),
+            (StateName::Dead, None) => owner.map(|owner| owner.heard.at),
+            _ => None,
+        };
+        let until = died_at.or(ended_at).unwrap_or_else(|| registry.clock().now());
         let progress = run.progress.clone().unwrap_or_default();
         Self {
             id: run.id,
@@ -190,6 +199,9 @@ impl RunView {
             step_attempt: step.map(|step| step.attempt),
             replays: step.and_then(|step| step.replays),
             command_line: spec.command.as_ref().map(quoted),
+            resumable: spec.command.is_some()
+                && spec.withheld != Some(Withheld::Arguments)
+                && run.attempt < spec.policy.retry.max_attempts,
         }
     }
 
@@ -249,6 +261,12 @@ impl RunView {
         code.or(self.signal.map(|signal| Exit::Signal(signal).to_string()))
     }
 
+    /// Whether its last attempt ended early, on record, and there may be another.
+    pub fn awaits_resume(&self) -> bool {
+        let ended_early = matches!(self.state, StateName::Dead | StateName::Interrupted) && self.owner.is_none();
+        ended_early && self.resumable && !self.archived && !self.copied
+    }
+
     /// What a person would type next about it.
     pub fn next_step(&self) -> Option<String> {
         let id = self.id;
@@ -264,6 +282,7 @@ impl RunView {
                 Some(format!("`outlive why {id}`; `outlive cancel {id}`"))
             }
             (StateName::Dead, _) if self.owner.is_some() => Some("`outlive reap` puts its death on record".into()),
+            _ if self.awaits_resume() => Some(format!("`outlive resume {id}` starts its next attempt")),
             _ => None,
         }
     }

@@ -168,6 +168,14 @@ impl Context {
         Hooks::read()?;
         let config = self.config()?;
         config.redactor()?;
+        if !config.redact.defaults && !config.is_own {
+            let home = outlive::home::home().unwrap_or_default().join("registry").join(CONFIG);
+            return Err(Error::Invalid(format!(
+                "`defaults = false` in `[redact]` of {CONFIG} is not heeded: a repository may have more masked, not less; \
+                 only `{}` may say so, for runs of that registry",
+                home.display()
+            )));
+        }
         let mut kinds = config.kinds.keys().map(String::as_str).chain(["command"]);
         kinds.try_for_each(|kind| config.policy(kind).map(|_| ()))
     }
@@ -194,7 +202,11 @@ impl Context {
             return Ok(config);
         }
         let config = match self.location()? {
-            Location::Directory(path) => Config::read(&path.join(CONFIG))?,
+            Location::Directory(path) => {
+                // Only what lies in this user's home was surely written by this user.
+                let is_own = outlive::home::home().is_some_and(|home| path == home.join("registry"));
+                Config { is_own, ..Config::read(&path.join(CONFIG))? }
+            }
             Location::Url(_) => Config::default(),
         };
         Ok(self.config.get_or_init(|| config))
@@ -246,6 +258,11 @@ fn is_missing(path: &Path) -> bool {
     is_absent(path) || is_absent(&path.join("registry.id")) && is_absent(&path.join("runs"))
 }
 
+/// Whether a directory is a registry.
+pub fn is_registry(path: &Path) -> bool {
+    !is_absent(&path.join("registry.id"))
+}
+
 fn is_absent(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
@@ -253,6 +270,8 @@ fn is_absent(path: &Path) -> bool {
 /// `config.toml`. A pattern may spell out what it is to hide, so it cannot be printed.
 #[derive(Default)]
 struct Config {
+    /// This user's own: it may have less masked, which that of a repository may not.
+    is_own: bool,
     all: Promises,
     kinds: BTreeMap<String, Promises>,
     logs: LogPolicy,
@@ -395,12 +414,20 @@ impl Config {
         let cap = logs.cap.unwrap_or(LogPolicy::default().cap);
         let redact = table.remove("redact").map(Redact::deserialize).transpose()?.unwrap_or_default();
         let retention = table.remove("retention").map(Keep::deserialize).transpose()?.unwrap_or_default();
-        Ok(Self { all: Promises::deserialize(table)?, kinds, logs: LogPolicy { cap }, redact, retention })
+        let all = Promises::deserialize(table).map_err(|error| match error.message() {
+            // It knows its own fields only.
+            unknown if unknown.starts_with("unknown field") => serde::de::Error::custom(format!(
+                "{unknown}, or one of the sections `kinds`, `logs`, `redact`, `retention`"
+            )),
+            _ => error,
+        })?;
+        Ok(Self { is_own: false, all, kinds, logs: LogPolicy { cap }, redact, retention })
     }
 
     fn redactor(&self) -> Result<Redactor, Error> {
         let Redact { defaults, patterns } = &self.redact;
-        Redactor::new(*defaults, patterns).map_err(|error| Error::Invalid(format!("`[redact]` of {CONFIG}: {error}")))
+        Redactor::new(*defaults || !self.is_own, patterns)
+            .map_err(|error| Error::Invalid(format!("`[redact]` of {CONFIG}: {error}")))
     }
 
     fn policy(&self, kind: &str) -> Result<Policy, Error> {

@@ -14,12 +14,15 @@
 //! A log never hurts its command: what cannot be written ends the log and nothing else. Logs are not synced, and a
 //! secret stands in the file of a command that writes there itself until the watcher has seen it.
 
+mod absence;
 mod index;
 mod kept;
 mod policy;
 mod reader;
 mod writer;
 
+pub use self::absence::NoLog;
+pub(crate) use self::absence::{decline, why_none};
 pub use self::policy::{InvalidBytes, LogPolicy, parse_bytes, show_bytes};
 pub use self::reader::{LogReader, Part, Piece};
 pub use self::writer::{LogWriter, Mask, NOTE_EVERY};

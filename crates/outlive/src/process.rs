@@ -30,7 +30,7 @@ use crate::store::files::{Prepared, Published};
 use crate::time::show_duration;
 
 pub use self::command::Command;
-pub use self::tree::{GONE_WITHIN, Member, Tree, carriers};
+pub use self::tree::{DETACHED, GONE_WITHIN, Member, Tree, carriers};
 
 /// The variable that every process of a run has in its environment: its run's id.
 pub const RUN_VARIABLE: &str = "OUTLIVE_RUN_ID";
@@ -279,6 +279,7 @@ fn has_exited(fd: &OwnedFd) -> bool {
 struct Stat {
     has_ended: bool,
     parent: u32,
+    session: u32,
     start_ticks: u64,
     /// How it ended, as for whoever waits for it; told only while it is a zombie.
     status: Option<i32>,
@@ -298,13 +299,14 @@ fn parse_stat(stat: &[u8]) -> Option<Stat> {
     Some(Stat {
         has_ended: zombie || field(3)? == "X",
         parent: field(4)?.parse().ok()?,
+        session: field(6)?.parse().ok()?,
         start_ticks: field(22)?.parse().ok()?,
         status: field(52).filter(|_| zombie).and_then(|status| status.parse().ok()),
     })
 }
 
-/// Whoever may see the registry may ask for the lock, whatever the umask.
-const LOCK_MODE: Mode = Mode::from_raw_mode(0o644);
+/// The mode of a lock's file while nobody has it.
+const LEFT_MODE: Mode = Mode::from_raw_mode(0o600);
 
 /// A file whose lock lives as long as the processes that hold it.
 #[derive(Debug)]
@@ -314,9 +316,10 @@ pub struct LifeLock {
 }
 
 impl LifeLock {
-    /// Makes the file, locked before anyone can see it.
-    pub fn create(dir: &OwnedFd, name: &Path) -> io::Result<Self> {
-        Self::name(Prepared::new(dir, b"", LOCK_MODE, false)?, dir, name)
+    /// Makes the file, locked before anyone can see it. Whoever `mode` lets read it may ask for the lock, whatever the
+    /// umask.
+    pub fn create(dir: &OwnedFd, name: &Path, mode: Mode) -> io::Result<Self> {
+        Self::name(Prepared::new(dir, b"", mode, false)?, dir, name)
     }
 
     fn name(mut prepared: Prepared, dir: &OwnedFd, name: &Path) -> io::Result<Self> {
@@ -326,6 +329,35 @@ impl LifeLock {
             (Published::Done, file) => Ok(Self { file, inode }),
             (Published::Exists, _) => Err(io::ErrorKind::AlreadyExists.into()),
         }
+    }
+
+    /// Leaves the file of a worker that ends as `to`, for the next to take. What lies there is nobody else's to read.
+    pub(crate) fn leave(dir: &OwnedFd, name: &Path, to: &Path) -> io::Result<()> {
+        rustix::fs::chmodat(dir, name, LEFT_MODE, rustix::fs::AtFlags::empty())?;
+        Ok(rustix::fs::renameat(dir, name, dir, to)?)
+    }
+
+    /// Takes the file that a worker before has left as `from`, which costs the file system less than another. None where
+    /// there is none, somebody still has it, or it may be anything else than that.
+    pub(crate) fn reuse(dir: &OwnedFd, from: &Path, name: &Path, mode: Mode) -> Option<Self> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, from, flags, Mode::empty()).ok()?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let found = fstat(&file).ok()?;
+        let ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1;
+        let is_lock = rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::RegularFile;
+        if !ours || !is_lock || Mode::from_raw_mode(found.st_mode) != LEFT_MODE {
+            return None;
+        }
+        rustix::fs::fchmod(&file, mode).ok()?;
+        rustix::fs::renameat_with(dir, from, dir, name, rustix::fs::RenameFlags::NOREPLACE).ok()?;
+        let inode = found.st_ino;
+        if file_id(dir, name).is_none_or(|named| named.inode() != inode) {
+            // Another was put there meanwhile, and is nobody's now.
+            let _ = rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::empty());
+            return None;
+        }
+        Some(Self { file, inode })
     }
 
     /// The file's inode, to be recorded: a copy of the file is another.
@@ -446,6 +478,8 @@ pub fn worker_lock(worker: WorkerId) -> PathBuf {
 mod tests {
     use super::*;
 
+    const LOCK_MODE: Mode = Mode::from_raw_mode(0o600);
+
     fn own() -> (Identity, Vantage) {
         (Identity::own(), Vantage::here())
     }
@@ -531,7 +565,35 @@ mod tests {
         assert_eq!(lock_state(&dir, name, Some(lock.inode())), LockState::Held);
         let names: Vec<_> = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["life"], "its first name is still there");
-        assert!(LifeLock::create(&dir, name).is_err(), "a lock was made where there is one");
+        assert!(LifeLock::create(&dir, name, LOCK_MODE).is_err(), "a lock was made where there is one");
+    }
+
+    #[test]
+    fn a_lock_that_was_left_is_taken_once_and_only_if_it_is_what_it_should_be() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = rustix::fs::open(place.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let (free, one, other) = (Path::new("free"), Path::new("one"), Path::new("other"));
+        assert!(LifeLock::reuse(&dir, free, one, LOCK_MODE).is_none(), "there was none to take");
+        let left = LifeLock::create(&dir, one, LOCK_MODE).unwrap();
+        LifeLock::leave(&dir, one, free).unwrap();
+        assert!(LifeLock::reuse(&dir, free, one, LOCK_MODE).is_none(), "one that is held was taken");
+        let inode = left.inode();
+        drop(left);
+        let taken = LifeLock::reuse(&dir, free, one, LOCK_MODE).expect("one that is free is taken");
+        assert_eq!((taken.inode(), lock_state(&dir, one, Some(inode))), (inode, LockState::Held));
+        assert!(LifeLock::reuse(&dir, free, other, LOCK_MODE).is_none() && !place.path().join("free").exists());
+        drop(taken);
+
+        LifeLock::leave(&dir, one, free).unwrap();
+        fs::hard_link(place.path().join("free"), place.path().join("one")).unwrap();
+        assert!(LifeLock::reuse(&dir, free, other, LOCK_MODE).is_none(), "one with another name was taken");
+        fs::remove_file(place.path().join("free")).unwrap();
+        std::os::unix::fs::symlink("one", place.path().join("free")).unwrap();
+        assert!(LifeLock::reuse(&dir, free, other, LOCK_MODE).is_none(), "a link was followed");
+        fs::remove_file(place.path().join("free")).unwrap();
+        fs::write(place.path().join("free"), "").unwrap();
+        fs::set_permissions(place.path().join("free"), std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        assert!(LifeLock::reuse(&dir, free, other, LOCK_MODE).is_none(), "one that others can write to was taken");
     }
 
     #[test]
@@ -539,7 +601,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let dir = rustix::fs::open(place.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let name = Path::new("life");
-        let lock = LifeLock::create(&dir, name).unwrap();
+        let lock = LifeLock::create(&dir, name, LOCK_MODE).unwrap();
         let inode = Some(lock.inode());
         assert_eq!(lock_state(&dir, name, inode), LockState::Held);
         assert_eq!(holders(file_id(&dir, name).unwrap()), [std::process::id()]);

@@ -5,6 +5,7 @@
 
 mod adopt;
 mod find;
+mod leaving;
 mod queue;
 mod seeing;
 mod spooled;
@@ -13,6 +14,7 @@ mod taking;
 
 use std::any::Any;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,7 +33,7 @@ use crate::spool::Spool;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
-use crate::store::{self, Beat, Expect, Record, Store, Write};
+use crate::store::{self, Expect, Record, Store, Write};
 use crate::time::{Clock, SystemClock, Timestamp};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
 use crate::trust::{Trust, has_key};
@@ -63,13 +65,16 @@ pub struct Registry {
     unsigned: Option<String>,
     spool: Option<Spool>,
     worker: Mutex<Option<Arc<Working>>>,
+    beats_later: bool,
     recognise: fn(&Record, Stamp) -> bool,
 }
 
 /// This process as a worker: from its first claim on.
 struct Working {
     keeping: Arc<Keeping>,
-    _keeper: Option<Keeper>,
+    keeper: Option<Keeper>,
+    /// It has said goodbye with its last end.
+    left: AtomicBool,
     _life: Option<LifeLock>,
 }
 
@@ -157,6 +162,7 @@ impl Registry {
             unsigned,
             spool: home.as_deref().map(Spool::new),
             worker: Mutex::new(None),
+            beats_later: false,
             recognise: |record, stamp| record.stamp == stamp,
         })
     }
@@ -188,7 +194,13 @@ impl Registry {
             redactor: Arc::default(),
             unsigned: None,
             spool: None,
-            worker: Mutex::new(Some(Arc::new(Working { keeping, _keeper: None, _life: None }))),
+            beats_later: true,
+            worker: Mutex::new(Some(Arc::new(Working {
+                keeping,
+                keeper: None,
+                left: AtomicBool::default(),
+                _life: None,
+            }))),
             recognise: |record, stamp| record.stamp == stamp,
         }
     }
@@ -217,7 +229,7 @@ impl Registry {
                 registry.clone(),
                 self.spool.clone(),
             ));
-            *working = Arc::new(Working { keeping, _keeper: None, _life: None });
+            *working = Arc::new(Working { keeping, keeper: None, left: AtomicBool::default(), _life: None });
         }
         self
     }
@@ -316,9 +328,12 @@ impl Registry {
             self.spool.clone(),
         ));
         let reopen = self.reopen.clone();
-        let keeper = Keeper::start(keeping.clone(), bell, self.store.clone(), move || reopen())
-            .map_err(|error| store::Error::Unavailable(format!("the thread that beats cannot be started: {error}")))?;
-        *worker = Some(Arc::new(Working { keeping: keeping.clone(), _keeper: Some(keeper), _life: life }));
+        let keeper = Keeper::new(keeping.clone(), bell, self.store.clone(), move || reopen());
+        if !self.beats_later {
+            leaving::start(&keeper)?;
+        }
+        let (keeper, left) = (Some(keeper), AtomicBool::default());
+        *worker = Some(Arc::new(Working { keeping: keeping.clone(), keeper, left, _life: life }));
         Ok(keeping)
     }
 
@@ -458,31 +473,5 @@ impl Registry {
     pub fn executable(&self, run: &Run) -> Result<(), Error> {
         let covered = self.trust.as_ref().is_some_and(|trust| trust.covers(run));
         if covered && !run.copied { Ok(()) } else { Err(Error::Untrusted(run.id)) }
-    }
-
-    /// Ends this process's work: delivers what is owed and leaves, so that nobody waits for its lease.
-    pub async fn close(self) {
-        let Some(working) = lock(&self.worker).take() else { return };
-        let keeping = working.keeping.clone();
-        // What could not be delivered stays in the spool.
-        let _ = keeping.deliver(&*self.store).await;
-        if Arc::into_inner(working).is_none() {
-            // A handle is still held: its worker leaves with the last of them.
-            return;
-        }
-        let beat = Beat {
-            worker: keeping.worker,
-            identity: keeping.identity.clone(),
-            lease: Default::default(),
-            held: [].into(),
-            attention: None,
-            leaving: true,
-        };
-        // A worker that cannot say goodbye is found by its lock.
-        let _ = self.store.beat(&beat).await;
-        #[cfg(feature = "sqlite")]
-        if let Some(local) = &self.local {
-            local.drop_life_lock(keeping.worker);
-        }
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command};
 use nix::sys::signal::SigSet;
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::logs::{LogPolicy, Stream};
 use outlive::policy::TreePolicy;
 use outlive::process;
@@ -15,13 +15,14 @@ use outlive::runtime::handle::{Recorded, RunHandle};
 use serde_json::json;
 
 use super::child::{self, Asked, Ended, bell};
-use super::detach::{self, Report};
+use super::detach::Report;
 use super::follow::Following;
+use super::memory::Shield;
 use super::recording::Recording;
 use super::signals::Signals;
 use super::streams::{Copying, Way};
-use super::{keep_log, recorded_badly};
-use crate::cli::{fail, say_line, talk};
+use super::{keep_log, prepare, recorded_badly, refuse, remark};
+use crate::cli::{say_line, talk};
 use crate::operation::SCHEMA;
 use crate::settings::Context;
 use crate::workers::hooks;
@@ -55,32 +56,24 @@ pub fn command() -> Command {
 /// Takes over the run that the flags name, with the signals blocked that `mask` says. With a `report` this is its new
 /// owner, in the background.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, report: Option<Report>) -> u8 {
-    let input = match Adopt::from_arg_matches(matches) {
-        Ok(input) => input,
-        Err(error) => return fail(&Error::Invalid(error.to_string()), json),
-    };
-    if input.detach && report.is_none() {
-        return detach::start(json, &mask);
-    }
-    // Before anything starts a thread: signals are for the one that waits.
-    let signals = match Signals::take(mask) {
-        Ok(signals) => signals,
-        Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
+    let prepared = prepare(matches, json, mask, report.as_ref(), |input: &Adopt| input.detach);
+    let (input, signals) = match prepared {
+        Ok(prepared) => prepared,
+        Err(status) => return status,
     };
     let taken = context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(take(&input, context))?)));
-    match (taken, report) {
-        (Ok((policy, (registry, handle))), report) => {
+    match taken {
+        Ok((policy, (registry, handle))) => {
             match report {
                 Some(report) => report.started(handle.id()),
                 None if json => say_line(&json!({ "schema": SCHEMA, "id": handle.id() }).to_string()),
                 None => talk(&format!("outlive: adopted {}, and follows it to its end\n", handle.id())),
             }
-            let exit = supervise(&registry, handle, &policy, signals);
+            let exit = supervise(&registry, handle, &policy, signals, json);
             pollster::block_on(registry.close());
             exit.map_or(1, child::exit)
         }
-        (Err(error), Some(report)) => report.refused(&error),
-        (Err(error), None) => fail(&error, json),
+        Err(error) => refuse(&error, json, report),
     }
 }
 
@@ -92,7 +85,14 @@ async fn take(input: &Adopt, context: &Context) -> Result<(Registry, RunHandle),
 }
 
 /// Follows the run to its end, and puts that on record. Answers with how the command ended, where that can be told.
-fn supervise(registry: &Registry, handle: RunHandle, policy: &LogPolicy, mut signals: Signals) -> Option<Exit> {
+fn supervise(
+    registry: &Registry,
+    handle: RunHandle,
+    policy: &LogPolicy,
+    mut signals: Signals,
+    json: bool,
+) -> Option<Exit> {
+    let _shield = Shield::raise();
     let run = handle.run();
     let stops: Arc<Mutex<_>> = Arc::default();
     let rung = bell(&handle, &stops);
@@ -122,15 +122,13 @@ fn supervise(registry: &Registry, handle: RunHandle, policy: &LogPolicy, mut sig
     if let Some(copying) = copying {
         copying.stop();
     }
-    let lost = recording.finish();
+    let lost = recording.finish().map(|lost| (Code::Unavailable, lost));
     let recorded = match &ended.end {
         Some(end) => pollster::block_on(handle.end(end.clone(), exit)),
         None => Ok(Recorded::Now),
     };
     hooks::tell_end(registry, run.id);
-    for line in [ended.talk, lost, recorded_badly(recorded)].into_iter().flatten() {
-        talk(&format!("outlive: {line}\n"));
-    }
+    remark([ended.talk, lost, recorded_badly(recorded)], json);
     exit
 }
 

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::libc;
+use outlive::error::Code;
 use outlive::logs::Stream;
+use outlive::policy::TreePolicy;
 use outlive::process::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::registry::Registry;
 use outlive::run::{Exit, Interruption, Run};
@@ -29,13 +31,15 @@ use super::spawn::Start;
 use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
 use crate::descriptors::STANDARD;
-use crate::inside::EPOCH_VARIABLE;
+use crate::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
 use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// A command that ends within this time of a signal which asks for it ended because of it.
 const HEEDED_WITHIN: Duration = Duration::from_secs(10);
+/// A command that ends within this time is never beaten for: its lease has long not run out.
+const BRIEF: Duration = Duration::from_millis(20);
 /// How often to look for what nothing tells us of: that a shell has put us into the foreground, that the command has
 /// changed its terminal, that it waits for a line.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
@@ -68,8 +72,8 @@ pub struct Ended {
     pub end: Option<OwnEnd>,
     /// How the command ended.
     pub exit: Exit,
-    /// What to say about it.
-    pub talk: Option<String>,
+    /// What to say about it, and what kind of trouble that is.
+    pub talk: Option<(Code, String)>,
     /// What it wrote and nobody has read yet. None where nobody is to be waited for.
     pub unread: Option<Copying>,
 }
@@ -102,7 +106,7 @@ impl Child {
             None => job
                 .environment()
                 .with(RUN_VARIABLE, Some(run.id.to_string()))
-                .with("OUTLIVE_ATTEMPT", Some(run.attempt.to_string()))
+                .with(ATTEMPT_VARIABLE, Some(run.attempt.to_string()))
                 .with(EPOCH_VARIABLE, Some(run.epoch.to_string()))
                 .with(REGISTRY_VARIABLE, Some(registry.url().to_owned()))
                 .with(REGISTRY_ID_VARIABLE, Some(registry.id().unwrap_or_default()))
@@ -145,11 +149,17 @@ impl Child {
         let now = || registry.clock().awake();
         let mut asked = Asked::default();
         let mut kill_at: Option<Duration> = None;
+        let mut beats_from = Some(now() + BRIEF);
         let exit = loop {
             if let Some(exit) = self.look() {
                 break exit;
             }
-            let left = kill_at.map(|at| at.saturating_sub(now()));
+            if beats_from.is_some_and(|at| now() >= at) {
+                // Where there is no thread to be had, there may be one later.
+                beats_from = registry.start_beating().err().map(|_| now() + Duration::from_secs(1));
+            }
+            let next = [kill_at, beats_from].into_iter().flatten().min();
+            let left = next.map(|at| at.saturating_sub(now()));
             self.wait_for_something(signals, rung.as_ref(), left);
             while let Some(arrived) = signals.next() {
                 if self.pass_on(arrived) {
@@ -170,6 +180,10 @@ impl Child {
                 kill_at = Some(now() + Duration::from_secs(1));
             }
         };
+        if asked.stop.is_some() || handle.run().spec.policy.tree != TreePolicy::Keep {
+            // What it left behind may take its time.
+            let _ = registry.start_beating();
+        }
         if asked.stop.is_some() {
             // What was asked to stop has stopped only with the last of its processes.
             let left = kill_at.map_or(GRACE, |at| at.saturating_sub(now()));
@@ -299,8 +313,10 @@ impl Child {
     /// Passes a signal on, unless the terminal has given it to the command as well. Answers whether it asks the command
     /// to end.
     fn pass_on(&mut self, arrived: Arrived) -> bool {
-        let Arrived { signal, from_terminal, is_sent } = arrived;
+        let Arrived { signal, from_terminal, is_sent, end_of } = arrived;
         match (signal, &self.pty) {
+            // Its own end is found next, and we are not there for long to collect others.
+            (libc::SIGCHLD, _) if end_of == Some(self.pid.as_raw_nonzero().get().unsigned_abs()) => return false,
             (libc::SIGCHLD, _) if !is_sent => {
                 tree::collect_orphans(&[self.pid]);
                 return false;
@@ -361,13 +377,13 @@ fn ended(exit: Exit, asked: &Asked, now: Duration) -> Ended {
         (Some(Stop::Cancelled(_)), _) => (Some(OwnEnd::Finished(Verdict::Cancelled)), None),
         (Some(Stop::TimedOut), _) => {
             let message = format!("it ran for longer than its timeout ({exit})");
-            (Some(failed("timeout", message)), Some("the run timed out".into()))
+            (Some(failed("timeout", message)), Some((Code::Refused, "the run timed out".into())))
         }
         (Some(Stop::LeaseOver), _) => (
             Some(interrupted(None, "its registry could not be reached".into())),
-            Some("the registry cannot be reached; the run was stopped".into()),
+            Some((Code::Unavailable, "the registry cannot be reached; the run was stopped".into())),
         ),
-        (Some(Stop::Lost), _) => (None, Some("the run is somebody else's by now; it was stopped".into())),
+        (Some(Stop::Lost), _) => (None, Some((Code::Lost, "the run is somebody else's by now; it was stopped".into()))),
         (None, Some((signal, _))) => (Some(interrupted(Some(signal), format!("signal {signal}"))), None),
         (None, None) => match exit {
             Exit::Code(0) => (Some(OwnEnd::Finished(Verdict::Succeeded)), None),
@@ -395,7 +411,11 @@ impl Ended {
                 }
                 _ => return ended,
             };
-            return Self { end: Some(failed(error_type, message.into())), talk: Some(message.into()), ..ended };
+            return Self {
+                end: Some(failed(error_type, message.into())),
+                talk: Some((Code::Unavailable, message.into())),
+                ..ended
+            };
         };
         ended(exit, asked, now)
     }
@@ -417,7 +437,7 @@ impl Ended {
     pub fn not_started(program: &OsStr, error: &io::Error) -> Self {
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
         let message = format!("`{}` cannot be executed: {error}", program.to_string_lossy());
-        let talk = Some(crate::terminal::plain(&message));
+        let talk = Some((Code::Invalid, message.clone()));
         Self { end: Some(failed("spawn", message)), exit: Exit::Code(code), talk, unread: None }
     }
 }

@@ -9,8 +9,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::SigSet;
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::id::RunId;
+use outlive::process::{DETACHED, REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::run::Exit;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
@@ -20,11 +21,13 @@ use serde_json::{Value, json};
 use super::child;
 use super::spawn::{Environment, Start, handed};
 use super::streams::Placed;
+use super::tree;
 use crate::cli::{fail, say_line, talk};
-use crate::operation::{SCHEMA, error_body};
+use crate::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
+use crate::operation::{SCHEMA, body, error_body};
 
-/// The word by which this program knows that it is to be the owner of a detached run.
-const DETACHED: &str = "__detached";
+/// What the processes of a run have in their environment. A detached run that is started inside another is none of it.
+const OF_THE_OTHER: [&str; 4] = [RUN_VARIABLE, REGISTRY_ID_VARIABLE, ATTEMPT_VARIABLE, EPOCH_VARIABLE];
 
 /// Whom the owner of a detached run tells how it came out.
 pub struct Report(UnixStream);
@@ -41,8 +44,10 @@ impl Report {
     }
 
     /// The command could not be started.
-    pub fn not_started(self, run: RunId, exit: Exit, talk: Option<&str>) {
-        self.send(&json!({ "status": child::status(exit), "id": run, "talk": talk }));
+    pub fn not_started(self, run: RunId, exit: Exit, talk: Option<&(Code, String)>) {
+        let error = talk.map(|(code, text)| body(*code, text, None));
+        let talk = talk.map(|(_, text)| text);
+        self.send(&json!({ "status": child::status(exit), "id": run, "talk": talk, "error": error }));
     }
 
     /// There is no run.
@@ -104,7 +109,9 @@ impl Starting {
             let fd = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
             placed.push(Placed { fd, number });
         }
-        let (environment, kept) = (Environment::own(), [theirs.as_fd()]);
+        tree::keep_locks_to_ourselves();
+        let environment = OF_THE_OTHER.iter().fold(Environment::own(), |own, name| own.with(name, None));
+        let kept = [theirs.as_fd()];
         let start = Start { argv: &argv, program: None, environment: &environment, mask, placed: &placed, kept: &kept };
         Ok(Self { listener: ours, pid: start.ourselves()? })
     }
@@ -137,9 +144,7 @@ pub fn start(json: bool, mask: &SigSet) -> u8 {
     };
     if let Some(error) = report.error.as_ref().filter(|_| json) {
         talk(&format!("{error}\n"));
-        return report.status;
-    }
-    if let Some(said) = &report.talk {
+    } else if let Some(said) = &report.talk {
         let hint = report.hint.as_ref().map(|hint| format!("hint: {}\n", crate::terminal::plain(hint)));
         talk(&format!("outlive: {}\n{}", crate::terminal::plain(said), hint.unwrap_or_default()));
     }

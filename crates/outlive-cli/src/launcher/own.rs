@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::libc;
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::id::RunId;
 use outlive::logs::LogPolicy;
 use outlive::registry::Registry;
@@ -17,10 +17,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::child::{Child, Ended};
 use super::detach::Report;
 use super::flags::seen;
-use super::recording::Recording;
+use super::memory::Shield;
 use super::signals::Signals;
 use super::spawn::Environment;
-use super::{keep_log, notify, recorded_badly, tree};
+use super::{keep_log, keep_no_log, memory, notify, recorded_badly, remark};
 use crate::cli::talk;
 use crate::terminal::plain;
 use crate::workers::hooks;
@@ -112,6 +112,10 @@ pub struct Owning<'a> {
     pub signals: Signals,
     /// There is no terminal, and nobody to talk to.
     pub detached: bool,
+    /// Whoever is talked to is a program.
+    pub json: bool,
+    /// It owns other runs after this one.
+    pub stays: bool,
 }
 
 impl Owning<'_> {
@@ -124,9 +128,9 @@ impl Owning<'_> {
                 Some(next) => handle = next,
                 None => {
                     let unheard = job.notify.as_ref().and_then(|command| notify(self.registry, id, command).err());
-                    if let Some(error) = unheard {
-                        talk(&format!("outlive: nobody could be notified: {}\n", plain(&error.to_string())));
-                    }
+                    let unheard =
+                        unheard.map(|error| (Code::Unavailable, format!("nobody could be notified: {error}")));
+                    remark([unheard], self.json);
                     hooks::tell_end(self.registry, id);
                     return exit;
                 }
@@ -137,40 +141,50 @@ impl Owning<'_> {
     /// Starts the command, waits for it, and puts its end on record.
     fn attempt(&mut self, handle: RunHandle, job: &Job, report: Option<Report>) -> Exit {
         let (registry, spec) = (self.registry, handle.run().spec);
-        let recording = if spec.no_log { Recording::new(None) } else { keep_log(registry, &handle, self.policy) };
-        let oom_kills = tree::oom_kills();
+        let recording = match spec.no_log || self.policy.cap == 0 {
+            true => keep_no_log(registry, &handle),
+            false => keep_log(registry, &handle, self.policy),
+        };
         let entered = job.enter_directory();
         let start = || Child::start(registry, &handle, job, self.detached, recording.clone(), &self.signals);
-        let mut ended = match entered.and_then(|()| start()) {
+        let started = entered.and_then(|()| start());
+        // While the command gets going. Nothing is killed for memory before it has taken any.
+        let killed = memory::kills();
+        let mut ended = match started {
             Ok(child) => {
                 if let Some(report) = report {
                     report.started(handle.id());
                 }
+                if let Some(local) = registry.local() {
+                    local.foresee_end(handle.id());
+                }
+                let _shield = Shield::raise();
                 child.wait(registry, &handle, &mut self.signals)
             }
             Err(error) => {
                 let ended = Ended::not_started(&job.argv[0], &error);
                 if let Some(report) = report {
-                    report.not_started(handle.id(), ended.exit, ended.talk.as_deref());
+                    report.not_started(handle.id(), ended.exit, ended.talk.as_ref());
                 }
                 ended
             }
         };
-        if ended.by_kill() && tree::oom_kills() > oom_kills {
+        if ended.by_kill() && memory::kills() > killed {
             ended.blame_memory();
         }
         let unread = ended.unread.take();
-        let lost = recording.finish();
+        let lost = recording.finish().map(|lost| (Code::Unavailable, lost));
         let recorded = match &ended.end {
-            Some(end) => pollster::block_on(handle.end(end.clone(), Some(ended.exit))),
+            Some(end) if self.stays || spec.policy.retry.on_failure => {
+                pollster::block_on(handle.end(end.clone(), Some(ended.exit)))
+            }
+            Some(end) => pollster::block_on(registry.end_and_leave(handle, end.clone(), Some(ended.exit))),
             None => Ok(Recorded::Now),
         };
         if let Some(unread) = unread {
             unread.finish();
         }
-        for line in [ended.talk, lost, recorded_badly(recorded)].into_iter().flatten() {
-            talk(&format!("outlive: {line}\n"));
-        }
+        remark([ended.talk, lost, recorded_badly(recorded)], self.json);
         ended.exit
     }
 

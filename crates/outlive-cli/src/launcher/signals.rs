@@ -23,6 +23,8 @@ pub struct Arrived {
     pub from_terminal: bool,
     /// A process sent it, to us.
     pub is_sent: bool,
+    /// The child of whose end it tells.
+    pub end_of: Option<u32>,
 }
 
 impl Signals {
@@ -55,7 +57,9 @@ impl Signals {
             let own = info.ssi_pid == std::process::id() && info.ssi_code <= 0;
             if !own && (self.ignored & bit(signal) == 0 || signal == libc::SIGCHLD) {
                 let (from_terminal, is_sent) = (info.ssi_code == SI_KERNEL, info.ssi_code <= 0);
-                return Some(Arrived { signal, from_terminal, is_sent });
+                let tells_end = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&info.ssi_code);
+                let end_of = (signal == libc::SIGCHLD && tells_end).then_some(info.ssi_pid);
+                return Some(Arrived { signal, from_terminal, is_sent, end_of });
             }
         }
     }
@@ -114,6 +118,8 @@ pub fn end_by(signal: i32) {
         rustix::process::Resource::Core,
         rustix::process::Rlimit { current: Some(0), maximum: Some(0) },
     );
+    // Faults of our own are over.
+    let _ = default_action(Signal::SIGBUS);
     // SAFETY: it is blocked, and no handler of ours is installed.
     unsafe { libc::raise(signal) };
     // Others that wait must not end us first. Real-time signals have no names to tell them apart by.

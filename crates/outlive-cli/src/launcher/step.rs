@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::sys::signal::{SigSet, Signal};
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::logs::LogPolicy;
 use outlive::policy::Policy;
 use outlive::registry::Registry;
@@ -24,9 +24,10 @@ use outlive::transition::{Report, Verdict};
 
 use self::inputs::Input;
 use super::child::{self, Child, Ended};
+use super::memory::Shield;
 use super::own::Job;
 use super::signals::Signals;
-use super::{keep_log, recorded_badly, tree};
+use super::{keep_log, memory, recorded_badly, remark, tree};
 use crate::cli::{fail, talk};
 use crate::inside::inside;
 use crate::settings::Context;
@@ -99,7 +100,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
             replay::write(&registry, &original)
         }
         Ok((policy, (registry, Begun::Live(handle)))) => {
-            let exit = supervise(&registry, *handle, input.argv, &policy, &mut signals);
+            let exit = supervise(&registry, *handle, input.argv, &policy, &mut signals, json);
             pollster::block_on(registry.close());
             child::exit(exit)
         }
@@ -174,21 +175,25 @@ fn supervise(
     argv: Vec<OsString>,
     policy: &LogPolicy,
     signals: &mut Signals,
+    json: bool,
 ) -> Exit {
     let job = Job::new(argv, None);
     let recording = keep_log(registry, &handle, policy).digesting();
-    let oom_kills = tree::oom_kills();
+    let killed = memory::kills();
     let mut ended = match Child::start(registry, &handle, &job, false, recording.clone(), signals) {
-        Ok(child) => child.wait(registry, &handle, signals),
+        Ok(child) => {
+            let _shield = Shield::raise();
+            child.wait(registry, &handle, signals)
+        }
         Err(error) => Ended::not_started(&job.argv[0], &error),
     };
-    if ended.by_kill() && tree::oom_kills() > oom_kills {
+    if ended.by_kill() && memory::kills() > killed {
         ended.blame_memory();
     }
     // It is done only when all that it wrote is passed on: nobody would repeat what was lost on the way.
     let is_whole = ended.unread.take().is_none_or(|unread| unread.finish());
     let outcome = recording.outcome().filter(|_| is_whole).and_then(|outcome| serde_json::to_value(outcome).ok());
-    let lost = recording.finish();
+    let lost = recording.finish().map(|lost| (Code::Unavailable, lost));
     let recorded = match &ended.end {
         Some(end) => {
             let has_succeeded = *end == OwnEnd::Finished(Verdict::Succeeded);
@@ -198,8 +203,6 @@ fn supervise(
         }
         None => Ok(Recorded::Now),
     };
-    for line in [ended.talk, lost, recorded_badly(recorded)].into_iter().flatten() {
-        talk(&format!("outlive: {line}\n"));
-    }
+    remark([ended.talk, lost, recorded_badly(recorded)], json);
     ended.exit
 }

@@ -19,6 +19,7 @@ use super::child::{Asked, GRACE};
 use super::follow::Following;
 use super::shim::SHIM;
 use super::signals::Signals;
+use super::spawn::handed;
 
 /// Where the lock that the command's processes inherit is put, out of the way of programs that number their own files.
 const LOCK_FROM: i32 = 200;
@@ -42,6 +43,26 @@ pub fn lock(registry: &Registry, run: &Run) -> std::io::Result<Option<OwnedFd>> 
     let Some(file) = lock.map(|lock| lock.into_file()) else { return Ok(None) };
     // Where so many files cannot be open, it stays where it is.
     Ok(Some(rustix::io::fcntl_dupfd_cloexec(&file, LOCK_FROM).unwrap_or(file)))
+}
+
+/// Lets nobody that we start inherit the locks that we have inherited, if we were started inside a run.
+pub fn keep_locks_to_ourselves() {
+    for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
+        let number = entry.file_name();
+        let is_locked = || {
+            let about = std::fs::read_to_string(PathBuf::from("/proc/self/fdinfo").join(&number));
+            about.is_ok_and(|about| about.contains("FLOCK"))
+        };
+        // What it is called says nothing: it had no name yet when it was opened.
+        let is_of_registry = |path: PathBuf| path.ancestors().skip(1).take(4).any(crate::settings::is_registry);
+        if std::fs::read_link(entry.path()).is_ok_and(is_of_registry)
+            && is_locked()
+            && let Some(Ok(fd)) = number.to_str().map(handed)
+        {
+            // It closes with us.
+            std::mem::forget(fd);
+        }
+    }
 }
 
 /// Notes which process is the command, for whoever may have to take it over.
@@ -91,29 +112,6 @@ fn shims() -> Vec<Pid> {
         words.split(|byte| *byte == 0).nth(1) == Some(SHIM.as_bytes())
     };
     children().into_iter().filter(is_shim).collect()
-}
-
-/// How often the kernel has killed a process of our control group because memory ran out; none where nobody counts.
-pub fn oom_kills() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mut read = None;
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(kinds), Some(path)) = (parts.next(), parts.next()) else { continue };
-        let (root, file) = match kinds {
-            "" => ("/sys/fs/cgroup", "memory.events"),
-            kinds if kinds.split(',').any(|kind| kind == "memory") => ("/sys/fs/cgroup/memory", "memory.oom_control"),
-            _ => continue,
-        };
-        // In a container the path may be the host's, and the root is our own group.
-        let own = PathBuf::from(root).join(path.trim_start_matches('/')).join(file);
-        let counted = std::fs::read_to_string(own).or_else(|_| std::fs::read_to_string(PathBuf::from(root).join(file)));
-        let counted = counted.ok().and_then(|counted| {
-            counted.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok())
-        });
-        read = read.max(counted);
-    }
-    read
 }
 
 /// Collects what has ended of the processes that became ours, and answers whether any of them live.

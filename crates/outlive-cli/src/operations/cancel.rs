@@ -24,9 +24,10 @@ use crate::settings::{Context, deliver, duration};
 ///
 /// The request is durable: a local owner stops the run at once, any other with its next beat. The answer says
 /// `cancelled` only of a run that has stopped. A run whose owner is gone is ended here, with the processes it left
-/// behind. Where somebody has asked before, that request stands.
+/// behind. Where somebody has asked before, that request stands. If one of several cannot be cancelled, none is.
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[command(override_usage = "outlive cancel [OPTIONS] <RUNS>...\n       outlive cancel [OPTIONS] --all")]
 pub struct Cancel {
     /// Ids, beginnings of ids, names, @last, or @~2
     #[arg(required_unless_present = "all")]

@@ -1,6 +1,7 @@
 //! `outlive checkpoint`: what a run's next attempt is handed, set and read from inside it.
 
 use std::fmt;
+use std::io::Read;
 
 use clap::Args;
 use outlive::error::Error;
@@ -19,9 +20,12 @@ use crate::settings::Context;
 #[derive(Debug, Args, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Set {
-    /// JSON, or any text
+    /// JSON, or any text; `-` reads it from the standard input
     pub checkpoint: String,
 }
+
+/// How much of the standard input is read: more than any checkpoint may have.
+const LIMIT: u64 = 64 << 20;
 
 /// Inside a run: say what the last checkpoint was
 ///
@@ -47,8 +51,13 @@ impl Operate for Set {
 
     async fn operate(self, context: &Context) -> Result<Checkpoint, Error> {
         let (id, epoch) = inside()?;
-        let checkpoint: Value =
-            serde_json::from_str(&self.checkpoint).unwrap_or_else(|_| Value::String(self.checkpoint.clone()));
+        let mut text = self.checkpoint;
+        if text == "-" {
+            text.clear();
+            let read = std::io::stdin().take(LIMIT).read_to_string(&mut text);
+            read.map_err(|error| Error::Invalid(format!("the checkpoint cannot be read: {error}")))?;
+        }
+        let checkpoint: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
         let registry = context.for_report(&id.to_string()).await?;
         registry.report(id, epoch, Report { checkpoint: Some(checkpoint.clone()), ..Report::default() }).await?;
         Ok(Checkpoint { id, checkpoint: Some(checkpoint), quiet: true })

@@ -4,7 +4,9 @@ use std::fmt;
 
 use clap::Args;
 use outlive::error::Error;
+use outlive::id::SystemEntropy;
 use outlive::process::{Identity, Vantage};
+use outlive::store::sqlite::SqliteStore;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
@@ -35,12 +37,15 @@ struct Check {
     /// `ok`, `mended` or `problem`.
     verdict: &'static str,
     what: String,
+    /// What `--fix` would do about it, or what to type.
     remedy: Option<String>,
+    #[serde(skip)]
+    is_fixed_by_us: bool,
 }
 
 impl Check {
     fn new(verdict: &'static str, what: impl Into<String>) -> Self {
-        Self { verdict, what: what.into(), remedy: None }
+        Self { verdict, what: what.into(), remedy: None, is_fixed_by_us: false }
     }
 }
 
@@ -59,12 +64,18 @@ impl Operate for Doctor {
         if let Err(error) = context.check_config() {
             checks.push(Check::new("problem", error.to_string()));
         }
+        if let (true, Location::Directory(path)) = (self.fix, context.location()?)
+            && let Ok(Some(named)) = SqliteStore::name_again(&path, &SystemEntropy)
+        {
+            checks.push(Check { remedy: named.remedy, ..Check::new("mended", named.what) });
+        }
         let opened = if self.fix { context.to_change().await } else { context.existing().await };
         match opened {
-            Ok(None) => checks.push(Check::new(
-                "ok",
-                "no registry yet; the first run makes it, or `outlive init` one in this directory",
-            )),
+            Ok(None) => {
+                let remedy =
+                    "`outlive run -- COMMAND` makes it with the first run; `outlive init` makes one in this directory";
+                checks.push(Check { remedy: Some(remedy.into()), ..Check::new("ok", "no registry yet") });
+            }
             Err(error) => checks.push(Check { remedy: error.hint(), ..Check::new("problem", error.to_string()) }),
             Ok(Some(registry)) => {
                 if let Some(unsigned) = registry.unsigned() {
@@ -79,6 +90,7 @@ impl Operate for Doctor {
                         verdict: if finding.mended { "mended" } else { "problem" },
                         what: finding.what,
                         remedy: finding.remedy,
+                        is_fixed_by_us: true,
                     }));
                 }
                 if self.fix {
@@ -117,8 +129,16 @@ impl fmt::Display for Report {
         writeln!(f, "registry {}", plain(&self.registry))?;
         for check in &self.checks {
             writeln!(f, "  {:<8} {}", check.verdict, plain(&check.what))?;
-            if let Some(remedy) = check.remedy.as_ref().filter(|_| check.verdict == "problem") {
-                writeln!(f, "           `outlive doctor --fix`: {}", plain(remedy))?;
+            match check.remedy.as_deref() {
+                Some(remedy) if check.is_fixed_by_us && check.verdict == "problem" => {
+                    writeln!(f, "           `outlive doctor --fix`: {}", plain(remedy))?;
+                }
+                // One thing to type a line, and not this very command.
+                Some(remedy) if !check.is_fixed_by_us => {
+                    let steps = remedy.split("; ").filter(|step| !step.starts_with("`outlive doctor`"));
+                    steps.into_iter().try_for_each(|step| writeln!(f, "           {}", plain(step)))?;
+                }
+                _ => {}
             }
         }
         Ok(())

@@ -17,7 +17,7 @@ use crate::settings::Context;
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Man {
-    /// Where to write the pages of all commands; made if it is missing
+    /// Where to write the pages of all commands; made if it is missing. `-` prints the main page
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
@@ -34,11 +34,11 @@ pub struct Pages {
 impl Operate for Man {
     const NAME: &'static str = "man";
     const EFFECT: Effect = Effect::Read;
-    const EXAMPLES: &'static str = "outlive man > outlive.1\noutlive man man1";
+    const EXAMPLES: &'static str = "outlive man > outlive.1\noutlive man - | head\noutlive man man1";
     type Output = Pages;
 
     async fn operate(self, _: &Context) -> Result<Pages, Error> {
-        let Some(dir) = self.dir else {
+        let Some(dir) = self.dir.filter(|dir| dir.as_os_str() != "-") else {
             return Ok(Pages { page: Some(render(&root())?.1), files: Vec::new() });
         };
         let failed = |error: std::io::Error| Error::Invalid(format!("`{}` cannot be written: {error}", dir.display()));

@@ -145,7 +145,7 @@ impl Operate for Ps {
             return Ok(Runs { registry: place, runs: Vec::new(), next: None, more: None, shown });
         };
         let (seen, next) = self.gather(&registry, &filter, after, &wanted).await?;
-        let runs: Vec<RunView> = seen.iter().map(|seen| RunView::new(seen, &registry)).collect();
+        let runs: Vec<RunView> = seen.into_iter().map(|seen| RunView::new(&seen, &registry)).collect();
         let here = &registry.me().host;
         let shown = Shown {
             nothing: self.nothing(registry.url()),
@@ -289,8 +289,13 @@ impl Runs {
             .collect()
         });
         let mut text = Table::new(&headings, rows.collect()).show(look, &FIRST, &THEN) + "\n";
-        for step in self.runs.iter().filter_map(RunView::next_step).collect::<BTreeSet<_>>() {
+        let resumable = self.runs.iter().filter(|run| run.awaits_resume()).count();
+        let alone = |run: &&RunView| resumable < 2 || !run.awaits_resume();
+        for step in self.runs.iter().filter(alone).filter_map(RunView::next_step).collect::<BTreeSet<_>>() {
             text.push_str(&format!("next: {step}\n"));
+        }
+        if resumable > 1 {
+            text.push_str(&format!("next: `outlive resume --all` starts the next attempt of these {resumable} runs\n"));
         }
         text.extend(self.more.iter().map(|more| format!("more: {more}\n")));
         text

@@ -187,7 +187,7 @@ impl Resume {
         let words = take_up::words(registry, run.id, self.failed, false);
         let started = Starting::begin(&words, &SigSet::empty()).and_then(Starting::wait);
         let started = started.map_err(|error| Error::Invalid(format!("its owner cannot be started: {error}")))?;
-        if started.error.is_none() {
+        if started.id.is_some() {
             return Ok(Some(line));
         }
         // Whoever was faster has resumed it, and that was wanted.

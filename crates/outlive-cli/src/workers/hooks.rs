@@ -17,6 +17,7 @@ use outlive::id::RunId;
 use outlive::registry::Registry;
 use outlive::run::Run;
 use outlive::runtime::reaper::{Reaped, Reaper};
+use outlive::store::sqlite::Telling;
 use serde_json::json;
 
 use super::work::wait_for;
@@ -154,9 +155,7 @@ fn deliver(input: &Tell, context: &Context) -> Result<(), Error> {
     let Some(command) = input.event.command(&hooks) else { return Ok(()) };
     let registry = pollster::block_on(context.for_lookup(&input.run.to_string()))?;
     let failed = |error: std::io::Error| Error::Invalid(format!("the hook cannot be told: {error}"));
-    let telling = registry.local().map(|local| local.telling(input.run, input.attempt)).transpose()?.flatten();
-    // Somebody else is at it.
-    let Some(mut telling) = telling else { return Ok(()) };
+    let Some(mut telling) = take_turn(&registry, input)? else { return Ok(()) };
     if telling.has(input.event.as_str()).map_err(failed)? {
         return Ok(());
     }
@@ -174,6 +173,20 @@ fn deliver(input: &Tell, context: &Context) -> Result<(), Error> {
     }
     // One that fails again and again has been told often enough.
     telling.note(input.event.as_str()).map_err(failed)
+}
+
+/// The right to tell of an attempt, once whoever else tells of it is done. None where that takes too long.
+fn take_turn(registry: &Registry, input: &Tell) -> Result<Option<Telling>, Error> {
+    let Some(local) = registry.local() else { return Ok(None) };
+    let mut waited = Duration::ZERO;
+    while waited < PATIENCE * TRIES * 2 {
+        if let Some(telling) = local.telling(input.run, input.attempt)? {
+            return Ok(Some(telling));
+        }
+        wait_for(&[], LOOK_EVERY);
+        waited += LOOK_EVERY;
+    }
+    Ok(None)
 }
 
 /// Has a shell execute a hook. Answers whether it succeeded.

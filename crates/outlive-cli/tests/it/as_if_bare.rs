@@ -124,7 +124,7 @@ fn nobody_can_tell_by_the_signals_of_a_command() {
 
 /// Compares sessions at a terminal.
 fn compare_sessions(is_chosen: impl Fn(&Session) -> bool, at_least: usize) {
-    let sessions: Vec<&Session> = sessions::SESSIONS.iter().filter(|session| is_chosen(session)).collect();
+    let sessions: Vec<&Session> = sessions::all().filter(|session| is_chosen(session)).collect();
     let names: Vec<String> = sessions.iter().map(|session| session.name.into()).collect();
     let place = Place::new();
     let comparison = compare(&names, |at| sessions[at].compare(&place));

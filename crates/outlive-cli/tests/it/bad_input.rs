@@ -123,6 +123,13 @@ fn commands_that_cannot_start_are_recorded_as_failed_with_the_shells_status() {
     for (name, word, code) in [("missing", "/nonexistent", 127), ("plain", "./plain", 126), ("directory", "/", 126)] {
         let said = sandbox.outlive(["run", "--name", name, "--", word]).fails_with(code);
         assert!(said.starts_with(&format!("outlive: `{word}` cannot be executed")), "{said}");
+        for detach in [&[][..], &["-d"]] {
+            let words = [&["run", "--json"], detach, &["--", word]].concat();
+            let body: serde_json::Value = serde_json::from_str(&sandbox.outlive(words).fails_with(code)).unwrap();
+            let message = body["error"]["message"].as_str().unwrap();
+            assert!(message.starts_with(&format!("`{word}` cannot be executed")), "{body}");
+            assert_eq!((&body["schema"], &body["error"]["code"]), (&1.into(), &"invalid".into()));
+        }
         let run = sandbox.show(name);
         assert_eq!(
             (&run["state"], &run["error_type"], &run["exit_code"]),

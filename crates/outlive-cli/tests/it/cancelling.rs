@@ -40,8 +40,10 @@ fn a_dry_run_of_cancel_and_a_call_with_one_wrong_run_change_nothing() {
         let said = sandbox.outlive(words).succeeds();
         assert!(said.lines().count() == 1 && said.ends_with(" would be cancelled\n"), "{said}");
     }
-    for wrong in ["over", "nobody"] {
-        sandbox.outlive(["cancel", "alive", wrong]).output().unwrap();
+    let over = sandbox.show("over")["id"].as_str().unwrap().to_owned();
+    for (wrong, status, named) in [("over", 103, over.as_str()), ("nobody", 101, "nobody")] {
+        let said = sandbox.outlive(["cancel", "alive", wrong]).fails_with(status);
+        assert!(said.contains(&format!("run `{named}`")), "{said}");
     }
     sandbox.outlive(["cancel", "over", "--dry-run"]).fails_with(103);
     assert!(sandbox.show("alive")["cancel_requested_at"].is_null());

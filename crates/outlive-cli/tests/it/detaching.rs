@@ -81,6 +81,9 @@ fn r04_whoever_attaches_sees_the_rest_and_ends_as_the_run_ends() {
     go(&sandbox);
     let ended = attached.wait_with_output().unwrap();
     assert_eq!((text(&ended.stdout), ended.status.code()), ("one\ntwo\n".into(), Some(5)));
+    let late = sandbox.outlive(["attach", "watched"]).output().unwrap();
+    assert_eq!((text(&late.stdout), late.status.code()), ("one\ntwo\n".into(), Some(5)));
+    assert!(text(&late.stderr).ends_with("has already ended: it is failed\n"), "{}", text(&late.stderr));
 }
 
 #[test]
@@ -154,4 +157,32 @@ fn whoever_is_notified_learns_how_the_run_ended_and_keeps_nobody_waiting() {
     let told: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     assert_eq!((&told["name"], &told["state"], &told["exit_code"]), (&"told".into(), &"failed".into(), &4.into()));
     go(&sandbox);
+}
+
+#[test]
+fn a_detached_run_that_is_started_inside_another_is_none_of_it() {
+    let sandbox = Sandbox::new();
+    let inner = format!("env > variables; outlive progress 1/2; {WAIT}; exit 3");
+    let outer = format!("outlive run -d --name inner -- sh -c '{inner}' > /dev/null; echo made; sleep 300");
+    let ended = format!("outlive run -d --name other -- sh -c '{WAIT}'");
+    detach(&sandbox, "outer", &outer);
+    until("the inner one", || sandbox.outlive(["logs", "outer"]).succeeds() == "made\n");
+    let inner = sandbox.wait_for("inner", |run| run["progress_done"] == 1);
+    let variables = std::fs::read_to_string(sandbox.work().join("variables")).unwrap();
+    assert!(variables.contains(&format!("OUTLIVE_RUN_ID={}\n", inner["id"].as_str().unwrap())), "{variables}");
+    // What ends the outer one, with the last of its processes, does not end the inner one.
+    sandbox.outlive(["cancel", "outer", "--wait"]).succeeds();
+    assert_eq!(sandbox.show("outer")["leftover_pids"], serde_json::json!([]));
+    assert_eq!(
+        (&sandbox.show("inner")["state"], &sandbox.show("inner")["owner_pid"]),
+        (&"running".into(), &inner["owner_pid"])
+    );
+    // Nor is it waited for.
+    let words = ["run", "--name", "waits", "--wait-tree", "--", "sh", "-c", &ended];
+    sandbox.outlive(words).stdout(Stdio::null()).succeeds();
+    assert_eq!(sandbox.show("waits")["leftover_pids"], serde_json::json!([]));
+    assert_eq!(sandbox.show("other")["state"], "running");
+    go(&sandbox);
+    assert_eq!(sandbox.outlive(["wait", "inner"]).status().unwrap().code(), Some(3));
+    sandbox.outlive(["wait", "other"]).succeeds();
 }

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::sandbox::{Ends, Sandbox};
+use super::sandbox::{Ends, Sandbox, is_alive, signal_pid, until};
 
 const WAIT: &str = "while [ ! -e go ]; do sleep 0.05; done";
 
@@ -183,22 +183,21 @@ fn f_49_ending_a_run_leaves_the_processes_of_its_namesake_in_another_registry_al
     let registry: serde_json::Value =
         serde_json::from_slice(&std::fs::read(sandbox.registry().join("registry.id")).unwrap()).unwrap();
     // One of the run itself, one of a run of the same id elsewhere, one started by an outlive that named no registry.
-    let sleeper = |registry: Option<&str>| {
-        let mut command = sandbox.command("sleep", ["300"]);
+    let sleeper = |registry: Option<&str>| -> u32 {
+        // Its starter is gone: nothing but its environment tells whose it is.
+        let mut command = sandbox.shell("sleep 300 >/dev/null 2>&1 & echo $!");
         command.env("OUTLIVE_RUN_ID", &id).envs(registry.map(|registry| ("OUTLIVE_REGISTRY_ID", registry)));
-        command.spawn().unwrap()
+        command.succeeds().trim().parse().unwrap()
     };
-    let (mut same, mut other, mut older) =
-        (sleeper(registry["uuid"].as_str()), sleeper(Some("another")), sleeper(None));
+    let (same, other, older) = (sleeper(registry["uuid"].as_str()), sleeper(Some("another")), sleeper(None));
     run.kill();
     let left = sandbox.wait_for("twin", |run| run["health"] == "orphaned");
-    assert!(!left["leftover_pids"].as_array().unwrap().contains(&other.id().into()), "{left}");
+    assert!(!left["leftover_pids"].as_array().unwrap().contains(&other.into()), "{left}");
     sandbox.outlive(["cancel", "twin"]).succeeds();
-    assert!(!same.wait().unwrap().success() && !older.wait().unwrap().success());
+    until("those of the run to be gone", || !is_alive(same) && !is_alive(older));
     let alive = carriers(&id);
-    other.kill().unwrap();
-    other.wait().unwrap();
-    assert_eq!(alive, [other.id()], "the namesake of another registry was ended, or one of the run was not");
+    signal_pid(other, "KILL");
+    assert_eq!(alive, [other], "the namesake of another registry was ended, or one of the run was not");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -209,6 +209,29 @@ fn f_23_a_command_that_memory_ran_out_for_says_so() {
 }
 
 #[test]
+fn f_23_where_it_may_the_owner_asks_to_be_killed_late_and_nobody_else_is_spared() {
+    let sandbox = Sandbox::new();
+    let may = sandbox.shell("echo -900 > /proc/self/oom_score_adj").stderr(Stdio::null()).status().unwrap().success();
+    let ordinary = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+    let script =
+        "cat /proc/self/oom_score_adj > command.tmp; mv command.tmp command; until [ -e go ]; do sleep 0.02; done";
+    let note = "cat /proc/self/oom_score_adj > note.tmp; mv note.tmp note";
+    let words = ["run", "--name", "spared", "--notify", note, "--", "sh", "-c", script];
+    let mut wrapper = sandbox.outlive(words).spawn().unwrap();
+    let score = || std::fs::read_to_string(format!("/proc/{}/oom_score_adj", wrapper.id())).unwrap();
+    let found = |name: &str| std::fs::read_to_string(sandbox.work().join(name));
+    until("the command to look", || found("command").is_ok());
+    match may {
+        true => until("the owner to ask", || score() == "-900\n"),
+        false => assert_eq!(score(), ordinary, "it may not, and nothing else changes"),
+    }
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    assert!(wrapper.wait().unwrap().success());
+    until("the note", || found("note").is_ok());
+    assert_eq!((found("command").unwrap(), found("note").unwrap()), (ordinary.clone(), ordinary));
+}
+
+#[test]
 fn f_24_killed_with_its_whole_group_it_is_dead_at_the_next_read() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.outlive(["run", "--name", "group", "--", "sleep", "300"]);
@@ -223,6 +246,12 @@ fn f_24_killed_with_its_whole_group_it_is_dead_at_the_next_read() {
         (&seen["state"], &seen["reason"]),
         (&"dead".into(), &"its owner is gone: the lock it held is free".into())
     );
+    // What nobody was there to see does not count: not before its death is on record, and not after.
+    let moment = |of: &str| seen[of].as_str().unwrap().parse::<outlive::time::Timestamp>().unwrap();
+    let heard_for = moment("last_beat_at").since(moment("started_at")).as_millis();
+    assert_eq!(u128::from(seen["duration_ms"].as_u64().unwrap()), heard_for);
+    sandbox.outlive(["reap"]).succeeds();
+    assert_eq!(u128::from(sandbox.show("group")["duration_ms"].as_u64().unwrap()), heard_for);
 }
 
 #[test]
@@ -394,4 +423,32 @@ fn there_is_nothing_to_adopt_of_a_run_that_is_dead() {
     sandbox.wait_for_state("gone", "dead");
     let refused = sandbox.outlive(["adopt", "gone"]).fails_with(103);
     assert!(refused.contains("nothing of it is left") && refused.contains("`outlive reap`"), "{refused}");
+}
+
+#[test]
+fn s_03_a_stranger_that_copied_the_environment_of_a_run_is_left_alone() {
+    for owner_lives in [true, false] {
+        let sandbox = Sandbox::impatient();
+        let mut run = sandbox.start("copied", &["sh", "-c", "env > variables; mv variables env; sleep 300"]);
+        until("the environment to be written", || sandbox.work().join("env").exists());
+        let written = std::fs::read_to_string(sandbox.work().join("env")).unwrap();
+        let variables =
+            written.lines().filter_map(|line| line.split_once('=')).filter(|(name, _)| name.contains("OUTLIVE"));
+        let mut stranger = Command::new("sleep").arg("300").envs(variables).spawn().unwrap();
+        let id = sandbox.show("copied");
+        until("the stranger to carry the run", || carriers(&id).contains(&stranger.id()));
+        if !owner_lives {
+            run.kill();
+            let seen = sandbox.show("copied");
+            assert_eq!(seen["state"], "running", "its own processes are alive: {seen}");
+            let left = seen["leftover_pids"].as_array().unwrap();
+            assert!(!left.is_empty() && !left.contains(&stranger.id().into()), "{seen}");
+        }
+        sandbox.outlive(["cancel", "copied", "--wait"]).succeeds();
+        assert_eq!(carriers(&id), [stranger.id()], "owner lives: {owner_lives}");
+        assert!(is_alive(stranger.id()), "a stranger was killed");
+        assert_eq!(sandbox.show("copied")["state"], "cancelled", "owner lives: {owner_lives}");
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
 }

@@ -178,6 +178,33 @@ fn s_11_on_a_terminal_colours_pass_and_nothing_else() {
     assert_eq!(sandbox.outlive(["logs", "talks"]).succeeds(), raw);
 }
 
+/// Never started, not to be kept, removed, and nothing written: each is told from the others.
+#[test]
+fn which_nothing_a_log_is_is_said() {
+    let sandbox = Sandbox::new();
+    let said = |name: &str| {
+        let output = sandbox.outlive(["logs", name]).output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), String::new()));
+        format!("{name}: {}", settled(&sandbox, &text(&output.stderr)))
+    };
+    sandbox.outlive(["run", "--name", "unstartable", "--", "/none/such"]).fails_with(127);
+    sandbox.outlive(["run", "--no-log", "--name", "unwanted", "--", "echo", "hello"]).succeeds();
+    sandbox.outlive(["run", "--name", "silent", "--", "true"]).succeeds();
+    sandbox.outlive(["run", "-d", "--name", "quiet", "--", "sh", "-c", WAIT]).succeeds();
+    let mut all = vec![said("unstartable"), said("unwanted"), said("silent"), said("quiet")];
+    end(&sandbox, "quiet");
+    sandbox.outlive(["run", "--name", "bereft", "--", "echo", "hello"]).succeeds();
+    let attempts =
+        |name: &str| sandbox.registry().join("runs").join(sandbox.show(name)["id"].as_str().unwrap()).join("attempts");
+    std::fs::remove_file(attempts("bereft").join("0001.out")).unwrap();
+    std::fs::remove_dir_all(attempts("silent")).unwrap();
+    all.extend([said("bereft"), said("silent")]);
+    sandbox.write_config("[logs]\ncap = \"0\"\n");
+    sandbox.outlive(["run", "--name", "capped", "--", "echo", "hello"]).succeeds();
+    all.push(said("capped"));
+    insta::assert_snapshot!(all.join(""));
+}
+
 #[test]
 fn why_there_is_no_log_is_said() {
     let sandbox = Sandbox::new();

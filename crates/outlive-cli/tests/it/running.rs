@@ -35,6 +35,30 @@ fn the_command_has_its_streams_and_the_runs_environment() {
 }
 
 #[test]
+fn an_owner_that_has_ended_leaves_its_lock_to_the_next_and_one_that_died_keeps_it() {
+    let sandbox = Sandbox::new();
+    let locks = || {
+        let names = std::fs::read_dir(sandbox.registry().join("workers")).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    for _ in 0..3 {
+        sandbox.outlive(["run", "--", "true"]).succeeds();
+        assert_eq!(locks(), ["free"]);
+    }
+    let mut died = sandbox.start("died", &["sleep", "300"]);
+    let own = format!("{}.lock", sandbox.show("died")["owner"].as_str().unwrap());
+    assert_eq!(locks(), [own.clone()], "the lock of those before was not taken");
+    died.signal("KILL");
+    died.wrapper.wait().unwrap();
+    sandbox.outlive(["run", "--", "true"]).succeeds();
+    assert_eq!(locks(), [own, "free".into()]);
+    let seen = sandbox.show("died");
+    assert!(seen["health"] == "orphaned" || seen["state"] == "dead", "{seen}");
+}
+
+#[test]
 fn l18_a_signal_to_the_owner_interrupts_its_run_alone() {
     let sandbox = Sandbox::new();
     let other = sandbox.start("other", &["sleep", "300"]);

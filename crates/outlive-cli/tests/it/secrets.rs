@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::sandbox::{Ends, Sandbox};
+use super::sandbox::{Ends, Sandbox, text};
 
 const CORPUS: &str = include_str!("../../../outlive/tests/corpus/secrets.txt");
 
@@ -143,9 +143,6 @@ fn s_28_patterns_of_the_configuration_are_masked_too() {
     sandbox.write_config("[redact]\npatterns = ['ACME-[0-9]+']\n");
     sandbox.outlive(["run", "--", "true", "ACME-9471", "--password", "canary-5"]).succeeds();
     assert_eq!(sandbox.show("@last")["command"], serde_json::json!(["true", "[redacted]", "--password", "[redacted]"]));
-    sandbox.write_config("[redact]\ndefaults = false\npatterns = ['ACME-[0-9]+']\n");
-    sandbox.outlive(["run", "--", "true", "ACME-9471", "--password", "plain"]).succeeds();
-    assert_eq!(sandbox.show("@last")["command"], serde_json::json!(["true", "[redacted]", "--password", "plain"]));
     // With patterns that cannot be understood nothing starts, and nothing that is said meanwhile is stored.
     sandbox.write_config("");
     let _run = sandbox.start("held", &["sleep", "300"]);
@@ -158,6 +155,27 @@ fn s_28_patterns_of_the_configuration_are_masked_too() {
         sandbox.wait_for_state("held", "cancelled")["reason"].as_str().unwrap().split(": ").nth(1),
         Some("[redacted]")
     );
+}
+
+#[test]
+fn s_35_the_configuration_of_a_repository_may_have_more_masked_and_never_less() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    let config = "[redact]\ndefaults = false\npatterns = ['ACME-[0-9]+']\n";
+    sandbox.write_config(config);
+    sandbox.outlive(["run", "--", "true", "ACME-9471", "--password", "canary-8-pw"]).succeeds();
+    assert_eq!(sandbox.show("@last")["command"], serde_json::json!(["true", "[redacted]", "--password", "[redacted]"]));
+    assert!(!holds(&all_bytes(&sandbox.registry()), "canary-8-pw"));
+    let said = text(&sandbox.outlive(["doctor"]).output().unwrap().stdout);
+    assert!(said.contains("problem") && said.contains("`defaults = false`"), "{said}");
+    // What lies in the home is this user's own.
+    let home = sandbox.home().join("registry");
+    let own = ["--registry", &format!("sqlite:{}", home.display())];
+    sandbox.outlive(own.into_iter().chain(["init"])).succeeds();
+    std::fs::write(home.join("config.toml"), config).unwrap();
+    sandbox.outlive(own.into_iter().chain(["run", "--", "true", "ACME-9471", "--password", "plain"])).succeeds();
+    let seen = sandbox.outlive(own.into_iter().chain(["show", "@last", "--json"])).json();
+    assert_eq!(seen["command"], serde_json::json!(["true", "[redacted]", "--password", "plain"]));
 }
 
 #[test]

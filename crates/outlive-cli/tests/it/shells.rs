@@ -42,6 +42,8 @@ fn every_command_has_a_manual_page_that_no_formatter_warns_about() {
         assert!(listed.lines().any(|line| line == format!("pages/{page}")), "{listed}");
     }
     let main = sandbox.outlive(["man"]).succeeds();
+    assert_eq!(sandbox.outlive(["man", "-"]).succeeds(), main);
+    assert!(!sandbox.work().join("-").exists());
     assert!(main.contains("EXIT STATUS") && main.contains("SUBCOMMANDS"), "{main}");
     assert_eq!(main, std::fs::read_to_string(sandbox.work().join("pages/outlive.1")).unwrap());
     if has("groff") {

@@ -85,6 +85,8 @@ fn the_panels_are_as_they_were_agreed() {
     };
     panel(&["ps"]);
     panel(&["ps", "--all"]);
+    panel(&["doctor"]);
+    panel(&["doctor", "--registry", "sqlite:/etc/hostname"]);
     sandbox.outlive(["run", "--name", "good", "--label", "team=search", "--", "true"]).succeeds();
     sandbox.outlive(["run", "--name", "bad", "--", "sh", "-c", "exit 3"]).status().unwrap();
     let mut run = sandbox.start("killed", &["sh", "-c", "exec sleep 300"]);
@@ -99,6 +101,7 @@ fn the_panels_are_as_they_were_agreed() {
     panel(&["reap", "--dry-run"]);
     panel(&["reap"]);
     panel(&["why", "killed"]);
+    panel(&["show", "killed"]);
     panel(&["ps"]);
     panel(&["trust", "good"]);
     panel(&["doctor"]);

@@ -97,6 +97,12 @@ impl LogReader {
         Ok(reader.sources.iter().any(|source| source.file.is_some()).then_some(reader))
     }
 
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> io::Result<bool> {
+        let sizes = self.sources.iter().map(Source::size).collect::<io::Result<Vec<u64>>>()?;
+        Ok(sizes.iter().all(|size| *size == 0))
+    }
+
     /// Only this stream.
     #[must_use]
     pub fn only(mut self, stream: Stream) -> Self {

@@ -1,7 +1,9 @@
 //! The processes of an attempt: told by what they inherited, and by who started them.
 //!
 //! Each carries its run's variables and holds the lock of its attempt, unless it has thrown both away. So whatever was
-//! started by one that does belongs to them too, and for an owner whatever became its child. A look around is never
+//! started by one that does belongs to them too, and for an owner whatever became its child. Variables can be copied by
+//! anybody, so they say something only of a process that has lost whoever started it: of any other its ancestors tell
+//! whether it is one of them. A look around is never
 //! whole: a process can be born behind it, and has no environment while it becomes another program. So nothing rests on
 //! one look that found nobody.
 
@@ -19,6 +21,9 @@ use super::{
     read_stat, wait_exited,
 };
 
+/// The second word of a process that owns a detached run. With all that it starts it belongs to nobody else's run, though
+/// it was started inside one.
+pub const DETACHED: &str = "__detached";
 /// How long a process that was killed may take to be gone.
 pub const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// How often whatever is there is killed before it is given up. Each time takes as long as a look around the host.
@@ -29,13 +34,40 @@ const QUIET: usize = 2;
 /// The living processes of the runs of the registry that has one of these names, by run, of those that this user may
 /// look into.
 pub fn carriers(registry: &[String]) -> HashMap<String, Vec<u32>> {
+    let carrying = |pid| Some((pid, (carried_run(pid, registry)?, read_stat(pid).ok()?)));
+    let carrying: HashMap<u32, (String, Stat)> = pids().filter_map(carrying).collect();
     let mut found: HashMap<String, Vec<u32>> = HashMap::new();
-    for pid in pids() {
-        if let Some(run) = carried_run(pid, registry) {
-            found.entry(run).or_default().push(pid);
+    for (pid, (run, stat)) in &carrying {
+        let (mut at, mut of) = (*pid, stat);
+        // Nobody has more ancestors than there are processes.
+        for _ in 0..=carrying.len() {
+            if is_astray(at, of) {
+                found.entry(run.clone()).or_default().push(*pid);
+                break;
+            }
+            match carrying.get(&of.parent) {
+                Some((carried, parent)) if carried == run => (at, of) = (of.parent, parent),
+                _ => break,
+            }
         }
     }
+    found.values_mut().for_each(|pids| pids.sort_unstable());
     found
+}
+
+/// Whether a process has lost whoever started it, so that its ancestors say nothing of it. Whoever takes over what is
+/// lost is the first of all processes, somebody who stands above their session, or an owner.
+fn is_astray(pid: u32, stat: &Stat) -> bool {
+    let program = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    match stat.parent {
+        0 => false,
+        1 => true,
+        parent => {
+            let elsewhere = |parent: Stat| parent.session != stat.session && stat.session != pid;
+            read_stat(parent).map_or(true, elsewhere)
+                || program("self").is_some_and(|ours| program(&parent.to_string()) == Some(ours))
+        }
+    }
 }
 
 /// The run of this registry that a process carries in its environment. One that says nothing of its registry was started
@@ -116,17 +148,21 @@ impl Tree {
     fn look(&self, signal: Option<Signal>) -> Vec<Member> {
         let us = std::process::id();
         let lock = if self.is_held() { file_id(&self.dir, &self.lock) } else { None };
-        let mut found: HashMap<u32, (Member, Stat, bool)> = HashMap::new();
+        let mut found: HashMap<u32, (Member, Stat, Mark)> = HashMap::new();
         for pid in pids().filter(|pid| *pid != us) {
             let Ok(process) = open_pidfd(pid) else { continue };
             let Some(stat) = read_stat(pid).ok().filter(|stat| !stat.has_ended) else { continue };
             let carries = || carried_run(pid, &self.names).is_some_and(|carried| carried == self.run);
-            let marked = lock.is_some_and(|lock| holds(pid, lock)) || carries();
+            let mark = match lock.is_some_and(|lock| holds(pid, lock)) || is_astray(pid, &stat) && carries() {
+                true => Mark::Ours,
+                false if owns_a_detached_run(pid) => Mark::Apart,
+                false => Mark::None,
+            };
             let member = Member { pid, process };
-            if let Some(signal) = signal.filter(|_| marked && !self.but.contains(&pid)) {
+            if let Some(signal) = signal.filter(|_| mark == Mark::Ours && !self.but.contains(&pid)) {
                 let _ = member.signal(signal);
             }
-            found.insert(pid, (member, stat, marked));
+            found.insert(pid, (member, stat, mark));
         }
         let belongs = |pid: u32| {
             let mut at = pid;
@@ -134,8 +170,9 @@ impl Tree {
             for _ in 0..=found.len() {
                 match found.get(&at) {
                     _ if at == us => return self.below_us,
-                    Some((_, _, true)) => return true,
-                    Some((_, stat, false)) => at = stat.parent,
+                    Some((_, _, Mark::Ours)) => return true,
+                    Some((_, _, Mark::Apart)) => return false,
+                    Some((_, stat, Mark::None)) => at = stat.parent,
                     // It ended meanwhile; the next look sees whose child this has become.
                     None => return false,
                 }
@@ -172,6 +209,22 @@ impl Tree {
             }
         }
     }
+}
+
+/// What a process says of itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// It is of the attempt.
+    Ours,
+    /// It is of no other run than its own.
+    Apart,
+    /// Nothing: it is of whatever its parent is of.
+    None,
+}
+
+fn owns_a_detached_run(pid: u32) -> bool {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    words.split(|byte| *byte == 0).nth(1) == Some(DETACHED.as_bytes())
 }
 
 fn wait_all(asked: &[Member], patience: Duration) {

@@ -18,6 +18,8 @@ pub(super) enum Name {
     Auth,
     /// A secret, or the file that has it.
     File,
+    /// A few digits that are secret, or the number or the state of something that has pins.
+    Pin,
 }
 
 /// Names without their dashes and underscores. A name may have more before it, nothing behind: `--token-count` counts.
@@ -46,6 +48,9 @@ const NAMES: [(&str, Name); 20] = [
 
 /// Short for a password only behind a dash or an underscore: `pass` counts what passed, `PWD` is a directory.
 const SHORT: [&str; 4] = ["_pass", "--pass", "_pwd", "-pwd"];
+
+/// A pin too: `spin` and `mapping` are none.
+const PINS: [&str; 2] = ["_pin", "-pin"];
 
 /// Flags that begin so are followed by no value.
 const SWITCHES: [&str; 6] = ["--no-", "--ask-", "--prompt-", "--without-", "--disable-", "--show-"];
@@ -78,6 +83,9 @@ pub(super) fn judge(name: &[u8]) -> Option<Name> {
     if SHORT.iter().any(|short| ends(short)) {
         return Some(Name::Secret);
     }
+    if PINS.iter().any(|pin| ends(pin)) {
+        return Some(Name::Pin);
+    }
     let mut joined = [0; LONGEST];
     let mut length = 0;
     for byte in bare.iter().filter(|byte| byte.is_ascii_alphanumeric()) {
@@ -106,6 +114,7 @@ pub(super) fn is_plain(value: &[u8], name: Name) -> bool {
             is_among(METHODS, &lower) || is_path(value) || !value.bytes().any(|b| b == b':' || b.is_ascii_digit())
         }
         Name::File => is_path(value),
+        Name::Pin => value.len() < 4 || !value.bytes().all(|byte| byte.is_ascii_digit()),
     }
 }
 

@@ -72,18 +72,27 @@ const TOKENS: [Token; 25] = [
 /// The longest user and password of a URL.
 const USERINFO_LIMIT: usize = 1 << 10;
 
+/// The longest line of cookies that is looked at.
+const COOKIES_LIMIT: usize = 4 << 10;
+
 /// Looks at the text around an anchor.
 type Look = fn(&[u8], usize) -> Option<Match>;
 
-const OTHERS: [(&str, Look); 5] =
-    [("eyJ", jwt), ("-----BEGIN", pem), ("earer ", bearer), ("sig=", signature), ("ignature=", signature)];
+const OTHERS: [(&str, Look); 6] = [
+    ("eyJ", jwt),
+    ("-----BEGIN", pem),
+    ("earer ", bearer),
+    ("sig=", signature),
+    ("ignature=", signature),
+    ("ookie", cookie),
+];
 
 /// Pieces of names. A first letter is left out where it may be of either case, and as much stands around it as keeps
 /// `passed`, `credit` and `monkey` away.
-const NAMES: [&str; 32] = [
+const NAMES: [&str; 33] = [
     "assw", "ASSW", "assp", "ASSP", "_pass", "-pass", "_PASS", "pwd=", "Pwd=", "PWD=", "-pwd", "ecret", "ECRET",
-    "oken", "OKEN", "redent", "REDENT", "auth", "Auth", "AUTH", "apikey", "apiKey", "ApiKey", "APIKEY", "_key", "-key",
-    "_KEY", "-Key", "sKey", "eKey", "tKey", "hkey",
+    "oken", "OKEN", "redent", "REDENT", "auth", "Auth", "AUTH", "apikey", "piKey", "APIKEY", "_key", "-key", "_KEY",
+    "-Key", "sKey", "eKey", "tKey", "hkey", "-pin", "_PIN",
 ];
 
 /// Finds where any of the anchors stands.
@@ -213,23 +222,68 @@ fn userinfo(text: &[u8], at: usize) -> Option<Match> {
     let scheme = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
     let from = colon - text[..colon].iter().rev().take(names::LONGEST).take_while(scheme).count();
     let user = &text[begin..at];
+    let of_web = text[from..colon].ends_with(b"http") || text[from..colon].ends_with(b"https");
     let value = match user.iter().position(|byte| *byte == b':') {
+        // The user is the token, and this stands where a password must.
+        Some(colon) if &user[colon + 1..] == b"x-oauth-basic" => begin..begin + colon,
+        Some(colon) if colon + 1 == user.len() && is_token(user, of_web) => begin..begin + colon,
         Some(colon) => begin + colon + 1..at,
-        None if at - begin >= 20 && user.iter().any(u8::is_ascii_digit) && user.iter().all(|b| base64url(*b)) => {
-            begin..at
-        }
+        None if is_token(user, of_web) => begin..at,
         None => return None,
     };
     (!is_plain(&text[value.clone()], Name::Secret)).then_some(Match { from, value })
+}
+
+/// Whether a user without a password is a token: long, or with digits all over it where people are not called so.
+fn is_token(user: &[u8], of_web: bool) -> bool {
+    let user = user.strip_suffix(b":").unwrap_or(user);
+    let digits = user.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let borders = user.windows(2).filter(|pair| pair[0].is_ascii_digit() != pair[1].is_ascii_digit()).count();
+    let long = user.len() >= 20 && digits > 0;
+    user.iter().all(|byte| base64url(*byte)) && (long || of_web && user.len() >= 8 && borders >= 3)
 }
 
 fn bearer(text: &[u8], start: usize) -> Option<Match> {
     let from = start.checked_sub(1).filter(|before| matches!(text[*before], b'b' | b'B'))?;
     let begin = start + "earer ".len();
     let end = run(text, begin, |byte| dotted(byte) || matches!(byte, b'+' | b'/' | b'=' | b'~'));
-    let likely =
-        end - begin >= 16 && text[begin..end].iter().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
-    likely.then_some(Match { from, value: begin..end })
+    let token = &text[begin..end];
+    let any = |of: fn(&u8) -> bool| token.iter().any(of);
+    // A bearer of news has no digits, and `oauth2` is a way to log in.
+    let likely = token.len() >= 6 && any(u8::is_ascii_digit) || token.len() >= 16 && any(u8::is_ascii_uppercase);
+    (likely && !is_plain(token, Name::Auth)).then_some(Match { from, value: begin..end })
+}
+
+/// What `Cookie: name=value` hands over: all of it, as one cookie does not say which of them is the key.
+fn cookie(text: &[u8], start: usize) -> Option<Match> {
+    let from = start.checked_sub(1).filter(|before| matches!(text[*before], b'c' | b'C'))?;
+    let blank = |byte: u8| matches!(byte, b' ' | b'\t');
+    let end = start + "ookie".len();
+    let is_flag = from >= 2 && &text[from - 2..from] == b"--";
+    let name = match text.get(end)? {
+        b':' => run(text, end + 1, blank),
+        b'=' | b' ' if is_flag => end + 1,
+        _ => return None,
+    };
+    let name = quote(text, name).end;
+    let equals = run(text, name, |byte| names::is_part(byte) && byte != b'.');
+    if equals == name || text.get(equals) != Some(&b'=') {
+        return None;
+    }
+    let is_set = from >= 4 && text[from - 4..from].eq_ignore_ascii_case(b"set-");
+    let inside = |byte: u8| {
+        // What a browser is told beside the cookie is no secret.
+        let outside = byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | b'`' | b'\\');
+        !outside && (byte != b';' || !is_set)
+    };
+    let from = from - if is_set { 4 } else { 2 * usize::from(is_flag) };
+    let mut end = run(text, equals + 1, inside);
+    // The next one follows.
+    while end < text.len() && text[end] == b' ' && text[end - 1] == b';' && end - from < COOKIES_LIMIT {
+        end = run(text, end + 1, inside);
+    }
+    let value = equals + 1..end;
+    (!is_plain(&text[value.clone()], Name::Secret)).then_some(Match { from, value })
 }
 
 /// The signature of a signed URL or request.
@@ -250,6 +304,8 @@ fn signature(text: &[u8], start: usize) -> Option<Match> {
 enum Joint {
     /// `name=value`
     Equals,
+    /// `name%3Dvalue`
+    Encoded,
     /// `name: value`
     Colon { quoted: bool },
     /// `--name value`
@@ -262,7 +318,7 @@ enum Joint {
 fn named(text: &[u8], anchor: usize) -> Option<Match> {
     let end = run(&text[..text.len().min(anchor + names::LONGEST)], anchor, names::is_part);
     // Mostly the name goes on, or nothing is joined to it.
-    if !text.get(end).is_some_and(|byte| b"=: \t\\\"'`>".contains(byte)) {
+    if !text.get(end).is_some_and(|byte| b"=: \t\\\"'`>".contains(byte) || *byte == b'%') {
         return None;
     }
     let back = text[..anchor].iter().rev().take(names::LONGEST).take_while(|byte| names::is_part(**byte)).count();
@@ -288,6 +344,11 @@ fn joint(text: &[u8], from: usize, end: usize) -> Option<(usize, Joint)> {
     let spaced = at > quote.end;
     match byte(at)? {
         b'=' if byte(at + 1) == Some(b'=') => None,
+        // `--name= value`: a shell has taken the two apart.
+        b'=' if text[from] == b'-' && byte(at + 1).is_some_and(blank) => Some((run(text, at + 1, blank), Joint::Space)),
+        b'%' if at == end && text[at..].len() > 3 && text[at + 1..at + 3].eq_ignore_ascii_case(b"3d") => {
+            Some((at + 3, Joint::Encoded))
+        }
         b'=' => {
             let after = at + 1 + usize::from(byte(at + 1) == Some(b'>'));
             // `NAME= command` sets nothing.
@@ -335,7 +396,12 @@ fn value(text: &[u8], begin: usize, joint: Joint) -> Range<usize> {
         return begin..end.min(text.len());
     }
     let inside = |byte: u8| !byte.is_ascii_whitespace() && !matches!(byte, b'"' | b'\'' | b'`' | b'&' | b';');
-    let end = run(text, begin, inside);
+    let mut end = run(text, begin, inside);
+    if joint == Joint::Encoded {
+        // `&` and `;`, encoded, begin what comes after it.
+        let next = |part: &[u8]| part.eq_ignore_ascii_case(b"%26") || part.eq_ignore_ascii_case(b"%3b");
+        end = text[begin..end].windows(3).position(next).map_or(end, |at| begin + at);
+    }
     let closing = |byte: &&u8| matches!(byte, b',' | b')' | b']' | b'}' | b'\\');
     // What is closed here was opened before the value.
     let opened = text[begin..end].iter().any(|byte| matches!(byte, b'(' | b'[' | b'{' | b'<'));
@@ -353,11 +419,11 @@ fn is_prose(text: &[u8], value: &Range<usize>, name: Name, joint: Joint) -> bool
     let quoted = value.start > 0 && matches!(text[value.start - 1], b'"' | b'\'' | b'`');
     let simple = word.iter().all(u8::is_ascii_lowercase);
     match joint {
-        Joint::Equals | Joint::Element | Joint::Colon { quoted: true } => false,
+        Joint::Equals | Joint::Encoded | Joint::Element | Joint::Colon { quoted: true } => false,
         Joint::Colon { quoted: false } => {
             let likely = word.len() >= 8 && word.iter().any(u8::is_ascii_digit);
             match name {
-                Name::Secret | Name::File => !quoted && simple && goes_on,
+                Name::Secret | Name::File | Name::Pin => !quoted && simple && goes_on,
                 Name::Token | Name::Auth => !likely,
             }
         }

@@ -55,15 +55,25 @@ const fn login(programs: &'static str, flags: &'static str) -> Flag {
     Flag { verb: Some("login"), ..flag(programs, flags, Place::Next, Part::All) }
 }
 
-const FLAGS: [Flag; 14] = [
+const FLAGS: [Flag; 19] = [
     flag("mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mysqlbinlog", "-p", Place::Same, Part::All),
-    flag("mariadb mariadb-dump mariadb-admin 7z 7za 7zr", "-p", Place::Same, Part::All),
+    flag("mysqlpump mysqlslap mysqlsh mycli xtrabackup innobackupex", "-p", Place::Same, Part::All),
+    flag(
+        "mariadb mariadb-dump mariadb-admin mariadb-backup mariadb-import mariadb-check",
+        "-p",
+        Place::Same,
+        Part::All,
+    ),
+    flag("7z 7za 7zr", "-p", Place::Same, Part::All),
     flag("mongo mongosh mongodump mongorestore mongoexport mongoimport", "-p", Place::Either, Part::All),
     flag("sshpass twine cqlsh rabbitmqadmin", "-p", Place::Either, Part::All),
     login("docker podman nerdctl buildah skopeo helm oras crane az oc", "-p"),
     flag("redis-cli valkey-cli keydb-cli", "-a", Place::Next, Part::All),
     flag("curl", "-u --user= -U --proxy-user=", Place::Same, Part::After(b':')),
     flag("curl", "-u --user -U --proxy-user", Place::Next, Part::After(b':')),
+    flag("curl", "-b", Place::Next, Part::After(b'=')),
+    flag("lftp", "-u", Place::Either, Part::After(b',')),
+    flag("pkcs11-tool pkcs15-tool pkcs15-init", "--pin --so-pin --new-pin", Place::Next, Part::All),
     flag("http https xh xhs", "-a --auth", Place::Next, Part::After(b':')),
     flag("smbclient smbget rpcclient net", "-U", Place::Either, Part::After(b'%')),
     flag("ldapsearch ldapmodify ldapadd ldapdelete ldappasswd ldapwhoami", "-w", Place::Either, Part::All),
@@ -101,7 +111,11 @@ fn look(words: &[Word], depth: usize, found: &mut [Vec<Range<usize>>]) {
         if is_program(word.text) {
             program = Some(place);
         }
-        awaited = flag_name(word.text).map(|name| (Part::All, name));
+        awaited = match word.text {
+            b"Bearer" | b"bearer" => Some((Part::All, Name::Auth)),
+            b"--cookie" => Some((Part::After(b'='), Name::Secret)),
+            text => flag_name(text).map(|name| (Part::All, name)),
+        };
         let before = program.map(|program| &words[program..place]).unwrap_or_default();
         awaited = by_program(before, word, found).or(awaited);
         if let Some(begin) = assigned(word.text) {
@@ -117,11 +131,15 @@ fn look(words: &[Word], depth: usize, found: &mut [Vec<Range<usize>>]) {
 fn by_program(before: &[Word], word: &Word, found: &mut [Vec<Range<usize>>]) -> Option<(Part, Name)> {
     let program = base(before.first()?.text);
     let mut awaited = None;
+    let last = last_of_cluster(program, word.text);
     for known in FLAGS.iter().filter(|known| known.is_of(program)) {
         if known.verb.is_some_and(|verb| !before.iter().take(8).any(|word| word.text == verb.as_bytes())) {
             continue;
         }
         for flag in known.flags.split(' ') {
+            if !last.is_empty() && flag.as_bytes().strip_prefix(b"-") == Some(last) && known.place != Place::Same {
+                awaited = Some((known.part, Name::Secret));
+            }
             match word.text.strip_prefix(flag.as_bytes()) {
                 Some(b"") if known.place != Place::Same => awaited = Some((known.part, Name::Secret)),
                 Some(rest)
@@ -134,6 +152,18 @@ fn by_program(before: &[Word], word: &Word, found: &mut [Vec<Range<usize>>]) -> 
         }
     }
     awaited
+}
+
+/// The last of several letters behind one dash, as a flag of its own: `-sSu` of curl is `-s -S -u`. The letters before it
+/// take no value.
+fn last_of_cluster<'a>(program: &[u8], text: &'a [u8]) -> &'a [u8] {
+    let alone = |byte: &u8| b"fgikjlqsvILNSOG0123469#".contains(byte);
+    match text {
+        [b'-', before @ .., _] if program == b"curl" && !before.is_empty() && before.iter().all(alone) => {
+            &text[text.len() - 1..]
+        }
+        _ => b"",
+    }
 }
 
 fn is_program(text: &[u8]) -> bool {
@@ -150,6 +180,8 @@ fn is_flag(text: &[u8]) -> bool {
 
 /// What a flag that is a word of its own promises of the next word.
 fn flag_name(text: &[u8]) -> Option<Name> {
+    // `--name= value`: a shell has taken the two apart.
+    let text = text.strip_suffix(b"=").filter(|text| text.starts_with(b"--")).unwrap_or(text);
     let is_flag = text.first() == Some(&b'-') && text.iter().all(|byte| names::is_part(*byte));
     is_flag.then(|| names::judge(text)).flatten()
 }
@@ -191,6 +223,9 @@ fn mark(word: &Word, begin: usize, part: Part, found: &mut [Vec<Range<usize>>]) 
     };
     let Some(begin) = begin.filter(|begin| *begin < word.text.len()) else { return };
     let value = unquoted(&word.text[begin..]);
+    if matches!(part, Part::After(_)) && is_plain(value, Name::Secret) {
+        return;
+    }
     let begin = word.at + begin + usize::from(value.len() < word.text.len() - begin);
     found[word.index].push(begin..begin + value.len());
 }

@@ -105,10 +105,11 @@ impl Held {
     pub(super) fn tell(&self, stop: Stop) {
         let mut told = lock(&self.told);
         if told.stop.is_none() || stop == Stop::Lost && told.stop != Some(Stop::Lost) {
+            // Before it is called: one that panics is not called again.
+            told.stop = Some(stop.clone());
             if let Some(watcher) = &told.watcher {
                 watcher(&stop);
             }
-            told.stop = Some(stop);
         }
     }
 

@@ -219,12 +219,8 @@ impl Keeping {
         };
         let started = self.clock.since_boot();
         let reply = store.beat(&beat).await?;
-        {
-            let mut keep = self.keep();
-            // From when it was sent: the store may have heard it no later than that.
-            keep.heard = Some(started);
-            keep.attention = Some(reply.attention);
-        }
+        // From when it was sent: the store may have heard it no later than that.
+        self.keep().heard = Some(started);
         for id in &reply.lost {
             self.lose(&held, *id);
         }
@@ -238,6 +234,8 @@ impl Keeping {
                 self.register_again(store, held).await?;
             }
         }
+        // What was not passed on, because a holder panicked or the store failed, is asked for again.
+        self.keep().attention = Some(reply.attention);
         self.end_forgotten(store, reply.forgotten).await
     }
 
@@ -405,25 +403,39 @@ pub(crate) async fn deliver_one(store: &dyn Store, spooled: &Spooled, me: &Actor
 
 /// The thread that beats for a worker until it is dropped.
 pub(crate) struct Keeper {
-    pub(crate) keeping: Arc<Keeping>,
-    thread: Option<JoinHandle<()>>,
+    keeping: Arc<Keeping>,
+    beat: Arc<dyn Fn() + Send + Sync>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Keeper {
-    /// Starts the thread. It opens its own connection when the first beat is due, so that a short run never pays for it;
-    /// where that cannot be opened, because descriptors have run out, it beats on the `shared` one. Whoever rings the bell
-    /// has it beat at once.
-    pub(crate) fn start(
+    /// A thread that is yet to be started. It opens its own connection when the first beat is due, so that a short run
+    /// never pays for it; where that cannot be opened, because descriptors have run out, it beats on the `shared` one.
+    /// Whoever rings the bell has it beat at once.
+    pub(crate) fn new(
         keeping: Arc<Keeping>,
         bell: Option<OwnedFd>,
         shared: Arc<dyn Store>,
-        open: impl Fn() -> Result<Arc<dyn Store>, store::Error> + Send + 'static,
-    ) -> std::io::Result<Self> {
+        open: impl Fn() -> Result<Arc<dyn Store>, store::Error> + Send + Sync + 'static,
+    ) -> Self {
         let kept = keeping.clone();
-        let thread = std::thread::Builder::new()
-            .name("outlive-keeper".into())
-            .spawn(move || keep_beating(&kept, bell.as_ref(), &*shared, open))?;
-        Ok(Self { keeping, thread: Some(thread) })
+        let beat = move || keep_beating(&kept, bell.as_ref(), &*shared, &open);
+        Self { keeping, beat: Arc::new(beat), thread: Mutex::default() }
+    }
+
+    /// Starts the thread, unless it was started before.
+    pub(crate) fn start(&self) -> std::io::Result<()> {
+        let mut thread = lock(&self.thread);
+        if thread.is_none() {
+            let beat = self.beat.clone();
+            *thread = Some(std::thread::Builder::new().name("outlive-keeper".into()).spawn(move || beat())?);
+        }
+        Ok(())
+    }
+
+    /// Whether anybody beats, or has.
+    pub(crate) fn is_started(&self) -> bool {
+        lock(&self.thread).is_some()
     }
 }
 
@@ -431,7 +443,7 @@ fn keep_beating(
     keeping: &Keeping,
     bell: Option<&OwnedFd>,
     shared: &dyn Store,
-    open: impl Fn() -> Result<Arc<dyn Store>, store::Error>,
+    open: &dyn Fn() -> Result<Arc<dyn Store>, store::Error>,
 ) {
     let mut store: Option<Arc<dyn Store>> = None;
     let mut last = keeping.clock.awake();
@@ -481,9 +493,13 @@ fn keep_beating(
 impl Drop for Keeper {
     fn drop(&mut self) {
         let is_done = self.keeping.leave();
+        if !is_done {
+            // What is owed is delivered even by a worker that never had to beat; else it stays in the spool.
+            let _ = self.start();
+        }
         self.keeping.wake.call();
         // One that will never beat again ends by itself, and a process that is about to end need not wait for it.
-        if let Some(thread) = self.thread.take().filter(|_| !is_done) {
+        if let Some(thread) = lock(&self.thread).take().filter(|_| !is_done) {
             // A panic of the thread was its own; there is nobody left to tell.
             let _ = thread.join();
         }

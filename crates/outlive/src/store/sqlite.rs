@@ -8,6 +8,8 @@ mod damage;
 mod doctor;
 mod lineage;
 mod log_files;
+mod lost_log;
+mod mapped;
 mod place;
 mod rows;
 mod run_files;
@@ -21,6 +23,7 @@ mod watch;
 mod witness;
 mod workers;
 
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +32,8 @@ use rusqlite::Connection;
 
 use self::damage::Damage;
 pub use self::doctor::Finding;
+use self::mapped::Unblocked;
+pub use self::mapped::survive_cuts;
 use self::place::Place;
 pub use self::place::Sharing;
 use self::schema::{Database, PATIENCE, from_sqlite};
@@ -41,12 +46,14 @@ use super::{Cursor, Error, Expect, Record, Revision, Rule, Selection, Write, Wri
 use crate::filter::Filter;
 use crate::id::{Entropy, RunId, WorkerId};
 use crate::process::{Identity, LifeLock, LockState, Vantage, file_id, has_open, lock_state, worker_lock};
-use crate::run::{Event, Run};
+use crate::run::{Event, Owner, Run};
 use crate::time::Clock;
 use crate::transition::has_room;
 
 /// How often a change is tried whose database is deleted under it.
 const REPLACEMENTS: usize = 32;
+/// The lock of a worker that has left, for the next to take.
+const FREE_LOCK: &str = "workers/free";
 /// How many runs an update looks at between two looks at the clock.
 const SCAN_STEP: usize = 256;
 
@@ -80,8 +87,30 @@ struct Inner {
     trouble: Option<Error>,
     /// The file system failed under the database: what the connection believes must be read anew.
     suspect: bool,
+    /// The worker that leaves with the last of its runs.
+    leaving: Option<WorkerId>,
     /// The rows that could not be understood.
     damage: Arc<Damage>,
+}
+
+/// The registry as it is on disk, for one thread; a cut of its shared memory does not end that one.
+struct Locked<'a> {
+    inner: MutexGuard<'a, Inner>,
+    _unblocked: Unblocked,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
 }
 
 impl SqliteStore {
@@ -133,6 +162,7 @@ impl SqliteStore {
         let vantage = Vantage::here();
         let damage = Arc::<Damage>::default();
         let now = Moment::read(&*clock, &vantage);
+        let _unblocked = Unblocked::new();
         let inner = Mutex::new(open_inner(place, access, &now, &*entropy, damage.clone())?);
         Ok(Self { path, clock, entropy, vantage, damage, access, inner })
     }
@@ -142,22 +172,42 @@ impl SqliteStore {
     pub fn hold_life_lock(&self, worker: WorkerId) -> Result<(Identity, LifeLock), Error> {
         let inner = self.lock()?;
         let failed = |error| place::from_io("the worker's lock cannot be made", &error);
-        let mode = inner.place.sharing.dir_mode();
-        super::files::make_dir(&inner.place.dir, Path::new("workers"), mode).map_err(failed)?;
-        let lock = LifeLock::create(&inner.place.dir, &worker_lock(worker)).map_err(failed)?;
+        let (dir, name, sharing) = (&inner.place.dir, worker_lock(worker), inner.place.sharing);
+        let make = || -> std::io::Result<LifeLock> {
+            super::files::make_dir(dir, Path::new("workers"), sharing.dir_mode())?;
+            LifeLock::create(dir, &name, sharing.file_mode())
+        };
+        let left = LifeLock::reuse(dir, Path::new(FREE_LOCK), &name, sharing.file_mode());
+        let lock = left.map_or_else(make, Ok).map_err(failed)?;
         Ok((Identity { lock_inode: Some(lock.inode()), ..Identity::own() }, lock))
     }
 
-    /// Removes the lock of a worker that is about to end and owns nothing.
+    /// Leaves the lock of a worker that is about to end and owns nothing to the next.
     pub fn drop_life_lock(&self, worker: WorkerId) {
         if let Ok(inner) = self.lock() {
-            // What stays behind is swept by `doctor`.
-            let _ = rustix::fs::unlinkat(&inner.place.dir, worker_lock(worker), rustix::fs::AtFlags::empty());
+            let (dir, name) = (&inner.place.dir, worker_lock(worker));
+            if LifeLock::leave(dir, &name, Path::new(FREE_LOCK)).is_err() {
+                // What stays behind is swept by `doctor`.
+                let _ = rustix::fs::unlinkat(dir, &name, rustix::fs::AtFlags::empty());
+            }
         }
     }
 
+    /// Reads what the end of a run will need to know, while there is time.
+    pub fn foresee_end(&self, run: RunId) {
+        if let Ok(inner) = self.lock() {
+            // Whatever is wrong is told when the run has ended.
+            let _ = rows::events(inner.connection(), run).map(|_| workers::foresee_leave(inner.connection()));
+        }
+    }
+
+    /// Has a worker be forgotten together with the last run that it owns, instead of saying goodbye when that has ended.
+    pub(crate) fn leave_with_its_last_run(&self, worker: Option<WorkerId>) {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).leaving = worker;
+    }
+
     /// Whether the process on record as an owner holds the lock of its worker.
-    pub(crate) fn holds_its_lock(&self, owner: &crate::run::Owner) -> bool {
+    pub(crate) fn holds_its_lock(&self, owner: &Owner) -> bool {
         let Ok(inner) = self.lock() else { return false };
         let name = worker_lock(owner.worker);
         let held = lock_state(&inner.place.dir, &name, owner.identity.lock_inode) == LockState::Held;
@@ -178,7 +228,7 @@ impl SqliteStore {
     /// The names of this registry, its own first and then those it is the heir of. None for a copy that nobody has
     /// written to yet: what it calls itself is still the original.
     pub(crate) fn names(&self) -> Vec<String> {
-        let own = |inner: MutexGuard<'_, Inner>| inner.place.names().cloned().collect();
+        let own = |inner: Locked<'_>| inner.place.names().cloned().collect();
         self.lock().ok().filter(|inner| !inner.place.copied).map(own).unwrap_or_default()
     }
 
@@ -201,8 +251,9 @@ impl SqliteStore {
     }
 
     /// The registry as it is on disk: reopened if its directory or database was replaced under us.
-    fn lock(&self) -> Result<MutexGuard<'_, Inner>, Error> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    fn lock(&self) -> Result<Locked<'_>, Error> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = Locked { inner, _unblocked: Unblocked::new() };
         let is_linked = inner.place.is_linked();
         if !is_linked && self.access == Access::Read {
             *inner = self.open_inner(Place::open(&self.path)?)?;
@@ -226,7 +277,31 @@ impl SqliteStore {
         Ok(inner)
     }
 
-    fn writer(&self) -> Result<MutexGuard<'_, Inner>, Error> {
+    /// Looks something up. What was read from shared memory that was cut meanwhile is read again.
+    fn look<T>(&self, look: impl Fn(&Inner) -> Result<T, Error>) -> Result<T, Error> {
+        for _ in 0..=REPLACEMENTS {
+            let cuts = mapped::cuts();
+            let mut inner = self.lock()?;
+            let found = look(&inner);
+            if mapped::cuts() != cuts {
+                inner.suspect = true;
+                continue;
+            }
+            if matches!(found, Err(Error::Corrupt(_) | Error::Unknown(_)))
+                && inner.trouble.is_none()
+                && let Ok(Some(damage)) = inner.damaged_pages()
+            {
+                let damage = Error::Corrupt(format!("the database is damaged: {damage}"));
+                inner.damage.note("registry.db", &damage);
+                inner.salvage(damage, &self.now(), &*self.entropy)?;
+                continue;
+            }
+            return found;
+        }
+        Err(Error::Unavailable("the registry's shared memory is cut again and again".into()))
+    }
+
+    fn writer(&self) -> Result<Locked<'_>, Error> {
         if self.access == Access::Read {
             return Err(Error::Denied("the registry was opened to be read".into()));
         }
@@ -251,14 +326,17 @@ impl SqliteStore {
     /// place; `change` is told, because files may have carried over what it did.
     fn write<T>(&self, change: impl Fn(&mut Inner, bool) -> Result<T, Error>) -> Result<T, Error> {
         for tried in 0..=REPLACEMENTS {
+            let cuts = mapped::cuts();
             let mut inner = self.writer()?;
             let done = match change(&mut inner, tried > 0) {
                 Err(Error::Full(_)) if spare::release(&inner.place) => change(&mut inner, tried > 0),
                 done => done,
             };
-            if done.is_ok() || tried == REPLACEMENTS || !schema::is_replaced(&inner.place, &inner.database) {
+            let is_gone = schema::is_replaced(&inner.place, &inner.database) || mapped::cuts() != cuts;
+            if done.is_ok() || tried == REPLACEMENTS || !is_gone {
                 return done;
             }
+            inner.suspect = true;
         }
         Err(Error::Unavailable("the registry's database is deleted again and again".into()))
     }
@@ -271,21 +349,16 @@ fn open_inner(
     entropy: &dyn Entropy,
     damage: Arc<Damage>,
 ) -> Result<Inner, Error> {
-    let fill = |connection: &Connection| {
-        workers::set_hears_since(connection, now, entropy)?;
-        run_files::visit(&place, |_, known| {
-            // What cannot be understood is told by the doctor.
-            let Ok(known) = known else { return Ok(()) };
-            rows::put(connection, &known.record, &known.events)?;
-            rows::move_keys(connection, None, &known.record.run)
-        })
-    };
+    let fill = |connection: &Connection| fill(connection, &place, now, entropy);
     let opened = match access {
         Access::Write => schema::open(&place, fill).map(Some),
         Access::Read => schema::read(&place),
     };
     let (mut database, mut trouble) = match opened {
         Ok(Some(database)) => (database, None),
+        Err(Error::Unknown(text)) if schema::is_log_cut(&place) => {
+            (schema::salvage(fill)?, Some(Error::Corrupt(format!("the log of the database was cut: {text}"))))
+        }
         Ok(None) => (schema::salvage(fill)?, None),
         Err(trouble @ (Error::Corrupt(_) | Error::Denied(_))) => (schema::salvage(fill)?, Some(trouble)),
         Err(error) => return Err(error),
@@ -301,10 +374,59 @@ fn open_inner(
     if !database.read_only && !spare::is_set_aside(&place) {
         spare::set_aside(&place);
     }
-    Ok(Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, damage })
+    let log_is_cut = database.log_is_cut;
+    let mut inner =
+        Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, leaving: None, damage };
+    if log_is_cut && !inner.database.read_only {
+        let read_back = inner.read_back();
+        // One that was deleted meanwhile is made again with what is in the files.
+        if !schema::is_replaced(&inner.place, &inner.database) {
+            read_back?;
+        }
+    } else if log_is_cut && access == Access::Read {
+        let behind = inner.behind()?.len();
+        if behind > 0 {
+            let what =
+                format!("the log of the database was cut or taken away: {behind} runs are known to their files alone");
+            inner.salvage(Error::Corrupt(what), now, entropy)?;
+        }
+    }
+    Ok(inner)
+}
+
+/// Fills a database with what the files of the runs know.
+fn fill(connection: &Connection, place: &Place, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
+    workers::set_hears_since(connection, now, entropy)?;
+    run_files::visit(place, |_, known| {
+        // What cannot be understood is told by the doctor.
+        let Ok(known) = known else { return Ok(()) };
+        rows::put_known(connection, None, &known)
+    })
 }
 
 impl Inner {
+    /// Leaves the database on disk alone, because of `trouble`, and reads what the files of the runs say instead.
+    fn salvage(&mut self, trouble: Error, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
+        let salvaged = schema::salvage(|connection| fill(connection, &self.place, now, entropy))?;
+        // Still its inode: one that takes its place is opened.
+        self.database = Database { inode: self.database.inode, ..salvaged };
+        self.trouble = Some(trouble);
+        Ok(())
+    }
+
+    /// What is wrong with the pages of the database, if anything is.
+    fn damaged_pages(&self) -> Result<Option<String>, Error> {
+        match self.connection().query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {
+            Ok(verdict) if verdict == "ok" => Ok(None),
+            Ok(verdict) => Ok(Some(verdict)),
+            Err(error) => match from_sqlite(error) {
+                Error::Corrupt(what) => Ok(Some(what)),
+                Error::Unknown(what) if schema::is_log_cut(&self.place) => Ok(Some(what)),
+                error => Err(error),
+            },
+        }
+    }
+
     fn connection(&self) -> &Connection {
         &self.database.connection
     }
@@ -320,12 +442,18 @@ impl Inner {
         change: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let _turn = self.queue.as_ref().map(|queue| queue.wait(self.patience)).transpose()?;
+        let cuts = mapped::cuts();
         self.database.sync_commits(durable)?;
         self.execute("BEGIN IMMEDIATE")?;
         let done = change(self);
         // What is committed to a database that was deleted is lost with it, however well it is committed.
         let in_place = |inner: &Self| match schema::is_replaced(&inner.place, &inner.database) {
             true => Err(Error::Unknown("the registry's database was deleted meanwhile".into())),
+            false if mapped::cuts() != cuts => {
+                // Nobody may take half an index for a whole one because it was committed with.
+                mapped::distrust(&inner.place.path().unwrap_or_default());
+                Err(Error::Unknown("the registry's shared memory was cut meanwhile".into()))
+            }
             false => Ok(()),
         };
         let ended = match &done {
@@ -405,17 +533,22 @@ impl Inner {
             *named += 1;
         }
         run_files::note(&self.place, before.as_ref(), write)?;
-        if let Some(owner) = write.run.owner()
-            && before.as_ref().and_then(Run::owner).map(|owner| owner.worker) != Some(owner.worker)
-        {
-            workers::took(self.connection(), owner, now)?;
-        }
+        let owner = write.run.owner();
+        let taker =
+            owner.filter(|owner| before.as_ref().and_then(Run::owner).map(|owner| owner.worker) != Some(owner.worker));
+        let fresh = taker.map(|owner| workers::took(self.connection(), owner, now)).transpose()? == Some(true);
         let record = Record { run: write.run.clone(), revision, stamp: write.stamp };
-        self.replace(before.as_ref(), &record, &write.events)?;
+        self.put(before.as_ref(), &record, &write.events)?;
+        self.alert(before.as_ref(), owner.filter(|_| !fresh))?;
         Ok(Written::Done(revision))
     }
 
     fn replace(&self, before: Option<&Run>, record: &Record, events: &[Event]) -> Result<(), Error> {
+        self.put(before, record, events)?;
+        self.alert(before, record.run.owner())
+    }
+
+    fn put(&self, before: Option<&Run>, record: &Record, events: &[Event]) -> Result<(), Error> {
         rows::put(self.connection(), record, events)?;
         rows::move_keys(self.connection(), before, &record.run)?;
         let asked = record.run.cancel.is_some() && before.is_some_and(|before| before.cancel.is_none());
@@ -423,9 +556,16 @@ impl Inner {
             // It beats behind this transaction, and learns of it then.
             watch::ring(owner.worker);
         }
-        let owners = [before.and_then(Run::owner), record.run.owner()];
-        for owner in owners.into_iter().flatten() {
-            workers::alert(self.connection(), owner.worker)?;
+        Ok(())
+    }
+
+    /// Has the owners of a run, before and after a change, compare what they hold. One that has never beaten will anyway.
+    fn alert(&self, before: Option<&Run>, after: Option<&Owner>) -> Result<(), Error> {
+        for owner in [before.and_then(Run::owner), after].into_iter().flatten() {
+            let leaves = self.leaving == Some(owner.worker);
+            if !leaves || !workers::forget_idle(self.connection(), owner.worker)? {
+                workers::alert(self.connection(), owner.worker)?;
+            }
         }
         Ok(())
     }

@@ -8,5 +8,6 @@ mod claims;
 mod files;
 mod limits;
 mod outages;
+mod panics;
 mod reaping;
 mod zombies;

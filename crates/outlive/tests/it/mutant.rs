@@ -26,6 +26,9 @@ pub(crate) use self::defect::DEFECTS;
 use self::defect::{Defect, News, Part};
 use crate::ground::MemoryGround;
 
+/// How often a mutant lets others go first between its check and its write.
+const GAP: usize = 2_000;
+
 pub(crate) struct MutantGround {
     clock: Arc<ManualClock>,
     memory: MemoryGround,
@@ -170,8 +173,15 @@ impl Mutant {
                 write.expect = Expect::Revision(current.revision);
             }
             (Defect::ChecksThenWrites, Some(current)) if write.expect == Expect::Revision(current.revision) => {
-                std::thread::sleep(Duration::from_millis(1));
-                let latest = self.current(id).await.unwrap();
+                let mut latest = self.current(id).await.unwrap();
+                // The gap lasts until somebody has written in between, or had every chance to.
+                for _ in 0..GAP {
+                    if latest.revision != current.revision {
+                        break;
+                    }
+                    std::thread::yield_now();
+                    latest = self.current(id).await.unwrap();
+                }
                 write.expect = Expect::Revision(latest.revision);
             }
             (Defect::IgnoresKeys, _) => self.hide_keys(&mut write.run),

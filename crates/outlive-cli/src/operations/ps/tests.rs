@@ -55,6 +55,7 @@ fn run(number: u32, name: Option<&str>) -> RunView {
         step_attempt: None,
         replays: None,
         command_line: None,
+        resumable: false,
     }
 }
 

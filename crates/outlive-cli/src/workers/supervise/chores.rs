@@ -7,7 +7,7 @@ use outlive::filter::Filter;
 use outlive::health::Health;
 use outlive::id::RunId;
 use outlive::policy::Retention;
-use outlive::run::{State, StateName};
+use outlive::run::{Run, State, StateName};
 use outlive::store::{Page, Walk};
 use serde_json::json;
 
@@ -64,6 +64,13 @@ impl Supervisor<'_> {
             self.chores.last_queued = running;
         } else if !is_waiting && let Some(last) = self.chores.last_queued.take() {
             hooks::tell(self.registry, last, 1, Event::QueueEmpty);
+        }
+    }
+
+    /// Notes a run that is about to run, which may be over before it is seen to.
+    pub(super) fn note_begun(&mut self, run: &Run) {
+        if run.spec.queued {
+            self.chores.last_queued = Some(run.id);
         }
     }
 

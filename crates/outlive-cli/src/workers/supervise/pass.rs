@@ -139,6 +139,7 @@ impl Supervisor<'_> {
         let starting = Starting::begin(words, &SigSet::empty())
             .map_err(|error| Error::Invalid(format!("an owner cannot be started: {error}")))?;
         self.starting.push((run.id, starting));
+        self.note_begun(run);
         Ok(())
     }
 
@@ -149,7 +150,7 @@ impl Supervisor<'_> {
         for place in spoke.into_iter().rev() {
             let (id, starting) = self.starting.remove(place);
             match starting.wait() {
-                Ok(Started { error: None, .. }) => self.tell_begun(id),
+                Ok(Started { id: Some(_), .. }) => self.tell_begun(id),
                 Ok(Started { talk, .. }) => self.tell_refused(id, &talk.unwrap_or_default()),
                 Err(error) => self.tell_refused(id, &error.to_string()),
             }

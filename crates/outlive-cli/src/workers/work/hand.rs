@@ -65,7 +65,7 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
     let opened = context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(context.registry())?)));
     let mut said = Said(stream);
     let worked = opened.and_then(|(policy, registry)| {
-        let owning = Owning { registry: &registry, policy: &policy, signals, detached: true };
+        let owning = Owning { registry: &registry, policy: &policy, signals, detached: true, json: false, stays: true };
         let mut hand =
             Hand { registry: &registry, owning, flags, said: &mut said, followed: BTreeSet::new(), tidied: None };
         let worked = hand.work();

@@ -22,6 +22,8 @@ enum Step {
     Keys(&'static [&'static str]),
     /// Types this.
     Type(&'static str),
+    /// Types this line.
+    Enter(&'static str),
     /// Waits until this is on the screen.
     Await(&'static str),
     /// Waits until the screen is as the bare command's was.
@@ -30,7 +32,7 @@ enum Step {
     Resize(&'static str, &'static str),
 }
 
-use Step::{Await, Keys, Picture, Resize, Type};
+use Step::{Await, Enter, Keys, Picture, Resize, Type};
 
 pub(super) const SCREENS: &[Screen] = &[
     Screen {
@@ -49,12 +51,10 @@ pub(super) const SCREENS: &[Screen] = &[
             Resize("90", "30"),
             Await("29"),
             Picture,
-            Type(":w"),
-            Keys(&["Enter"]),
+            Enter(":w"),
             Await("written"),
             Picture,
-            Type(":q"),
-            Keys(&["Enter"]),
+            Enter(":q"),
             Await("status 0"),
             Picture,
         ],
@@ -69,8 +69,7 @@ pub(super) const SCREENS: &[Screen] = &[
             Keys(&["Escape"]),
             Await("twoone"),
             Picture,
-            Type(":cq"),
-            Keys(&["Enter"]),
+            Enter(":cq"),
             Await("status 1"),
             Picture,
         ],
@@ -81,26 +80,21 @@ pub(super) const SCREENS: &[Screen] = &[
         script: r#"echo 'PS1="ask> "' > rc; V="$*"; export V; exec bash --noprofile --rcfile rc -i"#,
         steps: &[
             Await("ask>"),
-            Type("$V vim -u NONE -i NONE -n -N text"),
-            Keys(&["Enter"]),
+            Enter("$V vim -u NONE -i NONE -n -N text"),
             Await("[New]"),
             Type("iab"),
             Keys(&["Escape", "C-z"]),
             Await("Stopped"),
-            Type("fg"),
-            Keys(&["Enter"]),
+            Enter("fg"),
             Await("~"),
             Type("acd"),
             Keys(&["Escape"]),
             Await("abcd"),
-            Type(":w"),
-            Keys(&["Enter"]),
+            Enter(":w"),
             Await("written"),
-            Type(":q"),
-            Keys(&["Enter"]),
+            Enter(":q"),
             Await("Stopped"),
-            Type("echo end $?"),
-            Keys(&["Enter"]),
+            Enter("echo end $?"),
             Await("end 0"),
         ],
     },
@@ -114,8 +108,7 @@ pub(super) const SCREENS: &[Screen] = &[
             Type(" "),
             Await("46"),
             Picture,
-            Type("/777"),
-            Keys(&["Enter"]),
+            Enter("/777"),
             Await("777"),
             Picture,
             Type("G"),
@@ -176,6 +169,7 @@ impl Screen {
             let done = match *step {
                 Keys(keys) => tmux.does(&[&["send-keys"], keys].concat()),
                 Type(text) => tmux.does(&["send-keys", "-l", text]),
+                Enter(line) => tmux.does(&["send-keys", "-l", line]) && tmux.does(&["send-keys", "Enter"]),
                 Resize(columns, rows) => tmux.does(&["resize-window", "-x", columns, "-y", rows]),
                 Await(text) => deadline.until(|| tmux.picture().contains(text)),
                 Picture => {

@@ -58,6 +58,8 @@ pub(super) enum Step {
     AwaitEnd,
     /// Kills what was started in the foreground.
     Kill(Signal),
+    /// Takes these, one after the other.
+    Each(&'static [Step]),
 }
 
 const SIZE: Winsize = Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
@@ -90,11 +92,8 @@ impl Session {
         std::fs::write(dir.path().join("prog"), self.prog).unwrap();
         nix::unistd::mkfifo(&dir.path().join("go"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let mut terminal = Terminal::open(place, &dir, self.on, way);
-        let in_vain = self
-            .steps
-            .iter()
-            .find(|step| !terminal.does(step, &dir, way, &Deadline::of(self.name, way)))
-            .map(|step| format!("{step:?}"));
+        let in_vain =
+            self.steps.iter().find(|step| !terminal.does(step, &dir, way, self.name)).map(|step| format!("{step:?}"));
         let screen = if in_vain.is_some() { &terminal.shown[..] } else { &terminal.shown[..terminal.read] };
         let screen = settled(&String::from_utf8_lossy(screen));
         let mut files = dir.files();
@@ -146,7 +145,8 @@ impl Terminal {
     }
 
     /// Takes a step. Whether it came to its end.
-    fn does(&mut self, step: &Step, dir: &Dir, way: Way, deadline: &Deadline) -> bool {
+    fn does(&mut self, step: &Step, dir: &Dir, way: Way, name: &'static str) -> bool {
+        let deadline = &Deadline::of(name, way);
         let pid_in = |name: &str| std::fs::read_to_string(dir.path().join(name)).ok()?.trim().parse::<u32>().ok();
         match *step {
             Step::Type(text) => {
@@ -169,10 +169,10 @@ impl Terminal {
                 let pipe = File::options().read(true).write(true).open(dir.path().join("go"));
                 pipe.is_ok_and(|mut pipe| pipe.write_all(b"\n").is_ok())
             }
-            Step::AwaitFile(name) => {
-                deadline.until(|| std::fs::metadata(dir.path().join(name)).is_ok_and(|file| file.len() > 0))
+            Step::AwaitFile(file) => {
+                deadline.until(|| std::fs::metadata(dir.path().join(file)).is_ok_and(|file| file.len() > 0))
             }
-            Step::AwaitGone(name) => deadline.until(|| pid_in(name).is_some_and(|pid| !is_alive(pid))),
+            Step::AwaitGone(file) => deadline.until(|| pid_in(file).is_some_and(|pid| !is_alive(pid))),
             Step::AwaitEnd => ends(&self.child, deadline),
             Step::Kill(signal) => {
                 let leader = self.master.as_ref().and_then(|master| tcgetpgrp(master).ok());
@@ -181,6 +181,7 @@ impl Terminal {
                     .filter(|leader| Some(*leader) != shell)
                     .is_some_and(|leader| kill_process(leader, signal).is_ok())
             }
+            Step::Each(steps) => steps.iter().all(|step| self.does(step, dir, way, name)),
         }
     }
 

@@ -16,34 +16,38 @@ use crate::store::{
 #[async_trait]
 impl Store for SqliteStore {
     async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
-        let (inner, now) = (self.lock()?, self.now());
-        let mut records = Vec::with_capacity(ids.len());
-        for id in ids {
-            match inner.find(*id, &now) {
-                // Among others it is left out, so that it does not hide them; asked for alone it is told.
-                Err(why @ Error::Corrupt(_)) if ids.len() > 1 => inner.damage.note(&id.to_string(), &why),
-                found => records.extend(found?),
+        self.look(|inner| {
+            let now = self.now();
+            let mut records = Vec::with_capacity(ids.len());
+            for id in ids {
+                match inner.find(*id, &now) {
+                    // Among others it is left out, so that it does not hide them; asked for alone it is told.
+                    Err(why @ Error::Corrupt(_)) if ids.len() > 1 => inner.damage.note(&id.to_string(), &why),
+                    found => records.extend(found?),
+                }
             }
-        }
-        Ok(records)
+            Ok(records)
+        })
     }
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
-        let (inner, now) = (self.lock()?, self.now());
         let limit = page.limit.clamp(1, PAGE_LIMIT);
-        let mut records = Vec::new();
         // An end that only a file knows makes a running row match as ended.
         let mut wide = filter.clone();
         if let Some(states) = &mut wide.states {
             states.insert(crate::run::StateName::Running);
         }
         wide.owner = None;
-        inner.scan(&wide, page.order, page.after, |record| {
-            let record = inner.read(record, &now)?;
-            if filter.matches(&record.run) {
-                records.push(record);
-            }
-            Ok(records.len() <= limit)
+        let mut records = self.look(|inner| {
+            let (mut records, now) = (Vec::new(), self.now());
+            inner.scan(&wide, page.order, page.after, |record| {
+                let record = inner.read(record, &now)?;
+                if filter.matches(&record.run) {
+                    records.push(record);
+                }
+                Ok(records.len() <= limit)
+            })?;
+            Ok(records)
         })?;
         let more = records.len() > limit;
         records.truncate(limit);
@@ -93,20 +97,20 @@ impl Store for SqliteStore {
     }
 
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
-        let inner = self.lock()?;
-        workers::all(inner.connection(), &self.now())
+        self.look(|inner| workers::all(inner.connection(), &self.now()))
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
-        let inner = self.lock()?;
-        let mut events = rows::events(inner.connection(), id)?;
-        if let Some(record) = rows::find(inner.connection(), id)?
-            && let Some(filed) = record.run.owner().and_then(|_| run_files::filed_end(&inner.place, &record.run))
-        {
-            let missed: Vec<Event> = filed.events.into_iter().filter(|event| !events.contains(event)).collect();
-            events.extend(missed);
-        }
-        Ok(events)
+        self.look(|inner| {
+            let mut events = rows::events(inner.connection(), id)?;
+            if let Some(record) = rows::find(inner.connection(), id)?
+                && let Some(filed) = record.run.owner().and_then(|_| run_files::filed_end(&inner.place, &record.run))
+            {
+                let missed: Vec<Event> = filed.events.into_iter().filter(|event| !events.contains(event)).collect();
+                events.extend(missed);
+            }
+            Ok(events)
+        })
     }
 
     fn witness(&self) -> Option<Arc<dyn Witness>> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::place::from_io;
-use super::schema::{self, DATABASE, from_sqlite};
+use super::schema::{self, DATABASE};
 use super::{Inner, SqliteStore, rows, run_files, spare, workers};
 use crate::filter::Filter;
 use crate::process::{LockState, lock_state};
@@ -47,6 +47,7 @@ impl SqliteStore {
         let writable = !inner.database.read_only;
         for damaged in inner.damaged_rows()? {
             let known = damaged.id.parse().ok().and_then(|id| run_files::read_run(&inner.place, id).ok());
+            let known = known.filter(|known| known.damaged_end.is_none());
             let remedy = known.as_ref().map(|_| "its row is kept in a file and rebuilt from the files of the run");
             let mended = mend && writable && known.is_some();
             if let Some(known) = known.filter(|_| mended) {
@@ -61,8 +62,7 @@ impl SqliteStore {
                 Ok(known) if !rows::knows(inner.connection(), id)? => {
                     let mend = mend && writable;
                     if mend {
-                        rows::put(inner.connection(), &known.record, &known.events)?;
-                        rows::move_keys(inner.connection(), None, &known.record.run)?;
+                        rows::put_known(inner.connection(), None, &known)?;
                     }
                     let what = format!("the database does not know run {id}");
                     unknown.push((what, Some("it is read back from its files"), mend));
@@ -123,14 +123,7 @@ impl SqliteStore {
         if let Some(Error::Corrupt(what)) = &inner.trouble {
             return Ok(Some(what.clone()));
         }
-        match inner.connection().query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {
-            Ok(verdict) if verdict == "ok" => Ok(None),
-            Ok(verdict) => Ok(Some(verdict)),
-            Err(error) => match from_sqlite(error) {
-                Error::Corrupt(what) => Ok(Some(what)),
-                error => Err(error),
-            },
-        }
+        inner.damaged_pages()
     }
 
     /// Puts the database aside, whole, and has it rebuilt. Nothing of it is deleted.

@@ -1,10 +1,41 @@
 //! Lineage: what becomes of runs when their registry is copied, and when a copy takes the place of its original.
 
+use std::path::Path;
+
 use super::place::{self, Place};
-use super::{Inner, rows, run_files, schema};
+use super::{Finding, Inner, SqliteStore, rows, run_files, schema};
 use crate::filter::Filter;
-use crate::id::Entropy;
+use crate::id::{Entropy, RunId, Stamp};
+use crate::process::{file_id, worker_lock};
 use crate::store::{Error, Order, Record, Revision};
+
+impl SqliteStore {
+    /// Gives the registry at `path` its name again, if the file that says it is lost or damaged: the name that its runs
+    /// were recorded under. Locks that are the very ones that owners on record took prove that it is the original; a
+    /// registry with runs in flight and none of their locks is taken for a copy, whose runs are nobody's here.
+    pub fn name_again(path: &Path, entropy: &dyn Entropy) -> Result<Option<Finding>, Error> {
+        let Some((place, why)) = Place::nameless(path)? else { return Ok(None) };
+        let (mut in_flight, mut has_locks, mut newest) = (false, false, None::<RunId>);
+        run_files::visit(&place, |id, known| {
+            newest = newest.max(Some(id));
+            if let Ok(known) = known
+                && let Some(owner) = known.record.run.owner()
+            {
+                let lock = file_id(&place.dir, &worker_lock(owner.worker)).map(|file| file.inode());
+                in_flight = true;
+                has_locks |= lock.is_some() && lock == owner.identity.lock_inode;
+            }
+            Ok(())
+        })?;
+        let drawn = Stamp::draw(entropy).to_string();
+        let uuid = newest.and_then(|id| run_files::made_in(&place.dir, id)).unwrap_or_else(|| drawn.clone());
+        place
+            .name_again(&uuid, in_flight && !has_locks, &format!("registry.id.damaged-{drawn}"))
+            .map_err(|error| place::from_io("the registry cannot be given its name again", &error))?;
+        let remedy = Some("it is written again, with the name that the runs were recorded under".into());
+        Ok(Some(Finding { what: why, remedy, mended: true }))
+    }
+}
 
 impl Inner {
     /// Marks the runs that came with the copy, then makes it a registry of its own.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::place::from_io;
 use super::{SqliteStore, run_files};
 use crate::id::RunId;
-use crate::logs::{LogPolicy, LogReader, LogWriter};
+use crate::logs::{self, LogPolicy, LogReader, LogWriter, NoLog};
 use crate::run::Run;
 use crate::store::{Error, files};
 
@@ -16,6 +16,27 @@ impl SqliteStore {
         let failed = |error| from_io("the log of the attempt cannot be made", &error);
         let dir = run_files::attempts_dir(&inner.place, run.id).map_err(failed)?;
         Ok(LogWriter::new(dir, run.attempt, inner.place.sharing.file_mode(), *policy, self.clock.clone()))
+    }
+
+    /// Notes that nothing of what an attempt writes is to be kept: an index with nothing in it.
+    pub fn decline_logs(&self, run: &Run) -> Result<(), Error> {
+        let inner = self.lock()?;
+        let failed = |error| from_io("it cannot be noted that there is no log of the attempt", &error);
+        let dir = run_files::attempts_dir(&inner.place, run.id).map_err(failed)?;
+        logs::decline(&dir, run.attempt, inner.place.sharing.file_mode()).map_err(failed)
+    }
+
+    /// Why there is nothing of an attempt to read.
+    pub fn why_no_logs(&self, run: RunId, attempt: u32) -> Result<NoLog, Error> {
+        let inner = self.lock()?;
+        match files::open_dir(&inner.place.dir, &PathBuf::from(format!("runs/{run}/attempts"))) {
+            Ok(dir) => logs::why_none(&dir, attempt),
+            Err(error) => Err(error),
+        }
+        .or_else(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Ok(NoLog::Removed),
+            _ => Err(from_io("the log of the attempt cannot be read", &error)),
+        })
     }
 
     /// What an attempt has written so far; none where nothing of it was kept.

@@ -4,10 +4,8 @@
 //! what would break its promises: a file system that several machines may write, a directory that others may change, a
 //! link that leads elsewhere.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -44,8 +42,8 @@ impl Sharing {
     }
 }
 
-/// What a registry knows of itself. The file that holds it also holds its own inode and birth, which a copy does not
-/// share: so a copied registry is told from a moved one.
+/// What a registry knows of itself. The file that holds it also holds its own inode and birth, and those of its directory.
+/// A copy shares neither: so a copied registry is told from a moved one, and from one whose file an editor saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     format: u32,
@@ -53,6 +51,9 @@ struct Identity {
     sharing: Sharing,
     inode: u64,
     born: i64,
+    /// The inode and the birth of the directory.
+    #[serde(default)]
+    dir: Option<(u64, i64)>,
     /// Registries whose directory is gone and in whose place this one stands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     heir_of: Vec<String>,
@@ -73,15 +74,7 @@ pub(super) struct Place {
 impl Place {
     /// Opens the directory at `path`.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        let shown = path.display();
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
-            rustix::io::Errno::NOENT => Error::Unavailable(format!("no registry at `{shown}`")),
-            rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR => {
-                Error::Denied(format!("`{shown}` is not a directory; a link to one is not followed"))
-            }
-            error => Error::Denied(format!("`{shown}` cannot be opened: {error}")),
-        })?;
+        let dir = open_dir(path)?;
         check_file_system(&dir, path)?;
         Self::at(dir, path)
     }
@@ -107,7 +100,7 @@ impl Place {
         }
         let dir = files::make_dir(rustix::fs::CWD, path, sharing.dir_mode()).map_err(failed)?;
         check_file_system(&dir, path)?;
-        if !files::exists(&dir, Path::new(IDENTITY)) {
+        if !files::exists(&dir, Path::new(IDENTITY)) && !has_runs(&dir) {
             let names = files::names(&dir).map_err(failed)?;
             let stranger = names.iter().find(|name| !OURS.contains(&name.as_str()));
             // Looked for once more: whoever makes it puts other things there as soon as it is one.
@@ -158,11 +151,47 @@ impl Place {
     }
 
     fn rename(&mut self, uuid: String, heir_of: Vec<String>) -> io::Result<()> {
-        write_identity(&self.dir, NEXT_IDENTITY, self.sharing, &uuid, &heir_of)?;
+        write_identity(&self.dir, NEXT_IDENTITY, self.sharing, &uuid, &heir_of, false)?;
         rustix::fs::renameat(&self.dir, NEXT_IDENTITY, &self.dir, IDENTITY)?;
         (self.uuid, self.heir_of, self.copied) = (uuid, heir_of, false);
         Ok(())
     }
+
+    /// The registry at `path`, whose name is lost: the file that says it is gone or cannot be understood. None where it
+    /// can be. What it calls itself is to be told by [`Place::name_again`].
+    pub(super) fn nameless(path: &Path) -> Result<Option<(Self, String)>, Error> {
+        let dir = open_dir(path)?;
+        check_file_system(&dir, path)?;
+        let Err(error) = read_identity(&dir, path) else { return Ok(None) };
+        let Error::Corrupt(why) = error else { return Err(error) };
+        let mode = rustix::fs::fstat(&dir).map_or(0, |stat| stat.st_mode);
+        let sharing = if mode & 0o070 == 0 { Sharing::Private } else { Sharing::Group };
+        check_access(&dir, path, sharing)?;
+        Ok(Some((Self { dir, sharing, uuid: String::new(), heir_of: Vec::new(), copied: false }, why)))
+    }
+
+    /// Gives a registry its lost name again, as the original or as a copy that nobody has written to yet. What said so
+    /// before is kept under the name `aside`.
+    pub(super) fn name_again(&self, uuid: &str, copied: bool, aside: &str) -> io::Result<()> {
+        write_identity(&self.dir, NEXT_IDENTITY, self.sharing, uuid, &[], copied)?;
+        match rustix::fs::renameat(&self.dir, IDENTITY, &self.dir, aside) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(rustix::fs::renameat(&self.dir, NEXT_IDENTITY, &self.dir, IDENTITY)?)
+    }
+}
+
+fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
+    let shown = path.display();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+        rustix::io::Errno::NOENT => Error::Unavailable(format!("no registry at `{shown}`")),
+        rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR => {
+            Error::Denied(format!("`{shown}` is not a directory; a link to one is not followed"))
+        }
+        error => Error::Denied(format!("`{shown}` cannot be opened: {error}")),
+    })
 }
 
 /// What a directory may hold that is about to become a registry, because somebody else is making it one.
@@ -175,14 +204,24 @@ fn fill(dir: &OwnedFd, sharing: Sharing, entropy: &dyn Entropy) -> io::Result<()
         files::make_dir(dir, Path::new(below), sharing.dir_mode())?;
     }
     Prepared::new(dir, b"*\n", sharing.file_mode(), false)?.publish(dir, Path::new(".gitignore"))?;
-    write_identity(dir, IDENTITY, sharing, &Stamp::draw(entropy).to_string(), &[])
+    write_identity(dir, IDENTITY, sharing, &Stamp::draw(entropy).to_string(), &[], false)
 }
 
-fn write_identity(dir: &OwnedFd, name: &str, sharing: Sharing, uuid: &str, heir_of: &[String]) -> io::Result<()> {
+fn write_identity(
+    dir: &OwnedFd,
+    name: &str,
+    sharing: Sharing,
+    uuid: &str,
+    heir_of: &[String],
+    copied: bool,
+) -> io::Result<()> {
     use std::io::Write;
     let mut prepared = Prepared::new(dir, b"", sharing.file_mode(), false)?;
-    let (inode, born) = birth(prepared.file())?;
-    let identity = Identity { format: 1, uuid: uuid.into(), sharing, inode, born, heir_of: heir_of.to_vec() };
+    // No file and no directory has these, so it is a copy of them.
+    let (inode, born) = if copied { (0, 0) } else { birth(prepared.file())? };
+    let known = if copied { None } else { birth(dir).ok() };
+    let heir_of = heir_of.to_vec();
+    let identity = Identity { format: 1, uuid: uuid.into(), sharing, inode, born, dir: known, heir_of };
     let mut text = serde_json::to_vec(&identity)?;
     text.push(b'\n');
     prepared.file().write_all(&text)?;
@@ -199,6 +238,7 @@ fn write_identity(dir: &OwnedFd, name: &str, sharing: Sharing, uuid: &str, heir_
 fn read_identity(dir: &OwnedFd, path: &Path) -> Result<(Identity, bool), Error> {
     let shown = path.join(IDENTITY);
     let unreadable = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound if has_runs(dir) => Error::Corrupt(format!("`{}` is missing", shown.display())),
         io::ErrorKind::NotFound => Error::Unavailable(format!("no registry at `{}`", path.display())),
         _ => from_io(&format!("`{}` cannot be read", shown.display()), &error),
     };
@@ -210,18 +250,25 @@ fn read_identity(dir: &OwnedFd, path: &Path) -> Result<(Identity, bool), Error> 
     if identity.format > 1 {
         return Err(Error::Newer { what: shown.display().to_string(), found: identity.format.into(), known: 1 });
     }
-    let copied = found.is_some_and(|found| found != (identity.inode, identity.born));
+    let is_own =
+        |found| found == (identity.inode, identity.born) || identity.dir.is_some() && identity.dir == birth(dir).ok();
+    let copied = found.is_some_and(|found| !is_own(found));
     Ok((identity, copied))
 }
 
+/// Whether runs were recorded here: a directory that has some is a registry, or was one.
+fn has_runs(dir: &OwnedFd) -> bool {
+    files::open_dir(dir, Path::new("runs")).and_then(|runs| files::names(&runs)).is_ok_and(|names| !names.is_empty())
+}
+
 /// What tells a file from its copies: its inode, and its birth where the file system keeps it.
-fn birth(file: &File) -> io::Result<(u64, i64)> {
+fn birth(file: &impl AsFd) -> io::Result<(u64, i64)> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
     let stat = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME)?;
     let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     let born =
         if known { stat.stx_btime.tv_sec.saturating_mul(1_000_000_000) + i64::from(stat.stx_btime.tv_nsec) } else { 0 };
-    Ok((file.metadata()?.ino(), born))
+    Ok((stat.stx_ino, born))
 }
 
 fn check_access(dir: &OwnedFd, path: &Path, sharing: Sharing) -> Result<(), Error> {

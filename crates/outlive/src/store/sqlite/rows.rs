@@ -6,6 +6,7 @@
 use rusqlite::types::Value as Sql;
 use rusqlite::{CachedStatement, Connection, Row, params, params_from_iter};
 
+use super::run_files::Known;
 use super::schema::from_sqlite;
 use crate::filter::Filter;
 use crate::id::RunId;
@@ -14,6 +15,8 @@ use crate::steps;
 use crate::store::{Cursor, Error, Order, Record, Revision};
 
 const COLUMNS: &str = "id, revision, stamp, body";
+/// What the body of a row begins with whose run nobody can tell the state of.
+const DAMAGED: &str = "damaged: ";
 
 fn corrupt(id: &str, error: &dyn std::fmt::Display) -> Error {
     Error::Corrupt(format!("the record of run `{id}` cannot be understood: {error}"))
@@ -44,6 +47,9 @@ fn record(row: &Row<'_>) -> Result<Record, Error> {
     let id: String = row.get(0).map_err(from_sqlite)?;
     let fields = || Ok((row.get(1)?, row.get(2)?, row.get(3)?));
     let (revision, stamp, body): (i64, String, String) = fields().map_err(|error| corrupt(&id, &from_sqlite(error)))?;
+    if let Some(why) = body.strip_prefix(DAMAGED) {
+        return Err(corrupt(&id, &why));
+    }
     let run: Run = serde_json::from_str(&body).map_err(|error| corrupt(&id, &error))?;
     if run.id.to_string() != id {
         return Err(corrupt(&id, &"it tells of another run"));
@@ -69,6 +75,18 @@ pub(super) fn remove(connection: &Connection, id: &str) -> Result<(), Error> {
         cached(connection, sql)?.execute([id]).map_err(from_sqlite)?;
     }
     Ok(())
+}
+
+/// Puts what the files of a run know of it where `before` was. A run whose end cannot be understood gets a row that says
+/// so: to leave it out would hide it, and the rest of its files say that it runs.
+pub(super) fn put_known(connection: &Connection, before: Option<&Run>, known: &Known) -> Result<(), Error> {
+    put(connection, &known.record, &known.events)?;
+    let Some(end) = &known.damaged_end else { return move_keys(connection, before, &known.record.run) };
+    let why = format!("{DAMAGED}its end `{}` is damaged, and nobody knows how it ended", end.display());
+    cached(connection, "UPDATE runs SET owner = NULL, body = ?2 WHERE id = ?1")?
+        .execute(params![known.record.run.id.to_string(), why])
+        .map(|_| ())
+        .map_err(from_sqlite)
 }
 
 /// Calls `visit` with each record that may match, in order, right behind `after`, until it answers that it has enough.

@@ -40,12 +40,16 @@ pub(super) struct Filed {
     revision: u64,
     stamp: Stamp,
     pub(super) run: Run,
+    /// The run as it went on at once, where the end of the attempt was not its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    goes_on: Option<Run>,
     pub(super) events: Vec<Event>,
 }
 
 impl Filed {
     pub(super) fn record(&self) -> Record {
-        Record { run: self.run.clone(), revision: Revision(self.revision), stamp: self.stamp }
+        let run = self.goes_on.as_ref().unwrap_or(&self.run).clone();
+        Record { run, revision: Revision(self.revision), stamp: self.stamp }
     }
 }
 
@@ -155,6 +159,8 @@ pub(super) fn tree_lock(run: &Run) -> PathBuf {
 pub(super) struct Known {
     pub(super) record: Record,
     pub(super) events: Vec<Event>,
+    /// The end of its last attempt, where that is filed and cannot be understood: what the others say is over.
+    pub(super) damaged_end: Option<PathBuf>,
 }
 
 /// Reads back what the files say of all runs, one run at a time.
@@ -236,7 +242,10 @@ pub(super) fn read_run(place: &Place, id: RunId) -> io::Result<Known> {
         }
     }
     events.sort_by_key(|event| (event.at, event.epoch));
-    Ok(Known { record, events })
+    let run = &record.run;
+    let is_damaged = run.ending().is_none() && files::exists(&place.dir, &end_path(run));
+    let damaged_end = is_damaged.then(|| end_path(run));
+    Ok(Known { record, events, damaged_end })
 }
 
 /// How often the record was written once `write` is done.
@@ -250,8 +259,9 @@ fn revision(write: &Write) -> u64 {
 /// Encodes with a checksum: a torn or edited file is told from a whole one.
 fn encode(place: &Place, run: &Run, write: &Write, events: Vec<Event>) -> io::Result<Vec<u8>> {
     let revision = revision(write);
-    let filed =
-        Filed { schema: 1, registry: place.uuid.clone(), revision, stamp: write.stamp, run: run.clone(), events };
+    let goes_on = (run.ending().is_some() && write.run.ending().is_none()).then(|| write.run.clone());
+    let (registry, stamp, run) = (place.uuid.clone(), write.stamp, run.clone());
+    let filed = Filed { schema: 1, registry, revision, stamp, run, goes_on, events };
     let mut text = serde_json::to_string(&filed)?;
     let sum = checksum(&text);
     // The last field of the object.

@@ -19,6 +19,15 @@ use crate::store::files::{self, Prepared};
 pub(super) const DATABASE: &str = "registry.db";
 /// Its write-ahead log. It stays when the last connection is closed.
 const LOG: &str = "registry.db-wal";
+const LOG_HEAD: i64 = 32;
+/// What it begins with; how its sums are made stands behind.
+const LOG_MAGIC: [u8; 3] = [0x37, 0x7f, 0x06];
+/// A page of the database, with what stands before it in the log.
+const FRAME: i64 = 24 + 4096;
+/// The index of the log, shared by all who have the database open.
+const INDEX: &str = "registry.db-shm";
+/// What SQLite makes it longer by.
+const INDEX_STEP: i64 = 32 << 10;
 /// What it is called until it is whole.
 const NEXT: &str = "registry.db.next";
 const OPENING: &str = "open.lock";
@@ -81,7 +90,9 @@ pub(super) struct Database {
     /// Made by a later outlive, or put together from files: it may be read.
     pub(super) read_only: bool,
     /// Commits are on the disk when they return.
-    synced: bool,
+    pub(super) synced: bool,
+    /// Its log was not as long as one that something was written to.
+    pub(super) log_is_cut: bool,
 }
 
 impl Database {
@@ -154,7 +165,7 @@ fn make_or_migrate(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
 pub(super) fn salvage(fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Database, Error> {
     let connection = Connection::open_in_memory().map_err(from_sqlite)?;
     migrate(&connection, 0, fill)?;
-    Ok(Database { connection, inode: 0, read_only: true, synced: false })
+    Ok(Database { connection, inode: 0, read_only: true, synced: false, log_is_cut: false })
 }
 
 /// Whether the file at the database's name is another than the one that is open.
@@ -217,7 +228,7 @@ fn create(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Res
     next.close().map_err(|(_, error)| named(error))?;
     let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockExclusive)?;
     // What a deleted database left behind belongs to it, and processes that still have it open go on using theirs.
-    remove(place, &[LOG, "registry.db-shm"]).map_err(failed)?;
+    remove(place, &[LOG, INDEX]).map_err(failed)?;
     rustix::fs::renameat(&place.dir, NEXT, &place.dir, DATABASE).map_err(|error| failed(error.into()))?;
     make_log(place).map_err(failed)
 }
@@ -242,10 +253,42 @@ fn remove(place: &Place, names: &[&str]) -> io::Result<()> {
 /// Opens the database; none if there is none, or it was replaced as it was opened.
 fn connect(place: &Place) -> Result<Option<Database>, Error> {
     let Some(inode) = inode(&place.dir) else { return Ok(None) };
+    if is_index_cut(place) {
+        drop_cut_index(place)?;
+    }
     let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockShared)?;
     let connected = connect_to(place, inode);
     // Whatever was read of a database that is gone, or of two at once, says nothing.
     if self::inode(&place.dir) == Some(inode) { connected.map(Some) } else { Ok(None) }
+}
+
+/// Whether the log is missing, has no head, has a hole or ends within a frame: somebody cut it, or nobody has written to it yet.
+pub(super) fn is_log_cut(place: &Place) -> bool {
+    let Ok(log) = files::open_file(&place.dir, Path::new(LOG)) else { return true };
+    let mut head = [0; LOG_HEAD as usize];
+    let has_head = rustix::io::pread(&log, &mut head, 0).is_ok_and(|read| read == head.len() && head[..3] == LOG_MAGIC);
+    // Whoever goes on writing behind a cut leaves a hole there.
+    let data = rustix::fs::seek(&log, rustix::fs::SeekFrom::Hole(0)).map(u64::cast_signed);
+    let whole =
+        |stat: rustix::fs::Stat| (stat.st_size - LOG_HEAD) % FRAME == 0 && data.is_ok_and(|data| data >= stat.st_size);
+    !has_head || !rustix::fs::fstat(&log).is_ok_and(whole)
+}
+
+/// Whether somebody made the index of the log shorter. SQLite would fill it up with nothing, and believe what is left.
+fn is_index_cut(place: &Place) -> bool {
+    let stat = rustix::fs::statat(&place.dir, INDEX, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    stat.is_ok_and(|stat| stat.st_size % INDEX_STEP != 0)
+}
+
+/// Empties an index that was cut: SQLite then makes it again. Alone: whoever connects makes it longer step by step.
+fn drop_cut_index(place: &Place) -> Result<(), Error> {
+    let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockExclusive)?;
+    if is_index_cut(place) {
+        let path = place.path().map_err(|error| from_io("the registry's directory cannot be found", &error))?;
+        // By its name: who closes a file of a database loses the locks of others. SQLite says better what is wrong.
+        let _ = nix::unistd::truncate(&path.join(INDEX), 0);
+    }
+    Ok(())
 }
 
 fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
@@ -253,14 +296,15 @@ fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
         place.path().map_err(|error| from_io("the registry's directory cannot be found", &error))?.join(DATABASE);
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let named = |error| from_sqlite(error).named(&path);
-    if !files::exists(&place.dir, Path::new(LOG)) {
+    let log_is_cut = is_log_cut(place);
+    if log_is_cut && !files::exists(&place.dir, Path::new(LOG)) {
         // Somebody took it away; where it cannot be made again, SQLite says so better.
         let _ = make_log(place);
     }
     let connection = Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(named)?;
     configure(&connection).map_err(named)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(named)?;
-    Ok(Database { connection, inode, read_only: version > FORMAT, synced: false })
+    Ok(Database { connection, inode, read_only: version > FORMAT, synced: true, log_is_cut })
 }
 
 /// The file may come from anywhere: nothing in it is trusted to run, and no crafted page is followed.
@@ -275,7 +319,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
     connection.set_prepared_statement_cache_capacity(32);
     connection.execute_batch(
-        "PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 100;",
+        "PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 100;",
     )
 }
 
@@ -325,7 +369,7 @@ fn migrate(connection: &Connection, found: i64, fill: impl Fn(&Connection) -> Re
         // The first error is the one to tell.
         let _ = run("ROLLBACK");
     }
-    done.and_then(|()| run("PRAGMA synchronous = NORMAL"))
+    done
 }
 
 /// What an error of SQLite means for a store.

@@ -20,7 +20,7 @@ impl SqliteStore {
         let inner = self.lock()?;
         let failed = |error| from_io("the lock of the run's processes cannot be made", &error);
         run_files::attempts_dir(&inner.place, run.id).map_err(failed)?;
-        LifeLock::create(&inner.place.dir, &run_files::tree_lock(run)).map_err(failed)
+        LifeLock::create(&inner.place.dir, &run_files::tree_lock(run), inner.place.sharing.file_mode()).map_err(failed)
     }
 
     /// Notes which process is the command of a run's attempt. Whoever takes the run over can tell it from the others

@@ -121,9 +121,14 @@ pub(super) fn all(connection: &Connection, now: &Moment) -> Result<Vec<Worker>, 
     Ok(workers)
 }
 
-/// Notes that a worker has become the owner of a run: it was heard of.
-pub(super) fn took(connection: &Connection, owner: &Owner, now: &Moment) -> Result<(), Error> {
-    touch(connection, owner.worker, &owner.identity, owner.lease, now).map(|_| ())
+/// Notes that a worker has become the owner of a run: it was heard of. Answers whether that was for the first time.
+pub(super) fn took(connection: &Connection, owner: &Owner, now: &Moment) -> Result<bool, Error> {
+    // Most workers own one run, and are not there yet.
+    let added = add(connection, owner.worker, &owner.identity, owner.lease, now)?;
+    if !added {
+        touch(connection, owner.worker, &owner.identity, owner.lease, now)?;
+    }
+    Ok(added)
 }
 
 /// Notes that the set of a worker's runs, or what is asked of them, has changed.
@@ -151,14 +156,22 @@ fn touch(
     if let Some(attention) = known {
         return Ok((attention.unsigned_abs(), true));
     }
-    let attention = generation(connection)? << GENERATION_SHIFT;
+    add(connection, id, identity, lease, now)?;
+    Ok((generation(connection)? << GENERATION_SHIFT, false))
+}
+
+/// Puts a worker on record, unless it is.
+fn add(connection: &Connection, id: WorkerId, identity: &Identity, lease: Lease, now: &Moment) -> Result<bool, Error> {
+    let (at, awake, time_ns) = (now.at.as_micros(), now.awake.as_nanos() as i64, now.time_ns.cast_signed());
     let body = serde_json::to_string(&Body { identity: identity.clone(), lease })
         .map_err(|error| Error::Unavailable(format!("worker `{id}` cannot be written down: {error}")))?;
-    let sql = "INSERT INTO workers (id, beat, heard_at, heard_awake, boot_id, time_ns, attention, body) VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    cached(connection, sql)?
-        .execute(params![id.to_string(), at, awake, now.boot_id, time_ns, attention.cast_signed(), body])
+    let sql =
+        "INSERT OR IGNORE INTO workers (id, beat, heard_at, heard_awake, boot_id, time_ns, attention, body) VALUES
+               (?1, 1, ?2, ?3, ?4, ?5, ifnull((SELECT value FROM meta WHERE name = 'generation'), 0) << ?6, ?7)";
+    let added = cached(connection, sql)?
+        .execute(params![id.to_string(), at, awake, now.boot_id, time_ns, GENERATION_SHIFT, body])
         .map_err(from_sqlite)?;
-    Ok((attention, false))
+    Ok(added > 0)
 }
 
 /// What tells this database from one that it replaced. Attention counts up from it, so that a worker which remembers
@@ -171,8 +184,7 @@ fn generation(connection: &Connection) -> Result<u64, Error> {
 /// Renews a worker's lease, and compares what it holds with what it owns where either may have changed.
 pub(super) fn beat(connection: &Connection, beat: &Beat, now: &Moment) -> Result<BeatReply, Error> {
     if beat.leaving && owned(connection, beat.worker)?.is_empty() {
-        let sql = "DELETE FROM workers WHERE id = ?1";
-        cached(connection, sql)?.execute([beat.worker.to_string()]).map_err(from_sqlite)?;
+        forget_idle(connection, beat.worker)?;
         return Ok(BeatReply::default());
     }
     let (attention, known) = touch(connection, beat.worker, &beat.identity, beat.lease, now)?;
@@ -202,10 +214,21 @@ pub(super) fn forget_silent(connection: &Connection, now: &Moment, silent_for: D
     let silent: Vec<Worker> =
         all(connection, now)?.into_iter().filter(|worker| worker.heard.silent_for > silent_for).collect();
     for worker in silent {
-        let sql = "DELETE FROM workers WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE owner = ?1)";
-        cached(connection, sql)?.execute([worker.id.to_string()]).map_err(from_sqlite)?;
+        forget_idle(connection, worker.id)?;
     }
     Ok(())
+}
+
+/// Forgets a worker that owns nothing. Answers whether it was there and does not.
+pub(super) fn forget_idle(connection: &Connection, worker: WorkerId) -> Result<bool, Error> {
+    Ok(cached(connection, FORGET_IDLE)?.execute([worker.to_string()]).map_err(from_sqlite)? > 0)
+}
+
+const FORGET_IDLE: &str = "DELETE FROM workers WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE owner = ?1)";
+
+/// Prepares for a worker to leave.
+pub(super) fn foresee_leave(connection: &Connection) {
+    drop(cached(connection, FORGET_IDLE));
 }
 
 fn owned(connection: &Connection, worker: WorkerId) -> Result<HashMap<RunId, Standing>, Error> {
@@ -235,6 +258,56 @@ mod tests {
             boot_id: boot.into(),
             time_ns,
         }
+    }
+
+    #[test]
+    fn a_worker_that_leaves_is_forgotten_with_the_last_of_its_runs_and_not_before() {
+        use std::sync::Arc;
+
+        use crate::id::SystemEntropy;
+        use crate::store::sqlite::{Sharing, SqliteStore};
+        use crate::store::{Expect, Record, Store, Write, Written};
+        use crate::testing::{pending, person, stamp};
+        use crate::time::SystemClock;
+        use crate::transition::{Action, Fence, Verdict, apply};
+
+        let dir = tempfile::tempdir().unwrap();
+        let (clock, entropy, me) = (Arc::new(SystemClock), Arc::new(SystemEntropy), person("ada"));
+        let store = SqliteStore::create(&dir.path().join("r"), Sharing::Private, clock, entropy).unwrap();
+        let worker = WorkerId::draw(SystemClock.now(), &SystemEntropy);
+        let owner = Owner { worker, identity: Identity::own(), lease: Lease::default(), heard: Heard::default() };
+        let commit = |write: Write| {
+            let record = Record { run: write.run.clone(), revision: crate::store::Revision(1), stamp: write.stamp };
+            match pollster::block_on(store.commit(vec![write])).unwrap().pop() {
+                Some(Written::Done(revision)) => Record { revision, ..record },
+                other => panic!("{other:?}"),
+            }
+        };
+        let start = || {
+            let run = pending(crate::run::Spec::new("test", me.clone()), SystemClock.now(), &SystemEntropy);
+            let claimed =
+                apply(&run, &Action::Claim { owner: owner.clone(), early: false }, &me, SystemClock.now()).unwrap();
+            let (run, events) = (claimed.run, vec![claimed.event]);
+            commit(Write { expect: Expect::Absent, run, events, ended: None, stamp: stamp(&SystemEntropy) })
+        };
+        let end = |record: &Record| {
+            let fence = Fence { worker, epoch: record.run.epoch };
+            let finish = Action::Finish { fence, verdict: Verdict::Succeeded, exit: None };
+            let finished = apply(&record.run, &finish, &me, SystemClock.now()).unwrap();
+            commit(Write::change(record, finished, stamp(&SystemEntropy)))
+        };
+        let known = || pollster::block_on(store.workers()).unwrap().len();
+        let runs = [start(), start(), start()];
+        end(&runs[0]);
+        store.leave_with_its_last_run(Some(worker));
+        end(&runs[1]);
+        assert_eq!(known(), 1, "it was forgotten while it owned a run");
+        end(&runs[2]);
+        assert_eq!(known(), 0, "it was not forgotten with its last run");
+        let again = start();
+        store.leave_with_its_last_run(None);
+        end(&again);
+        assert_eq!(known(), 1, "one that stays was forgotten");
     }
 
     #[test]

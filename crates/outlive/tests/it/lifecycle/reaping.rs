@@ -9,6 +9,7 @@ use outlive::health::Health;
 use outlive::process::{Evidence, Identity};
 use outlive::registry::Registry;
 use outlive::run::{Actor, End, StateName};
+use outlive::runtime::handle::RunHandle;
 use outlive::runtime::reaper::Reaper;
 use outlive::store::Error;
 use outlive::testing::{ManualClock, SeededEntropy, person, spec, stranger};
@@ -45,17 +46,23 @@ fn l03_exactly_the_lapsed_are_reaped_and_only_once() {
     });
 }
 
+/// So many runs whose owner has not been heard of for longer than its lease.
+async fn orphans(world: &World, count: usize) -> (Registry, Vec<RunHandle>) {
+    let owner = world.process();
+    let mut handles = Vec::new();
+    for _ in 0..count {
+        handles.push(owner.start(spec("orphan")).await.unwrap());
+    }
+    world.clock.pass(LEASE + TICK);
+    (owner, handles)
+}
+
 #[test]
 fn l04_eight_reapers_a_thousand_orphans() {
     const REAPERS: usize = 8;
     const ORPHANS: usize = 1_000;
     on_each(async |world| {
-        let owner = world.process();
-        let mut handles = Vec::new();
-        for _ in 0..ORPHANS {
-            handles.push(owner.start(spec("orphan")).await.unwrap());
-        }
-        world.clock.pass(LEASE + TICK);
+        let (_owner, handles) = orphans(&world, ORPHANS).await;
         // Nobody writes before all have looked: every reaper goes for every orphan.
         let all_looked = Arc::new(Barrier::new(REAPERS));
         let passes: Vec<(usize, usize)> = std::thread::scope(|scope| {
@@ -93,12 +100,7 @@ fn l04_eight_reapers_a_thousand_orphans() {
 fn l04_what_was_reaped_before_the_store_failed_is_told() {
     const ORPHANS: usize = 100;
     on_each(async |world| {
-        let owner = world.process();
-        let mut handles = Vec::new();
-        for _ in 0..ORPHANS {
-            handles.push(owner.start(spec("orphan")).await.unwrap());
-        }
-        world.clock.pass(LEASE + TICK);
+        let _orphans = orphans(&world, ORPHANS).await;
         let updates = AtomicUsize::new(0);
         let store = Watched::new(world.store.clone(), move |call| {
             let second = call == "update" && updates.fetch_add(1, Ordering::SeqCst) == 1;

@@ -1,0 +1,157 @@
+//! The queues themselves: how each thing is said to each of them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::scratch::{Outcome, outlive};
+
+const FAILING: &str = "sh -c 'exit 7'";
+
+/// One of the queues. Words are said by a shell.
+pub struct Queue {
+    pub name: &'static str,
+    /// Adds the command whose words follow.
+    add: &'static str,
+    /// Waits for what was added last.
+    pub wait: Option<&'static str>,
+    /// Does all that was added, where nobody else does it.
+    pub drain: Option<&'static str>,
+    pub list: &'static str,
+    /// A job that ends with status 7.
+    pub failing: &'static str,
+    environment: Vec<(&'static str, PathBuf)>,
+    dir: PathBuf,
+}
+
+impl Queue {
+    /// The words that add a command.
+    pub fn add(&self, command: &str) -> String {
+        format!("{} {command}", self.add)
+    }
+
+    fn shell(&self, words: &str) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", words]).current_dir(&self.dir).stdin(Stdio::null());
+        shell.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        shell
+    }
+
+    /// Says it, and answers with what was answered.
+    pub fn say(&self, words: &str) -> Outcome<Output> {
+        Ok(self.shell(words).output()?)
+    }
+
+    /// Says it to whoever takes longer to answer.
+    pub fn begin(&self, words: &str) -> Outcome<Child> {
+        Ok(self.shell(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+    }
+
+    /// Says it, and is told that it was done.
+    pub fn must(&self, words: &str) -> Outcome<()> {
+        let output = self.say(words)?;
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(format!("{}: `{words}` failed: {told}", self.name).into()) }
+    }
+}
+
+/// Ours, first, and those of the others that are installed.
+pub fn all(dir: &Path) -> Outcome<Vec<Queue>> {
+    let home = |name: &str| -> Outcome<PathBuf> {
+        let home = dir.join(name);
+        std::fs::create_dir_all(&home)?;
+        Ok(home)
+    };
+    let mut found = vec![ours(dir, home("outlive")?)?];
+    let tsp = Queue {
+        name: "tsp",
+        add: "tsp",
+        wait: Some("tsp -w"),
+        drain: None,
+        list: "tsp -l",
+        failing: FAILING,
+        environment: vec![
+            ("TS_SOCKET", dir.join("tsp.socket")),
+            ("TMPDIR", home("tsp")?),
+            ("TS_MAXFINISHED", "2000".into()),
+        ],
+        dir: home("tsp")?,
+    };
+    let nq = Queue {
+        name: "nq",
+        add: "nq",
+        wait: Some("nq -w"),
+        drain: None,
+        list: "ls",
+        failing: FAILING,
+        environment: vec![("NQDIR", home("nq")?)],
+        dir: home("nq")?,
+    };
+    let own = |name: &str| home("pueue").map(|home| home.join(name));
+    let pueue = Queue {
+        name: "pueue",
+        add: "pueue add --",
+        wait: Some("pueue wait --quiet"),
+        drain: None,
+        list: "pueue status",
+        // It has a shell of its own.
+        failing: "exit 7",
+        environment: vec![
+            ("HOME", home("pueue")?),
+            ("XDG_CONFIG_HOME", own("config")?),
+            ("XDG_DATA_HOME", own("data")?),
+            ("XDG_RUNTIME_DIR", home("pueue")?),
+        ],
+        dir: home("pueue")?,
+    };
+    for (queue, program, start) in [
+        (tsp, "tsp", "tsp -S 1 >/dev/null 2>&1"),
+        (nq, "nq", "true"),
+        (pueue, "pueued", "pueued -d >/dev/null 2>&1 && until pueue status >/dev/null 2>&1; do sleep 0.1; done"),
+    ] {
+        if !queue.say(&format!("command -v {program}"))?.status.success() {
+            println!("{} is not installed and is left out", queue.name);
+        } else if let Err(error) = queue.must(start) {
+            println!("{} is left out: {error}", queue.name);
+        } else {
+            found.push(queue);
+        }
+    }
+    Ok(found)
+}
+
+/// Ours. Without a queue of its own yet, what is added begins at once.
+fn ours(dir: &Path, home: PathBuf) -> Outcome<Queue> {
+    let outlive = outlive()?;
+    let mut path = std::ffi::OsString::from(outlive.parent().ok_or("it has no directory")?);
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let mut ours = Queue {
+        name: "outlive",
+        add: "outlive queue add --",
+        wait: Some("outlive wait @last"),
+        drain: Some("outlive work --slots 1 --drain"),
+        list: "outlive ps --all -n 1000",
+        failing: FAILING,
+        environment: vec![("PATH", path.into()), ("OUTLIVE_REGISTRY", format!("sqlite:{}/r", dir.display()).into())],
+        dir: home,
+    };
+    if !ours.say("outlive queue add --help && outlive work --help")?.status.success() {
+        println!(
+            "`outlive queue add` and `outlive work` are not there yet: ours is `outlive run -d`, which begins at once"
+        );
+        (ours.add, ours.drain) = ("outlive run -d --", None);
+    }
+    Ok(ours)
+}
+
+/// Ends what was started.
+pub fn end(queues: &[Queue]) {
+    for queue in queues {
+        // One that is gone already need not be told.
+        let _ = match queue.name {
+            "pueue" => queue.say("pueue shutdown"),
+            "tsp" => queue.say("tsp -K"),
+            _ => continue,
+        };
+    }
+}

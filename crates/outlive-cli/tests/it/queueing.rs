@@ -1,0 +1,217 @@
+//! The queue: what waits, for what, and who executes it.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::resuming::kill_everything;
+use super::sandbox::{Ends, Sandbox, settled, signal_pid, text, until};
+
+fn add(sandbox: &Sandbox, name: &str, flags: &[&str], script: &str) -> String {
+    let words = ["queue", "add", "--name", name].into_iter().chain(flags.iter().copied());
+    sandbox.outlive(words.chain(["--", "sh", "-c", script])).succeeds().trim().to_owned()
+}
+
+fn lines(sandbox: &Sandbox, file: &str) -> Vec<String> {
+    std::fs::read_to_string(sandbox.work().join(file)).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+fn drain(sandbox: &Sandbox, slots: &str) -> i32 {
+    let drained = sandbox.outlive(["work", "--drain", "--slots", slots]).output().unwrap();
+    drained.status.code().unwrap_or_else(|| panic!("{}", text(&drained.stderr)))
+}
+
+#[test]
+fn the_queue_is_executed_by_priority_and_then_by_age() {
+    let sandbox = Sandbox::new();
+    for (name, priority) in [("third", "1"), ("fourth", "1"), ("first", "-7"), ("second", "0")] {
+        add(&sandbox, name, &["--priority", priority], &format!("echo {name} >> order"));
+    }
+    let mut listed = settled(&sandbox, &sandbox.outlive(["queue", "list"]).succeeds());
+    add(&sandbox, "later", &["--not-before", "1h"], "echo later >> order");
+    listed.push_str(&settled(&sandbox, &sandbox.outlive(["queue", "show", "fourth"]).succeeds()));
+    insta::assert_snapshot!(listed);
+    assert_eq!(drain(&sandbox, "1"), 0);
+    assert_eq!(lines(&sandbox, "order"), ["first", "second", "third", "fourth"]);
+    assert_eq!(sandbox.show("later")["state"], "pending", "a drain waits for no clock");
+    sandbox.outlive(["queue", "cancel", "later"]).succeeds();
+    assert_eq!(sandbox.outlive(["queue", "list"]).succeeds(), "nothing is queued\n");
+}
+
+#[test]
+fn many_workers_execute_each_run_once() {
+    let sandbox = Sandbox::new();
+    let plan: String = (0..60)
+        .map(|n| format!("{}\n", serde_json::json!({ "argv": ["sh", "-c", format!("echo {n} >> done")] })))
+        .collect();
+    std::fs::write(sandbox.work().join("plan.jsonl"), plan).unwrap();
+    assert_eq!(sandbox.outlive(["queue", "add", "--file", "plan.jsonl"]).succeeds().lines().count(), 60);
+    let workers: Vec<_> = (0..3)
+        .map(|_| {
+            sandbox
+                .outlive(["work", "--drain", "--slots", "2", "--json"])
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let mut ended = Vec::new();
+    for worker in workers {
+        let output = worker.wait_with_output().unwrap();
+        assert!(output.status.success());
+        let events = text(&output.stdout);
+        ended.push(events.lines().filter(|line| line.contains("\"ended\"")).count());
+    }
+    println!("the three workers executed {ended:?}");
+    assert_eq!(ended.iter().sum::<usize>(), 60, "a run was executed by nobody, or by two");
+    let mut done: Vec<usize> = lines(&sandbox, "done").iter().map(|line| line.parse().unwrap()).collect();
+    done.sort_unstable();
+    assert_eq!(done, (0..60).collect::<Vec<_>>());
+}
+
+#[test]
+fn r09_those_who_wait_for_a_run_that_can_no_longer_succeed_fail_or_go_on_by_their_policy() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "parent", &[], "exit 4");
+    add(&sandbox, "needs", &["--after", "parent"], "echo needs >> order");
+    add(&sandbox, "grandchild", &["--after", "needs"], "echo grandchild >> order");
+    add(&sandbox, "cleanup", &["--after-any", "needs", "--after-any", "parent"], "echo cleanup >> order");
+    let waits = sandbox.show("needs");
+    assert!(waits["reason"].as_str().unwrap().starts_with("waits for"), "{waits}");
+    assert_eq!(drain(&sandbox, "2"), 1, "a drain in which something failed says so");
+    assert_eq!(lines(&sandbox, "order"), ["cleanup"]);
+    for name in ["needs", "grandchild"] {
+        let run = sandbox.show(name);
+        assert_eq!((&run["state"], &run["error_type"]), (&"failed".into(), &"parent".into()), "{run}");
+    }
+    // One that may yet be resumed keeps those who wait for it waiting.
+    sandbox.outlive(["run", "-d", "--name", "crashed", "--", "sleep", "300"]).succeeds();
+    kill_everything(&sandbox);
+    add(&sandbox, "patient", &["--after", "crashed"], "true");
+    assert_eq!(drain(&sandbox, "1"), 0);
+    assert_eq!(sandbox.show("patient")["state"], "pending");
+}
+
+#[test]
+fn a_queued_run_waits_for_its_key_and_says_for_which() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "holder", &["--lock", "db"], "until [ -e go ]; do sleep 0.02; done");
+    add(&sandbox, "waiter", &["--lock", "db"], "true");
+    let mut worker = sandbox
+        .outlive(["work", "--drain", "--slots", "2"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    sandbox.wait_for_state("holder", "running");
+    let waits = sandbox.show("waiter");
+    let holder = sandbox.show("holder")["id"].as_str().unwrap().to_owned();
+    assert_eq!(waits["reason"], format!("waits for key `db`, held by `{holder}`"));
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    assert!(worker.wait().unwrap().success());
+    assert_eq!(sandbox.show("waiter")["state"], "succeeded");
+}
+
+#[test]
+fn what_comes_again_and_again_does_so_and_ends_when_it_is_taken_out() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "tick", &["--every", "1s"], "echo tick >> ticks");
+    let mut worker = sandbox.outlive(["work"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("it to have come three times", || lines(&sandbox, "ticks").len() >= 3);
+    sandbox.outlive(["queue", "cancel", "--all"]).succeeds();
+    signal_pid(worker.id(), "TERM");
+    worker.wait().unwrap();
+    let runs = sandbox.runs();
+    let executed = runs.iter().filter(|run| run["state"] == "succeeded").count();
+    assert_eq!(lines(&sandbox, "ticks").len(), executed);
+    assert_eq!(runs.iter().filter(|run| run["state"] == "pending").count(), 0, "it comes again");
+    // Every slot was made once, however often it was looked at.
+    let mut slots: Vec<String> = runs.iter().map(|run| run["id"].to_string()).collect();
+    slots.dedup();
+    assert_eq!(slots.len(), runs.len());
+}
+
+#[test]
+fn a_worker_that_is_asked_to_end_finishes_what_it_is_at_and_claims_no_more() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "current", &[], "touch begun; until [ -e go ]; do sleep 0.02; done; echo whole > whole");
+    add(&sandbox, "next", &[], "true");
+    let mut worker = sandbox.outlive(["work"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("it to begin", || sandbox.work().join("begun").exists());
+    signal_pid(worker.id(), "TERM");
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    assert!(worker.wait().unwrap().success());
+    assert_eq!(sandbox.show("current")["state"], "succeeded");
+    assert_eq!(lines(&sandbox, "whole"), ["whole"]);
+    assert_eq!(sandbox.show("next")["state"], "pending");
+}
+
+#[test]
+fn a_worker_that_is_killed_loses_nothing_that_it_is_at() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "current", &[], "touch begun; until [ -e go ]; do sleep 0.02; done");
+    add(&sandbox, "next", &[], "true");
+    let mut worker = sandbox.outlive(["work"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("it to begin", || sandbox.work().join("begun").exists());
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    assert_eq!(sandbox.show("current")["health"], "healthy");
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    sandbox.outlive(["wait", "current"]).succeeds();
+    assert_eq!(sandbox.show("next")["state"], "pending", "hands without a head went on");
+}
+
+#[test]
+fn bad_input_is_refused_with_the_reason_and_adds_nothing() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "there", &[], "true");
+    let plan = |lines: &[Value]| {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        std::fs::write(sandbox.work().join("plan"), text).unwrap();
+    };
+    let argv = serde_json::json!(["true"]);
+    let mut told = Vec::new();
+    let mut refuse = |words: &[&str]| {
+        let refused = sandbox.outlive(["queue", "add"].iter().chain(words)).output().unwrap();
+        assert!(!refused.status.success(), "{words:?} was taken");
+        told.push(format!("{words:?}: {}", settled(&sandbox, &text(&refused.stderr))));
+    };
+    refuse(&["--after", "nosuch", "--", "true"]);
+    refuse(&["--cron", "0 0 31 2 *", "--", "true"]);
+    refuse(&["--cron", "* * * *", "--", "true"]);
+    refuse(&["--every", "0s", "--", "true"]);
+    refuse(&["--not-before", "yesterday", "--", "true"]);
+    refuse(&["--missed", "skip", "--", "true"]);
+    refuse(&["--limit", "gpu=0", "--", "true"]);
+    refuse(&["--name", "none"]);
+    refuse(&["--resume-on", "never,crash", "--", "true"]);
+    refuse(&["--file", "nosuch"]);
+    plan(&[
+        serde_json::json!({ "name": "a", "argv": argv, "after": ["b"] }),
+        serde_json::json!({ "name": "b", "argv": argv, "after": ["a"] }),
+    ]);
+    refuse(&["--file", "plan"]);
+    plan(&[serde_json::json!({ "name": "a", "argv": argv }), serde_json::json!({ "name": "a", "argv": argv })]);
+    refuse(&["--file", "plan"]);
+    plan(&[serde_json::json!({ "name": "a", "argv": argv }), serde_json::json!({ "naem": "b", "argv": argv })]);
+    refuse(&["--file", "plan"]);
+    insta::assert_snapshot!(told.join("\n"));
+    let names: Vec<Value> = sandbox.runs().iter().map(|run| run["name"].clone()).collect();
+    assert_eq!(names, ["there"], "something was added in spite of it");
+}
+
+#[test]
+fn s_01_nothing_that_somebody_else_queued_is_executed_before_it_is_trusted() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "foreign", &["--notify", "touch notified"], "touch executed");
+    let mine = sandbox.path().join("another home");
+    let work = |words: &[&str]| sandbox.outlive(words).env("OUTLIVE_HOME", &mine).output().unwrap();
+    assert!(work(&["work", "--drain"]).status.success());
+    assert!(work(&["supervise", "--once"]).status.success());
+    assert!(!sandbox.work().join("executed").exists(), "a stranger's command was executed");
+    assert!(work(&["trust", "foreign", "--yes"]).status.success());
+    assert!(work(&["work", "--drain"]).status.success());
+    assert!(sandbox.work().join("executed").exists());
+    until("it to be notified", || sandbox.work().join("notified").exists());
+}

@@ -1,0 +1,263 @@
+//! Runs that go on: by a person, once, with what the last attempt left.
+
+use serde_json::Value;
+
+use super::sandbox::{Ends, Sandbox, Started, is_alive, text, until};
+
+/// Notes each attempt and what it was handed, leaves something for the next, and ends with the second.
+const JOB: &str = "echo \"$OUTLIVE_ATTEMPT ${OUTLIVE_CHECKPOINT:-none}\" >> log; \
+                   outlive checkpoint set \"{\\\"left_by\\\":$OUTLIVE_ATTEMPT}\"; touch set; \
+                   [ $OUTLIVE_ATTEMPT -gt 1 ] || exec sleep 300";
+
+fn log(sandbox: &Sandbox) -> String {
+    std::fs::read_to_string(sandbox.work().join("log")).unwrap_or_default()
+}
+
+/// Everything that carries this sandbox in its environment.
+pub(crate) fn processes(sandbox: &Sandbox) -> Vec<u32> {
+    let mark = format!("OUTLIVE_HOME={}", sandbox.home().display());
+    let pids =
+        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let carries = |pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    pids.filter(carries).filter(|pid| is_alive(*pid)).collect()
+}
+
+/// Kills everything of this sandbox, as a power cut does.
+pub(crate) fn kill_everything(sandbox: &Sandbox) {
+    until("everything to be gone", || {
+        let left = processes(sandbox);
+        for pid in &left {
+            // It may have ended by itself.
+            let pid = rustix::process::Pid::from_raw(i32::try_from(*pid).unwrap()).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        left.is_empty()
+    });
+}
+
+/// A run whose owner and command were killed after it had left something.
+fn dead_run(sandbox: &Sandbox, name: &str, flags: &[&str]) {
+    let words = ["run", "-d", "--name", name].into_iter().chain(flags.iter().copied());
+    sandbox.outlive(words.chain(["--", "sh", "-c", JOB])).succeeds();
+    until("the first attempt to leave something", || sandbox.work().join("set").exists());
+    kill_everything(sandbox);
+}
+
+#[test]
+fn r06_a_run_goes_on_once_however_many_resume_it_at_once() {
+    let sandbox = Sandbox::new();
+    dead_run(&sandbox, "train", &[]);
+    let resumers: Vec<_> = (0..8)
+        .map(|_| {
+            sandbox
+                .outlive(["resume", "train"])
+                .stdout(std::process::Stdio::piped())
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let told: Vec<String> =
+        resumers.into_iter().map(|resumer| text(&resumer.wait_with_output().unwrap().stdout)).collect();
+    sandbox.outlive(["wait", "train"]).succeeds();
+    let won = told.iter().filter(|told| told.contains("resumed, attempt 2")).count();
+    println!("{won} of 8 resumed it, {} were told that they did not", 8 - won);
+    assert_eq!(won, 1, "{told:?}");
+    assert_eq!(log(&sandbox), "1 none\n2 {\"left_by\":1}\n");
+    let run = sandbox.show("train");
+    assert_eq!((&run["state"], &run["attempt"], &run["exit_code"]), (&"succeeded".into(), &2.into(), &0.into()));
+}
+
+#[test]
+fn r07_resuming_a_healthy_system_a_hundred_times_changes_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "done", "--", "true"]).succeeds();
+    sandbox.outlive(["run", "--name", "failed", "--", "false"]).fails_with(1);
+    let _running: Started = sandbox.start("running", &["sleep", "300"]);
+    let mut cancelled = sandbox.start("cancelled", &["sleep", "300"]);
+    sandbox.outlive(["cancel", "cancelled"]).succeeds();
+    cancelled.wrapper.wait().unwrap();
+    let records = || -> Vec<(String, i64)> {
+        let database = rusqlite::Connection::open(sandbox.database()).unwrap();
+        let mut rows = database.prepare("SELECT id, revision FROM runs ORDER BY id").unwrap();
+        rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect()
+    };
+    let before = records();
+    for _ in 0..100 {
+        assert_eq!(sandbox.outlive(["resume"]).succeeds(), "nothing to resume\n");
+    }
+    for name in ["done", "running"] {
+        assert_eq!(sandbox.outlive(["resume", name]).succeeds(), "nothing to resume\n");
+    }
+    assert_eq!(records(), before);
+    assert_eq!(before.len(), 4);
+    // What a person stopped is not revived, by whatever name it is called.
+    sandbox.outlive(["resume", "cancelled", "--failed"]).fails_with(103);
+}
+
+#[test]
+fn r07_a_dry_run_says_what_would_be_resumed_and_changes_nothing() {
+    let sandbox = Sandbox::new();
+    dead_run(&sandbox, "train", &[]);
+    let told = sandbox.outlive(["resume", "--all", "--dry-run"]).succeeds();
+    assert!(told.contains("train would be resumed, attempt 2"), "{told}");
+    assert_eq!(sandbox.show("train")["attempt"], 1);
+    let asked: Value = sandbox.outlive(["resume", "--all", "--dry-run", "--json"]).json();
+    assert_eq!((&asked["dry_run"], &asked["resumed"][0]["attempt"]), (&true.into(), &2.into()));
+    assert_eq!(log(&sandbox), "1 none\n");
+}
+
+#[test]
+fn f_91_nothing_goes_on_while_a_process_of_the_old_attempt_lives() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "-d", "--name", "train", "--", "sh", "-c", JOB]).succeeds();
+    until("the first attempt to leave something", || sandbox.work().join("set").exists());
+    let owner = sandbox.show("train")["owner_pid"].as_u64().unwrap();
+    super::sandbox::signal_pid(u32::try_from(owner).unwrap(), "KILL");
+    let orphaned = sandbox.wait_for("train", |run| run["health"] == "orphaned");
+    let left: Vec<u32> = orphaned["leftover_pids"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pid| u32::try_from(pid.as_u64().unwrap()).unwrap())
+        .collect();
+    assert!(!left.is_empty());
+    let refused = sandbox.outlive(["resume", "train"]).fails_with(103);
+    assert!(refused.contains("still alive") && refused.contains("--end-leftovers"), "{refused}");
+    assert!(left.iter().all(|pid| is_alive(*pid)), "refusing ended something");
+    sandbox.outlive(["resume", "train", "--end-leftovers"]).succeeds();
+    assert!(!left.iter().any(|pid| is_alive(*pid)), "two copies ran at once");
+    sandbox.outlive(["wait", "train"]).succeeds();
+    assert_eq!(log(&sandbox), "1 none\n2 {\"left_by\":1}\n");
+}
+
+#[test]
+fn what_was_stopped_from_a_keyboard_goes_on_only_by_name() {
+    let sandbox = Sandbox::new();
+    let mut stopped = sandbox.start("stopped", &["sh", "-c", JOB]);
+    until("the first attempt to leave something", || sandbox.work().join("set").exists());
+    stopped.signal("INT");
+    stopped.wrapper.wait().unwrap();
+    assert_eq!(sandbox.show("stopped")["state"], "interrupted");
+    assert_eq!(sandbox.outlive(["resume", "--all"]).succeeds(), "nothing to resume\n");
+    sandbox.outlive(["resume", "stopped"]).succeeds();
+    sandbox.outlive(["wait", "stopped"]).succeeds();
+    assert_eq!(log(&sandbox), "1 none\n2 {\"left_by\":1}\n");
+}
+
+#[test]
+fn a_run_that_never_goes_on_does_so_only_by_name() {
+    let sandbox = Sandbox::new();
+    dead_run(&sandbox, "once", &["--resume-on", "never"]);
+    assert_eq!(sandbox.outlive(["resume"]).succeeds(), "nothing to resume\n");
+    sandbox.outlive(["resume", "once"]).succeeds();
+    sandbox.outlive(["wait", "once"]).succeeds();
+}
+
+#[test]
+fn r08_a_run_that_fails_is_tried_as_often_as_it_may_be_and_then_failed_for_good() {
+    let sandbox = Sandbox::new();
+    let fails = "echo $OUTLIVE_ATTEMPT >> tries; exit 3";
+    let mut run =
+        sandbox.outlive(["run", "--name", "fails", "--retry", "2", "--backoff", "10ms", "--", "sh", "-c", fails]);
+    let told = run.fails_with(3);
+    assert!(told.contains("attempt 2 begins in") && told.contains("attempt 3 begins in"), "{told}");
+    let tries = || std::fs::read_to_string(sandbox.work().join("tries")).unwrap();
+    assert_eq!(tries(), "1\n2\n3\n");
+    let failed = sandbox.show("fails");
+    assert_eq!((&failed["state"], &failed["failures"], &failed["attempt"]), (&"failed".into(), &3.into(), &3.into()));
+    assert_eq!(failed["reason"], "exit code 3 (max_attempts)");
+    let refused = sandbox.outlive(["resume", "fails", "--failed"]).fails_with(103);
+    assert!(refused.contains("max_attempts"), "{refused}");
+
+    std::fs::remove_file(sandbox.work().join("tries")).unwrap();
+    let words = ["run", "--name", "hopeless", "--retry", "5", "--permanent", "3", "--", "sh", "-c", fails];
+    sandbox.outlive(words).fails_with(3);
+    assert_eq!(tries(), "1\n", "a failure that no attempt would change was tried again");
+    assert_eq!(sandbox.show("hopeless")["reason"], "exit code 3 (permanent)");
+    sandbox
+        .outlive(["run", "--retry", "5", "--backoff", "1ms", "--", "sh", "-c", "[ $OUTLIVE_ATTEMPT -ge 3 ]"])
+        .succeeds();
+}
+
+#[test]
+fn whoever_stops_a_run_between_two_attempts_from_a_keyboard_has_stopped_it() {
+    let sandbox = Sandbox::new();
+    for (signal, state) in [("INT", "cancelled"), ("TERM", "pending")] {
+        let words = ["run", "--name", state, "--retry", "5", "--backoff", "1h", "--", "false"];
+        let mut run = sandbox.outlive(words).stderr(std::process::Stdio::null()).spawn().unwrap();
+        sandbox.wait_for_state(state, "pending");
+        super::sandbox::signal_pid(run.id(), signal);
+        run.wait().unwrap();
+        sandbox.wait_for_state(state, state);
+    }
+    // What waits for its time goes on at once where somebody asks for it.
+    assert!(sandbox.outlive(["resume", "pending"]).succeeds().contains("attempt 2"));
+    sandbox.wait_for("pending", |run| run["failures"] == 2);
+    sandbox.outlive(["cancel", "pending"]).succeeds();
+}
+
+#[test]
+fn f_90_a_run_that_costs_its_owners_their_lives_is_parked_and_waits_for_a_person() {
+    let sandbox = Sandbox::new();
+    let words = ["run", "-d", "--name", "poison", "--resume-on", "crash", "--backoff", "1ms", "--"];
+    let poison = ["sh", "-c", "echo $OUTLIVE_ATTEMPT >> tries; kill -9 $PPID"];
+    sandbox.outlive(words.iter().chain(&poison)).succeeds();
+    until("it to be parked", || {
+        sandbox.outlive(["reap"]).succeeds();
+        let run = sandbox.show("poison");
+        if run["state"] == "pending" {
+            // Whoever starts it sees it die, or does not.
+            sandbox.outlive(["resume", "poison"]).output().unwrap();
+        }
+        run["state"] == "suspended"
+    });
+    let parked = sandbox.show("poison");
+    assert!(parked["reason"].as_str().unwrap().starts_with("parked: 10 of its attempts were reaped"), "{parked}");
+    let tries = std::fs::read_to_string(sandbox.work().join("tries")).unwrap();
+    assert_eq!(tries.lines().count(), 10);
+    let refused = sandbox.outlive(["resume", "poison"]).fails_with(103);
+    assert!(refused.contains("suspended"), "{refused}");
+    sandbox.outlive(["unpark", "poison"]).succeeds();
+    let waiting = sandbox.show("poison");
+    assert_eq!((&waiting["state"], &waiting["reaps"]), (&"pending".into(), &0.into()));
+    sandbox.outlive(["cancel", "poison"]).succeeds();
+}
+
+#[test]
+fn s_46_a_later_attempt_finds_the_same_program_and_is_told_where_it_is_another() {
+    let sandbox = Sandbox::new();
+    let program = sandbox.work().join("tool");
+    let write = |text: &str| {
+        std::fs::write(&program, text).unwrap();
+        std::process::Command::new("chmod").arg("+x").arg(&program).status().unwrap();
+    };
+    write("#!/bin/sh\necho one >> out\nexec sleep 300\n");
+    let path = format!("{}:{}", sandbox.work().display(), std::env::var("PATH").unwrap());
+    let mut run = sandbox.outlive(["run", "-d", "--name", "tool", "--env", "KEPT", "--", "tool"]);
+    let outlive = super::sandbox::binary().parent().unwrap().display().to_string();
+    run.env("PATH", format!("{outlive}:{path}")).env("KEPT", "as it was").succeeds();
+    until("it to begin", || sandbox.work().join("out").exists());
+    kill_everything(&sandbox);
+    write("#!/bin/sh\necho \"two $KEPT\" >> out\n");
+    // The program is not on the path of whoever resumes it, and is found all the same.
+    let told = sandbox.outlive(["resume", "tool"]).env("KEPT", "as it is").succeeds();
+    assert!(told.contains("has changed since run"), "{told}");
+    sandbox.outlive(["wait", "tool"]).succeeds();
+    assert_eq!(std::fs::read_to_string(sandbox.work().join("out")).unwrap(), "one\ntwo as it was\n");
+}
+
+#[test]
+fn a_checkpoint_of_ten_megabytes_is_refused_and_the_last_one_stays() {
+    let sandbox = Sandbox::new();
+    let script = "outlive checkpoint set 1; \
+                  python3 -c 'print(\"\\\"\" + \"x\" * 10_000_000 + \"\\\"\")' > large; \
+                  outlive checkpoint set - < large; echo $? > status; outlive checkpoint get > kept";
+    sandbox.outlive(["run", "--name", "large", "--", "sh", "-c", script]).output().unwrap();
+    let read = |name: &str| std::fs::read_to_string(sandbox.work().join(name)).unwrap();
+    assert_ne!(read("status").trim(), "0");
+    assert_eq!(read("kept").trim(), "1");
+}

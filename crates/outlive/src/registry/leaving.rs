@@ -1,0 +1,83 @@
+//! Coming and going of this process as a worker: when it begins to beat, and how it says goodbye.
+//!
+//! Most of what a short run costs is not its work. So one that may be over before its first beat starts no thread for it,
+//! and says goodbye in the same write that ends it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Registry;
+use crate::error::Error;
+use crate::run::Exit;
+use crate::runtime::handle::{Recorded, RunHandle};
+use crate::runtime::keeper::{Keeper, lock};
+use crate::spool::OwnEnd;
+use crate::store::{self, Beat};
+
+/// Starts the thread that beats.
+pub(super) fn start(keeper: &Keeper) -> Result<(), Error> {
+    let failed = |error| store::Error::Unavailable(format!("the thread that beats cannot be started: {error}"));
+    Ok(keeper.start().map_err(failed)?)
+}
+
+impl Registry {
+    /// The same, with a worker that beats only from [`Registry::start_beating`] on. Whoever holds a run must call it well
+    /// before the first beat is due.
+    #[must_use]
+    pub fn beating_later(mut self) -> Self {
+        self.beats_later = true;
+        self
+    }
+
+    /// Has this process's worker beat, if it does not yet.
+    pub fn start_beating(&self) -> Result<(), Error> {
+        let working = lock(&self.worker).clone();
+        working.as_ref().and_then(|working| working.keeper.as_ref()).map_or(Ok(()), start)
+    }
+
+    /// Ends the last run of this process, which leaves with it.
+    pub async fn end_and_leave(&self, handle: RunHandle, end: OwnEnd, exit: Option<Exit>) -> Result<Recorded, Error> {
+        let working = lock(&self.worker).clone();
+        // A beat of another thread would have the worker come back.
+        let silent = working.filter(|working| working.keeper.as_ref().is_some_and(|keeper| !keeper.is_started()));
+        #[cfg(feature = "sqlite")]
+        if let (Some(local), Some(working)) = (&self.local, &silent) {
+            let worker = working.keeping.worker;
+            local.leave_with_its_last_run(Some(worker));
+            let recorded = handle.end(end, exit).await;
+            local.leave_with_its_last_run(None);
+            working.left.store(matches!(recorded, Ok(Recorded::Now)), Ordering::Relaxed);
+            return recorded;
+        }
+        drop(silent);
+        handle.end(end, exit).await
+    }
+
+    /// Ends this process's work: delivers what is owed and leaves, so that nobody waits for its lease.
+    pub async fn close(self) {
+        let Some(working) = lock(&self.worker).take() else { return };
+        let (keeping, left) = (working.keeping.clone(), working.left.load(Ordering::Relaxed));
+        // What could not be delivered stays in the spool.
+        let _ = keeping.deliver(&*self.store).await;
+        if Arc::into_inner(working).is_none() {
+            // A handle is still held: its worker leaves with the last of them.
+            return;
+        }
+        let beat = Beat {
+            worker: keeping.worker,
+            identity: keeping.identity.clone(),
+            lease: Default::default(),
+            held: [].into(),
+            attention: None,
+            leaving: true,
+        };
+        if !left {
+            // A worker that cannot say goodbye is found by its lock.
+            let _ = self.store.beat(&beat).await;
+        }
+        #[cfg(feature = "sqlite")]
+        if let Some(local) = &self.local {
+            local.drop_life_lock(keeping.worker);
+        }
+    }
+}

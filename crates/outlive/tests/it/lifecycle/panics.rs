@@ -1,0 +1,87 @@
+//! Holders that panic when they are told to stop: F-27.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use outlive::registry::Registry;
+use outlive::runtime::handle::RunHandle;
+use outlive::testing::spec;
+use outlive::time::Clock;
+
+use crate::world::{on_each, with_lease};
+
+/// Says that this is the process in which the keeper is to panic.
+const INSIDE: &str = "OUTLIVE_TEST_PANICS";
+
+/// Panics when the first of the runs is told to stop. Answers with how many have been.
+fn panic_at_first(handles: &[RunHandle]) -> Arc<AtomicUsize> {
+    let told: Arc<AtomicUsize> = Arc::default();
+    for handle in handles {
+        let told = told.clone();
+        handle.on_stop(move |_| assert!(told.fetch_add(1, Ordering::SeqCst) > 0, "the holder has a defect"));
+    }
+    told
+}
+
+#[test]
+fn f_27_what_a_beat_that_panicked_did_not_pass_on_the_next_one_does() {
+    on_each(async |world| {
+        let (owner, other) = (world.process(), world.process());
+        let handles = [owner.start(spec("a")).await.unwrap(), owner.start(spec("b")).await.unwrap()];
+        owner.tick().await.unwrap();
+        let told = panic_at_first(&handles);
+        for handle in &handles {
+            other.cancel(handle.id(), None).await.unwrap();
+        }
+        let beat = || catch_unwind(AssertUnwindSafe(|| pollster::block_on(owner.tick()).unwrap()));
+        beat().expect_err("nothing panicked");
+        assert_eq!(told.load(Ordering::SeqCst), 1);
+        beat().expect("it panicked again");
+        assert_eq!(told.load(Ordering::SeqCst), 2, "the other was never told");
+        assert!(handles.iter().all(|handle| handle.stop_requested().is_some()));
+    });
+}
+
+#[test]
+fn f_27_a_panic_in_one_beat_does_not_end_the_beats() {
+    let home = tempfile::tempdir().unwrap();
+    if std::env::var_os(INSIDE).is_none() {
+        let mut inside = Command::new(std::env::current_exe().unwrap());
+        inside.args(["--exact", "lifecycle::panics::f_27_a_panic_in_one_beat_does_not_end_the_beats", "--nocapture"]);
+        let done = inside.env(INSIDE, "1").env("OUTLIVE_HOME", home.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() && said.contains("1 passed"), "{said}");
+        assert!(said.contains("thread 'outlive-keeper'") && said.contains("the holder has a defect"), "{said}");
+        return;
+    }
+    let url = format!("sqlite:{}", home.path().join("registry").display());
+    let open = || pollster::block_on(Registry::open(&url)).unwrap();
+    let (registry, other) = (open(), open());
+    let start = |kind: &str| {
+        let short = with_lease(spec(kind), Duration::from_millis(60), Duration::from_secs(30));
+        pollster::block_on(registry.start(short)).unwrap()
+    };
+    let handles = [start("defective"), start("sound")];
+    let told = panic_at_first(&handles[..1]);
+    pollster::block_on(other.cancel(handles[0].id(), None)).unwrap();
+    let clock = outlive::time::SystemClock;
+    let deadline = clock.awake() + Duration::from_secs(60);
+    let until = |what: &str, so: &dyn Fn() -> bool| {
+        while !so() {
+            assert!(clock.awake() < deadline, "waited in vain for {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    until("the panic", &|| told.load(Ordering::SeqCst) == 1);
+    let beats = || {
+        let run = pollster::block_on(other.get(handles[1].id())).unwrap().run;
+        run.owner().map_or(0, |owner| owner.heard.beat)
+    };
+    let before = beats();
+    until("more beats", &|| beats() >= before + 3);
+    pollster::block_on(other.cancel(handles[1].id(), None)).unwrap();
+    until("the other to be told", &|| handles[1].stop_requested().is_some());
+}
