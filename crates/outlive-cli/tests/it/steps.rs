@@ -13,7 +13,7 @@ const CRASH: &str = "\nkill -s KILL $PPID $$\n";
 
 /// The first attempt of a script, up to its crash.
 fn crash(sandbox: &Sandbox, script: &str) {
-    write(sandbox, "job.sh", &format!("{script}{CRASH}"));
+    write(sandbox, "job.sh", format!("{script}{CRASH}"));
     let ended = sandbox.outlive(["run", "--name", "job", "--", "sh", "-e", "job.sh"]).output().unwrap();
     assert_eq!(ended.status.code(), None, "it did not come to its crash: {}", text(&ended.stderr));
     crashed(sandbox, 1);

@@ -10,7 +10,8 @@ use crate::health::Leftovers;
 use crate::id::{Epoch, WorkerId};
 use crate::policy::{FailureClass, Lease, OrphanPolicy, Retry};
 use crate::process::Evidence;
-use crate::run::{After, Interruption, Release, Run, Spec, StateName};
+use crate::run::{After, Interruption, Release, Run, Spec, StateName, Step};
+use crate::steps::KIND;
 use crate::time::Timestamp;
 use crate::transition::{Action, Fence, Observed, Refusal, Report, Verdict, apply};
 
@@ -133,6 +134,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::OwnerLives => "owner lives",
         Refusal::NothingLeft => "nothing left",
         Refusal::LeftoversAlive(_) => "leftovers",
+        Refusal::IsStep(_) => "is a step",
         Refusal::NoAttemptsLeft(_) => "no attempts left",
         Refusal::TooLarge { .. } => "too large",
         Refusal::TooMany { .. } => "too many",
@@ -307,7 +309,12 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     let report_of_the_tree =
         Action::Report { fence: Fence { worker: adopter, epoch: running.epoch }, report: Report::default() };
     let claim = Action::Claim { owner: owner(worker, Lease::default()), early: false };
-    let cases: [(&str, &Run, Action); 16] = [
+    let (attempt, name, fingerprint) = (1, "build".into(), String::new());
+    let step = Step { of: running.id, attempt, name, fingerprint, changed: false, replays: None };
+    let step = Spec { step: Some(step), ..spec(KIND) };
+    let (held_step, dead_step) =
+        (specimen(StateName::Running, step.clone(), worker)?, specimen(StateName::Dead, step, worker)?);
+    let cases: [(&str, &Run, Action); 18] = [
         ("claim before `not_before`", &later, claim),
         ("finish: cancelled, where it was asked for", &asked, finish(worker, &asked, Verdict::Cancelled)),
         ("interrupt, where a cancel was asked for", &asked, interrupt(worker, &asked)),
@@ -318,8 +325,10 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
         ("adopt, its owner not proven gone", &running, adopt(&running, None, leftovers())),
         ("adopt on a lapsed lease alone", &running, adopt(&running, Some(lapsed), leftovers())),
         ("adopt, nothing of it left", &running, adopt(&running, Some(Evidence::LockFree), Leftovers::default())),
+        ("adopt of a step", &held_step, adopt(&held_step, Some(Evidence::LockFree), leftovers())),
         ("report of a process started before an adoption", &adopted, report_of_the_tree),
         ("resume while its processes live", &dead, resume(false, leftovers())),
+        ("resume of a step", &dead_step, resume(false, Leftovers::default())),
         ("resume after the last attempt", &used_up, resume(true, Leftovers::default())),
         ("resume of an archived run", &archived, resume(false, Leftovers::default())),
         ("archive of an archived run", &archived, Action::Archive),
