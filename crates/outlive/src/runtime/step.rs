@@ -105,7 +105,7 @@ impl RunHandle {
     fn draft_step(&self, of: &Run, mut spec: Spec) -> Result<Run, Error> {
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         let id = step_id(of, spec.step.as_ref().map_or("", |step| &step.name));
-        conceal::draft(&self.redactor, None, id, &mut spec);
+        conceal::draft(&self.redactor, None, || None, id, &mut spec);
         Ok(Run::new(id, Arc::new(spec), None, step_time(of, self.keeping.clock.now())))
     }
 
