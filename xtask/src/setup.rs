@@ -109,7 +109,8 @@ mod tests {
                 "tmux",
                 "vim",
                 "less",
-                "python3"
+                "python3",
+                "systemd"
             ]
         );
     }

@@ -9,12 +9,13 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use outlive::error::{Candidate, Code, Error};
 
+use crate::launcher::descriptors;
 use crate::launcher::{adopt, step, take_up};
 use crate::operation::{Answer, Form, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
 use crate::workers::{hooks, supervise, work};
-use crate::{descriptors, launcher, logs, terminal};
+use crate::{launcher, logs, terminal};
 
 /// The nouns that group verbs, with what they are about.
 const NOUNS: [(&str, &str); 5] = [

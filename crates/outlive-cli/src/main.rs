@@ -2,7 +2,6 @@
 #![cfg_attr(not(test), no_main)]
 
 mod cli;
-mod descriptors;
 mod inside;
 mod launcher;
 mod logs;

@@ -30,8 +30,8 @@ use super::signals::{self, Arrived, Signals};
 use super::spawn::Start;
 use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
-use crate::descriptors::STANDARD;
 use crate::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
+use crate::launcher::descriptors::STANDARD;
 use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.

@@ -21,7 +21,7 @@ use rustix::termios::{
 
 use super::readers;
 use super::streams::{set_waiting, write_all};
-use crate::descriptors::STANDARD;
+use crate::launcher::descriptors::STANDARD;
 
 /// The two terminals, and what is typed.
 pub struct Pty {

@@ -22,7 +22,7 @@ use super::pty::Pty;
 use super::signals;
 use super::spawn::{Environment, Start, handed, word};
 use super::streams::{Placed, Way};
-use crate::descriptors::STANDARD;
+use crate::launcher::descriptors::STANDARD;
 
 /// The words by which this program knows that it is to be the shim, or the last step before the command.
 pub const SHIM: &str = "__shim";

@@ -23,7 +23,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::pty::{Screen, is_readable};
 use super::recording::Recording;
 use super::spawn::{Environment, Start, handed};
-use crate::descriptors::{STANDARD, was_closed};
+use crate::launcher::descriptors::{STANDARD, was_closed};
 
 /// The word by which this program knows that it is to pass on what is left.
 const PASS: &str = "__pass";

@@ -123,7 +123,7 @@ async fn mark(registry: &Registry, found: Vec<Seen>, archive: bool, dry_run: boo
     if !dry_run {
         registry.deliver_spooled().await?;
         let unrecorded = found.iter().filter(|seen| seen.run.owner().is_some()).map(|seen| seen.run.id);
-        hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::of(unrecorded)).await?;
+        hooks::reap(registry, &mut Reaper::new(registry.worker()), Filter::of(unrecorded)).await?;
         for id in ids.clone() {
             match registry.archive(id, archive).await {
                 // Its policy has put it back to be tried again: the others are no less ended for that.

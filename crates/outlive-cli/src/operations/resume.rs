@@ -182,7 +182,7 @@ impl Resume {
         if self.end_leftovers {
             registry.end_tree(run, GRACE);
             // What was orphaned is dead now.
-            pollster::block_on(hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::of([run.id])))?;
+            pollster::block_on(hooks::reap(registry, &mut Reaper::new(registry.worker()), Filter::of([run.id])))?;
         }
         let words = take_up::words(registry, run.id, self.failed, false);
         let started = Starting::begin(&words, &SigSet::empty()).and_then(Starting::wait);

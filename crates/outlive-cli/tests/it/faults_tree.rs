@@ -258,10 +258,15 @@ fn f_24_killed_with_its_whole_group_it_is_dead_at_the_next_read() {
 fn f_27_a_keeper_that_is_stuck_is_seen_and_neither_reaped_nor_does_its_command_suffer() {
     let sandbox = Sandbox::impatient();
     let mut run = sandbox.start("stuck", &["sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 4"]);
-    let threads = std::fs::read_dir(format!("/proc/{}/task", run.pid())).unwrap().flatten();
     let is_keeper =
         |task: &PathBuf| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == "outlive-keeper");
-    let keeper = threads.map(|task| task.path()).find(is_keeper).unwrap();
+    let mut keeper = None;
+    super::sandbox::until("the thread that beats", || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", run.pid())).unwrap().flatten();
+        keeper = threads.map(|task| task.path()).find(is_keeper);
+        keeper.is_some()
+    });
+    let keeper = keeper.unwrap();
     let tid = keeper.file_name().unwrap().to_str().unwrap();
     // Every write of that thread takes ten seconds.
     let words = ["-qq", "-o", "/dev/null", "-e", "trace=pwrite64", "-e", "inject=pwrite64:delay_enter=10s", "-p", tid];

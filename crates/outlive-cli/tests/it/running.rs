@@ -49,7 +49,7 @@ fn an_owner_that_has_ended_leaves_its_lock_to_the_next_and_one_that_died_keeps_i
     }
     let mut died = sandbox.start("died", &["sleep", "300"]);
     let own = format!("{}.lock", sandbox.show("died")["owner"].as_str().unwrap());
-    assert_eq!(locks(), [own.clone()], "the lock of those before was not taken");
+    assert_eq!(locks(), std::slice::from_ref(&own), "the lock of those before was not taken");
     died.signal("KILL");
     died.wrapper.wait().unwrap();
     sandbox.outlive(["run", "--", "true"]).succeeds();

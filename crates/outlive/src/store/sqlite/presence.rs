@@ -1,0 +1,60 @@
+//! Coming and going of this process as a worker: the lock that proves that it lives, and its leaving.
+
+use std::path::Path;
+use std::sync::PoisonError;
+
+use super::{FREE_LOCK, SqliteStore, place, rows, workers};
+use crate::id::{RunId, WorkerId};
+use crate::process::{Identity, LifeLock, LockState, file_id, has_open, lock_state, worker_lock};
+use crate::run::Owner;
+use crate::store::{Error, files};
+
+impl SqliteStore {
+    /// Takes the lock that proves, as long as this process lives, that a worker does. Answers with the worker's
+    /// identity, which names the lock.
+    pub fn hold_life_lock(&self, worker: WorkerId) -> Result<(Identity, LifeLock), Error> {
+        let inner = self.lock()?;
+        let failed = |error| place::from_io("the worker's lock cannot be made", &error);
+        let (dir, name, sharing) = (&inner.place.dir, worker_lock(worker), inner.place.sharing);
+        let make = || -> std::io::Result<LifeLock> {
+            files::make_dir(dir, Path::new("workers"), sharing.dir_mode())?;
+            LifeLock::create(dir, &name, sharing.file_mode())
+        };
+        let left = LifeLock::reuse(dir, Path::new(FREE_LOCK), &name, sharing.file_mode());
+        let lock = left.map_or_else(make, Ok).map_err(failed)?;
+        Ok((Identity { lock_inode: Some(lock.inode()), ..Identity::own() }, lock))
+    }
+
+    /// Leaves the lock of a worker that is about to end and owns nothing to the next.
+    pub fn drop_life_lock(&self, worker: WorkerId) {
+        if let Ok(inner) = self.lock() {
+            let (dir, name) = (&inner.place.dir, worker_lock(worker));
+            if LifeLock::leave(dir, &name, Path::new(FREE_LOCK)).is_err() {
+                // What stays behind is swept by `doctor`.
+                let _ = rustix::fs::unlinkat(dir, &name, rustix::fs::AtFlags::empty());
+            }
+        }
+    }
+
+    /// Reads what the end of a run will need to know, while there is time.
+    pub fn foresee_end(&self, run: RunId) {
+        if let Ok(inner) = self.lock() {
+            // Whatever is wrong is told when the run has ended.
+            let _ = rows::events(inner.connection(), run).map(|_| workers::foresee_leave(inner.connection()));
+        }
+    }
+
+    /// Has a worker be forgotten together with the last run that it owns, instead of saying goodbye when that has ended.
+    pub(crate) fn leave_with_its_last_run(&self, worker: Option<WorkerId>) {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).leaving = worker;
+    }
+
+    /// Whether the process on record as an owner holds the lock of its worker.
+    pub(crate) fn holds_its_lock(&self, owner: &Owner) -> bool {
+        let Ok(inner) = self.lock() else { return false };
+        let name = worker_lock(owner.worker);
+        let held = lock_state(&inner.place.dir, &name, owner.identity.lock_inode) == LockState::Held;
+        let file = file_id(&inner.place.dir, &name);
+        held && owner.identity.lock_inode.is_some() && file.is_some_and(|file| has_open(owner.identity.pid, file))
+    }
+}
