@@ -133,7 +133,6 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::OwnerLives => "owner lives",
         Refusal::NothingLeft => "nothing left",
         Refusal::LeftoversAlive(_) => "leftovers",
-        Refusal::IsStep(_) => "is a step",
         Refusal::NoAttemptsLeft(_) => "no attempts left",
         Refusal::TooLarge { .. } => "too large",
         Refusal::TooMany { .. } => "too many",
