@@ -93,6 +93,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         reaper: Reaper::default(),
         owners: BTreeMap::new(),
         starting: Vec::new(),
+        orphans: BTreeMap::new(),
         refused: BTreeMap::new(),
         slots: input.slots.into(),
         chores: Chores::new(retention),
@@ -116,6 +117,8 @@ struct Supervisor<'a> {
     owners: BTreeMap<RunId, (Epoch, OwnedFd)>,
     /// Those that are to own a run and have not said yet whether they do.
     starting: Vec<(RunId, Starting)>,
+    /// Runs that have outlived their owner, and since when that is known.
+    orphans: BTreeMap<RunId, Duration>,
     /// Runs that could not go on, when they are tried again, and the claim that it was told of.
     refused: BTreeMap<RunId, (Epoch, Duration)>,
     slots: usize,
@@ -159,7 +162,7 @@ impl Supervisor<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            if once && self.starting.is_empty() {
+            if once && self.starting.is_empty() && !self.has_young_orphans() {
                 return Ok(());
             }
             let woken = self.wait(next, None);
@@ -222,6 +225,12 @@ impl Supervisor<'_> {
         fds.extend(watch);
         let ready = ready(&fds, patience);
         let at_once = ready.iter().any(|place| (1..urgent).contains(place));
+        // Each end is told once: whatever becomes of the run, nobody waits for that process again.
+        let mut place = 0;
+        self.owners.retain(|_, _| {
+            place += 1;
+            !ready.contains(&place)
+        });
         Woken { asked: self.is_asked_to_end(), at_once }
     }
 

@@ -21,6 +21,11 @@ use crate::workers::hooks;
 
 /// How many owners are started at a time, so that a machine that comes up with a thousand runs to resume can breathe.
 const STARTING: usize = 8;
+/// How long something of a run must outlive its owner before it is taken over. Whatever kills both does not do so in one
+/// moment, and what is dying is not to be followed to its end.
+const OUTLIVES: Duration = Duration::from_millis(200);
+/// How often those are looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long a run that could not go on is left alone.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
@@ -38,7 +43,14 @@ impl Supervisor<'_> {
         self.note_queue(running.last, waiting.iter().any(|run| run.spec.queued));
         self.begin_due(&waiting, &followed, running.in_slots)?;
         self.do_chores()?;
-        Ok(self.next_due(&waiting))
+        let again = if self.has_young_orphans() { LOOK_AGAIN } else { LOOK_EVERY };
+        Ok(self.next_due(&waiting).min(again))
+    }
+
+    /// Whether there are runs that have outlived their owner for too short a time to be taken over.
+    pub(super) fn has_young_orphans(&self) -> bool {
+        let now = self.registry.clock().awake();
+        self.orphans.values().any(|since| now.saturating_sub(*since) < OUTLIVES)
     }
 
     /// Puts deaths on record, and takes over what lives on.
@@ -50,7 +62,13 @@ impl Supervisor<'_> {
             let fields = json!({ "id": run.id, "name": run.spec.name, "state": state });
             self.say("reaped", &fields, &format!("{} reaped: its owner is gone; it is {state}", title(run)));
         }
+        let now = self.registry.clock().awake();
+        let is_orphaned = |id: &RunId| reaped.orphaned.iter().any(|(run, _)| run.id == *id);
+        self.orphans.retain(|id, _| is_orphaned(id));
         for (run, leftovers) in &reaped.orphaned {
+            if now.saturating_sub(*self.orphans.entry(run.id).or_insert(now)) < OUTLIVES {
+                continue;
+            }
             // Only what this user made is taken over: whatever takes it over may have to end it.
             if run.spec.step.is_none() && self.registry.executable(run).is_ok() && self.may_begin(run) {
                 let words = ["outlive", adopt::NAME, "--registry", self.registry.url()].map(OsString::from);
