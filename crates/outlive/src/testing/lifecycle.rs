@@ -126,6 +126,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::WaitsNot(_) => "waits not",
         Refusal::Parked => "parked",
         Refusal::NotParked => "not parked",
+        Refusal::IsStep(_) => "is a step",
         Refusal::NotAsked => "not asked",
         Refusal::HeardOf => "heard of",
         Refusal::LeaseHolds => "lease holds",
