@@ -164,7 +164,7 @@ fn remark<const N: usize>(remarks: [Option<(Code, String)>; N], json: bool) {
 fn notify(registry: &Registry, run: RunId, command: &str) -> std::io::Result<()> {
     use std::io::Write;
     use std::os::unix::process::CommandExt;
-    let seen = pollster::block_on(registry.get(run)).map_err(std::io::Error::other)?;
+    let seen = pollster::block_on(registry.glance(run)).map_err(std::io::Error::other)?;
     let view = serde_json::to_vec(&RunView::new(&seen, registry))?;
     let mut shell = std::process::Command::new("/bin/sh");
     // A group of its own: what ends this call does not end it.

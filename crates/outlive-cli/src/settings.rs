@@ -5,6 +5,7 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use outlive::policy::{Lease, Policy, Retention};
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
 use outlive::store::sqlite::{Sharing, SqliteStore};
-use outlive::time::parse_duration;
+use outlive::time::{Timestamp, parse_duration};
 use serde::{Deserialize, Deserializer};
 
 /// The variable that names the registry.
@@ -361,6 +362,9 @@ pub struct Hooks {
     pub on_stalled: Option<String>,
     /// When nothing is queued or executed any more.
     pub on_queue_empty: Option<String>,
+    /// When they were written down so.
+    #[serde(skip)]
+    pub since: Timestamp,
 }
 
 /// `config.toml` of the user's home.
@@ -376,7 +380,9 @@ impl Hooks {
         let Some(path) = outlive::home::home().map(|home| home.join(CONFIG)) else { return Ok(Self::default()) };
         let Some(text) = config_text(&path)? else { return Ok(Self::default()) };
         let invalid = |error: toml::de::Error| Error::Invalid(format!("`{}`: {}", path.display(), error.message()));
-        Ok(toml::from_str::<HomeConfig>(&text).map_err(invalid)?.hooks)
+        let hooks = toml::from_str::<HomeConfig>(&text).map_err(invalid)?.hooks;
+        let written = path.metadata().map_or(0, |found| found.mtime().saturating_mul(1_000_000));
+        Ok(Self { since: Timestamp::from_micros(written), ..hooks })
     }
 }
 

@@ -217,7 +217,7 @@ impl Owning<'_> {
 
     /// What a run waits for that is to be tried again.
     fn pending(&self, id: RunId) -> Option<Waiting> {
-        let run = pollster::block_on(self.registry.get(id)).ok()?.run;
+        let run = pollster::block_on(self.registry.glance(id)).ok()?.run;
         match &run.state {
             State::Pending(pending) => {
                 Some(Waiting { attempt: run.attempt, not_before: pending.not_before, reason: pending.reason.clone() })

@@ -100,7 +100,7 @@ impl Operate for Show {
 
     async fn operate(self, context: &Context) -> Result<Shown, Error> {
         let registry = context.for_lookup(&self.run).await?;
-        let seen = registry.find(&self.run).await?;
+        let seen = registry.get(registry.find(&self.run).await?.run.id).await?;
         let run = &seen.run;
         let steps = registry.steps_of(run).await?;
         Ok(Shown {

@@ -1,9 +1,12 @@
 //! `outlive trust`: allows what somebody else made to be executed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use clap::Args;
 use outlive::error::Error;
+use outlive::health::Seen;
+use outlive::registry::Registry;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
@@ -30,7 +33,32 @@ pub struct Trust {
 #[derive(Debug, Serialize)]
 pub struct Trusted {
     allowed: bool,
-    runs: Vec<RunView>,
+    runs: Vec<Shown>,
+}
+
+/// All of a run that would be executed, or changes what is.
+#[derive(Debug, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    run: RunView,
+    /// The file that is executed, where it is on record.
+    program: Option<String>,
+    env: BTreeMap<String, String>,
+    /// What a shell executes when it has ended.
+    notify: Option<String>,
+}
+
+impl Shown {
+    fn new(seen: &Seen, registry: &Registry) -> Self {
+        let spec = &seen.run.spec;
+        let command = spec.command.as_ref();
+        Self {
+            run: RunView::new(seen, registry),
+            program: command.and_then(|command| Some(command.program.as_ref()?.path.to_string())),
+            env: command.map(|command| command.env.clone()).unwrap_or_default(),
+            notify: spec.notify.clone(),
+        }
+    }
 }
 
 impl Operate for Trust {
@@ -53,17 +81,27 @@ impl Operate for Trust {
                 trust.allow(&seen.run).map_err(|error| Error::Invalid(format!("it cannot be noted: {error}")))?;
             }
         }
-        Ok(Trusted { allowed: self.yes, runs: found.iter().map(|seen| RunView::new(seen, &registry)).collect() })
+        Ok(Trusted { allowed: self.yes, runs: found.iter().map(|seen| Shown::new(seen, &registry)).collect() })
     }
 }
 
 impl fmt::Display for Trusted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for run in &self.runs {
+        for shown in &self.runs {
+            let run = &shown.run;
             let command = run.command_line.clone().unwrap_or_else(|| plain(&run.kind));
             writeln!(f, "{}  made by {}", run.id, plain(&run.created_by))?;
             writeln!(f, "  runs: {command}")?;
             writeln!(f, "  in:   {}", plain(run.cwd.as_deref().unwrap_or("-")))?;
+            if let Some(program) = &shown.program {
+                writeln!(f, "  from: {}", plain(program))?;
+            }
+            for (name, value) in &shown.env {
+                writeln!(f, "  with: {}", plain(&format!("{name}={value}")))?;
+            }
+            if let Some(notify) = &shown.notify {
+                writeln!(f, "  then: {}", plain(notify))?;
+            }
         }
         if self.allowed { writeln!(f, "allowed") } else { writeln!(f, "nothing was changed; add --yes to allow this") }
     }

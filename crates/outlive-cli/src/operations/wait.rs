@@ -77,7 +77,7 @@ pub async fn until_ended(registry: &Registry, mut waiting: Vec<RunId>, any: bool
 async fn take_ended(registry: &Registry, waiting: &mut Vec<RunId>) -> Result<Vec<RunView>, Error> {
     let mut ended = Vec::new();
     for id in std::mem::take(waiting) {
-        let seen = registry.get(id).await?;
+        let seen = registry.glance(id).await?;
         if seen.state.is_ended() {
             ended.push(RunView::new(&seen, registry));
         } else {

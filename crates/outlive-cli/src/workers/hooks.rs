@@ -18,6 +18,7 @@ use outlive::registry::Registry;
 use outlive::run::Run;
 use outlive::runtime::reaper::{Reaped, Reaper};
 use outlive::store::sqlite::Telling;
+use outlive::store::{Page, Walk};
 use serde_json::json;
 
 use super::work::wait_for;
@@ -31,6 +32,8 @@ pub const NAME: &str = "__tell";
 
 /// How often a hook that fails is tried.
 const TRIES: u32 = 3;
+/// How many are told at a time of what they missed; the rest is told later.
+const MISSED_AT_ONCE: usize = 64;
 /// How long a hook may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often to look whether a hook has ended.
@@ -97,7 +100,7 @@ pub fn tell(registry: &Registry, run: RunId, attempt: u32, event: Event) {
 /// Has those told who want to know of the end of a run, if it has ended.
 pub fn tell_end(registry: &Registry, run: RunId) {
     if Hooks::read().is_ok_and(|hooks| hooks.on_end.is_some())
-        && let Ok(seen) = pollster::block_on(registry.get(run))
+        && let Ok(seen) = pollster::block_on(registry.glance(run))
         && seen.run.ending().is_some()
     {
         tell(registry, run, seen.run.attempt, Event::End);
@@ -131,14 +134,20 @@ pub fn catch_up(registry: &Registry, filter: &Filter) -> Result<(), Error> {
         return Ok(());
     }
     let Some(local) = registry.local() else { return Ok(()) };
-    for seen in pollster::block_on(registry.all(filter))? {
-        let run = &seen.run;
-        if run.ending().is_none() || run.copied {
-            continue;
-        }
-        let told = local.telling(run.id, run.attempt)?.map(|mut telling| telling.has(Event::End.as_str()));
-        if matches!(told, Some(Ok(false))) {
-            tell(registry, run.id, run.attempt, Event::End);
+    let mut walk = Walk::from(filter.clone(), Page::default());
+    let mut missed = 0;
+    while let Some(records) = pollster::block_on(walk.next(registry.store()))? {
+        // Nobody was to be told of what had ended before the hooks were as they are.
+        let is_meant = |run: &&Run| run.ending().is_some_and(|ending| ending.at >= hooks.since) && !run.copied;
+        for run in records.iter().map(|record| &record.run).filter(is_meant) {
+            let told = local.telling(run.id, run.attempt)?.map(|mut telling| telling.has(Event::End.as_str()));
+            if matches!(told, Some(Ok(false))) {
+                tell(registry, run.id, run.attempt, Event::End);
+                missed += 1;
+            }
+            if missed >= MISSED_AT_ONCE {
+                return Ok(());
+            }
         }
     }
     Ok(())

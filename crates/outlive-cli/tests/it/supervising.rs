@@ -414,14 +414,59 @@ fn hooks_are_told_once_of_every_end_whoever_puts_it_on_record() {
 }
 
 #[test]
-fn a_hook_that_was_not_told_because_its_teller_died_is_told_by_the_next_supervisor() {
+fn a_run_that_makes_no_progress_is_told_of_once() {
     let sandbox = Sandbox::new();
-    sandbox.outlive(["run", "--name", "untold", "--", "true"]).succeeds();
     let told = sandbox.path().join("told");
     std::fs::create_dir_all(sandbox.home()).unwrap();
-    // As if whoever ended it had died before it could start a teller.
-    std::fs::write(sandbox.home().join("config.toml"), format!("[hooks]\non_end = 'cat >> {}'\n", told.display()))
-        .unwrap();
+    let config = format!("[hooks]\non_stalled = 'cat >> {0}; echo >> {0}'\n", told.display());
+    std::fs::write(sandbox.home().join("config.toml"), config).unwrap();
+    sandbox.outlive(["run", "-d", "--name", "stuck", "--stall-after", "1ms", "--", "sleep", "300"]).succeeds();
+    sandbox.wait_for("stuck", |run| run["health"] == "stalled");
+    for _ in 0..2 {
+        sandbox.outlive(["supervise", "--once"]).succeeds();
+        until("it to be told", || std::fs::read_to_string(&told).unwrap_or_default().contains("stuck"));
+    }
+    // Whoever tells is done by the time that the next one has its turn.
+    sandbox.outlive(["run", "--name", "after", "--", "true"]).succeeds();
+    let lines = std::fs::read_to_string(&told).unwrap();
+    assert_eq!(lines.lines().filter(|line| line.contains("stuck")).count(), 1, "{lines}");
+    kill_everything(&sandbox);
+}
+
+#[test]
+fn what_has_ended_long_ago_is_put_away_and_what_is_to_be_kept_is_not() {
+    let sandbox = Sandbox::new();
+    for name in ["first", "second", "third"] {
+        sandbox.outlive(["run", "--name", name, "--", "true"]).succeeds();
+    }
     sandbox.outlive(["supervise", "--once"]).succeeds();
-    until("it to be told", || std::fs::read_to_string(&told).unwrap_or_default().contains("untold"));
+    assert!(sandbox.runs().iter().all(|run| run["archived"] == false), "something was put away unasked");
+    // The supervisor of before has ended as well, and is the newest.
+    sandbox.write_config("[retention]\narchive_after = \"1ms\"\nkeep_last = 2\n");
+    sandbox.outlive(["supervise", "--once"]).succeeds();
+    for (name, archived) in [("first", true), ("second", true), ("third", false)] {
+        assert_eq!(sandbox.show(name)["archived"], archived, "{name}");
+    }
+}
+
+#[test]
+fn a_hook_whose_teller_died_before_it_could_note_it_is_told_again_and_old_ends_are_not() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "old", "--", "true"]).succeeds();
+    let told = sandbox.path().join("told");
+    std::fs::create_dir_all(sandbox.home()).unwrap();
+    // Hooks are as old as the second in which they were written.
+    std::thread::park_timeout(std::time::Duration::from_millis(1_100));
+    let config = format!("[hooks]\non_end = 'cat >> {0}; echo >> {0}'\n", told.display());
+    std::fs::write(sandbox.home().join("config.toml"), config).unwrap();
+    sandbox.outlive(["run", "--name", "new", "--", "true"]).succeeds();
+    let times = |name: &str| std::fs::read_to_string(&told).unwrap_or_default().matches(&format!("\"{name}\"")).count();
+    until("it to be told", || times("new") == 1);
+    let mark =
+        sandbox.registry().join(format!("runs/{}/attempts/0001.told", sandbox.show("new")["id"].as_str().unwrap()));
+    until("it to be noted", || std::fs::read_to_string(&mark).is_ok_and(|noted| noted == "end\n"));
+    std::fs::remove_file(&mark).unwrap();
+    sandbox.outlive(["supervise", "--once"]).succeeds();
+    until("it to be told again", || times("new") == 2);
+    assert_eq!(times("old"), 0, "a hook was told of what had ended before it was there");
 }

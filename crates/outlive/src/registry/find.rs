@@ -48,7 +48,7 @@ impl Registry {
     /// `@last`, or `@~2` for the last but two.
     pub async fn find(&self, text: &str) -> Result<Seen, Error> {
         if let Ok(id) = text.parse() {
-            return self.get(id).await;
+            return self.glance(id).await;
         }
         let back = match text.strip_prefix('@') {
             Some("last") => Some(0),
@@ -71,7 +71,7 @@ impl Registry {
             let page = Page { limit: BEARERS, ..Page::default() };
             let (found, _) = self.list(&Filter { states, ..of_name.clone() }, &page).await?;
             if let Some(newest) = found.into_iter().next() {
-                return Ok(Some(self.look_behind(newest)));
+                return Ok(Some(newest));
             }
         }
         Ok(None)
@@ -91,7 +91,7 @@ impl Registry {
         }
         match found.len() {
             0 => Err(Error::NotFound(shorten(text))),
-            1 => Ok(self.look_behind(found.remove(0))),
+            1 => Ok(found.remove(0)),
             several => {
                 let now = self.clock().now();
                 let candidates = found.iter().take(SHOWN).map(|seen| Candidate {
@@ -110,7 +110,7 @@ impl Registry {
         let mut walk = Walk::from(Filter { is_step: Some(false), ..Filter::default() }, Page::default());
         while let Some(records) = walk.next(self.store()).await? {
             if let Some(record) = records.get(back) {
-                return self.get(record.run.id).await;
+                return self.glance(record.run.id).await;
             }
             back -= records.len();
         }

@@ -12,9 +12,13 @@ use crate::store::{Page, Walk};
 impl Registry {
     /// A run as it stands.
     pub async fn get(&self, id: RunId) -> Result<Seen, Error> {
+        Ok(self.look_behind(self.glance(id).await?))
+    }
+
+    /// The same, but for what a run that has ended left alive, which takes a look at every process of this host.
+    pub async fn glance(&self, id: RunId) -> Result<Seen, Error> {
         let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
-        let seen = self.see(vec![found.run]).pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
-        let seen = self.explain(vec![self.look_behind(seen)]).await?.pop();
+        let seen = self.explain(self.see(vec![found.run])).await?.pop();
         seen.ok_or_else(|| Error::NotFound(id.to_string()))
     }
 
@@ -42,7 +46,7 @@ impl Registry {
     }
 
     /// With what a run that has ended left alive.
-    pub(super) fn look_behind(&self, mut seen: Seen) -> Seen {
+    fn look_behind(&self, mut seen: Seen) -> Seen {
         if seen.run.ending().is_some() && !seen.run.copied {
             let sight = self.look(&[&seen.run]).and_then(|mut sights| sights.pop());
             seen.leftovers = sight.map(|sight| sight.leftovers).unwrap_or_default();

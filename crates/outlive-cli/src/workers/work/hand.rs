@@ -182,7 +182,7 @@ impl Hand<'_> {
         };
         self.said.say(&json!({ "event": "started", "id": run.id, "attempt": run.attempt }));
         self.owning.see_through(handle, job, None);
-        let seen = pollster::block_on(self.registry.get(run.id))?;
+        let seen = pollster::block_on(self.registry.glance(run.id))?;
         let view = RunView::new(&seen, self.registry);
         self.said.say(&json!({
             "event": "ended", "id": view.id, "title": view.title(), "state": view.state,
