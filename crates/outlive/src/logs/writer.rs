@@ -110,6 +110,11 @@ impl LogWriter {
     /// Notes what is left. Files that nothing was written to are removed.
     pub fn finish(mut self) -> io::Result<()> {
         self.note()?;
+        if let Some(watch) = self.watch.take() {
+            // The kernel takes tens of milliseconds to forget a watch, and whoever closes it waits. Where there is no thread
+            // to be had, that is here.
+            let _ = std::thread::Builder::new().name("outlive-close".into()).spawn(move || drop(watch));
+        }
         for stream in Stream::BOTH {
             if let Some(kept) = &self.kept[stream.index()]
                 && kept.seen == 0
