@@ -281,6 +281,9 @@ impl RunView {
             (StateName::Running, Some(Health::Unresponsive)) => {
                 Some(format!("`outlive why {id}`; `outlive cancel {id}`"))
             }
+            (StateName::Dead, _) if self.owner.is_some() && self.command.is_some() && self.step_of.is_none() => {
+                Some(format!("`outlive resume {id}` goes on with it; `outlive reap` only puts its death on record"))
+            }
             (StateName::Dead, _) if self.owner.is_some() => Some("`outlive reap` puts its death on record".into()),
             _ if self.awaits_resume() => Some(format!("`outlive resume {id}` starts its next attempt")),
             _ => None,

@@ -441,7 +441,9 @@ mod tests {
         .unwrap();
         drop(old);
         let openers: Vec<_> = std::thread::scope(|scope| {
+            // Each by a place of its own, as every store has: locks of the directory are between descriptors, not threads.
             let open = || {
+                let place = Place::open(&dir.path().join("r")).unwrap_or_else(|error| panic!("{error}"));
                 open(&place, |_| panic!("an existing database was filled")).map(|database| {
                     database
                         .connection
