@@ -81,7 +81,7 @@ const POLICIES: [(&str, &[&str], bool); 5] = [
 ];
 
 #[test]
-fn r12_after_a_reboot_everything_that_should_goes_on_once_and_nothing_else() {
+fn r12_f_92_after_a_reboot_everything_that_should_goes_on_once_and_nothing_else() {
     if !is_root() {
         return;
     }
@@ -155,6 +155,68 @@ fn rehearse(seed: u64) -> (usize, usize) {
         assert!(handed == "1" || handed == "none" && !log.contains("left 1"), "seed {seed}: {name}: {log}");
     }
     (runs.iter().filter(|(_, goes_on)| *goes_on).count(), killed)
+}
+
+/// Says so where it runs beside itself, and notes its attempt. Whatever is left of it has its lock.
+const ALONE: &str = "exec 9>>lock/$1; flock -n 9 || echo $1 >> twice; \
+                     echo \"$1 $OUTLIVE_ATTEMPT\" >> attempts; sleep 0.$2; exit $3";
+
+#[test]
+fn f_94_under_random_faults_no_attempt_runs_twice_and_everything_comes_to_its_end() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let (faults, seed) = (number("OUTLIVE_SOAK_FAULTS").unwrap_or(60), number("OUTLIVE_SOAK_SEED").unwrap_or(1));
+    let sandbox = Sandbox::impatient();
+    std::fs::create_dir(sandbox.work().join("lock")).unwrap();
+    let mut dice = Dice(seed);
+    let mut supervisor = Supervisor::start(&sandbox, &[]);
+    let (mut started, mut killed) = (0, [0, 0]);
+    for _ in 0..faults {
+        dice.wait(60);
+        match dice.roll(6) {
+            0..3 => {
+                let (name, sleep, status) =
+                    (format!("soak-{started}"), dice.roll(5).to_string(), dice.roll(2).to_string());
+                let policy = ["--resume-on", "crash,failure", "--backoff", "1ms", "--max-attempts", "2"];
+                let words = ["run", "-d", "--name", &name].into_iter().chain(policy);
+                let words = words.chain(["--", "sh", "-c", ALONE, "sh", &name, &sleep, &status]);
+                sandbox.outlive(words).succeeds();
+                started += 1;
+            }
+            3..5 => {
+                // Anything that there is: an owner, a command, or what one of them has started.
+                let all = super::resuming::processes(&sandbox);
+                let others: Vec<&u32> = all.iter().filter(|pid| **pid != supervisor.process.id()).collect();
+                if let Some(victim) = others.get(dice.roll(others.len().max(1) as u64) as usize) {
+                    let victim = rustix::process::Pid::from_raw(i32::try_from(**victim).unwrap()).unwrap();
+                    // It may have ended by itself.
+                    let _ = rustix::process::kill_process(victim, rustix::process::Signal::KILL);
+                    killed[0] += 1;
+                }
+            }
+            _ => {
+                supervisor.kill();
+                std::mem::forget(std::mem::replace(&mut supervisor, Supervisor::start(&sandbox, &[])));
+                killed[1] += 1;
+            }
+        }
+    }
+    until("everything to have come to its end", || {
+        let is_open =
+            |run: &Value| run["kind"] == "command" && ["pending", "running"].contains(&run["state"].as_str().unwrap());
+        !sandbox.runs().iter().any(is_open)
+    });
+    drop(supervisor);
+    println!("seed {seed}: {started} runs; {} of their processes and {} supervisors were killed", killed[0], killed[1]);
+    let read = |name: &str| std::fs::read_to_string(sandbox.work().join(name)).unwrap_or_default();
+    assert_eq!(read("twice"), "", "seed {seed}: a run ran beside itself");
+    let attempts = read("attempts");
+    let mut lines: Vec<&str> = attempts.lines().collect();
+    lines.sort_unstable();
+    let all = lines.len();
+    lines.dedup();
+    assert_eq!(lines.len(), all, "seed {seed}: an attempt ran twice: {attempts}");
+    let known = sandbox.runs().iter().filter(|run| run["kind"] == "command").count();
+    assert_eq!(known, started, "seed {seed}: a run was lost");
 }
 
 fn quiet(mut command: Command) -> Child {
