@@ -87,7 +87,8 @@ fn batch(store: &dyn Store, worker: WorkerId, count: usize) -> Outcome<()> {
     let now = SystemClock.now();
     let register = |_| -> Outcome<Write> {
         let run = pending(spec(), now, entropy);
-        let claim = Action::Claim { owner: owner(worker, Lease::default()), early: false };
+        let claim =
+            Action::Claim { owner: owner(worker, Lease::default()), early: false, leftovers: Default::default() };
         let claimed = apply(&run, &claim, &me, now).map_err(|refusal| refusal.to_string())?;
         let events = vec![enqueued(&run, &me), claimed.event];
         Ok(Write { expect: Expect::Absent, run: claimed.run, events, ended: None, stamp: stamp(entropy) })

@@ -144,7 +144,8 @@ fn fill(path: &Path) -> Outcome<()> {
             let waiting = Run::new(RunId::draw(now, &SystemEntropy), spec.clone(), None, now);
             let owner =
                 Owner { worker, identity: Identity::own(), lease: spec.policy.lease, heard: Default::default() };
-            let claimed = apply(&waiting, &Action::Claim { owner, early: false }, &me, now)?;
+            let claimed =
+                apply(&waiting, &Action::Claim { owner, early: false, leftovers: Default::default() }, &me, now)?;
             let fence = Fence { worker, epoch: claimed.run.epoch };
             let finish = Action::Finish { fence, verdict: Verdict::Succeeded, exit: None };
             let ended = apply(&claimed.run, &finish, &me, now)?;

@@ -356,7 +356,8 @@ impl Registry {
         let _taking = keeping.take();
         let run = self.draft(spec)?;
         let made = enqueued(&run, &self.me);
-        let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: false };
+        let action =
+            Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: false, leftovers: Default::default() };
         let claimed = apply(&run, &action, &self.me, self.clock.now())
             .map_err(|refusal| Error::Refused { run: run.id, refusal })?;
         let record = self.create(claimed.run, vec![made, claimed.event]).await?;

@@ -86,6 +86,8 @@ pub enum Action {
         owner: Owner,
         /// Also before its time: a person wants it now, or its last owner goes on with it.
         early: bool,
+        /// Processes of an earlier attempt that are still alive on this host.
+        leftovers: Leftovers,
     },
     /// A run that it waits for has ended.
     Release {
@@ -216,8 +218,8 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
     }
     let step = Step { run, by, now };
     let next = match (action, &run.state) {
-        (Action::Claim { owner, early }, State::Pending(pending)) => {
-            check_claim(pending, *early, now)?;
+        (Action::Claim { owner, early, leftovers }, State::Pending(pending)) => {
+            check_claim(pending, *early, leftovers, now)?;
             Ok(step.taken(owner, now))
         }
         (Action::Release { parent, ended }, State::Pending(pending)) => step.release(pending, *parent, *ended),

@@ -12,6 +12,7 @@ use outlive::registry::Registry;
 use outlive::run::{Exit, Run, Spec, State};
 use outlive::runtime::handle::{Recorded, RunHandle};
 use outlive::time::{Timestamp, show_duration};
+use outlive::transition::Refusal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::child::{Child, Ended};
@@ -205,9 +206,14 @@ impl Owning<'_> {
         loop {
             let left = at.since(self.registry.clock().now());
             if left.is_zero() {
-                return pollster::block_on(self.registry.take_up(id, false)).ok();
+                match pollster::block_on(self.registry.take_up(id, false)) {
+                    // They live on, as they would without us, and the run waits for them.
+                    Err(Error::Refused { refusal: Refusal::LeftoversAlive(_), .. }) => {}
+                    taken => return taken.ok(),
+                }
             }
-            if let Some(signal) = self.wait(left.min(LOOK_EVERY)) {
+            let pause = if left.is_zero() { LOOK_EVERY } else { left.min(LOOK_EVERY) };
+            if let Some(signal) = self.wait(pause) {
                 self.leave(id, signal);
                 return None;
             }

@@ -11,7 +11,7 @@ use outlive::filter::Filter;
 use outlive::health::{Health, Leftovers, Seen};
 use outlive::id::RunId;
 use outlive::registry::Registry;
-use outlive::run::{End, State, StateName};
+use outlive::run::{End, Run, State, StateName};
 use outlive::runtime::reaper::Reaper;
 use outlive::transition::{Action, Refusal, apply};
 use serde::{Deserialize, Serialize};
@@ -180,7 +180,8 @@ impl Resume {
             return Ok(Some(line));
         }
         if self.end_leftovers {
-            registry.end_tree(run, GRACE);
+            let last = if waits { run.attempt.saturating_sub(1) } else { run.attempt };
+            registry.end_tree(&Run { attempt: last, ..run.clone() }, GRACE);
             // What was orphaned is dead now.
             pollster::block_on(hooks::reap(registry, &mut Reaper::new(registry.worker()), Filter::of([run.id])))?;
         }
@@ -205,7 +206,11 @@ impl Resume {
         let leftovers = if self.end_leftovers { Leftovers::default() } else { seen.leftovers.clone() };
         let refused = |refusal| Err(Error::Refused { run: seen.run.id, refusal });
         match &seen.run.state {
-            State::Pending(_) => Ok(()),
+            State::Pending(_) if self.end_leftovers => Ok(()),
+            State::Pending(_) => match registry.left_behind(&seen.run) {
+                nothing if nothing.is_empty() => Ok(()),
+                leftovers => refused(Refusal::LeftoversAlive(leftovers)),
+            },
             // Its death is put on record first.
             State::Running(_) if leftovers.is_empty() => Ok(()),
             State::Running(_) => refused(Refusal::LeftoversAlive(leftovers)),

@@ -135,6 +135,27 @@ fn f_91_nothing_goes_on_while_a_process_of_the_old_attempt_lives() {
 }
 
 #[test]
+fn f_91_a_failed_attempt_is_not_followed_by_another_while_something_of_it_lives() {
+    let sandbox = Sandbox::new();
+    let job = "echo $OUTLIVE_ATTEMPT >> tries; [ $OUTLIVE_ATTEMPT -gt 1 ] && exit 0; sleep 300 & exit 1";
+    let words = ["run", "-d", "--name", "job", "--retry", "3", "--backoff", "1ms", "--", "sh", "-c", job];
+    sandbox.outlive(words).succeeds();
+    let waits =
+        sandbox.wait_for("job", |run| run["state"] == "pending" && run["leftover_pids"] != serde_json::json!([]));
+    assert!(
+        waits["reason"].as_str().unwrap().starts_with("waits for what is left of its last attempt: pid"),
+        "{waits}"
+    );
+    let refused = sandbox.outlive(["resume", "job"]).fails_with(103);
+    assert!(refused.contains("still alive"), "{refused}");
+    let left = u32::try_from(waits["leftover_pids"][0].as_u64().unwrap()).unwrap();
+    assert_eq!(std::fs::read_to_string(sandbox.work().join("tries")).unwrap(), "1\n");
+    super::sandbox::signal_pid(left, "KILL");
+    sandbox.outlive(["wait", "job"]).succeeds();
+    assert_eq!(std::fs::read_to_string(sandbox.work().join("tries")).unwrap(), "1\n2\n");
+}
+
+#[test]
 fn what_was_stopped_from_a_keyboard_goes_on_only_by_name() {
     let sandbox = Sandbox::new();
     let mut stopped = sandbox.start("stopped", &["sh", "-c", JOB]);

@@ -51,7 +51,7 @@ impl Scene {
         let (run, events) = match worker {
             None => (run, vec![made]),
             Some(worker) => {
-                let claim = Action::Claim { owner: by(worker), early: false };
+                let claim = Action::Claim { owner: by(worker), early: false, leftovers: Default::default() };
                 let claimed = apply(&run, &claim, &person("ada"), self.now()).map_err(|refusal| refusal.to_string())?;
                 (claimed.run, vec![made, claimed.event])
             }

@@ -18,8 +18,13 @@ pub(super) async fn a_record_bears_the_stamp_of_its_last_write(ground: &dyn Grou
     ensure!(scene.read(id).await?.stamp == stamps[0], "a new run bears another stamp than its write");
     let stamp = scene.stamp();
     let rule = |run: &Run, now| {
-        let transition =
-            apply(run, &Action::Claim { owner: super::scene::by(worker), early: false }, &person("ada"), now).ok()?;
+        let transition = apply(
+            run,
+            &Action::Claim { owner: super::scene::by(worker), early: false, leftovers: Default::default() },
+            &person("ada"),
+            now,
+        )
+        .ok()?;
         Some(Change { transition, stamp })
     };
     let told = scene.store.update(&waiting(Order::Claim, 1), &rule).await.map_err(failed)?;

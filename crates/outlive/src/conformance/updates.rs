@@ -25,7 +25,13 @@ pub(super) fn claiming(scene: &Scene, worker: WorkerId) -> impl Fn(&Run, Timesta
 }
 
 fn claim(run: &Run, now: Timestamp, worker: WorkerId, stamp: Stamp) -> Option<Change> {
-    let transition = apply(run, &Action::Claim { owner: by(worker), early: false }, &person("ada"), now).ok()?;
+    let transition = apply(
+        run,
+        &Action::Claim { owner: by(worker), early: false, leftovers: Default::default() },
+        &person("ada"),
+        now,
+    )
+    .ok()?;
     Some(Change { transition, stamp })
 }
 

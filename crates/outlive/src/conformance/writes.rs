@@ -108,7 +108,10 @@ pub(super) async fn a_write_that_lost_leaves_no_trace(ground: &dyn Ground) -> Re
     let worker = scene.worker();
     let keyed = Spec { keys: vec![Key { name: "gpu".into(), limit: 1 }], ..spec("job") };
     let waiting = scene.enqueue(keyed.clone()).await?;
-    let stale = scene.changing(&waiting, &Action::Claim { owner: super::scene::by(worker), early: false })?;
+    let stale = scene.changing(
+        &waiting,
+        &Action::Claim { owner: super::scene::by(worker), early: false, leftovers: Default::default() },
+    )?;
     let current = scene.act(&waiting, &super::scene::cancel()).await?;
     let story = scene.store.events(waiting.run.id).await.map_err(failed)?;
     let answer = scene.commit(stale).await?;

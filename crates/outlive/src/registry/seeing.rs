@@ -22,9 +22,18 @@ impl Registry {
         seen.ok_or_else(|| Error::NotFound(id.to_string()))
     }
 
-    /// With the key that a waiting run waits for.
+    /// With what a waiting run waits for that its record does not say: what is left of its last attempt, or a key.
     pub(super) async fn explain(&self, mut seen: Vec<Seen>) -> Result<Vec<Seen>, Error> {
         let now = self.clock.now();
+        let is_again =
+            |run: &Run| run.attempt > 1 && matches!(&run.state, State::Pending(pending) if is_due(pending, now));
+        for seen in seen.iter_mut().filter(|seen| is_again(&seen.run)) {
+            let left = self.left_behind(&seen.run);
+            if !left.is_empty() {
+                seen.reason = Some(format!("waits for what is left of its last attempt: {left}"));
+                seen.leftovers = left;
+            }
+        }
         let is_due = |run: &Run| matches!(&run.state, State::Pending(pending) if is_due(pending, now));
         let waiting: Vec<&Run> =
             seen.iter().map(|seen| &seen.run).filter(|run| is_due(run) && !run.spec.keys.is_empty()).collect();

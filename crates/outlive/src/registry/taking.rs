@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Registry;
 use crate::error::Error;
 use crate::filter::Filter;
+use crate::health::Leftovers;
 use crate::id::{RunId, Stamp};
 use crate::run::{Run, State, StateName};
 use crate::runtime::handle::RunHandle;
@@ -29,10 +30,11 @@ impl Registry {
         let _taking = keeping.take();
         let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
         let rule = |run: &Run, now| {
-            let action = Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: false };
             if !wanted(run) {
                 return None;
             }
+            let (owner, leftovers) = (keeping.owner(run.spec.policy.lease), self.left_behind(run));
+            let action = Action::Claim { owner, early: false, leftovers };
             let transition = apply(run, &action, &self.me, now).ok()?;
             Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
         };
@@ -49,7 +51,20 @@ impl Registry {
             return self.resume(id, failed_too).await;
         }
         let keeping = self.keeping()?;
-        self.take(id, &keeping, |run| Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: true }).await
+        self.take(id, &keeping, |run| Action::Claim {
+            owner: keeping.owner(run.spec.policy.lease),
+            early: true,
+            leftovers: self.left_behind(run),
+        })
+        .await
+    }
+
+    /// What is alive of the attempt before the one that a run waits for.
+    pub fn left_behind(&self, run: &Run) -> Leftovers {
+        let before = run.attempt.checked_sub(1).filter(|attempt| *attempt > 0);
+        let before = before.map(|attempt| Run { attempt, ..run.clone() });
+        let sight = before.and_then(|before| self.look(&[&before])?.pop());
+        sight.map(|sight| sight.leftovers).unwrap_or_default()
     }
 
     /// Has a parked run tried again.

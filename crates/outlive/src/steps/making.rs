@@ -49,7 +49,7 @@ impl Making<'_> {
     }
 
     fn claimed(&self, step: &Run) -> Result<(Transition, Vec<Event>), Refusal> {
-        let action = Action::Claim { owner: self.owner.clone(), early: false };
+        let action = Action::Claim { owner: self.owner.clone(), early: false, leftovers: Default::default() };
         let claimed = apply(step, &action, self.me, step.created_at)?;
         let events = vec![enqueued(step, self.me), claimed.event.clone()];
         Ok((claimed, events))

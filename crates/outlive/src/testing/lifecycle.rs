@@ -32,7 +32,11 @@ const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 type Column = (&'static str, fn(WorkerId, &Run) -> Action);
 
 const COLUMNS: [Column; 18] = [
-    ("claim", |worker, _| Action::Claim { owner: owner(worker, Lease::default()), early: false }),
+    ("claim", |worker, _| Action::Claim {
+        owner: owner(worker, Lease::default()),
+        early: false,
+        leftovers: Default::default(),
+    }),
     ("release", |_, run| release(run, StateName::Succeeded)),
     ("report", |worker, run| Action::Report { fence: fence(worker, run), report: Report::default() }),
     ("suspend", |worker, run| Action::Suspend { fence: fence(worker, run), reason: "an approval".into() }),
@@ -101,7 +105,10 @@ fn resume(failed_too: bool, leftovers: Leftovers) -> Action {
 fn specimen(state: StateName, spec: Spec, worker: WorkerId) -> Result<Run, Refusal> {
     let waiting = pending(spec, NOW, &SeededEntropy::new(1));
     let act = |run: &Run, action: &Action| apply(run, action, &person("ada"), NOW).map(|transition| transition.run);
-    let claimed = act(&waiting, &Action::Claim { owner: owner(worker, Lease::default()), early: false })?;
+    let claimed = act(
+        &waiting,
+        &Action::Claim { owner: owner(worker, Lease::default()), early: false, leftovers: Default::default() },
+    )?;
     match state {
         StateName::Pending => Ok(waiting),
         StateName::Running => Ok(claimed),
@@ -247,7 +254,10 @@ fn retries(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     let poison = specimen(StateName::Running, poison, worker)?;
     let parked = apply(&poison, &reap(&poison, Evidence::LockFree, None), &person("bob"), NOW)?.run;
     let wake = Action::Wake { owner: owner(worker, Lease::default()) };
-    let cases: [(&str, &Run, Action); 8] = [
+    let again = apply(&patient, &finish(worker, &patient, failure()), &person("bob"), NOW)?.run;
+    let beside = Action::Claim { owner: owner(worker, Lease::default()), early: true, leftovers: leftovers() };
+    let cases: [(&str, &Run, Action); 9] = [
+        ("its next attempt is claimed while processes of the last one live", &again, beside),
         ("it failed", &patient, finish(worker, &patient, failure())),
         ("it failed, as often as it may", &last, finish(worker, &last, failure())),
         ("it failed for good by its policy", &permanent, finish(worker, &permanent, failure())),
@@ -307,7 +317,7 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     let adopter = adopted.owner().map_or(worker, |owner| owner.worker);
     let report_of_the_tree =
         Action::Report { fence: Fence { worker: adopter, epoch: running.epoch }, report: Report::default() };
-    let claim = Action::Claim { owner: owner(worker, Lease::default()), early: false };
+    let claim = Action::Claim { owner: owner(worker, Lease::default()), early: false, leftovers: Default::default() };
     let (attempt, name, fingerprint) = (1, "build".into(), String::new());
     let step = Step { of: running.id, attempt, name, fingerprint, changed: false, replays: None };
     let step = Spec { step: Some(step), ..spec(KIND) };

@@ -13,9 +13,15 @@ pub(super) fn lost(run: &Run, fence: &Fence) -> Refusal {
     Refusal::Lost { state: run.state.name(), epoch: run.epoch, claimed: fence.epoch }
 }
 
-/// A person may have a run started before its time, but not before those that it waits for.
-pub(super) fn check_claim(pending: &Pending, early: bool, now: Timestamp) -> Result<(), Refusal> {
+/// A person may have a run started before its time, but not before those that it waits for, nor beside what is left of it.
+pub(super) fn check_claim(
+    pending: &Pending,
+    early: bool,
+    leftovers: &Leftovers,
+    now: Timestamp,
+) -> Result<(), Refusal> {
     match pending.not_before.filter(|not_before| *not_before > now) {
+        _ if !leftovers.is_empty() => Err(Refusal::LeftoversAlive(leftovers.clone())),
         _ if !pending.waits_for.is_empty() => Err(Refusal::WaitsFor(pending.waits_for.clone())),
         Some(not_before) if !early => Err(Refusal::NotYet(not_before)),
         _ => Ok(()),

@@ -64,7 +64,10 @@ fn run() -> impl Strategy<Value = Run> {
         let act = |run: &Run, action: &Action| apply(run, action, &person("ada"), made_at).unwrap().run;
         let worker = worker(owned_by);
         let fence = |run: &Run| Fence { worker, epoch: run.epoch };
-        let running = act(&fresh, &Action::Claim { owner: owner(worker, Lease::default()), early: false });
+        let running = act(
+            &fresh,
+            &Action::Claim { owner: owner(worker, Lease::default()), early: false, leftovers: Default::default() },
+        );
         let verdict = Verdict::Succeeded;
         let finished = act(&running, &Action::Finish { fence: fence(&running), verdict, exit: None });
         match steps {

@@ -118,6 +118,10 @@ impl Supervisor<'_> {
             if !due || !is_followed || run.spec.command.is_none() || !self.may_begin(run) {
                 continue;
             }
+            // What is left of its last attempt may end by itself: another look will tell.
+            if !self.registry.left_behind(run).is_empty() {
+                continue;
+            }
             if run.spec.queued {
                 if free == 0 || self.is_locked_out(run)? {
                     continue;

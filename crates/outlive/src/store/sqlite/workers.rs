@@ -285,8 +285,13 @@ mod tests {
         };
         let start = || {
             let run = pending(crate::run::Spec::new("test", me.clone()), SystemClock.now(), &SystemEntropy);
-            let claimed =
-                apply(&run, &Action::Claim { owner: owner.clone(), early: false }, &me, SystemClock.now()).unwrap();
+            let claimed = apply(
+                &run,
+                &Action::Claim { owner: owner.clone(), early: false, leftovers: Default::default() },
+                &me,
+                SystemClock.now(),
+            )
+            .unwrap();
             let (run, events) = (claimed.run, vec![claimed.event]);
             commit(Write { expect: Expect::Absent, run, events, ended: None, stamp: stamp(&SystemEntropy) })
         };

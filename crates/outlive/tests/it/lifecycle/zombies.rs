@@ -126,7 +126,11 @@ fn l13_a_run_that_a_live_worker_does_not_know_of_is_found() {
         let owner = world.process();
         let waiting = owner.enqueue(spec("job")).await.unwrap();
         // A claim whose answer never arrived: on record it is the worker's, in the process nobody holds it.
-        let action = Action::Claim { owner: as_owner(owner.worker().unwrap(), Default::default()), early: false };
+        let action = Action::Claim {
+            owner: as_owner(owner.worker().unwrap(), Default::default()),
+            early: false,
+            leftovers: Default::default(),
+        };
         let record = world.record(waiting.id).await;
         let claimed = apply(&record.run, &action, owner.me(), world.clock.now()).unwrap();
         let stamp = Stamp::draw(&SeededEntropy::new(3));
