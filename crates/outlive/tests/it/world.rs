@@ -45,7 +45,7 @@ impl World {
         let clock = ManualClock::new();
         let ground = MemoryGround::new(clock.clone());
         let store = Arc::new(ground.make());
-        Self { clock, store, ground: Box::new(ground), path: None, processes: AtomicU64::new(1) }
+        Self { clock, store, ground: Box::new(ground), path: None, processes: first_process() }
     }
 
     pub(crate) fn sqlite() -> Self {
@@ -53,7 +53,7 @@ impl World {
         let ground = SqliteGround::new(clock.clone());
         let path = ground.next_path();
         let store = Arc::new(ground.open(&path));
-        Self { clock, store, ground: Box::new(ground), path: Some(path), processes: AtomicU64::new(1) }
+        Self { clock, store, ground: Box::new(ground), path: Some(path), processes: first_process() }
     }
 
     fn number(&self) -> u64 {
@@ -99,6 +99,12 @@ impl World {
     pub(crate) async fn actions(&self, id: RunId) -> Vec<String> {
         self.store.events(id).await.unwrap().into_iter().map(|event| event.action).collect()
     }
+}
+
+/// Where a world begins to count: no two give a run the same id, and so none sees another's processes for its own.
+fn first_process() -> AtomicU64 {
+    static WORLDS: AtomicU64 = AtomicU64::new(0);
+    AtomicU64::new(u64::from(std::process::id()) << 32 | WORLDS.fetch_add(1, Ordering::SeqCst) << 16)
 }
 
 /// A process of another pid namespace of this boot: its pid proves nothing here, so its lease decides.

@@ -21,7 +21,14 @@ struct Leftover(Child);
 impl Leftover {
     fn of(run: RunId) -> Self {
         let mut command = Command::new("sleep");
-        Self(command.arg("300").env(RUN_VARIABLE, run.to_string()).stdin(Stdio::null()).spawn().unwrap())
+        command.arg("300").env(RUN_VARIABLE, run.to_string()).stdin(Stdio::null());
+        let started = Self(command.spawn().unwrap());
+        // It has no environment while it becomes another program.
+        let environ = format!("/proc/{}/environ", started.0.id());
+        while std::fs::read(&environ).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        started
     }
 }
 
