@@ -41,9 +41,12 @@ fn f_50_shared_memory_that_is_cut_under_a_live_run_costs_nobody_a_result() {
 #[test]
 fn f_50_a_bus_error_that_is_sent_is_the_commands_own() {
     let sandbox = Sandbox::impatient();
-    let script = "trap 'echo x >> heard' BUS; while [ \"$(wc -l < heard)\" -lt 20 ]; do sleep 0.01; done; exit 9";
+    let script =
+        "trap 'echo x >> heard' BUS; touch ready; while [ \"$(wc -l < heard)\" -lt 20 ]; do sleep 0.01; done; exit 9";
     std::fs::write(sandbox.work().join("heard"), "").unwrap();
     let mut run = sandbox.start("sent", &["sh", "-c", script]);
+    // Before it listens it dies of the signal, as it would without us.
+    until("the command to listen", || sandbox.work().join("ready").exists());
     let heard = || std::fs::read_to_string(sandbox.work().join("heard")).unwrap().lines().count();
     until("all that was sent to be heard", || {
         let before = heard();

@@ -68,11 +68,13 @@ fn f_27_a_panic_in_one_beat_does_not_end_the_beats() {
     let told = panic_at_first(&handles[..1]);
     pollster::block_on(other.cancel(handles[0].id(), None)).unwrap();
     let clock = outlive::time::SystemClock;
+    let watch = other.local().unwrap().watch().unwrap();
     let deadline = clock.awake() + Duration::from_secs(60);
     let until = |what: &str, so: &dyn Fn() -> bool| {
         while !so() {
             assert!(clock.awake() < deadline, "waited in vain for {what}");
-            std::thread::sleep(Duration::from_millis(5));
+            // Every beat writes.
+            watch.wait(Duration::from_secs(1));
         }
     };
     until("the panic", &|| told.load(Ordering::SeqCst) == 1);
