@@ -38,7 +38,7 @@ use crate::time::{Clock, SystemClock, Timestamp};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
 use crate::trust::{Trust, has_key};
 
-pub use self::queue::{Parent, Planned, is_due};
+pub use self::queue::{Parent, Planned, is_due, next_due};
 pub use self::spooled::Delivered;
 use self::spooled::spool_key;
 

@@ -33,7 +33,7 @@ pub enum Parent {
 impl Registry {
     /// Makes a run that waits to be claimed.
     pub async fn enqueue(&self, spec: Spec) -> Result<Run, Error> {
-        self.check_parents(&[&spec]).await?;
+        self.check_parents(&[&spec], &[]).await?;
         let run = self.draft(Spec { queued: true, ..spec })?;
         let made = enqueued(&run, &self.me);
         Ok(self.create(run, vec![made]).await?.run)
@@ -55,7 +55,7 @@ impl Registry {
             }
             specs.push(Spec { queued: true, ..spec });
         }
-        self.check_parents_but(&specs.iter().collect::<Vec<_>>(), &ids).await?;
+        self.check_parents(&specs.iter().collect::<Vec<_>>(), &ids).await?;
         let drafts: Result<Vec<Run>, Error> = ids
             .iter()
             .zip(specs)
@@ -78,12 +78,8 @@ impl Registry {
         }
     }
 
-    async fn check_parents(&self, specs: &[&Spec]) -> Result<(), Error> {
-        self.check_parents_but(specs, &[]).await
-    }
-
-    /// Refuses to wait for a run that there is not: it would never end.
-    async fn check_parents_but(&self, specs: &[&Spec], planned: &[RunId]) -> Result<(), Error> {
+    /// Refuses to wait for a run that neither there is nor is `planned`: it would never end.
+    async fn check_parents(&self, specs: &[&Spec], planned: &[RunId]) -> Result<(), Error> {
         let parents: BTreeSet<RunId> = specs.iter().flat_map(|spec| &spec.after).map(|after| after.run).collect();
         let sought: Vec<RunId> = parents.into_iter().filter(|run| !planned.contains(run)).collect();
         let found: BTreeSet<RunId> = self.store.get(&sought).await?.iter().map(|record| record.run.id).collect();
@@ -192,9 +188,27 @@ impl Registry {
         let follower = self.draft_as(id, spec, self.clock.now())?;
         let made = enqueued(&follower, &self.me);
         match self.create(follower, vec![made]).await {
-            Ok(_) | Err(Error::Invalid(_)) => Ok(true),
+            Ok(_) => Ok(true),
+            Err(_) if !self.store.get(&[id]).await?.is_empty() => Ok(true),
             Err(error) => Err(error),
         }
+    }
+
+    /// Those of the runs that could be claimed by now but for a key that others hold, each with which and by whom.
+    pub async fn locked_out(&self, waiting: &[&Run]) -> Result<BTreeMap<RunId, String>, Error> {
+        let now = self.clock.now();
+        let is_due = |run: &Run| matches!(&run.state, State::Pending(pending) if is_due(pending, now));
+        let with_keys: Vec<&Run> =
+            waiting.iter().copied().filter(|run| is_due(run) && !run.spec.keys.is_empty()).collect();
+        if with_keys.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let mut walk = Walk::from(Filter::in_states([StateName::Running]), Page::default());
+        let mut running = Vec::new();
+        while let Some(records) = walk.next(self.store()).await? {
+            running.extend(records.into_iter().map(|record| record.run).filter(|run| !run.spec.keys.is_empty()));
+        }
+        Ok(busy_keys(&with_keys, &running))
     }
 
     async fn pass_over(&self, id: RunId) -> Result<(), Error> {
@@ -206,7 +220,7 @@ impl Registry {
 }
 
 /// Why each of the runs waits that could be claimed by now, and is not: a key that others hold.
-pub(super) fn busy_keys(waiting: &[&Run], running: &[Run]) -> BTreeMap<RunId, String> {
+fn busy_keys(waiting: &[&Run], running: &[Run]) -> BTreeMap<RunId, String> {
     let mut busy = BTreeMap::new();
     for run in waiting {
         for key in &run.spec.keys {
@@ -224,6 +238,16 @@ pub(super) fn busy_keys(waiting: &[&Run], running: &[Run]) -> BTreeMap<RunId, St
 /// Whether a waiting run could be claimed by now.
 pub fn is_due(pending: &Pending, now: Timestamp) -> bool {
     pending.waits_for.is_empty() && pending.not_before.is_none_or(|not_before| not_before <= now)
+}
+
+/// How long it is until the next of the waiting runs is due by the clock.
+pub fn next_due(waiting: &[Run], now: Timestamp) -> Option<Duration> {
+    let left = waiting.iter().filter_map(|run| match &run.state {
+        State::Pending(pending) => pending.not_before.filter(|at| *at > now).map(|at| at.since(now)),
+        _ => None,
+    });
+    // A moment later, so that it is due by then.
+    left.min().map(|left| left + Duration::from_millis(1))
 }
 
 fn waits_for(run: &Run) -> Option<(RunId, Vec<RunId>)> {

@@ -1,13 +1,11 @@
 //! Seeing: a run as a reader is told of it, with what can be seen of its processes.
 
 use super::Registry;
-use super::queue::{busy_keys, is_due};
+use super::queue::is_due;
 use crate::error::Error;
-use crate::filter::Filter;
 use crate::health::{Seen, see};
 use crate::id::RunId;
-use crate::run::{Run, State, StateName};
-use crate::store::{Page, Walk};
+use crate::run::{Run, State};
 
 impl Registry {
     /// A run as it stands.
@@ -34,18 +32,7 @@ impl Registry {
                 seen.leftovers = left;
             }
         }
-        let is_due = |run: &Run| matches!(&run.state, State::Pending(pending) if is_due(pending, now));
-        let waiting: Vec<&Run> =
-            seen.iter().map(|seen| &seen.run).filter(|run| is_due(run) && !run.spec.keys.is_empty()).collect();
-        if waiting.is_empty() {
-            return Ok(seen);
-        }
-        let mut walk = Walk::from(Filter::in_states([StateName::Running]), Page::default());
-        let mut running = Vec::new();
-        while let Some(records) = walk.next(self.store()).await? {
-            running.extend(records.into_iter().map(|record| record.run).filter(|run| !run.spec.keys.is_empty()));
-        }
-        let busy = busy_keys(&waiting, &running);
+        let busy = self.locked_out(&seen.iter().map(|seen| &seen.run).collect::<Vec<_>>()).await?;
         for seen in &mut seen {
             if let Some(busy) = busy.get(&seen.run.id) {
                 seen.reason = Some(busy.clone());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use outlive::error::Error;
 use outlive::filter::Filter;
+use outlive::health::Health;
 use outlive::run::StateName;
 use serde_json::json;
 
@@ -18,7 +19,7 @@ impl Supervisor<'_> {
         let filter = Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states(open) };
         for seen in pollster::block_on(self.registry.all(&filter))? {
             if seen.run.spec.kind != KIND {
-                let word = seen.health.filter(|health| health.as_str() != "healthy");
+                let word = seen.health.filter(|health| *health != Health::Healthy);
                 *counts.entry(word.map_or(seen.state.as_str(), |health| health.as_str())).or_default() += 1;
             }
         }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
+use outlive::health::Health;
 use outlive::id::RunId;
-use outlive::registry::is_due;
+use outlive::registry::{is_due, next_due};
 use outlive::run::{Run, State, StateName};
 use outlive::store::{Page, Walk};
 use serde_json::json;
@@ -44,7 +45,7 @@ impl Supervisor<'_> {
         self.begin_due(&waiting, &followed, running.in_slots)?;
         self.do_chores()?;
         let again = if self.has_young_orphans() { LOOK_AGAIN } else { LOOK_EVERY };
-        Ok(self.next_due(&waiting).min(again))
+        Ok(next_due(&waiting, self.registry.clock().now()).map_or(again, |next| next.min(again)))
     }
 
     /// Whether there are runs that have outlived their owner for too short a time to be taken over.
@@ -112,6 +113,7 @@ impl Supervisor<'_> {
         let mut free = self
             .slots
             .saturating_sub(in_slots + waiting.iter().filter(is_starting).filter(|run| run.spec.queued).count());
+        let locked_out = pollster::block_on(self.registry.locked_out(&waiting.iter().collect::<Vec<_>>()))?;
         for run in waiting {
             let due = matches!(&run.state, State::Pending(pending) if is_due(pending, now));
             let is_followed = run.spec.schedule.is_none() || followed.contains(&run.id);
@@ -123,7 +125,7 @@ impl Supervisor<'_> {
                 continue;
             }
             if run.spec.queued {
-                if free == 0 || self.is_locked_out(run)? {
+                if free == 0 || locked_out.contains_key(&run.id) {
                     continue;
                 }
                 free -= 1;
@@ -139,15 +141,6 @@ impl Supervisor<'_> {
             self.begin(run, &words)?;
         }
         Ok(())
-    }
-
-    /// Whether a run would find its keys held.
-    fn is_locked_out(&self, run: &Run) -> Result<bool, Error> {
-        if run.spec.keys.is_empty() {
-            return Ok(false);
-        }
-        let seen = pollster::block_on(self.registry.get(run.id))?;
-        Ok(seen.reason.is_some_and(|reason| reason.starts_with("waits for key")))
     }
 
     /// Whether an owner may be started for a run now.
@@ -190,9 +183,7 @@ impl Supervisor<'_> {
     /// An owner that could not be is told once; whoever was faster is none of our business.
     fn tell_refused(&mut self, id: RunId, why: &str) {
         let Ok(seen) = pollster::block_on(self.registry.get(id)) else { return };
-        if matches!(seen.run.state, State::Pending(_))
-            || seen.health.is_some_and(|health| health.as_str() == "orphaned")
-        {
+        if matches!(seen.run.state, State::Pending(_)) || seen.health == Some(Health::Orphaned) {
             self.refuse(&seen.run, why);
         }
     }
@@ -202,16 +193,6 @@ impl Supervisor<'_> {
         self.refused.insert(run.id, (run.epoch, until));
         let fields = json!({ "id": run.id, "name": run.spec.name, "reason": why });
         self.say("refused", &fields, &format!("{} left alone: {why}", title(run)));
-    }
-
-    fn next_due(&self, waiting: &[Run]) -> Duration {
-        let now = self.registry.clock().now();
-        let left = waiting.iter().filter_map(|run| match &run.state {
-            State::Pending(pending) => pending.not_before.filter(|at| *at > now).map(|at| at.since(now)),
-            _ => None,
-        });
-        // A moment later, so that it is due by then.
-        left.min().map_or(LOOK_EVERY, |left| left + Duration::from_millis(1))
     }
 }
 

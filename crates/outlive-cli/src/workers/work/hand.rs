@@ -12,7 +12,7 @@ use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
-use outlive::registry::{Registry, is_due};
+use outlive::registry::{Registry, is_due, next_due};
 use outlive::run::{Pending, Run, State};
 use outlive::runtime::handle::RunHandle;
 use outlive::runtime::reaper::Reaper;
@@ -122,7 +122,8 @@ impl Hand<'_> {
             if self.flags.drain && !self.is_anything_left(&waiting)? {
                 return Ok(());
             }
-            let patience = self.next_due(&waiting).min(LOOK_EVERY);
+            let next = next_due(&waiting, self.registry.clock().now());
+            let patience = next.map_or(LOOK_EVERY, |next| next.min(LOOK_EVERY));
             match &watch {
                 Some(watch) => wait_for(&[watch, &self.said.0, &self.owning.signals], patience),
                 None => wait_for(&[&self.said.0, &self.owning.signals], patience),
@@ -221,16 +222,5 @@ impl Hand<'_> {
                 return Ok(waits.iter().any(|(id, _)| left.contains(id)));
             }
         }
-    }
-
-    /// How long until the next run is due by the clock.
-    fn next_due(&self, waiting: &[Run]) -> Duration {
-        let now = self.registry.clock().now();
-        let left = waiting.iter().filter_map(|run| match &run.state {
-            State::Pending(pending) => pending.not_before.filter(|at| *at > now).map(|at| at.since(now)),
-            _ => None,
-        });
-        // A moment later, so that it is due by then.
-        left.min().map_or(LOOK_EVERY, |left| left + Duration::from_millis(1))
     }
 }
