@@ -157,8 +157,9 @@ fn rehearse(seed: u64) -> (usize, usize) {
     (runs.iter().filter(|(_, goes_on)| *goes_on).count(), killed)
 }
 
-/// Says so where it runs beside itself, and notes its attempt. Whatever is left of it has its lock.
-const ALONE: &str = "exec 9>>lock/$1; flock -n 9 || echo $1 >> twice; \
+/// Says so where it runs beside itself, and notes its attempt. Whatever is left of it has its lock. Whoever asks for that
+/// may be killed as well, and is then asked again.
+const ALONE: &str = "exec 9>>lock/$1; until flock -n -E 7 9; do [ $? != 7 ] || { echo $1 >> twice; break; }; done; \
                      echo \"$1 $OUTLIVE_ATTEMPT\" >> attempts; sleep 0.$2; exit $3";
 
 #[test]

@@ -47,7 +47,10 @@ async fn steps(registry: &Registry, run: RunId, attempt: u32) -> Vec<(String, St
         let step = seen.run.spec.step.as_ref().unwrap().clone();
         (step.attempt == attempt).then_some((step.name, seen.state, step.replays.is_some()))
     };
-    steps.filter_map(told).collect()
+    // Those made at the same time come in any order.
+    let mut steps: Vec<_> = steps.filter_map(told).collect();
+    steps.sort_by(|one, other| one.0.cmp(&other.0));
+    steps
 }
 
 #[test]
