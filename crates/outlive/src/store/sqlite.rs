@@ -337,7 +337,9 @@ fn open_inner(
             read_back?;
         }
     } else if log_is_cut && access == Access::Read {
-        let behind = inner.behind()?.len();
+        // Whoever writes the first change to a log has files before it has a log: what it does is seen whole, or not yet.
+        let _standstill = turn::standstill(&inner.place);
+        let behind = if schema::is_log_cut(&inner.place) { inner.behind()?.len() } else { 0 };
         if behind > 0 {
             let what =
                 format!("the log of the database was cut or taken away: {behind} runs are known to their files alone");

@@ -5,6 +5,7 @@
 //! and waiting for it has an end, because a holder may also be stopped.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use super::wait::{LOOK, Wait, say_holder, stopped_holder};
 use crate::store::{Error, files};
 
 const QUEUE: &str = "write.lock";
+/// How long a reader waits for whoever writes.
+const READER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The place where writers queue. Opened once, so that a process that can open no more files still beats.
 pub(super) struct Queue {
@@ -68,6 +71,14 @@ impl Asking {
 /// A turn. Dropped, it is the next one's.
 pub(super) struct Turn {
     file: Arc<OwnedFd>,
+}
+
+/// Waits until nobody writes, and keeps it so while the answer lives. None where nobody has written yet, or somebody
+/// takes longer than a reader should wait.
+pub(super) fn standstill(place: &Place) -> Option<OwnedFd> {
+    let file = files::open_file(&place.dir, Path::new(QUEUE)).ok()?.into();
+    Wait::new(QUEUE, READER_PATIENCE).lock(&file, FlockOperation::NonBlockingLockShared).ok()?;
+    Some(file)
 }
 
 impl Queue {

@@ -9,7 +9,7 @@ use outlive::runtime::Stop;
 use outlive::store::{Page, Record};
 use outlive::testing::spec;
 
-use crate::world::{LEASE, World, inode_and_mtime};
+use crate::world::{LEASE, World, inode_and_mtime, unseen};
 
 fn delete_database(world: &World) {
     for rest in ["", "-wal", "-shm"] {
@@ -158,4 +158,44 @@ fn l24_an_attempt_file_is_written_once_at_the_end_and_never_again() {
         assert_eq!((std::fs::read(&file).unwrap(), inode_and_mtime(&file)), (bytes, written));
         assert_eq!(world.see(id).await.run.attempt, 3);
     });
+}
+
+/// The first change that is written to a database has its files before the log has a head.
+#[test]
+fn c02_who_reads_while_the_first_change_is_written_waits_for_it() {
+    use std::sync::Arc;
+
+    use outlive::id::SystemEntropy;
+    use outlive::store::sqlite::{Sharing, SqliteStore};
+    use outlive::time::SystemClock;
+    use rustix::fs::{FlockOperation, flock};
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("registry");
+    let store = SqliteStore::create(&path, Sharing::Private, Arc::new(SystemClock), Arc::new(SystemEntropy)).unwrap();
+    let world = World::sqlite();
+    let process = world.process_on(Arc::new(store), unseen(1));
+    pollster::block_on(async { process.start(spec("job")).await.unwrap().succeed().await }).unwrap();
+    drop(process);
+    std::fs::remove_file(path.join("registry.db-shm")).unwrap();
+    let log = path.join("registry.db-wal");
+    let whole = std::fs::read(&log).unwrap();
+    // As somebody leaves it who is about to write its head.
+    let turn = std::fs::File::open(path.join("write.lock")).unwrap();
+    flock(&turn, FlockOperation::LockExclusive).unwrap();
+    std::fs::write(&log, b"").unwrap();
+    let waits_at = std::fs::canonicalize(path.join("write.lock")).unwrap();
+    let has_open = || {
+        let fds = std::fs::read_dir("/proc/self/fd").unwrap();
+        fds.filter(|fd| std::fs::read_link(fd.as_ref().unwrap().path()).is_ok_and(|file| file == waits_at)).count()
+    };
+    let before = has_open();
+    let reader = std::thread::spawn(move || SqliteStore::read(&path, Arc::new(SystemClock), Arc::new(SystemEntropy)));
+    while has_open() == before && !reader.is_finished() {
+        std::thread::yield_now();
+    }
+    std::fs::write(&log, whole).unwrap();
+    flock(&turn, FlockOperation::Unlock).unwrap();
+    let read = reader.join().unwrap().unwrap_or_else(|error| panic!("{error}"));
+    assert!(read.trouble().is_none(), "a change that was not whole was read from its files: {:?}", read.trouble());
 }
