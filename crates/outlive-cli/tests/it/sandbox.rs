@@ -14,6 +14,25 @@ pub(crate) struct Sandbox {
     dir: tempfile::TempDir,
 }
 
+/// Whatever a test has started is gone with it: what waits for a file that nobody will make would wait for ever.
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let is_inside = |pid: &i32| {
+            std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(self.dir.path()))
+        };
+        let all = || {
+            let names = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
+            names.filter_map(|name| name.to_str()?.parse().ok()).filter(|pid| *pid != std::process::id().cast_signed())
+        };
+        // Twice: whoever is killed may have started another meanwhile.
+        for _ in 0..2 {
+            for pid in all().filter(is_inside).filter_map(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
 impl Sandbox {
     pub(crate) fn new() -> Self {
         let sandbox = Self { dir: tempfile::tempdir().unwrap() };
