@@ -1,14 +1,14 @@
 //! `cargo xtask setup`: installs what the tests need and this machine lacks.
 //!
-//! What needs root is installed only by root; anybody else is told what is missing and goes on, and the tests that need
-//! it say that they were skipped. Servers that tests talk to belong in a step of their own beside [`programs`].
+//! What needs root is installed only by root; anybody else is told what is missing and goes on. Servers are started by the
+//! tests that talk to them.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use crate::steps::{Failed, cargo, step, succeeds};
 
 /// A program that tests call, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 21] = [
+const PROGRAMS: [(&str, &str); 22] = [
     ("strace", "strace"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
@@ -30,10 +30,14 @@ const PROGRAMS: [(&str, &str); 21] = [
     ("less", "less"),
     ("python3", "python3"),
     ("systemd-analyze", "systemd"),
+    ("initdb", "postgresql"),
 ];
 
 /// Where programs of the administrator are, which not every `PATH` names.
 const ADMIN_DIRECTORIES: &str = "/usr/sbin:/sbin";
+
+/// Where Debian keeps the programs of its PostgreSQL servers, by version.
+const POSTGRES: &str = "/usr/lib/postgresql";
 
 /// Installs what is missing.
 pub fn run(_: &[String]) -> Result<(), Failed> {
@@ -44,13 +48,16 @@ pub fn run(_: &[String]) -> Result<(), Failed> {
 
 fn programs() -> Result<(), Failed> {
     let path = format!("{}:{ADMIN_DIRECTORIES}", std::env::var("PATH").unwrap_or_default());
-    let missing = missing(|program| path.split(':').any(|dir| Path::new(dir).join(program).is_file()));
+    let mut dirs: Vec<PathBuf> = path.split(':').map(PathBuf::from).collect();
+    let versions = std::fs::read_dir(POSTGRES).into_iter().flatten().flatten();
+    dirs.extend(versions.map(|version| version.path().join("bin")));
+    let missing = missing(|program| dirs.iter().any(|dir| dir.join(program).is_file()));
     if missing.is_empty() {
         return Ok(());
     }
     let packages = missing.join(" ");
     if !is_root() || !succeeds("apt-get", &["--version"]) {
-        println!("setup: some tests will be skipped; to have them, install: {packages}");
+        println!("setup: some tests cannot succeed without these, which only root can install: {packages}");
         return Ok(());
     }
     let quietly = |words: &[&str]| step("env", &[&["DEBIAN_FRONTEND=noninteractive", "apt-get"], words].concat());
@@ -110,7 +117,8 @@ mod tests {
                 "vim",
                 "less",
                 "python3",
-                "systemd"
+                "systemd",
+                "postgresql"
             ]
         );
     }

@@ -43,6 +43,16 @@ macro_rules! uuid_id {
             pub fn as_bytes(&self) -> &[u8; 16] {
                 self.0.as_bytes()
             }
+
+            #[cfg(feature = "postgres")]
+            pub(crate) fn as_uuid(&self) -> Uuid {
+                self.0
+            }
+
+            #[cfg(feature = "postgres")]
+            pub(crate) fn from_uuid(id: Uuid) -> Self {
+                Self(id)
+            }
         }
 
         impl fmt::Display for $name {

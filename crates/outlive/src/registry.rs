@@ -31,6 +31,8 @@ use crate::runtime::keeper::{Keeper, Keeping, lock};
 use crate::settle::{Doubt, settle};
 use crate::spool::Spool;
 use crate::store::memory::MemoryStore;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::{Address, PostgresStore};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
 use crate::store::{self, Expect, Record, Store, Write};
@@ -38,7 +40,7 @@ use crate::time::{Clock, SystemClock, Timestamp};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
 use crate::trust::{Trust, has_key};
 
-pub use self::queue::{Parent, Planned, is_due, next_due};
+pub use self::queue::{Parent, Planned, next_due};
 pub use self::spooled::Delivered;
 use self::spooled::spool_key;
 
@@ -56,6 +58,8 @@ pub struct Registry {
     store: Arc<dyn Store>,
     #[cfg(feature = "sqlite")]
     local: Option<Arc<SqliteStore>>,
+    /// What a registry that is no directory calls itself.
+    name: Option<String>,
     reopen: Reopen,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
@@ -79,8 +83,8 @@ struct Working {
 }
 
 impl Registry {
-    /// Opens the registry that `url` names: `sqlite:PATH` for a directory of this machine, made if it is missing, or
-    /// `memory:` for one that ends with this process.
+    /// Opens the registry that `url` names, made if it is missing: `sqlite:PATH` for a directory of this machine,
+    /// `postgres://…` for a database that many share, or `memory:` for one that ends with this process.
     pub async fn open(url: &str) -> Result<Self, Error> {
         if url == "memory:" {
             let store = MemoryStore::default();
@@ -94,9 +98,25 @@ impl Registry {
         if let Some(path) = url.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
             return Self::open_local(Path::new(path), Some(Sharing::Private));
         }
+        #[cfg(feature = "postgres")]
+        if Address::is_meant(url) {
+            return Self::open_shared(url).await;
+        }
         // A URL may bear a password.
         let url = Redactor::default().text(url);
-        Err(Error::Invalid(format!("`{url}` is not a registry: use sqlite:PATH or memory:")))
+        Err(Error::Invalid(format!("`{url}` is not a registry: use sqlite:PATH, postgres://… or memory:")))
+    }
+
+    #[cfg(feature = "postgres")]
+    async fn open_shared(url: &str) -> Result<Self, Error> {
+        let address: Address =
+            url.parse().map_err(|error| Error::Invalid(format!("the registry's URL cannot be used: {error}")))?;
+        let store = PostgresStore::open(&address).await?;
+        let (name, beating) = (store.id().to_owned(), store.clone());
+        // Its beats have a connection of their own in any case.
+        let reopen: Reopen = Arc::new(move || Ok(Arc::new(beating.clone()) as Arc<dyn Store>));
+        let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
+        Ok(Self { name: Some(name), ..Self::assemble(url.into(), Arc::new(store), reopen, trust)? })
     }
 
     /// Opens the registry in a directory of this machine. With `create` it is made if it is missing.
@@ -153,6 +173,7 @@ impl Registry {
             store,
             #[cfg(feature = "sqlite")]
             local: None,
+            name: None,
             reopen,
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
@@ -186,6 +207,7 @@ impl Registry {
             store,
             #[cfg(feature = "sqlite")]
             local: None,
+            name: None,
             reopen: Arc::new(move || Ok(reopened.clone())),
             clock,
             entropy,

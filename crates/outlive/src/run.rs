@@ -201,6 +201,13 @@ pub struct Pending {
     pub reason: Option<String>,
 }
 
+impl Pending {
+    /// Whether it could be claimed by now.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.waits_for.is_empty() && self.not_before.is_none_or(|not_before| not_before <= now)
+    }
+}
+
 /// Owned by a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {

@@ -5,6 +5,8 @@
 
 pub(crate) mod files;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -21,7 +23,7 @@ use crate::health::Witness;
 use crate::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::policy::Lease;
 use crate::process::Identity;
-use crate::run::{CancelRequest, Event, Heard, Owner, Run};
+use crate::run::{CancelRequest, Event, Heard, Owner, Run, State};
 use crate::time::Timestamp;
 use crate::transition::Transition;
 
@@ -284,6 +286,20 @@ pub struct Selection {
     pub order: Order,
     /// Until this many have changed.
     pub limit: usize,
+    /// Of those that wait, only those that wait neither for another run nor for a time that has not come by the store's
+    /// clock.
+    pub due: bool,
+}
+
+impl Selection {
+    /// Whether a run is one of them at `now` by the store's clock.
+    pub(crate) fn takes(&self, run: &Run, now: Timestamp) -> bool {
+        let is_due = match &run.state {
+            State::Pending(pending) => pending.is_due(now),
+            _ => true,
+        };
+        self.filter.matches(run) && (is_due || !self.due)
+    }
 }
 
 /// A sign of life.

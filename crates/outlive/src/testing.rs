@@ -1,6 +1,8 @@
 //! What tests of stores and registries share: clocks that are moved by hand, numbers from a seed, people and specs.
 
 pub mod lifecycle;
+#[cfg(feature = "postgres")]
+pub mod server;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

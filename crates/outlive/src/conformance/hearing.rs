@@ -75,7 +75,7 @@ pub(super) async fn rules_are_told_what_was_heard(ground: &dyn Ground) -> Result
         }
         None
     };
-    let selection = Selection { filter: Filter::of([run.run.id]), order: Order::Oldest, limit: 1 };
+    let selection = Selection { filter: Filter::of([run.run.id]), order: Order::Oldest, limit: 1, due: false };
     scene.store.update(&selection, &rule).await.map_err(failed)?;
     let heard = told.lock().ok().and_then(|told| *told);
     let silent = heard.map(|heard| heard.silent_for);

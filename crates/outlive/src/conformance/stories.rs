@@ -95,7 +95,7 @@ pub(super) async fn a_missing_run_is_an_absence(ground: &dyn Ground) -> Result<(
     ensure!(scene.store.get(&[]).await.map_err(honest)?.is_empty(), "nothing was asked for, and something is read");
     ensure!(scene.store.events(missing.id).await.map_err(honest)?.is_empty(), "a missing run has a story");
     let rule = |_: &Run, _| None;
-    let selection = Selection { filter, order: Order::Oldest, limit: 1 };
+    let selection = Selection { filter, order: Order::Oldest, limit: 1, due: false };
     let changed = scene.store.update(&selection, &rule).await.map_err(honest)?;
     ensure!(changed.is_empty(), "a missing run was updated");
     let change = scene.changing(&known, &cancel())?;

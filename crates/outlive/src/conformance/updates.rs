@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 use crate::transition::{Action, apply};
 
 pub(super) fn waiting(order: Order, limit: usize) -> Selection {
-    Selection { filter: Filter::in_states([StateName::Pending]), order, limit }
+    Selection { filter: Filter::in_states([StateName::Pending]), order, limit, due: false }
 }
 
 /// The rule by which `worker` claims whatever may be claimed.
@@ -78,7 +78,7 @@ pub(super) async fn an_update_takes_only_its_selection(ground: &dyn Ground) -> R
     let meant = scene.enqueue(spec("meant")).await?;
     let other = scene.enqueue(spec("other")).await?;
     let filter = Filter { kind: Some("meant".into()), ..Filter::default() };
-    let selection = Selection { filter, order: Order::Oldest, limit: 9 };
+    let selection = Selection { filter, order: Order::Oldest, limit: 9, due: false };
     let rule = claiming(&scene, scene.worker());
     let changed = scene.store.update(&selection, &rule).await.map_err(failed)?;
     ensure!(ids(&changed) == [meant.run.id], "{:?} were changed, not only the run that is meant", ids(&changed));

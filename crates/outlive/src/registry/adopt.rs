@@ -51,7 +51,7 @@ impl Registry {
             let transition = apply(run, action, &self.me, now).ok()?;
             Some(Change { transition, stamp })
         };
-        let selection = Selection { filter: Filter::of([id]), order: Order::Oldest, limit: 1 };
+        let selection = Selection { filter: Filter::of([id]), order: Order::Oldest, limit: 1, due: false };
         match self.store.update(&selection, &rule).await {
             Ok(mut changed) => Ok(changed.pop()),
             Err(error @ store::Error::Unknown(_)) => {

@@ -7,7 +7,7 @@ use super::Registry;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::id::{RunId, Stamp};
-use crate::run::{After, Lineage, Pending, Release, Run, Spec, State, StateName};
+use crate::run::{After, Lineage, Release, Run, Spec, State, StateName};
 use crate::store::{Expect, Order, Page, Walk, Write, Written};
 use crate::time::Timestamp;
 use crate::transition::{Action, enqueued, has_room};
@@ -148,7 +148,7 @@ impl Registry {
         for run in waiting {
             let (Some(schedule), State::Pending(pending)) = (&run.spec.schedule, &run.state) else { continue };
             let slot = run.spec.not_before.unwrap_or(run.created_at);
-            if !is_due(pending, now) || self.executable(run).is_err() {
+            if !pending.is_due(now) || self.executable(run).is_err() {
                 continue;
             }
             // Later attempts belong to a slot whose follower was made for the first.
@@ -197,7 +197,7 @@ impl Registry {
     /// Those of the runs that could be claimed by now but for a key that others hold, each with which and by whom.
     pub async fn locked_out(&self, waiting: &[&Run]) -> Result<BTreeMap<RunId, String>, Error> {
         let now = self.clock.now();
-        let is_due = |run: &Run| matches!(&run.state, State::Pending(pending) if is_due(pending, now));
+        let is_due = |run: &Run| matches!(&run.state, State::Pending(pending) if pending.is_due(now));
         let with_keys: Vec<&Run> =
             waiting.iter().copied().filter(|run| is_due(run) && !run.spec.keys.is_empty()).collect();
         if with_keys.is_empty() {
@@ -233,11 +233,6 @@ fn busy_keys(waiting: &[&Run], running: &[Run]) -> BTreeMap<RunId, String> {
         }
     }
     busy
-}
-
-/// Whether a waiting run could be claimed by now.
-pub fn is_due(pending: &Pending, now: Timestamp) -> bool {
-    pending.waits_for.is_empty() && pending.not_before.is_none_or(|not_before| not_before <= now)
 }
 
 /// How long it is until the next of the waiting runs is due by the clock.

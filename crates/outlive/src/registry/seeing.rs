@@ -1,7 +1,6 @@
 //! Seeing: a run as a reader is told of it, with what can be seen of its processes.
 
 use super::Registry;
-use super::queue::is_due;
 use crate::error::Error;
 use crate::health::{Seen, see};
 use crate::id::RunId;
@@ -24,7 +23,7 @@ impl Registry {
     pub(super) async fn explain(&self, mut seen: Vec<Seen>) -> Result<Vec<Seen>, Error> {
         let now = self.clock.now();
         let is_again =
-            |run: &Run| run.attempt > 1 && matches!(&run.state, State::Pending(pending) if is_due(pending, now));
+            |run: &Run| run.attempt > 1 && matches!(&run.state, State::Pending(pending) if pending.is_due(now));
         for seen in seen.iter_mut().filter(|seen| is_again(&seen.run)) {
             let left = self.left_behind(&seen.run);
             if !left.is_empty() {

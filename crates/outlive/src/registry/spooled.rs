@@ -26,9 +26,10 @@ impl Registry {
 
     pub(crate) fn names(&self) -> Vec<String> {
         #[cfg(feature = "sqlite")]
-        return self.local.as_ref().map(|local| local.names()).unwrap_or_default();
-        #[cfg(not(feature = "sqlite"))]
-        return Vec::new();
+        if let Some(local) = &self.local {
+            return local.names();
+        }
+        self.name.iter().cloned().collect()
     }
 
     /// The run as it is once its spooled end is delivered.

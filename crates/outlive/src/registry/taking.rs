@@ -38,7 +38,7 @@ impl Registry {
             let transition = apply(run, &action, &self.me, now).ok()?;
             Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
         };
-        let selection = Selection { filter, order: Order::Claim, limit };
+        let selection = Selection { filter, order: Order::Claim, limit, due: true };
         let claimed = self.store.update(&selection, &rule).await?;
         Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
     }

@@ -182,7 +182,7 @@ impl Reaper {
             Some(Change { transition, stamp: verdict.stamp })
         };
         let filter = Filter::of(verdicts.keys().copied());
-        let selection = Selection { filter, order: Order::Oldest, limit: verdicts.len() };
+        let selection = Selection { filter, order: Order::Oldest, limit: verdicts.len(), due: false };
         let ended = match registry.store().update(&selection, &rule).await {
             Ok(ended) => ended,
             Err(store::Error::Unknown(_)) => {

@@ -174,6 +174,9 @@ impl Store for MemoryStore {
             if changed.len() >= selection.limit {
                 break;
             }
+            if !selection.takes(&record.run, now.0) {
+                continue;
+            }
             let Some(change) = rule(&record.run, now.0) else { continue };
             if let Written::Done(_) = inner.write(Write::change(&record, change.transition, change.stamp), now) {
                 changed.extend(inner.runs.get(&record.run.id).map(|(record, _)| inner.read(record, now.1)));

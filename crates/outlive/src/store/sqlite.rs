@@ -563,7 +563,7 @@ impl Inner {
         named: &mut usize,
     ) -> Result<Option<Record>, Error> {
         let record = self.read(self.adopt(record)?, now)?;
-        if !selection.filter.matches(&record.run) {
+        if !selection.takes(&record.run, now.at) {
             return Ok(None);
         }
         let Some(change) = rule(&record.run, now.at) else { return Ok(None) };

@@ -7,11 +7,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outlive::conformance::Ground;
+use outlive::filter::Filter;
+use outlive::health::Witness;
+use outlive::id::RunId;
 use outlive::id::SystemEntropy;
-use outlive::store::Store;
+use outlive::run::Event;
 use outlive::store::memory::MemoryStore;
+use outlive::store::postgres::PostgresStore;
 use outlive::store::sqlite::{Sharing, SqliteStore};
+use outlive::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
 use outlive::testing::ManualClock;
+use outlive::testing::server::Server;
+use outlive::time::Clock;
 use tempfile::TempDir;
 
 /// Longer than any lease that the tests use by default.
@@ -102,5 +109,135 @@ impl Ground for SqliteGround {
 
     fn stretch(&self) -> Duration {
         STRETCH
+    }
+}
+
+/// Schemas of the tests' server, whose clocks are those of the test.
+pub(crate) struct PostgresGround {
+    clock: Arc<ManualClock>,
+    last: Mutex<String>,
+}
+
+impl PostgresGround {
+    pub(crate) fn new(clock: Arc<ManualClock>) -> Self {
+        Self { clock, last: Mutex::default() }
+    }
+
+    pub(crate) async fn make(&self) -> ByOurClock {
+        let url = Server::shared().fresh_url();
+        let store = ByOurClock::open(&url, self.clock.clone()).await;
+        let set = |function: &str, name: &str| {
+            let body = format!("SELECT value::int8 FROM {}.meta WHERE name = '{name}'", store.schema);
+            format!(
+                "CREATE OR REPLACE FUNCTION {}.{function}() RETURNS int8 LANGUAGE sql AS $$ {body} $$;",
+                store.schema
+            )
+        };
+        let now = server_time(&self.clock);
+        Server::shared().psql(&format!(
+            "INSERT INTO {0}.meta VALUES ('now', '{now}'), ('hears', '{now}'); {1} {2}",
+            store.schema,
+            set("clock", "now"),
+            set("hears_since", "hears"),
+        ));
+        *self.last.lock().unwrap() = url;
+        store
+    }
+}
+
+#[async_trait]
+impl Ground for PostgresGround {
+    async fn fresh(&self) -> Arc<dyn Store> {
+        Arc::new(self.make().await)
+    }
+
+    async fn again(&self) -> Arc<dyn Store> {
+        let url = self.last.lock().unwrap().clone();
+        Arc::new(ByOurClock::open(&url, self.clock.clone()).await)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.clock.pass(duration);
+    }
+
+    async fn deafen(&self, duration: Duration) {
+        self.clock.pass(duration);
+        let url = self.last.lock().unwrap().clone();
+        let now = server_time(&self.clock);
+        Server::shared().psql(&format!("UPDATE {}.meta SET value = '{now}' WHERE name = 'hears'", schema_of(&url)));
+    }
+
+    fn stretch(&self) -> Duration {
+        STRETCH
+    }
+}
+
+/// The server's clock, which nobody sets when the hosts' are.
+fn server_time(clock: &ManualClock) -> i64 {
+    const START: i64 = 1_790_000_000_000_000;
+    START + i64::try_from(clock.since_boot().as_micros()).unwrap()
+}
+
+fn schema_of(url: &str) -> String {
+    url.split_once("schema=").unwrap().1.split('&').next().unwrap().to_owned()
+}
+
+/// A store whose server is told the time of the test before every call.
+pub(crate) struct ByOurClock {
+    store: PostgresStore,
+    schema: String,
+    clock: Arc<ManualClock>,
+    told: Mutex<i64>,
+}
+
+impl ByOurClock {
+    async fn open(url: &str, clock: Arc<ManualClock>) -> Self {
+        let store = PostgresStore::open(&url.parse().unwrap()).await.unwrap_or_else(|error| panic!("{error}"));
+        Self { store, schema: schema_of(url), told: Mutex::default(), clock }
+    }
+
+    fn tell(&self) -> &PostgresStore {
+        let (mut told, now) = (self.told.lock().unwrap(), server_time(&self.clock));
+        if *told != now {
+            let schema = &self.schema;
+            Server::shared().psql(&format!("UPDATE {schema}.meta SET value = '{now}' WHERE name = 'now'"));
+            *told = now;
+        }
+        &self.store
+    }
+}
+
+#[async_trait]
+impl Store for ByOurClock {
+    async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
+        self.tell().get(ids).await
+    }
+
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
+        self.tell().list(filter, page).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+        self.tell().commit(writes).await
+    }
+
+    async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
+        self.tell().update(selection, rule).await
+    }
+
+    async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
+        self.tell().beat(beat).await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        self.tell().workers().await
+    }
+
+    async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
+        self.tell().events(id).await
+    }
+
+    fn witness(&self) -> Option<Arc<dyn Witness>> {
+        self.store.witness()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use outlive::conformance::{CHECKS, Check, Ground};
 use outlive::testing::ManualClock;
 
-use crate::ground::{MemoryGround, SqliteGround};
+use crate::ground::{MemoryGround, PostgresGround, SqliteGround};
 use crate::mutant::{DEFECTS, MutantGround};
 
 /// How many promises the contract of `Store` makes.
@@ -26,12 +26,20 @@ fn on_sqlite(check: &str) {
     run(check, &SqliteGround::new(ManualClock::new()));
 }
 
+fn on_postgres(check: &str) {
+    run(check, &PostgresGround::new(ManualClock::new()));
+}
+
 mod memory {
     outlive::conformance_tests!(super::on_memory);
 }
 
 mod sqlite {
     outlive::conformance_tests!(super::on_sqlite);
+}
+
+mod postgres {
+    outlive::conformance_tests!(super::on_postgres);
 }
 
 #[test]

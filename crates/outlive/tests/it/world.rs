@@ -18,7 +18,7 @@ use outlive::runtime::reaper::{Reaped, Reaper};
 use outlive::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
 use outlive::testing::{ManualClock, SeededEntropy, person};
 
-use crate::ground::{MemoryGround, SqliteGround};
+use crate::ground::{MemoryGround, PostgresGround, SqliteGround};
 
 /// The lease of runs that ask for none.
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
@@ -34,9 +34,11 @@ pub(crate) struct World {
 
 /// Runs a test on every store.
 pub(crate) fn on_each(test: impl AsyncFn(World)) {
-    for world in [World::memory(), World::sqlite()] {
-        println!("on {}", if world.path.is_some() { "sqlite" } else { "memory" });
-        pollster::block_on(test(world));
+    for (name, make) in
+        [("memory", World::memory as fn() -> World), ("sqlite", World::sqlite), ("postgres", World::postgres)]
+    {
+        println!("on {name}");
+        pollster::block_on(test(make()));
     }
 }
 
@@ -54,6 +56,13 @@ impl World {
         let path = ground.next_path();
         let store = Arc::new(ground.open(&path));
         Self { clock, store, ground: Box::new(ground), path: Some(path), processes: first_process() }
+    }
+
+    pub(crate) fn postgres() -> Self {
+        let clock = ManualClock::new();
+        let ground = PostgresGround::new(clock.clone());
+        let store = Arc::new(pollster::block_on(ground.make()));
+        Self { clock, store, ground: Box::new(ground), path: None, processes: first_process() }
     }
 
     fn number(&self) -> u64 {

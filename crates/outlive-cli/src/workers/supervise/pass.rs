@@ -9,7 +9,7 @@ use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::health::Health;
 use outlive::id::RunId;
-use outlive::registry::{is_due, next_due};
+use outlive::registry::next_due;
 use outlive::run::{Run, State, StateName};
 use outlive::store::{Page, Walk};
 use serde_json::json;
@@ -115,7 +115,7 @@ impl Supervisor<'_> {
             .saturating_sub(in_slots + waiting.iter().filter(is_starting).filter(|run| run.spec.queued).count());
         let locked_out = pollster::block_on(self.registry.locked_out(&waiting.iter().collect::<Vec<_>>()))?;
         for run in waiting {
-            let due = matches!(&run.state, State::Pending(pending) if is_due(pending, now));
+            let due = matches!(&run.state, State::Pending(pending) if pending.is_due(now));
             let is_followed = run.spec.schedule.is_none() || followed.contains(&run.id);
             if !due || !is_followed || run.spec.command.is_none() || !self.may_begin(run) {
                 continue;

@@ -12,7 +12,7 @@ use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
-use outlive::registry::{Registry, is_due, next_due};
+use outlive::registry::{Registry, next_due};
 use outlive::run::{Pending, Run, State};
 use outlive::runtime::handle::RunHandle;
 use outlive::runtime::reaper::Reaper;
@@ -200,7 +200,7 @@ impl Hand<'_> {
         let mut waits: Vec<(RunId, &Pending)> = Vec::new();
         for run in ours {
             match &run.state {
-                State::Pending(pending) if is_due(pending, now) => return Ok(true),
+                State::Pending(pending) if pending.is_due(now) => return Ok(true),
                 // Its time was set by a person. A later attempt waits for no longer than its policy says.
                 State::Pending(pending) if run.attempt > 1 || pending.not_before.is_none_or(|at| at <= now) => {
                     waits.push((run.id, pending));

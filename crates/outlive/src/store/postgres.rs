@@ -1,0 +1,69 @@
+//! Runs of a fleet, in a PostgreSQL database.
+//!
+//! The database is the truth, and its clock the only one that is asked. What a run was made with is written once; how it
+//! stands moves between three tables as it does: those that wait, those that run, those that have ended (ADR 0012).
+
+mod address;
+mod beats;
+mod calls;
+mod link;
+mod reads;
+mod schema;
+mod updates;
+mod writes;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use self::address::Address;
+use self::link::Links;
+use super::Error;
+use crate::id::WorkerId;
+
+/// A registry in a database.
+///
+/// Clones share its connections.
+#[derive(Clone)]
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    links: Links,
+    /// The schema, as SQL names it.
+    schema: String,
+    /// What tells this registry from any other.
+    id: String,
+    /// The workers that beat through this store, and how often a change of theirs went through it.
+    own: Mutex<HashMap<WorkerId, u64>>,
+}
+
+impl PostgresStore {
+    /// Opens the registry at `address`. It is made if it is missing, by whoever comes first.
+    pub async fn open(address: &Address) -> Result<Self, Error> {
+        let links = Links::new(address.clone());
+        let schema = address.quoted_schema();
+        let id = schema::open(&links, &schema, address).await?;
+        Ok(Self { inner: Arc::new(Inner { links, schema, id, own: Mutex::default() }) })
+    }
+
+    /// What tells this registry from any other, wherever it is moved to.
+    pub fn id(&self) -> &str {
+        &self.inner.id
+    }
+
+    fn links(&self) -> &Links {
+        &self.inner.links
+    }
+
+    /// SQL with the schema's name where it has `@`.
+    fn sql(&self, text: &str) -> String {
+        text.replace('@', &self.inner.schema)
+    }
+
+    /// What counts the changes of workers that beat through this store.
+    fn own(&self) -> std::sync::MutexGuard<'_, HashMap<WorkerId, u64>> {
+        // A count that a panic left as it was is as good as any.
+        self.inner.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

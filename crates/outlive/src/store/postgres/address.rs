@@ -1,0 +1,154 @@
+//! Where a registry in a database is: a URL, with what is ours in it told apart from what is PostgreSQL's.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
+
+/// The schema of a registry that names none.
+const SCHEMA: &str = "outlive";
+/// How many connections a process has at most, its beats not counted.
+const CONNECTIONS: usize = 4;
+/// As many as one process may be told to have.
+const MOST_CONNECTIONS: usize = 64;
+/// The longest name that PostgreSQL does not cut.
+const NAME_LIMIT: usize = 63;
+
+/// Where a registry in a database is: `postgres://USER@HOST/DATABASE?schema=outlive&connections=4`.
+#[derive(Clone)]
+pub struct Address {
+    pub(super) config: Config,
+    /// What the tables are in.
+    pub schema: String,
+    /// How many connections there are at most, the one of the beats not counted.
+    pub connections: usize,
+    shown: String,
+}
+
+/// A URL that names no registry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidAddress(String);
+
+impl Address {
+    /// Whether `url` is of this kind.
+    pub fn is_meant(url: &str) -> bool {
+        url.starts_with("postgres://") || url.starts_with("postgresql://")
+    }
+
+    pub(super) fn quoted_schema(&self) -> String {
+        format!("\"{}\"", self.schema)
+    }
+}
+
+impl FromStr for Address {
+    type Err = InvalidAddress;
+
+    fn from_str(url: &str) -> Result<Self, InvalidAddress> {
+        let refuse = |why: String| InvalidAddress(why);
+        let (server, query) = url.split_once('?').unwrap_or((url, ""));
+        let (mut schema, mut connections, mut theirs) = (SCHEMA.to_owned(), CONNECTIONS, Vec::new());
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=') {
+                Some(("schema", name)) => schema = name.into(),
+                Some(("connections", number)) => {
+                    let parsed = number.parse().ok().filter(|number| (1..=MOST_CONNECTIONS).contains(number));
+                    let why = || refuse(format!("`connections={number}` is not a number from 1 to {MOST_CONNECTIONS}"));
+                    connections = parsed.ok_or_else(why)?;
+                }
+                _ => theirs.push(pair),
+            }
+        }
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if schema.is_empty() || schema.len() > NAME_LIMIT || !schema.chars().all(is_plain) {
+            let why = "a schema is named with up to 63 lower case letters, digits and underscores";
+            return Err(refuse(format!("`schema={schema}`: {why}")));
+        }
+        let url = if theirs.is_empty() { server.to_owned() } else { format!("{server}?{}", theirs.join("&")) };
+        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+            // What is wrong is told by its cause; the URL itself may bear a password.
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            refuse(cause.unwrap_or_else(|| error.to_string()))
+        })?;
+        complete(&mut config);
+        let shown = shown(&config, &schema);
+        Ok(Self { config, schema, connections, shown })
+    }
+}
+
+/// Fills in what the URL leaves open, as other clients do.
+fn complete(config: &mut Config) {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        config.host(variable("PGHOST").unwrap_or_else(|| "/var/run/postgresql".into()));
+    }
+    if config.get_user().is_none() {
+        config.user(variable("PGUSER").unwrap_or_else(|| crate::home::actor().user));
+    }
+    if config.get_password().is_none()
+        && let Some(password) = variable("PGPASSWORD")
+    {
+        config.password(password);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("outlive");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(std::time::Duration::from_secs(10));
+    }
+    // Of several servers the one that can be written to: decisions are made nowhere else.
+    config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+}
+
+fn shown(config: &Config, schema: &str) -> String {
+    let host = |host: &Host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    };
+    let hosts: Vec<String> = config.get_hosts().iter().map(host).collect();
+    let ports: Vec<String> = config.get_ports().iter().map(|port| format!(":{port}")).collect();
+    let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
+    format!("postgres://{}{}/{database}?schema={schema}", hosts.join(","), ports.join(","))
+}
+
+impl fmt::Display for Address {
+    /// Without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ours_is_taken_out_and_the_rest_is_theirs() {
+        let address: Address =
+            "postgres://ada:secret@db:5433/jobs?schema=night&connections=9&sslmode=disable".parse().unwrap();
+        assert_eq!((address.schema.as_str(), address.connections), ("night", 9));
+        assert_eq!(address.to_string(), "postgres://db:5433/jobs?schema=night");
+        assert!(!format!("{address:?}").contains("secret"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_and_says_no_password() {
+        for url in [
+            "postgres://ada:hunter2@db/jobs?schema=Night",
+            "postgres://ada:hunter2@db/jobs?schema=",
+            "postgres://ada:hunter2@db/jobs?connections=0",
+            "postgres://ada:hunter2@db/jobs?sslmode=perhaps",
+            "postgres://ada:hunter2@db:port/jobs",
+        ] {
+            let refused = url.parse::<Address>().unwrap_err().to_string();
+            assert!(!refused.contains("hunter2"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Beats: one narrow row per process, rewritten in place, whatever the number of its runs.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::PostgresStore;
+use super::link::on_link;
+use super::reads::{Table, heard};
+use crate::id::{Epoch, RunId, WorkerId};
+use crate::policy::Lease;
+use crate::process::Identity;
+use crate::run::{CancelRequest, Heard};
+use crate::store::{Beat, BeatReply, Error, Standing, Worker};
+
+#[derive(Serialize, Deserialize)]
+struct Body {
+    identity: Identity,
+    lease: Lease,
+}
+
+/// What is written down of a worker once.
+pub(super) fn body(worker: &Worker) -> Result<String, Error> {
+    let body = Body { identity: worker.identity.clone(), lease: worker.lease };
+    serde_json::to_string(&body)
+        .map_err(|error| Error::Corrupt(format!("worker `{}` cannot be written down: {error}", worker.id)))
+}
+
+/// A beat that is lost with a server's crash is followed by another: nobody waits for it to be on the disk.
+const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock()
+    FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1500', true)) AS settings
+    WHERE id = $1 RETURNING attention";
+const FIRST_BEAT: &str = "INSERT INTO @.worker VALUES ($1, 1, @.clock(), 0, $2)
+    ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock() RETURNING attention";
+const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
+        AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = $1) RETURNING id)
+    SELECT EXISTS (SELECT 1 FROM @.live WHERE owner = $1)";
+
+impl PostgresStore {
+    pub(super) async fn beat_once(&self, beat: &Beat) -> Result<BeatReply, Error> {
+        let worker = beat.worker.as_uuid();
+        if beat.leaving {
+            let rows = self.links().beat(&self.sql(LEAVE), &[(&worker, Type::UUID)]).await?;
+            if !rows.first().is_some_and(|row| row.get(0)) {
+                self.own().remove(&beat.worker);
+                return Ok(BeatReply::default());
+            }
+        }
+        // Changes that come after the count is read make it rise again.
+        let changes = *self.own().entry(beat.worker).or_default();
+        let mut rows = self.links().beat(&self.sql(BEAT), &[(&worker, Type::UUID)]).await?;
+        let known = !rows.is_empty();
+        if !known {
+            let told =
+                Worker { id: beat.worker, identity: beat.identity.clone(), lease: beat.lease, heard: Heard::default() };
+            let bound: [super::link::Bound<'_>; 2] = [(&worker, Type::UUID), (&body(&told)?, Type::TEXT)];
+            rows = self.links().beat(&self.sql(FIRST_BEAT), &bound).await?;
+        }
+        let told: i64 = rows.first().map_or(0, |row| row.get(0));
+        let attention = told.unsigned_abs() + changes;
+        if known && beat.attention == Some(attention) {
+            return Ok(BeatReply { attention, ..BeatReply::default() });
+        }
+        self.compare(beat, attention).await
+    }
+
+    async fn compare(&self, beat: &Beat, attention: u64) -> Result<BeatReply, Error> {
+        let owned = self.owned(beat.worker).await?;
+        let missing: Vec<Uuid> =
+            beat.held.iter().map(|(id, _)| *id).filter(|id| !owned.contains_key(id)).map(|id| id.as_uuid()).collect();
+        let others = if missing.is_empty() { HashMap::new() } else { self.standings(&missing).await? };
+        BeatReply::compare(beat, attention, owned, |id| Ok(others.get(&id).cloned()))
+    }
+
+    async fn owned(&self, worker: WorkerId) -> Result<HashMap<RunId, Standing>, Error> {
+        // The body only of those that somebody wants stopped.
+        let sql = self.sql(
+            "SELECT id, epoch, nullif(body, body) FROM @.live WHERE owner = $1 AND NOT cancel
+                            UNION ALL SELECT id, epoch, body FROM @.live WHERE owner = $1 AND cancel",
+        );
+        let rows = on_link!(self.links(), |link| link.read(&sql, &[(&worker.as_uuid(), Type::UUID)]))?;
+        let mut owned = HashMap::new();
+        for row in rows {
+            let cancel = row.get::<_, Option<&str>>(2).and_then(cancel_in);
+            let epoch = Epoch(row.get::<_, i64>(1).unsigned_abs());
+            owned.insert(RunId::from_uuid(row.get(0)), Standing { epoch, owner: Some(worker), cancel });
+        }
+        Ok(owned)
+    }
+
+    async fn standings(&self, ids: &[Uuid]) -> Result<HashMap<RunId, Standing>, Error> {
+        let of = |table: Table| {
+            let owner = if table == Table::Live { "owner" } else { "NULL::uuid" };
+            format!("SELECT id, epoch, {owner} FROM @.{} WHERE id = ANY($1)", table.name())
+        };
+        let sql = self.sql(&Table::ALL.map(of).join(" UNION ALL "));
+        let rows = on_link!(self.links(), |link| link.read(&sql, &[(&ids, Type::UUID_ARRAY)]))?;
+        let standing = |row: &tokio_postgres::Row| Standing {
+            epoch: Epoch(row.get::<_, i64>(1).unsigned_abs()),
+            owner: row.get::<_, Option<Uuid>>(2).map(WorkerId::from_uuid),
+            cancel: None,
+        };
+        Ok(rows.iter().map(|row| (RunId::from_uuid(row.get(0)), standing(row))).collect())
+    }
+
+    pub(super) async fn all_workers(&self) -> Result<Vec<Worker>, Error> {
+        let sql = self.sql("SELECT id, body, @.clock(), @.hears_since(), beat, heard_at FROM @.worker ORDER BY id");
+        let rows = on_link!(self.links(), |link| link.read(&sql, &[]))?;
+        // One that cannot be understood says nothing of its worker.
+        let worker = |row: &tokio_postgres::Row| {
+            let Body { identity, lease } = serde_json::from_str(row.get(1)).ok()?;
+            let heard = heard(row.get(2), row.get(3), row.get(4), row.get(5));
+            Some(Worker { id: WorkerId::from_uuid(row.get(0)), identity, lease, heard })
+        };
+        Ok(rows.iter().filter_map(worker).collect())
+    }
+}
+
+/// The request in what is written down of a run, if it can be understood.
+fn cancel_in(body: &str) -> Option<CancelRequest> {
+    #[derive(Deserialize)]
+    struct Asked {
+        cancel: Option<CancelRequest>,
+    }
+    serde_json::from_str::<Asked>(body).ok()?.cancel
+}

@@ -1,0 +1,108 @@
+//! The calls of the store trait, on a registry in a database.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio_postgres::types::Type;
+
+use super::PostgresStore;
+use super::link::on_link;
+use super::reads::{self, Table};
+use crate::filter::Filter;
+use crate::health::Witness;
+use crate::id::RunId;
+use crate::run::Event;
+use crate::store::{
+    Beat, BeatReply, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
+    Written,
+};
+
+impl PostgresStore {
+    /// The records of these runs.
+    pub(super) async fn find(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
+        let filter = Filter::of(ids.iter().copied());
+        let query = self.query(reads::select(&Table::ALL, &filter, Order::Oldest, None, ids.len()));
+        let rows = on_link!(self.links(), |link| link.read(&query.sql, &query.bound()))?;
+        let mut found = Vec::with_capacity(rows.len());
+        for row in &rows {
+            match reads::record(row) {
+                // Among others it is left out, so that it does not hide them; asked for alone it is told.
+                Err(Error::Corrupt(_)) if ids.len() > 1 => {}
+                record => found.push(record?.0),
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.find(ids).await
+    }
+
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
+        let limit = page.limit.clamp(1, PAGE_LIMIT);
+        let tables = Table::searched(filter);
+        let (mut records, mut after) = (Vec::new(), page.after);
+        while !tables.is_empty() {
+            let query = self.query(reads::select(&tables, filter, page.order, after, limit + 1));
+            let rows = on_link!(self.links(), |link| link.read(&query.sql, &query.bound()))?;
+            let last = rows.len() <= limit;
+            for row in &rows {
+                // One that cannot be understood hides no other.
+                let Ok((record, _)) = reads::record(row) else { continue };
+                after = Some(Cursor::at(&record.run));
+                if filter.matches(&record.run) {
+                    records.push(record);
+                }
+            }
+            if last || records.len() > limit {
+                break;
+            }
+        }
+        let more = records.len() > limit;
+        records.truncate(limit);
+        let next = records.last().filter(|_| more).map(|record| Cursor::at(&record.run));
+        Ok(Listing { records, next })
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+        self.commit_all(&writes).await
+    }
+
+    async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
+        self.update_all(selection, rule).await
+    }
+
+    async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
+        self.beat_once(beat).await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        self.all_workers().await
+    }
+
+    async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
+        let tail = |table: Table| format!("SELECT 9223372036854775807, story FROM @.{} WHERE id = $1", table.name());
+        let all: Vec<String> = Table::ALL.map(tail).into();
+        let sql = self.sql(&format!(
+            "SELECT part, body FROM @.story WHERE run = $1 UNION ALL {} ORDER BY 1",
+            all.join(" UNION ALL ")
+        ));
+        let rows = on_link!(self.links(), |link| link.read(&sql, &[(&id.as_uuid(), Type::UUID)]))?;
+        let mut events = Vec::new();
+        for row in &rows {
+            // One that cannot be understood hides no other.
+            events.extend(row.get::<_, &str>(1).lines().filter_map(|line| serde_json::from_str::<Event>(line).ok()));
+        }
+        Ok(events)
+    }
+
+    fn witness(&self) -> Option<Arc<dyn Witness>> {
+        None
+    }
+}

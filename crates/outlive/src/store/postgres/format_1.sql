@@ -1,0 +1,72 @@
+-- Format 1. The search path names the schema of the registry alone. Times are microseconds since 1970, UTC.
+
+CREATE TABLE meta (name text PRIMARY KEY, value text NOT NULL);
+INSERT INTO meta VALUES ('id', gen_random_uuid()::text);
+
+-- The only clock there is. No host's clock is asked.
+CREATE FUNCTION clock() RETURNS int8 LANGUAGE sql VOLATILE
+    AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 $$;
+
+-- Since when anybody could be heard: what was said to a server that was down is not silence.
+CREATE FUNCTION hears_since() RETURNS int8 LANGUAGE sql STABLE
+    AS $$ SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::int8 $$;
+
+-- What a run was made with. Written once. Ids sort by time, so that a range of them is a time.
+CREATE TABLE spec (
+    id uuid PRIMARY KEY, created_at int8 NOT NULL, priority int4 NOT NULL, name text, kind text NOT NULL,
+    step_of uuid, body text NOT NULL
+) PARTITION BY RANGE (id);
+CREATE TABLE spec_rest PARTITION OF spec DEFAULT;
+CREATE INDEX spec_by_name ON spec (name, created_at) WHERE name IS NOT NULL;
+CREATE INDEX spec_by_step ON spec (step_of) WHERE step_of IS NOT NULL;
+
+-- How a run stands, in the table of those that stand so: whoever claims meets no run that is running, and whoever looks
+-- after the running ones meets none that waits or has ended. `story` has its last events, a line of JSON each.
+CREATE TABLE waiting (
+    id uuid PRIMARY KEY, revision int8 NOT NULL, stamp uuid NOT NULL, state text NOT NULL, epoch int8 NOT NULL,
+    priority int4 NOT NULL, created_at int8 NOT NULL, kind text NOT NULL,
+    ready bool NOT NULL, due_at int8, body text NOT NULL, story text NOT NULL
+) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+        autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX waiting_by_turn ON waiting (priority, created_at, id) WHERE ready;
+CREATE INDEX waiting_by_kind ON waiting (kind, priority, created_at, id) WHERE ready;
+CREATE INDEX waiting_by_due ON waiting (due_at) WHERE NOT ready AND due_at IS NOT NULL;
+
+CREATE TABLE live (
+    id uuid PRIMARY KEY, revision int8 NOT NULL, stamp uuid NOT NULL, epoch int8 NOT NULL,
+    owner uuid NOT NULL, cancel bool NOT NULL, priority int4 NOT NULL, created_at int8 NOT NULL,
+    body text NOT NULL, story text NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+        autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX live_by_owner ON live (owner);
+
+CREATE TABLE ended (
+    id uuid PRIMARY KEY, revision int8 NOT NULL, stamp uuid NOT NULL, state text NOT NULL, epoch int8 NOT NULL,
+    archived bool NOT NULL, priority int4 NOT NULL, created_at int8 NOT NULL, body text NOT NULL, story text NOT NULL
+) PARTITION BY RANGE (id);
+CREATE TABLE ended_rest PARTITION OF ended DEFAULT;
+CREATE INDEX ended_by_time ON ended (created_at, id);
+
+-- Earlier parts of stories that grew too long to be rewritten with every change.
+CREATE TABLE story (run uuid NOT NULL, part int8 NOT NULL, body text NOT NULL, PRIMARY KEY (run, part))
+    PARTITION BY RANGE (run);
+CREATE TABLE story_rest PARTITION OF story DEFAULT;
+
+-- Who holds what must not be held by too many.
+CREATE TABLE held_key (name text NOT NULL, run uuid NOT NULL, PRIMARY KEY (name, run));
+CREATE INDEX held_key_by_run ON held_key (run);
+
+-- One narrow row per process, rewritten in place by every beat: no index on what a beat changes.
+CREATE TABLE worker (
+    id uuid PRIMARY KEY, beat int8 NOT NULL, heard_at int8 NOT NULL, attention int8 NOT NULL, body text NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
+        autovacuum_vacuum_cost_delay = 0);
+
+-- Every run, for people.
+CREATE VIEW run AS
+    SELECT spec.id, spec.name, spec.kind, stands.state, stands.epoch, stands.owner, spec.priority,
+           to_timestamp(spec.created_at / 1e6) AS created_at, stands.body::jsonb AS standing, spec.body::jsonb AS spec
+    FROM (SELECT id, state, epoch, NULL::uuid AS owner, body FROM waiting
+          UNION ALL SELECT id, 'running', epoch, owner, body FROM live
+          UNION ALL SELECT id, state, epoch, NULL, body FROM ended) AS stands
+    JOIN spec USING (id);

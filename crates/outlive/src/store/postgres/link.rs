@@ -1,0 +1,348 @@
+//! Connections: made when they are needed, given back when what they were taken for is over, dropped when it is not.
+//!
+//! They are driven by a runtime of their own, on a thread of its own, so that whoever calls the store may await it on any
+//! executor or none. No state of a session is relied on: a pooler may hand every transaction to another one.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, NoTls, Row};
+
+use super::address::Address;
+use crate::store::Error;
+
+/// How long a call waits for the server before its connection is given up.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a beat does.
+pub(super) const BEAT_PATIENCE: Duration = Duration::from_secs(2);
+/// How a transaction begins: it waits for nobody longer than a beat may be late.
+const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '8s'";
+/// How often a transaction is tried that the server broke off in favour of another.
+const TRIES: u32 = 8;
+/// What a pause before the next try is a multiple of.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// A value of a statement, with its type: nothing is asked of the server before.
+pub(super) type Bound<'a> = (&'a (dyn ToSql + Sync), Type);
+
+fn runtime() -> Result<&'static Runtime, Error> {
+    static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
+    let built = RUNTIME.get_or_init(|| {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).thread_name("outlive-pg").enable_io().enable_time();
+        builder.build().map_err(|error| error.to_string())
+    });
+    built.as_ref().map_err(|error| Error::Unavailable(format!("no thread for the database's connections: {error}")))
+}
+
+/// How a call failed.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// For good, as far as the store is concerned.
+    Error(Error),
+    /// The server broke it off in favour of another, and it has had no effect: it is tried again.
+    BrokenOff(Error),
+    /// The connection was stale before anything was said on it.
+    Stale(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Fault {
+    fn into_error(self) -> Error {
+        match self {
+            Self::Error(error) | Self::BrokenOff(error) | Self::Stale(error) => error,
+        }
+    }
+}
+
+/// Whether what was sent may have been carried out though no answer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    None,
+    Possible,
+}
+
+/// Does `$work` on a connection, again where the server broke it off or the connection had gone stale unnoticed.
+macro_rules! on_link {
+    ($links:expr, |$link:ident| $work:expr) => {{
+        let mut tries = $crate::store::postgres::link::Tries::default();
+        loop {
+            let mut $link = $links.take().await?;
+            match $work.await {
+                Ok(done) => {
+                    $link.put_back();
+                    break Ok(done);
+                }
+                Err(fault) => {
+                    drop($link);
+                    if let Err(error) = tries.again(fault).await {
+                        break Err(error);
+                    }
+                }
+            }
+        }
+    }};
+}
+pub(super) use on_link;
+
+/// How often a call was tried.
+#[derive(Default)]
+pub(super) struct Tries(u32);
+
+impl Tries {
+    /// Waits for the next try: longer with each, and not as long as others do. The fault where there is none.
+    pub(super) async fn again(&mut self, fault: Fault) -> Result<(), Error> {
+        use crate::id::Entropy;
+        self.0 += 1;
+        if matches!(fault, Fault::Error(_)) || self.0 >= TRIES {
+            return Err(fault.into_error());
+        }
+        let spread = (crate::id::SystemEntropy.draw() % 1_000) as u32;
+        within(PAUSE * (1 << self.0.min(6)) * spread / 1_000, std::future::pending::<()>()).await?;
+        Ok(())
+    }
+}
+
+/// The connections of one store.
+pub(super) struct Links {
+    address: Address,
+    idle: Mutex<Vec<Client>>,
+    room: Arc<Semaphore>,
+    beating: tokio::sync::Mutex<Option<Client>>,
+}
+
+/// A connection that is taken. It goes back only if it is said to be in order.
+pub(super) struct Link<'a> {
+    links: &'a Links,
+    client: Option<Client>,
+    _room: SemaphorePermit<'a>,
+}
+
+impl Links {
+    pub(super) fn new(address: Address) -> Self {
+        let room = Arc::new(Semaphore::new(address.connections));
+        Self { address, idle: Mutex::default(), room, beating: tokio::sync::Mutex::default() }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Client>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn connect(&self) -> Result<Client, Error> {
+        let (config, shown) = (self.address.config.clone(), self.address.to_string());
+        let connecting = runtime()?.spawn(async move {
+            let (client, connection) = config.connect(NoTls).await?;
+            // Its end is noticed by whoever uses the client.
+            tokio::spawn(async move { drop(connection.await) });
+            Ok::<Client, tokio_postgres::Error>(client)
+        });
+        match within(PATIENCE, connecting).await? {
+            Some(Ok(Ok(client))) => Ok(client),
+            Some(Ok(Err(error))) => Err(named(&shown, from_postgres(&error, Effect::None))),
+            Some(Err(error)) => Err(Error::Unavailable(format!("`{shown}` cannot be reached: {error}"))),
+            None => Err(Error::Unavailable(format!("`{shown}` did not answer for {} s", PATIENCE.as_secs()))),
+        }
+    }
+
+    /// A connection, an idle one if there is any.
+    pub(super) async fn take(&self) -> Result<Link<'_>, Error> {
+        let permit = within(PATIENCE, self.room.acquire()).await?.and_then(Result::ok);
+        let room = permit.ok_or_else(|| {
+            Error::Unavailable(format!("all {} connections to the database are in use", self.address.connections))
+        })?;
+        let idle = std::iter::from_fn(|| self.idle().pop()).find(|client| !client.is_closed());
+        let client = match idle {
+            Some(client) => client,
+            None => self.connect().await?,
+        };
+        Ok(Link { links: self, client: Some(client), _room: room })
+    }
+
+    /// Beats have a connection of their own, which nobody else keeps waiting.
+    pub(super) async fn beat(&self, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Error> {
+        let mut beating = self.beating.lock().await;
+        let stale = beating.is_some();
+        match self.beat_on(&mut beating, sql, bound).await {
+            // It may have been lost between two beats.
+            Err(Error::Unknown(_)) if stale => self.beat_on(&mut beating, sql, bound).await,
+            done => done,
+        }
+    }
+
+    async fn beat_on(&self, beating: &mut Option<Client>, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Error> {
+        // Taken out, so that one whose answer nobody waited for is not used again.
+        let client = match beating.take().filter(|client| !client.is_closed()) {
+            Some(client) => client,
+            None => self.connect().await?,
+        };
+        let rows = ask(&client, sql, bound, BEAT_PATIENCE, Effect::Possible).await.map_err(Fault::into_error)?;
+        *beating = Some(client);
+        Ok(rows)
+    }
+}
+
+impl Link<'_> {
+    fn client(&self) -> Result<&Client, Error> {
+        self.client.as_ref().ok_or_else(|| Error::Unavailable("the connection was given back".into()))
+    }
+
+    /// Leaves the connection to the next. Nothing is open on it.
+    pub(super) fn put_back(mut self) {
+        if let Some(client) = self.client.take().filter(|client| !client.is_closed()) {
+            self.links.idle().push(client);
+        }
+    }
+
+    /// One statement that changes nothing.
+    pub(super) async fn read(&mut self, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Fault> {
+        stale_if_lost(ask(self.client()?, sql, bound, PATIENCE, Effect::None).await)
+    }
+
+    /// One statement, which is a transaction of its own.
+    pub(super) async fn write(&mut self, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Fault> {
+        ask(self.client()?, sql, bound, PATIENCE, Effect::Possible).await
+    }
+
+    /// Begins a transaction with a statement.
+    pub(super) async fn begin_with(&mut self, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Fault> {
+        let client = self.client()?;
+        let (begun, rows) =
+            join(say(client, BEGIN, Effect::None), ask(client, sql, bound, PATIENCE, Effect::None)).await;
+        stale_if_lost(begun)?;
+        rows
+    }
+
+    /// One statement of a transaction.
+    pub(super) async fn then(&mut self, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Fault> {
+        ask(self.client()?, sql, bound, PATIENCE, Effect::None).await
+    }
+
+    /// The last statement of a transaction, and its end.
+    pub(super) async fn commit_with(&mut self, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Fault> {
+        let client = self.client()?;
+        let last = ask(client, sql, bound, PATIENCE, Effect::Possible);
+        let (rows, committed) = join(last, say(client, "COMMIT", Effect::Possible)).await;
+        let rows = rows?;
+        committed?;
+        Ok(rows)
+    }
+
+    /// Ends a transaction.
+    pub(super) async fn commit(&mut self) -> Result<(), Fault> {
+        say(self.client()?, "COMMIT", Effect::Possible).await
+    }
+
+    /// Ends a transaction without effect.
+    pub(super) async fn roll_back(&mut self) -> Result<(), Fault> {
+        say(self.client()?, "ROLLBACK", Effect::None).await
+    }
+
+    /// Several statements without values.
+    pub(super) async fn run(&mut self, sql: &str) -> Result<(), Fault> {
+        say(self.client()?, sql, Effect::None).await
+    }
+}
+
+fn stale_if_lost<T>(answer: Result<T, Fault>) -> Result<T, Fault> {
+    answer.map_err(|fault| match fault {
+        Fault::Error(error @ Error::Unavailable(_)) if is_lost(&error) => Fault::Stale(error),
+        fault => fault,
+    })
+}
+
+const LOST: &str = "the connection to the database was lost";
+
+fn is_lost(error: &Error) -> bool {
+    matches!(error, Error::Unavailable(text) if text.starts_with(LOST))
+}
+
+async fn say(client: &Client, sql: &str, effect: Effect) -> Result<(), Fault> {
+    answered(within(PATIENCE, client.batch_execute(sql)).await?, PATIENCE, effect)
+}
+
+async fn ask(
+    client: &Client,
+    sql: &str,
+    bound: &[Bound<'_>],
+    patience: Duration,
+    effect: Effect,
+) -> Result<Vec<Row>, Fault> {
+    let bound: Vec<Bound<'_>> = bound.to_vec();
+    answered(within(patience, client.query_typed(sql, &bound)).await?, patience, effect)
+}
+
+fn answered<T>(
+    answer: Option<Result<T, tokio_postgres::Error>>,
+    patience: Duration,
+    effect: Effect,
+) -> Result<T, Fault> {
+    match answer {
+        Some(Ok(answer)) => Ok(answer),
+        Some(Err(error)) => {
+            let broken_off = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
+            let is_broken_off = error.code().is_some_and(|code| broken_off.contains(code));
+            let error = from_postgres(&error, effect);
+            Err(if is_broken_off { Fault::BrokenOff(error) } else { Fault::Error(error) })
+        }
+        None => {
+            let text = format!("the database did not answer for {} s", patience.as_secs());
+            Err(Fault::Error(match effect {
+                Effect::Possible => Error::Unknown(text),
+                Effect::None => Error::Unavailable(text),
+            }))
+        }
+    }
+}
+
+/// The answer of `work`, or none after `patience`.
+async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> Result<Option<T>, Error> {
+    let timed = {
+        let _entered = runtime()?.enter();
+        tokio::time::timeout(patience, work)
+    };
+    Ok(timed.await.ok())
+}
+
+fn named(shown: &str, error: Error) -> Error {
+    let name = |text: String| format!("`{shown}`: {text}");
+    match error {
+        Error::Unavailable(text) => Error::Unavailable(name(text)),
+        Error::Denied(text) => Error::Denied(name(text)),
+        Error::Unsupported(text) => Error::Unsupported(name(text)),
+        other => other,
+    }
+}
+
+/// What an error of PostgreSQL means for a store.
+fn from_postgres(error: &tokio_postgres::Error, effect: Effect) -> Error {
+    let Some(said) = error.as_db_error() else {
+        let cause = std::error::Error::source(error).map(ToString::to_string);
+        let text = format!("{LOST}: {}", cause.unwrap_or_else(|| error.to_string()));
+        return if effect == Effect::Possible { Error::Unknown(text) } else { Error::Unavailable(text) };
+    };
+    let text = said.message().to_owned();
+    let code = said.code().code();
+    match (&code[..2], code) {
+        (_, "25006") => Error::Denied(format!("{text}: this server can only be read")),
+        (_, "42501") | ("28", _) | (_, "3D000") => Error::Denied(text),
+        (_, "53100") => Error::Full(text),
+        // The server goes down, or somebody ended the session: it may have done what it was asked before.
+        ("57", "57P01" | "57P02" | "57P03") | ("08", _) if effect == Effect::Possible => Error::Unknown(text),
+        (_, "42P01" | "3F000" | "42703" | "42883") => {
+            Error::Corrupt(format!("the registry's tables are not what they should be: {text}"))
+        }
+        ("22" | "XX", _) => Error::Corrupt(text),
+        _ => Error::Unavailable(text),
+    }
+}

@@ -1,0 +1,79 @@
+//! The tables of a registry: made, brought up to date and refused, by one of many that come at once.
+
+use super::address::Address;
+use super::link::{Fault, Link, Links, on_link};
+use crate::store::Error;
+use tokio_postgres::types::Type;
+
+/// What brings format n to format n+1. Never edited once released.
+const MIGRATIONS: [&str; 1] = [include_str!("format_1.sql")];
+
+/// The format this outlive writes.
+const FORMAT: i64 = MIGRATIONS.len() as i64;
+
+/// The oldest server whose features are relied on.
+const OLDEST_SERVER: i64 = 130_000;
+
+/// Opens the registry, made or brought up to date if need be. Answers with its id.
+pub(super) async fn open(links: &Links, schema: &str, address: &Address) -> Result<String, Error> {
+    on_link!(links, |link| open_on(&mut link, schema, address))
+}
+
+async fn open_on(link: &mut Link<'_>, schema: &str, address: &Address) -> Result<String, Fault> {
+    let server = "SELECT current_setting('server_version_num')::int8, pg_is_in_recovery(),
+                         current_setting('transaction_read_only') = 'on'";
+    let rows = link.read(server, &[]).await?;
+    let [row] = rows.as_slice() else { return Err(odd("tells nothing of itself")) };
+    let (version, recovers, read_only): (i64, bool, bool) = (row.get(0), row.get(1), row.get(2));
+    if version < OLDEST_SERVER {
+        let text = format!("`{address}`: PostgreSQL {version} is older than 13, which is the first to do");
+        return Err(Error::Unsupported(text).into());
+    }
+    if recovers || read_only {
+        let text = format!("`{address}` can only be read: it is a replica, or set to be; name the primary");
+        return Err(Error::Denied(text).into());
+    }
+    if let Some(id) = known(link, schema, address).await? {
+        return Ok(id);
+    }
+    // One of many makes the tables; the others wait, and find them made.
+    let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+    let name = format!("outlive {schema}");
+    link.begin_with(lock, &[(&name, Type::TEXT)]).await?;
+    link.run(&format!("SET LOCAL statement_timeout = 0; CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+    let found = format(link, schema).await?.unwrap_or(0);
+    let rest = MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(MIGRATIONS.len()));
+    for migration in rest {
+        link.run(&format!("SET LOCAL search_path TO {schema}; {migration}")).await?;
+    }
+    let note = format!(
+        "INSERT INTO {schema}.meta VALUES ('format', $1) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    );
+    link.commit_with(&note, &[(&FORMAT.max(found).to_string(), Type::TEXT)]).await?;
+    known(link, schema, address).await?.ok_or_else(|| odd("has lost the tables that were made in it"))
+}
+
+fn odd(what: &str) -> Fault {
+    Error::Unavailable(format!("the database {what}")).into()
+}
+
+/// The id of the registry, where its tables are as this outlive knows them.
+async fn known(link: &mut Link<'_>, schema: &str, address: &Address) -> Result<Option<String>, Fault> {
+    match format(link, schema).await? {
+        Some(found) if found > FORMAT => Err(Error::Newer { what: address.to_string(), found, known: FORMAT }.into()),
+        Some(FORMAT) => {
+            let rows = link.read(&format!("SELECT value FROM {schema}.meta WHERE name = 'id'"), &[]).await?;
+            Ok(rows.first().map(|row| row.get(0)))
+        }
+        _ => Ok(None),
+    }
+}
+
+async fn format(link: &mut Link<'_>, schema: &str) -> Result<Option<i64>, Fault> {
+    let there = link.read("SELECT to_regclass($1) IS NOT NULL", &[(&format!("{schema}.meta"), Type::TEXT)]).await?;
+    if !there.first().is_some_and(|row| row.get(0)) {
+        return Ok(None);
+    }
+    let rows = link.read(&format!("SELECT value FROM {schema}.meta WHERE name = 'format'"), &[]).await?;
+    Ok(rows.first().and_then(|row| row.get::<_, String>(0).parse().ok()))
+}

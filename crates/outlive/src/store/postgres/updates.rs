@@ -1,0 +1,131 @@
+//! Updates: a rule applied to the runs of a selection, each locked while it is, those passed over that others hold.
+
+use std::collections::HashSet;
+
+use super::PostgresStore;
+use super::link::{Fault, Link, on_link};
+use super::reads::{self, Table};
+use crate::store::{Cursor, Error, Order, Record, Rule, Selection, Write};
+use crate::time::Timestamp;
+
+/// How many runs are locked at a time, at most.
+const STEP: usize = 500;
+
+/// A run that the rule changes.
+struct Changed {
+    record: Record,
+    write: Write,
+}
+
+impl PostgresStore {
+    pub(super) async fn update_all(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
+        if selection.limit == 0 {
+            return Ok(Vec::new());
+        }
+        let changed = on_link!(self.links(), |link| self.update_once(&mut link, selection, rule));
+        self.note_own(std::iter::empty());
+        changed
+    }
+
+    async fn update_once(
+        &self,
+        link: &mut Link<'_>,
+        selection: &Selection,
+        rule: Rule<'_>,
+    ) -> Result<Vec<Record>, Fault> {
+        let tables = Table::searched(&selection.filter);
+        let mut begun = false;
+        let (mut changed, mut after) = (Vec::new(), None);
+        loop {
+            let step = STEP.min(selection.limit - changed.len()).max(1);
+            let (batch, now, next) = self.lock_some(link, &tables, selection, after, step, &mut begun).await?;
+            let mut wanted: Vec<Changed> = Vec::new();
+            for record in batch {
+                if changed.len() + wanted.len() >= selection.limit || !selection.takes(&record.run, now) {
+                    continue;
+                }
+                if let Some(change) = rule(&record.run, now) {
+                    let write = Write::change(&record, change.transition, change.stamp);
+                    wanted.push(Changed { record, write });
+                }
+            }
+            changed.extend(self.write_changes(link, wanted).await?);
+            after = next;
+            if after.is_none() || changed.len() >= selection.limit {
+                break;
+            }
+        }
+        if changed.is_empty() {
+            link.roll_back().await?;
+        } else {
+            link.commit().await?;
+        }
+        Ok(changed)
+    }
+
+    async fn write_changes(&self, link: &mut Link<'_>, wanted: Vec<Changed>) -> Result<Vec<Record>, Fault> {
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (records, writes): (Vec<Record>, Vec<Write>) =
+            wanted.into_iter().map(|changed| (changed.record, changed.write)).unzip();
+        let done: HashSet<usize> = self.write_within(link, &writes).await?;
+        let told = records.into_iter().zip(writes).enumerate().filter(|(index, _)| done.contains(index));
+        Ok(told
+            .map(|(_, (record, write))| Record {
+                revision: crate::store::Revision(record.revision.0 + 1),
+                run: write.run,
+                stamp: write.stamp,
+            })
+            .collect())
+    }
+
+    /// The next runs of the selection that nobody else holds, in order, the store's time, and where to go on, if anywhere.
+    async fn lock_some(
+        &self,
+        link: &mut Link<'_>,
+        tables: &[Table],
+        selection: &Selection,
+        after: Option<Cursor>,
+        step: usize,
+        begun: &mut bool,
+    ) -> Result<(Vec<Record>, Timestamp, Option<Cursor>), Fault> {
+        let (order, due) = (selection.order, selection.due);
+        if due && !*begun && tables.contains(&Table::Waiting) {
+            // Those whose time has come since they were written.
+            let ready = self.sql("UPDATE @.waiting SET ready = true WHERE NOT ready AND due_at <= @.clock()");
+            link.begin_with(&ready, &[]).await?;
+            *begun = true;
+        }
+        let (mut batch, mut now, mut horizon) = (Vec::new(), Timestamp::default(), None);
+        for table in tables {
+            let query = self.query(reads::lock(*table, &selection.filter, due, order, after, step));
+            let rows = if *begun {
+                link.then(&query.sql, &query.bound()).await?
+            } else {
+                link.begin_with(&query.sql, &query.bound()).await?
+            };
+            *begun = true;
+            let mut last = None;
+            for row in &rows {
+                let (record, at) = reads::record(row)?;
+                (now, last) = (at, Some(Cursor::at(&record.run)));
+                batch.push(record);
+            }
+            // Behind the end of a full step there may be more of this table: what others have there comes later.
+            if rows.len() == step {
+                horizon = nearest(order, horizon, last);
+            }
+        }
+        batch.sort_by_key(|record| Cursor::at(&record.run).sort_key(order));
+        if let Some(horizon) = horizon {
+            let end = horizon.sort_key(order);
+            batch.retain(|record| Cursor::at(&record.run).sort_key(order) <= end);
+        }
+        Ok((batch, now, horizon))
+    }
+}
+
+fn nearest(order: Order, one: Option<Cursor>, other: Option<Cursor>) -> Option<Cursor> {
+    [one, other].into_iter().flatten().min_by_key(|cursor| cursor.sort_key(order))
+}

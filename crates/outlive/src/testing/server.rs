@@ -1,0 +1,201 @@
+//! A PostgreSQL for tests: found on this machine, run as somebody who is not root, gone when nobody uses it any more.
+
+#![allow(clippy::unwrap_used, reason = "a test without its server has failed")]
+
+use std::fs::File;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::id::{Entropy, SystemEntropy};
+
+/// Who runs the server where this process is root, which PostgreSQL refuses to be.
+const USER: &str = "postgres";
+
+/// Where Debian and its kin keep the programs of the server.
+const DEBIAN: &str = "/usr/lib/postgresql";
+
+/// A running server.
+pub struct Server {
+    dir: PathBuf,
+    port: u16,
+    /// Stopped and deleted with this value.
+    is_own: bool,
+    /// Held as long as it is used.
+    _users: Option<File>,
+}
+
+impl Server {
+    /// The server that all tests of this checkout share. It is stopped soon after the last of them has ended.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Server> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let uid = std::fs::metadata("/proc/self").unwrap().uid();
+            let place = env!("CARGO_MANIFEST_DIR").replace('/', "-");
+            let dir = std::env::temp_dir().join(format!("outlive-postgres-{uid}{place}"));
+            make_dir(&dir);
+            let users = lock(&dir.join("users.lock"), FlockOperation::LockShared);
+            let _starting = lock(&dir.join("start.lock"), FlockOperation::LockExclusive);
+            let port_file = dir.join("port");
+            let is_up = |port: &u16| answers(&dir, *port);
+            let known =
+                std::fs::read_to_string(&port_file).ok().and_then(|text| text.trim().parse().ok()).filter(is_up);
+            let port = known.unwrap_or_else(|| {
+                let _ = std::fs::remove_dir_all(dir.join("data"));
+                let port = start(&dir, &["-c", "fsync=off"]);
+                std::fs::write(&port_file, port.to_string()).unwrap();
+                stop_when_unused(&dir);
+                port
+            });
+            Self { dir, port, is_own: false, _users: Some(users) }
+        })
+    }
+
+    /// A server of one's own, to be stopped, killed and started at will. What it says it has written, it has.
+    pub fn alone(settings: &[&str]) -> Self {
+        let dir = std::env::temp_dir().join(format!("outlive-postgres-{}", SystemEntropy.draw()));
+        make_dir(&dir);
+        let port = start(&dir, settings);
+        Self { dir, port, is_own: true, _users: None }
+    }
+
+    /// The URL of a registry in a schema of its own.
+    pub fn fresh_url(&self) -> String {
+        self.url(&format!("t{:x}", SystemEntropy.draw()))
+    }
+
+    /// The URL of the registry in a schema.
+    pub fn url(&self, schema: &str) -> String {
+        format!("postgres://tester@127.0.0.1:{}/postgres?schema={schema}&sslmode=disable", self.port)
+    }
+
+    /// Its port on the loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Has the server execute statements, and answers with what psql prints.
+    pub fn psql(&self, sql: &str) -> String {
+        let words = ["-X", "-At", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "tester", "-d", "postgres"];
+        let output = Command::new(program("psql"))
+            .args(words)
+            .args(["-p", &self.port.to_string(), "-c", sql])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "psql: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Stops it: `fast` as an administrator does, `immediate` as a crash.
+    pub fn stop(&self, how: &str) {
+        control(&self.dir, &["stop", "-m", how]);
+    }
+
+    /// Starts it again after it was stopped.
+    pub fn start(&self) {
+        control(&self.dir, &["start", "-l", self.dir.join("log").to_str().unwrap()]);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.is_own {
+            let words = ["stop", "-m", "immediate", "-D", self.dir.join("data").to_str().unwrap()].map(String::from);
+            let _ = unprivileged("pg_ctl", &words).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+fn make_dir(dir: &Path) {
+    std::fs::create_dir_all(dir).unwrap();
+    if is_root() {
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(Command::new("chown").arg(USER).arg(dir).status().unwrap().success(), "no user `{USER}`");
+    }
+}
+
+fn lock(path: &Path, how: FlockOperation) -> File {
+    let file = File::options().create(true).append(true).open(path).unwrap();
+    flock(&file, how).unwrap();
+    file
+}
+
+/// A program of the server, of the newest version there is.
+pub fn program(name: &str) -> PathBuf {
+    let versions = std::fs::read_dir(DEBIAN).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> =
+        versions.map(|version| version.path().join("bin").join(name)).filter(|path| path.exists()).collect();
+    found.sort();
+    found.pop().unwrap_or_else(|| name.into())
+}
+
+fn unprivileged(name: &str, words: &[String]) -> Command {
+    let mut command = if is_root() {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]).arg(program(name));
+        command
+    } else {
+        Command::new(program(name))
+    };
+    command.args(words).current_dir("/").stdin(Stdio::null());
+    command
+}
+
+fn control(dir: &Path, words: &[&str]) {
+    let mut all: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    all.extend(["-w".into(), "-D".into(), dir.join("data").display().to_string()]);
+    let status = unprivileged("pg_ctl", &all).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+    assert!(status.success(), "pg_ctl {}: {status}\n{log}", words.join(" "));
+}
+
+fn answers(dir: &Path, port: u16) -> bool {
+    let words = ["-q", "-h", &dir.display().to_string(), "-p", &port.to_string()].map(String::from);
+    unprivileged("pg_isready", &words).status().is_ok_and(|status| status.success())
+}
+
+/// Makes a database and starts its server on a free port of the loopback.
+fn start(dir: &Path, settings: &[&str]) -> u16 {
+    let data = dir.join("data").display().to_string();
+    let words = ["-D", &data, "-U", "tester", "-A", "trust", "--no-sync", "-E", "UTF8"].map(String::from);
+    let made = unprivileged("initdb", &words).stdout(Stdio::null()).stderr(Stdio::piped()).output().unwrap();
+    assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut said = format!(
+        "port = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\nmax_connections = 200\n\
+         shared_buffers = '64MB'\nlogging_collector = off\n",
+        dir.display()
+    );
+    for setting in settings.iter().filter(|setting| **setting != "-c") {
+        let (name, value) = setting.split_once('=').unwrap();
+        said.push_str(&format!("{name} = '{value}'\n"));
+    }
+    let file = dir.join("data/postgresql.conf");
+    let before = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{before}\n{said}")).unwrap();
+    control(dir, &["start", "-l", dir.join("log").to_str().unwrap()]);
+    port
+}
+
+/// Starts somebody who stops the server once nobody holds the lock of its users.
+fn stop_when_unused(dir: &Path) {
+    let (data, users) = (dir.join("data"), dir.join("users.lock"));
+    let stop = format!("{} stop -m immediate -D {}", program("pg_ctl").display(), data.display());
+    let script = format!("while sleep 5; do flock -n -x {users} {stop} && exit; done", users = users.display(),);
+    let mut command = Command::new("setsid");
+    if is_root() {
+        command.args(["setpriv", &format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]);
+    }
+    let quiet = || Stdio::null();
+    command.args(["sh", "-c", &script]).current_dir("/").stdin(quiet()).stdout(quiet()).stderr(quiet());
+    command.spawn().unwrap();
+}
