@@ -191,11 +191,13 @@ fn stop_when_unused(dir: &Path) {
     let (data, users) = (dir.join("data"), dir.join("users.lock"));
     let stop = format!("{} stop -m immediate -D {}", program("pg_ctl").display(), data.display());
     let script = format!("while sleep 5; do flock -n -x {users} {stop} && exit; done", users = users.display(),);
+    // It goes on when this process has ended, and whoever starts it is waited for.
     let mut command = Command::new("setsid");
+    command.arg("--fork");
     if is_root() {
         command.args(["setpriv", &format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]);
     }
     let quiet = || Stdio::null();
     command.args(["sh", "-c", &script]).current_dir("/").stdin(quiet()).stdout(quiet()).stderr(quiet());
-    command.spawn().unwrap();
+    assert!(command.status().unwrap().success());
 }

@@ -206,9 +206,12 @@ fn change() -> String {
     )
 }
 
-/// The writes that need no look at keys before, in parts in which no run occurs twice.
-fn rounds<'a>(writes: &[(usize, &'a Write)]) -> Vec<Vec<(usize, &'a Write)>> {
-    let mut rounds: Vec<(HashSet<RunId>, Vec<(usize, &Write)>)> = Vec::new();
+/// A write, and which of its batch it is.
+type Numbered<'a> = (usize, &'a Write);
+
+/// The writes in parts in which no run occurs twice.
+fn rounds<'a>(writes: &[Numbered<'a>]) -> Vec<Vec<Numbered<'a>>> {
+    let mut rounds: Vec<(HashSet<RunId>, Vec<Numbered<'a>>)> = Vec::new();
     for (index, write) in writes {
         // In the last round, or after it if it has the run: the order of its writes is kept.
         if let Some((runs, round)) = rounds.last_mut()
@@ -257,7 +260,7 @@ impl PostgresStore {
 
     async fn commit_once(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<Outcome, Fault> {
         let mut outcome = Outcome { done: HashSet::new(), busy: BTreeMap::new() };
-        let all: Vec<(usize, &Write)> = writes.iter().enumerate().collect();
+        let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
         let is_plain = writes.iter().all(|write| write.run.spec.keys.is_empty());
         let same = writes.iter().all(|write| (write.expect == Expect::Absent) == (writes[0].expect == Expect::Absent));
         let rounds = rounds(&all);
@@ -281,7 +284,7 @@ impl PostgresStore {
     /// Writes that belong to a transaction of the caller's. Those whose keys are busy are left out.
     pub(super) async fn write_within(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<HashSet<usize>, Fault> {
         let mut outcome = Outcome { done: HashSet::new(), busy: BTreeMap::new() };
-        let all: Vec<(usize, &Write)> = writes.iter().enumerate().collect();
+        let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
         self.write_round(link, &all, &mut outcome).await?;
         Ok(outcome.done)
     }
@@ -289,13 +292,13 @@ impl PostgresStore {
     async fn write_round(
         &self,
         link: &mut Link<'_>,
-        round: &[(usize, &Write)],
+        round: &[Numbered<'_>],
         outcome: &mut Outcome,
     ) -> Result<(), Fault> {
         let wants_keys = |write: &Write| !write.run.held_keys().is_empty();
         let (keyed, plain): (Vec<_>, Vec<_>) = round.iter().copied().partition(|(_, write)| wants_keys(write));
         for absent in [true, false] {
-            let part: Vec<(usize, &Write)> =
+            let part: Vec<Numbered<'_>> =
                 plain.iter().copied().filter(|(_, write)| (write.expect == Expect::Absent) == absent).collect();
             self.write_part(link, &part, outcome).await?;
         }
@@ -313,12 +316,7 @@ impl PostgresStore {
         Ok(())
     }
 
-    async fn write_part(
-        &self,
-        link: &mut Link<'_>,
-        part: &[(usize, &Write)],
-        outcome: &mut Outcome,
-    ) -> Result<(), Fault> {
+    async fn write_part(&self, link: &mut Link<'_>, part: &[Numbered<'_>], outcome: &mut Outcome) -> Result<(), Fault> {
         let Some((_, first)) = part.first() else { return Ok(()) };
         let batch = Batch::of(&part.iter().map(|(_, write)| *write).collect::<Vec<_>>())?;
         let own = self.own_ids();
@@ -427,7 +425,7 @@ fn values<'a>(batch: &'a Batch, own: &'a Value, expect: Expect) -> Vec<Bound<'a>
 }
 
 /// Notes which writes took effect. Answers with the runs whose stories have become long.
-fn note(outcome: &mut Outcome, part: &[(usize, &Write)], rows: &[Row]) -> Vec<Uuid> {
+fn note(outcome: &mut Outcome, part: &[Numbered<'_>], rows: &[Row]) -> Vec<Uuid> {
     let done: HashSet<Uuid> = rows.iter().map(|row| row.get(0)).collect();
     outcome
         .done
