@@ -5,6 +5,7 @@
 
 pub mod adopt;
 mod child;
+mod contain;
 pub mod descriptors;
 pub mod detach;
 pub mod flags;

@@ -22,6 +22,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,
 };
 
+use super::contain::{self, Containment};
 use super::own::Job;
 use super::pty::Pty;
 use super::recording::Recording;
@@ -150,6 +151,8 @@ impl Child {
         let mut asked = Asked::default();
         let mut kill_at: Option<Duration> = None;
         let mut beats_from = Some(now() + BRIEF);
+        let mut contained_from = Some(now() + contain::AFTER);
+        let mut containment = Containment::default();
         let exit = loop {
             if let Some(exit) = self.look() {
                 break exit;
@@ -158,7 +161,11 @@ impl Child {
                 // Where there is no thread to be had, there may be one later.
                 beats_from = registry.start_beating().err().map(|_| now() + Duration::from_secs(1));
             }
-            let next = [kill_at, beats_from].into_iter().flatten().min();
+            if contained_from.is_some_and(|at| now() >= at) {
+                contained_from = None;
+                containment.begin(registry, handle);
+            }
+            let next = [kill_at, beats_from, contained_from].into_iter().flatten().min();
             let left = next.map(|at| at.saturating_sub(now()));
             self.wait_for_something(signals, rung.as_ref(), left);
             while let Some(arrived) = signals.next() {
@@ -180,6 +187,7 @@ impl Child {
                 kill_at = Some(now() + Duration::from_secs(1));
             }
         };
+        containment.finish(registry, handle);
         if asked.stop.is_some() || handle.run().spec.policy.tree != TreePolicy::Keep {
             // What it left behind may take its time.
             let _ = registry.start_beating();
@@ -191,6 +199,7 @@ impl Child {
         } else {
             tree::see_off(registry, &handle.run(), signals, (&stops, rung.as_ref()), &mut asked);
         }
+        containment.leave();
         self.end(exit, &asked, now())
     }
 

@@ -7,6 +7,7 @@ mod bad_input;
 mod cancelling;
 mod detaching;
 mod faults_damage;
+mod faults_group;
 mod faults_process;
 mod faults_registry;
 mod faults_run;
