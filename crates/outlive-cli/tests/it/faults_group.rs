@@ -162,6 +162,8 @@ fn a_run_leaves_no_group_whether_it_ends_or_dies() {
     let mut run = sandbox.start("dies", &["sh", "-c", "echo $$ > other; exec sleep 300"]);
     let command = number(&sandbox, "other");
     let dies = groups.then(|| taken_in(command, &sandbox.show("dies")));
+    let doctor = sandbox.outlive(["doctor"]).succeeds();
+    assert_eq!(doctor.contains("a run has a control group of its own"), groups, "{doctor}");
     run.kill();
     signal_pid(command, "KILL");
     sandbox.wait_for_state("dies", "dead");

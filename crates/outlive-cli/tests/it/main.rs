@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "shown where a test fails, or was skipped")]
 
 mod as_if_bare;
+mod attaching;
 mod bad_input;
 mod cancelling;
 mod detaching;

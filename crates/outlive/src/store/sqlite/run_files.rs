@@ -300,7 +300,7 @@ fn run_path(id: RunId) -> PathBuf {
     PathBuf::from(format!("runs/{id}"))
 }
 
-fn attempts_path(id: RunId) -> PathBuf {
+pub(super) fn attempts_path(id: RunId) -> PathBuf {
     PathBuf::from(format!("runs/{id}/attempts"))
 }
 

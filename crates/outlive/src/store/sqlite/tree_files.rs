@@ -79,6 +79,14 @@ impl SqliteStore {
         Ok(Tree::new(names, run.id.to_string(), dir, run_files::tree_lock(run), group))
     }
 
+    /// Where whoever wants to see the terminal of a run's attempt finds its owner: a name in a directory.
+    pub fn terminal(&self, run: &Run) -> Result<(OwnedFd, PathBuf), Error> {
+        let inner = self.lock()?;
+        let failed = |error| from_io("the directory of the run's attempts cannot be opened", &error);
+        let dir = files::open_dir(&inner.place.dir, &run_files::attempts_path(run.id)).map_err(failed)?;
+        Ok((dir, format!("{:04}.terminal", run.attempt).into()))
+    }
+
     /// Ends the processes that a run's attempt left alive: asks them first, and kills what is there after `grace`.
     pub fn end_tree(&self, run: &Run, grace: Duration) -> Result<(), Error> {
         self.tree(run)?.end(grace);
