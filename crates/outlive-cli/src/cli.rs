@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use outlive::error::{Candidate, Code, Error};
 
 use crate::launcher::descriptors;
-use crate::launcher::{adopt, step, take_up};
+use crate::launcher::{adopt, attach, step, take_up};
 use crate::operation::{Answer, Form, body, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
@@ -62,7 +62,7 @@ pub fn main() -> u8 {
             work::run(matches, &context, json, mask, true)
         }
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
-        Some((logs::ATTACH, matches)) => logs::attach(matches, &context, json),
+        Some((attach::NAME, matches)) => attach::run(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
         None => 2,
     }
@@ -133,7 +133,7 @@ pub fn command(verb: Option<&str>) -> Command {
         step::command(),
         adopt::command(),
         logs::command(),
-        logs::attach_command(),
+        attach::command(),
         work::command(),
         supervise::command(),
     ];

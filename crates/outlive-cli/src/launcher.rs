@@ -4,7 +4,9 @@
 //! on others, where it is to be kept and does not go to a file anyway.
 
 pub mod adopt;
+pub mod attach;
 mod child;
+mod contain;
 pub mod descriptors;
 pub mod detach;
 pub mod flags;
@@ -21,6 +23,7 @@ pub mod step;
 mod streams;
 pub mod take_up;
 mod tree;
+mod viewers;
 
 use std::ffi::OsString;
 
@@ -93,6 +96,10 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
         Ok(prepared) => prepared,
         Err(status) => return status,
     };
+    if input.spec.tty && report.is_none() {
+        let error = "a run in the foreground has the terminal that it is started at: `--tty` goes with `-d`";
+        return fail(&Error::Invalid(error.into()), json);
+    }
     tree::make_room_for_lock();
     let registered =
         context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(register(&input, context))?)));

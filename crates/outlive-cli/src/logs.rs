@@ -28,8 +28,6 @@ use crate::terminal::plain;
 
 /// The verb.
 pub const NAME: &str = "logs";
-/// The verb for whoever stays until the end.
-pub const ATTACH: &str = "attach";
 /// How many lines of what went before are shown to whoever attaches.
 const BEFORE: u64 = 20;
 
@@ -81,15 +79,6 @@ struct Logs {
     attached: bool,
 }
 
-/// Watch a run that is in flight until it ends, and end as it ended
-///
-/// Shows the last lines of what it has written and all that follows. Ctrl-C leaves, and the run goes on.
-#[derive(Debug, Args)]
-struct Attach {
-    /// An id, the beginning of one, a name, @last, or @~2
-    run: String,
-}
-
 /// From when on something is wanted.
 #[derive(Debug, Clone, Copy)]
 enum Since {
@@ -126,15 +115,10 @@ pub fn command() -> Command {
     )
 }
 
-/// The same, for whoever stays until the end.
-pub fn attach_command() -> Command {
-    Attach::augment_args(Command::new(ATTACH)).after_help("Examples:\n  outlive attach train\n  outlive attach @last")
-}
-
-/// Stays with the run that the flags name until it ends.
+/// Shows the last lines of a run and all that follow until it ends, for `outlive attach`.
 pub fn attach(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
     show(context, json, || {
-        let Attach { run } = Attach::from_arg_matches(matches)?;
+        let run = matches.get_one::<String>("run").cloned().unwrap_or_default();
         Ok(Logs { run, follow: true, lines: Some(BEFORE), exit_status: true, attached: true, ..Logs::default() })
     })
 }

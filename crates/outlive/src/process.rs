@@ -7,6 +7,7 @@
 //! not be seen is [`Liveness::Unknown`]. A probe never sends a signal.
 
 mod command;
+mod group;
 mod tree;
 
 use std::collections::HashSet;
@@ -29,7 +30,11 @@ use crate::id::WorkerId;
 use crate::store::files::{Prepared, Published};
 use crate::time::show_duration;
 
+use self::tree::owns_a_detached_run;
+
 pub use self::command::Command;
+pub use self::group::{Group, leave_group, may_have_group};
+pub(crate) use self::group::{attempts_nearby, name_of};
 pub use self::tree::{DETACHED, GONE_WITHIN, Member, Tree, carriers};
 
 /// The variable that every process of a run has in its environment: its run's id.

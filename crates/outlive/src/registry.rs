@@ -487,6 +487,16 @@ impl Registry {
         let _ = (run, grace);
     }
 
+    /// Removes the control group of an attempt that nothing is left of.
+    pub(crate) fn remove_group(&self, run: &Run) {
+        #[cfg(feature = "sqlite")]
+        if let Some(Ok(tree)) = self.local.as_ref().map(|local| local.tree(run)) {
+            tree.remove_group();
+        }
+        #[cfg(not(feature = "sqlite"))]
+        let _ = run;
+    }
+
     /// A run's story, from its first event on.
     pub async fn story(&self, id: RunId) -> Result<Vec<Event>, Error> {
         Ok(self.store.events(id).await?)

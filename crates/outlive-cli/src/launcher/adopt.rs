@@ -116,6 +116,7 @@ fn supervise(
                 }
             }
         }
+        following.tree.remove_group();
     }
     let exit = command.as_ref().and_then(|command| command.exit(COLLECTED_WITHIN));
     let ended = Ended::of_another(exit, &asked, registry.clock().awake());

@@ -22,6 +22,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,
 };
 
+use super::contain::{self, Containment};
 use super::own::Job;
 use super::pty::Pty;
 use super::recording::Recording;
@@ -30,6 +31,7 @@ use super::signals::{self, Arrived, Signals};
 use super::spawn::Start;
 use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
+use super::viewers::{Door, Viewers};
 use crate::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
 use crate::launcher::descriptors::STANDARD;
 use crate::settings::REGISTRY_VARIABLE;
@@ -114,22 +116,38 @@ impl Child {
         };
         let kept: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
         let all = recording.is_digesting();
-        let ways = if (recording.is_on() || all) && !detached { ways(all) } else { [Way::Own; 3] };
+        let has_tty = detached && run.spec.tty;
+        let ways = if has_tty {
+            [Way::Terminal; 3]
+        } else if (recording.is_on() || all) && !detached {
+            ways(all)
+        } else {
+            [Way::Own; 3]
+        };
         let (mut copying, mut placed) = Copying::start(ways, &recording)?;
-        if detached {
+        if detached && !has_tty {
             for (stream, number) in [(Stream::Out, 1), (Stream::Err, 2)] {
                 placed.extend(recording.file(stream).map(|fd| Placed { fd, number }));
             }
             copying.follow(&recording)?;
         }
-        let pty = if ways[1] == Way::Terminal { Some(Pty::open()?) } else { None };
+        let pty = match ways[1] {
+            Way::Terminal if has_tty => Some(Pty::alone()?),
+            Way::Terminal => Some(Pty::open()?),
+            _ => None,
+        };
         let (argv, program) = (&job.argv[..], job.program.as_deref());
         let mask = signals.before();
         let start = Start { argv, program, environment: &environment, mask, placed: &placed, kept: &kept };
         let (shim, pid) = match &pty {
             None => (None, start.found()?),
             Some(pty) => {
-                copying.show(pty.screen(), &recording)?;
+                if has_tty {
+                    let door = Door::open(registry, &run);
+                    copying.serve(Viewers::new(pty.screen().clone(), recording.clone(), door))?;
+                } else {
+                    copying.show(pty.screen(), &recording)?;
+                }
                 let (shim, pid) = Shim::start(&start, pty, ways, tree.as_ref())?;
                 (Some(shim), pid)
             }
@@ -150,6 +168,8 @@ impl Child {
         let mut asked = Asked::default();
         let mut kill_at: Option<Duration> = None;
         let mut beats_from = Some(now() + BRIEF);
+        let mut contained_from = Some(now() + contain::AFTER);
+        let mut containment = Containment::default();
         let exit = loop {
             if let Some(exit) = self.look() {
                 break exit;
@@ -158,7 +178,11 @@ impl Child {
                 // Where there is no thread to be had, there may be one later.
                 beats_from = registry.start_beating().err().map(|_| now() + Duration::from_secs(1));
             }
-            let next = [kill_at, beats_from].into_iter().flatten().min();
+            if contained_from.is_some_and(|at| now() >= at) {
+                contained_from = None;
+                containment.begin(registry, handle);
+            }
+            let next = [kill_at, beats_from, contained_from].into_iter().flatten().min();
             let left = next.map(|at| at.saturating_sub(now()));
             self.wait_for_something(signals, rung.as_ref(), left);
             while let Some(arrived) = signals.next() {
@@ -180,6 +204,7 @@ impl Child {
                 kill_at = Some(now() + Duration::from_secs(1));
             }
         };
+        containment.finish(registry, handle);
         if asked.stop.is_some() || handle.run().spec.policy.tree != TreePolicy::Keep {
             // What it left behind may take its time.
             let _ = registry.start_beating();
@@ -191,6 +216,7 @@ impl Child {
         } else {
             tree::see_off(registry, &handle.run(), signals, (&stops, rung.as_ref()), &mut asked);
         }
+        containment.leave();
         self.end(exit, &asked, now())
     }
 
@@ -243,6 +269,10 @@ impl Child {
     fn stop_too(&mut self, signal: i32) {
         // Of a command that somebody stops and has go on we learn by the shim alone.
         let by_terminal = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
+        if by_terminal && self.pty.as_ref().is_some_and(|pty| !pty.screen().is_of_real()) {
+            // Nobody who is attached could have it go on.
+            return self.go_on();
+        }
         if !self.has_terminal || !by_terminal && self.shim.is_none() {
             return;
         }
@@ -275,7 +305,7 @@ impl Child {
     }
 
     fn wait_for_something(&mut self, signals: &Signals, rung: Option<&OwnedFd>, left: Option<Duration>) {
-        let looks = self.pty.as_ref().map(|_| LOOK_EVERY);
+        let looks = self.pty.as_ref().filter(|pty| pty.screen().is_of_real()).map(|_| LOOK_EVERY);
         let limit = [left, looks].into_iter().flatten().min();
         let limit =
             limit.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });

@@ -73,6 +73,7 @@ pub fn role(words: &[OsString]) -> Option<(Vec<OsString>, Report)> {
     }
     let listener = handed(number.to_str()?).ok()?;
     rustix::process::setsid().ok()?;
+    outlive::process::leave_group();
     let _ = rustix::thread::set_name(c"outlive");
     Some(([program.clone()].into_iter().chain(rest.iter().cloned()).collect(), Report(listener.into())))
 }

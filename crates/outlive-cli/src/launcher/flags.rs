@@ -87,6 +87,9 @@ pub struct SpecFlags {
     /// Keep nothing of what it writes, and stay out of its way
     #[arg(long)]
     pub no_log: bool,
+    /// Give it a terminal of its own, which `outlive attach` leads to: for a run in the background
+    #[arg(long)]
+    pub tty: bool,
     /// Have a shell execute it: the words are joined as they are
     #[arg(long)]
     pub shell: bool,
@@ -184,6 +187,7 @@ impl SpecFlags {
         command.env = self.env.iter().filter_map(value).collect();
         spec.command = Some(command);
         spec.no_log = self.no_log;
+        spec.tty = self.tty;
         spec.notify.clone_from(&self.notify);
         spec.withheld = self.no_argv.then_some(Withheld::Arguments);
         Ok(spec)

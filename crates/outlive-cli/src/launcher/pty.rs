@@ -15,13 +15,17 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpgrp, kill_process_group};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{
-    LocalModes, OptionalActions, OutputModes, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize,
-    tcsetattr, tcsetwinsize,
+    InputModes, LocalModes, OptionalActions, OutputModes, SpecialCodeIndex, Termios, Winsize, isatty, tcgetattr,
+    tcgetpgrp, tcgetwinsize, tcsetattr, tcsetwinsize,
 };
 
 use super::readers;
 use super::streams::{set_waiting, write_all};
 use crate::launcher::descriptors::STANDARD;
+
+/// How large a terminal is that nobody has looked at yet.
+const ROWS: u16 = 24;
+const COLUMNS: u16 = 80;
 
 /// The two terminals, and what is typed.
 pub struct Pty {
@@ -37,7 +41,8 @@ pub struct Pty {
 /// The two terminals, for whoever copies from the one to the other.
 pub struct Screen {
     master: OwnedFd,
-    real: BorrowedFd<'static>,
+    /// None where the command has a terminal and we have none.
+    real: Option<BorrowedFd<'static>>,
     modes: Mutex<Modes>,
 }
 
@@ -64,9 +69,7 @@ impl Pty {
     pub fn open() -> io::Result<Self> {
         let real = STANDARD[1];
         let found = tcgetattr(real)?;
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-        unlockpt(&master)?;
-        let slave = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+        let (master, slave) = pair()?;
         tcsetattr(&slave, OptionalActions::Now, &found)?;
         set_waiting(&master, false)?;
         let keyboard = if isatty(STANDARD[0]) {
@@ -76,9 +79,22 @@ impl Pty {
             opened.map_or(Keyboard::None, Keyboard::Other)
         };
         let modes = Mutex::new(Modes { given: found.clone(), found, set: None });
-        let screen = Arc::new(Screen { master, real, modes });
+        let screen = Arc::new(Screen { master, real: Some(real), modes });
         screen.resize();
         Ok(Self { screen, slave, keyboard, typed: Vec::new(), unwanted: false })
+    }
+
+    /// Opens a terminal that stands for no other.
+    pub fn alone() -> io::Result<Self> {
+        let (master, slave) = pair()?;
+        let mut found = tcgetattr(&slave)?;
+        found.input_modes |= InputModes::IUTF8;
+        tcsetattr(&slave, OptionalActions::Now, &found)?;
+        set_waiting(&master, false)?;
+        let modes = Mutex::new(Modes { given: found.clone(), found, set: None });
+        let screen = Arc::new(Screen { master, real: None, modes });
+        screen.set_size(ROWS, COLUMNS);
+        Ok(Self { screen, slave, keyboard: Keyboard::None, typed: Vec::new(), unwanted: false })
     }
 
     /// The two terminals, for whoever copies from the one to the other.
@@ -201,9 +217,22 @@ impl Screen {
         &self.master
     }
 
-    /// Whether we are in the foreground of the real terminal, and may change it and read from it.
+    /// Whether we are in the foreground of the real terminal, and may change it and read from it. Where there is none, the
+    /// command is alone at its own.
     pub fn is_ours(&self) -> bool {
-        tcgetpgrp(self.real).is_ok_and(|group| group == getpgrp())
+        self.real.is_none_or(|real| tcgetpgrp(real).is_ok_and(|group| group == getpgrp()))
+    }
+
+    /// Whether it stands for a real one.
+    pub fn is_of_real(&self) -> bool {
+        self.real.is_some()
+    }
+
+    /// Gives the command's terminal this size. Answers whether it had another.
+    pub fn set_size(&self, rows: u16, columns: u16) -> bool {
+        let had = tcgetwinsize(&self.master).ok().map(|size| (size.ws_row, size.ws_col));
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        had != Some((rows, columns)) && tcsetwinsize(&self.master, size).is_ok()
     }
 
     /// The group that is in the foreground of the command's terminal.
@@ -213,7 +242,7 @@ impl Screen {
 
     /// Gives the command's terminal the size of the real one.
     pub fn resize(&self) {
-        if let Ok(size) = tcgetwinsize(self.real) {
+        if let Some(Ok(size)) = self.real.map(tcgetwinsize) {
             let _ = tcsetwinsize(&self.master, size);
         }
     }
@@ -221,12 +250,10 @@ impl Screen {
     /// Has the real terminal do what the command expects of its own.
     pub fn mirror(&self) {
         let mut modes = self.lock();
-        if !self.is_ours() {
-            return;
-        }
+        let Some(real) = self.real.filter(|_| self.is_ours()) else { return };
         let Ok(mut wanted) = tcgetattr(&self.master) else { return };
         if modes.set.is_none() {
-            let Ok(found) = tcgetattr(self.real) else { return };
+            let Ok(found) = tcgetattr(real) else { return };
             // A shell that reads a line has modes of its own. Ours got those if it was made in the background.
             if same(&wanted, &modes.given) && !same(&wanted, &found) {
                 let _ = tcsetattr(&self.master, OptionalActions::Now, &found);
@@ -239,7 +266,7 @@ impl Screen {
             wanted.make_raw();
         }
         if !same(&wanted, modes.set.as_ref().unwrap_or(&modes.found)) {
-            let _ = tcsetattr(self.real, OptionalActions::Drain, &wanted);
+            let _ = tcsetattr(real, OptionalActions::Drain, &wanted);
             modes.set = Some(wanted);
         }
     }
@@ -247,17 +274,18 @@ impl Screen {
     /// Gives the real terminal back as it was.
     pub fn give_back(&self) {
         let mut modes = self.lock();
-        if modes.set.take().is_some() {
-            let _ = tcsetattr(self.real, OptionalActions::Drain, &modes.found);
+        if let (Some(real), Some(_)) = (self.real, modes.set.take()) {
+            let _ = tcsetattr(real, OptionalActions::Drain, &modes.found);
         }
     }
 
     /// Gives the real terminal back with the modes that the command has left, as it would have without us.
     pub fn leave(&self) {
+        let Some(real) = self.real else { return };
         let mut modes = self.lock();
         match tcgetattr(&self.master) {
             Ok(left) if !same(&left, &modes.given) && self.is_ours() => {
-                let _ = tcsetattr(self.real, OptionalActions::Drain, &left);
+                let _ = tcsetattr(real, OptionalActions::Drain, &left);
                 modes.set = None;
             }
             _ => {
@@ -269,12 +297,22 @@ impl Screen {
 
     /// Shows what the command has written. Nobody needs to see it.
     pub fn show(&self, bytes: &[u8]) {
+        let Some(real) = self.real else { return };
         self.mirror();
-        let both_add = [tcgetattr(self.real), tcgetattr(&self.master)]
+        let both_add = [tcgetattr(real), tcgetattr(&self.master)]
             .into_iter()
             .all(|modes| modes.is_ok_and(|modes| modes.output_modes.contains(OutputModes::OPOST | OutputModes::ONLCR)));
-        let _ = if both_add { write_all(self.real, &without_returns(bytes)) } else { write_all(self.real, bytes) };
+        let _ = if both_add { write_all(real, &without_returns(bytes)) } else { write_all(real, bytes) };
     }
+}
+
+/// The two sides of a terminal.
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags)?;
+    unlockpt(&master)?;
+    let slave = ioctl_tiocgptpeer(&master, flags)?;
+    Ok((master, slave))
 }
 
 /// Lines as they were before the command's terminal put a return before the end of each; the real one does so again.

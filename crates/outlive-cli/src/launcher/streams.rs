@@ -23,6 +23,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::pty::{Screen, is_readable};
 use super::recording::Recording;
 use super::spawn::{Environment, Start, handed};
+use super::viewers::Viewers;
 use crate::launcher::descriptors::{STANDARD, was_closed};
 
 /// The word by which this program knows that it is to pass on what is left.
@@ -176,6 +177,17 @@ impl Copying {
                 }
             }
             let _ = kept.send(());
+            None
+        };
+        self.threads.push(std::thread::Builder::new().name("outlive-screen".into()).spawn(work)?);
+        Ok(())
+    }
+
+    /// Serves the terminal of a detached command to whoever is attached.
+    pub fn serve(&mut self, viewers: Viewers) -> io::Result<()> {
+        let (stop, kept) = (self.stop.clone(), self.kept.0.clone());
+        let work = move || {
+            viewers.serve(&stop, &kept);
             None
         };
         self.threads.push(std::thread::Builder::new().name("outlive-screen".into()).spawn(work)?);

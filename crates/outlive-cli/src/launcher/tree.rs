@@ -1,7 +1,7 @@
 //! The processes that a command starts: kept within reach, collected when they end, ended when they should.
 //!
 //! Whatever loses its parent becomes our child, however it left its group or session. Whoever finds us dead finds the
-//! rest by the lock and the variables that they inherited.
+//! rest by the control group that we put them into (`contain.rs`), and by the lock and the variables that they inherited.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -106,7 +106,7 @@ pub fn see_off(
 }
 
 /// Those of our children that are there for us, not for the command.
-fn shims() -> Vec<Pid> {
+pub fn shims() -> Vec<Pid> {
     let is_shim = |pid: &Pid| {
         let words = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
         words.split(|byte| *byte == 0).nth(1) == Some(SHIM.as_bytes())

@@ -5,7 +5,7 @@ use std::fmt;
 use clap::Args;
 use outlive::error::Error;
 use outlive::id::SystemEntropy;
-use outlive::process::{Identity, Vantage};
+use outlive::process::{Identity, Vantage, may_have_group};
 use outlive::store::sqlite::SqliteStore;
 use serde::{Deserialize, Serialize};
 
@@ -133,7 +133,16 @@ fn machine() -> Vec<Check> {
         Some(_) => Check::new("ok", "the kernel tells processes apart: a reused pid is noticed"),
         None => Check::new("ok", "the kernel is older than 6.9: a reused pid is noticed by its owner's lock"),
     };
-    vec![boot, pidfs]
+    let group = match may_have_group() {
+        true => {
+            Check::new("ok", "a run has a control group of its own: what it starts is found, whatever it throws away")
+        }
+        false => Check::new(
+            "ok",
+            "no control group can be made here: what throws away its parent, variables and files is lost with its owner",
+        ),
+    };
+    vec![boot, pidfs, group]
 }
 
 impl fmt::Display for Report {

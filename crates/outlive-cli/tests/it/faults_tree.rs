@@ -11,20 +11,20 @@ use super::sandbox::{Ends, Sandbox, is_alive, is_root, signal_pid, text, until};
 
 /// Starts a process that has left everything by which it could be told: parent, session, environment and lock. It ends
 /// when there is a file `go`.
-const ESCAPE: &str = r#"( setsid env -i bash -c '
+pub(crate) const ESCAPE: &str = r#"( setsid env -i bash -c '
     for fd in /proc/$$/fd/*; do n=${fd##*/}; [ $n -gt 2 ] && eval "exec $n>&-"; done
     echo $$ > escaping; mv escaping escaped; while [ ! -e go ]; do sleep 0.1; done
 ' </dev/null >/dev/null 2>&1 & )
 until [ -e escaped ]; do sleep 0.02; done"#;
 
-fn number(sandbox: &Sandbox, file: &str) -> u32 {
+pub(crate) fn number(sandbox: &Sandbox, file: &str) -> u32 {
     let path = sandbox.work().join(file);
     until(file, || std::fs::read_to_string(&path).is_ok_and(|text| text.ends_with('\n')));
     std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
 }
 
 /// The process that has escaped, which really has.
-fn escaped(sandbox: &Sandbox, owner: u32) -> u32 {
+pub(crate) fn escaped(sandbox: &Sandbox, owner: u32) -> u32 {
     let pid = number(sandbox, "escaped");
     let environment = text(&std::fs::read(format!("/proc/{pid}/environ")).unwrap());
     assert!(!environment.contains("OUTLIVE"), "{environment}");
@@ -49,14 +49,14 @@ fn carriers(run: &Value) -> Vec<u32> {
 }
 
 /// A detached run. Whatever is left of it is killed at the end.
-struct Detached<'a> {
+pub(crate) struct Detached<'a> {
     sandbox: &'a Sandbox,
     name: &'static str,
-    owner: u32,
+    pub(crate) owner: u32,
 }
 
 impl<'a> Detached<'a> {
-    fn start(sandbox: &'a Sandbox, name: &'static str, flags: &[&str], script: &str) -> Self {
+    pub(crate) fn start(sandbox: &'a Sandbox, name: &'static str, flags: &[&str], script: &str) -> Self {
         let words = ["run", "-d", "--name", name].into_iter().chain(flags.iter().copied());
         sandbox.outlive(words.chain(["--", "sh", "-c", script])).succeeds();
         let owner = sandbox.show(name)["owner_pid"].as_u64().unwrap();
@@ -64,7 +64,7 @@ impl<'a> Detached<'a> {
     }
 
     /// Kills its owner alone. Answers with the processes that are left.
-    fn orphan(&self) -> Vec<u32> {
+    pub(crate) fn orphan(&self) -> Vec<u32> {
         signal_pid(self.owner, "KILL");
         let seen = self.sandbox.wait_for(self.name, |run| run["health"] == "orphaned");
         assert_eq!(seen["state"], "running");

@@ -3,10 +3,12 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "shown where a test fails, or was skipped")]
 
 mod as_if_bare;
+mod attaching;
 mod bad_input;
 mod cancelling;
 mod detaching;
 mod faults_damage;
+mod faults_group;
 mod faults_process;
 mod faults_registry;
 mod faults_run;

@@ -1,6 +1,6 @@
 //! The processes of an attempt: told by what they inherited, and by who started them.
 //!
-//! Each carries its run's variables and holds the lock of its attempt, unless it has thrown both away. So whatever was
+//! Where they have a control group of their own, whoever is in it is one of them. Each also carries its run's variables and holds the lock of its attempt, unless it has thrown both away. So whatever was
 //! started by one that does belongs to them too, and for an owner whatever became its child. Variables can be copied by
 //! anybody, so they say something only of a process that has lost whoever started it: of any other its ancestors tell
 //! whether it is one of them. A look around is never
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, pidfd_send_signal};
 
+use super::group::Group;
 use super::{
     LockState, REGISTRY_ID_VARIABLE, RUN_VARIABLE, Stat, file_id, holds, lock_state, open_pidfd, pidfs_inode, pids,
     read_stat, wait_exited,
@@ -115,6 +116,7 @@ pub struct Tree {
     run: String,
     dir: OwnedFd,
     lock: PathBuf,
+    group: Option<Group>,
     /// Whether everything below this process belongs to the attempt.
     below_us: bool,
     /// These do not.
@@ -122,8 +124,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    pub(crate) fn new(names: Vec<String>, run: String, dir: OwnedFd, lock: PathBuf) -> Self {
-        Self { names, run, dir, lock, below_us: false, but: Vec::new() }
+    pub(crate) fn new(names: Vec<String>, run: String, dir: OwnedFd, lock: PathBuf, group: Option<Group>) -> Self {
+        Self { names, run, dir, lock, group, below_us: false, but: Vec::new() }
     }
 
     /// With everything below this process, which owns the attempt and has started nothing else than `but`.
@@ -133,9 +135,21 @@ impl Tree {
         self
     }
 
-    /// Whether somebody holds the lock of the attempt, be it one that this user may not look into.
+    /// Whether somebody holds the lock of the attempt or is in its group, be it one that this user may not look into.
     pub fn is_held(&self) -> bool {
+        self.has_lock_held()
+            || self.group.as_ref().map(Group::members).is_some_and(|(pids, more)| more || !pids.is_empty())
+    }
+
+    fn has_lock_held(&self) -> bool {
         lock_state(&self.dir, &self.lock, None) == LockState::Held
+    }
+
+    /// Removes their group, if nobody is left in it.
+    pub fn remove_group(&self) {
+        if let Some(group) = &self.group {
+            group.remove();
+        }
     }
 
     /// Those of its processes that one look around finds.
@@ -147,7 +161,10 @@ impl Tree {
     /// another that does, is gone when the look is over.
     fn look(&self, signal: Option<Signal>) -> Vec<Member> {
         let us = std::process::id();
-        let lock = if self.is_held() { file_id(&self.dir, &self.lock) } else { None };
+        let inside: HashSet<u32> = self.group.as_ref().map(|group| group.pids().0).into_iter().flatten().collect();
+        // After it was opened: whoever has its number now is the one that was.
+        let is_inside = |pid| inside.contains(&pid) && self.group.as_ref().is_some_and(|group| group.has(pid));
+        let lock = if self.has_lock_held() { file_id(&self.dir, &self.lock) } else { None };
         let mut found: HashMap<u32, (Member, Stat, Mark)> = HashMap::new();
         for pid in pids().filter(|pid| *pid != us) {
             let Ok(process) = open_pidfd(pid) else { continue };
@@ -156,6 +173,7 @@ impl Tree {
             let mark = match lock.is_some_and(|lock| holds(pid, lock)) || is_astray(pid, &stat) && carries() {
                 true => Mark::Ours,
                 false if owns_a_detached_run(pid) => Mark::Apart,
+                false if is_inside(pid) => Mark::Inside,
                 false => Mark::None,
             };
             let member = Member { pid, process };
@@ -165,19 +183,19 @@ impl Tree {
             found.insert(pid, (member, stat, mark));
         }
         let belongs = |pid: u32| {
-            let mut at = pid;
+            let (mut at, mut inside) = (pid, false);
             // Nobody has more ancestors than there are processes.
             for _ in 0..=found.len() {
                 match found.get(&at) {
-                    _ if at == us => return self.below_us,
+                    _ if at == us => return inside || self.below_us,
                     Some((_, _, Mark::Ours)) => return true,
                     Some((_, _, Mark::Apart)) => return false,
-                    Some((_, stat, Mark::None)) => at = stat.parent,
+                    Some((_, stat, mark)) => (at, inside) = (stat.parent, inside || *mark == Mark::Inside),
                     // It ended meanwhile; the next look sees whose child this has become.
-                    None => return false,
+                    None => return inside,
                 }
             }
-            false
+            inside
         };
         let mut pids: Vec<u32> = found.keys().copied().filter(|pid| belongs(*pid) && !self.but.contains(pid)).collect();
         pids.sort_unstable();
@@ -193,6 +211,9 @@ impl Tree {
             let _ = member.signal(Signal::CONT);
         }
         wait_all(&asked, grace);
+        if let Some(group) = &self.group {
+            group.kill();
+        }
         let mut known: HashSet<(u32, Option<u64>)> = HashSet::new();
         let mut quiet = 0;
         for _ in 0..ROUNDS {
@@ -205,9 +226,10 @@ impl Tree {
             wait_all(&killed, GONE_WITHIN);
             quiet = if anybody_new { 0 } else { quiet + 1 };
             if quiet >= QUIET {
-                return;
+                break;
             }
         }
+        self.remove_group();
     }
 }
 
@@ -218,11 +240,13 @@ enum Mark {
     Ours,
     /// It is of no other run than its own.
     Apart,
+    /// It is in the group of the attempt, and of it, unless it is of a run apart.
+    Inside,
     /// Nothing: it is of whatever its parent is of.
     None,
 }
 
-fn owns_a_detached_run(pid: u32) -> bool {
+pub(super) fn owns_a_detached_run(pid: u32) -> bool {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     words.split(|byte| *byte == 0).nth(1) == Some(DETACHED.as_bytes())
 }

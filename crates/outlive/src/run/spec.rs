@@ -61,6 +61,9 @@ pub struct Spec {
     /// Nothing of what it writes is kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_log: bool,
+    /// In the background it has a terminal of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tty: bool,
     /// What a shell executes when it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify: Option<String>,
@@ -87,6 +90,7 @@ impl Spec {
             lineage: None,
             step: None,
             no_log: false,
+            tty: false,
             notify: None,
             created_by,
         }
@@ -154,6 +158,7 @@ impl fmt::Debug for Spec {
             .field("lineage", &self.lineage)
             .field("step", &self.step)
             .field("no_log", &self.no_log)
+            .field("tty", &self.tty)
             .field("notify", &self.notify.as_deref().map(|command| redactor.text(command)))
             .field("created_by", &self.created_by)
             .finish()

@@ -164,6 +164,7 @@ impl Reaper {
                 }
                 Judgement::Dead(evidence) => evidence,
             };
+            registry.remove_group(run);
             verdicts.insert(run.id, self.verdict(registry, run, owner.heard.beat, evidence));
         }
     }

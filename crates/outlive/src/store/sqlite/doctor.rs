@@ -105,6 +105,10 @@ impl SqliteStore {
                 mend,
             );
         }
+        match if mend { Self::remove_empty_groups(&inner.place) } else { 0 } {
+            0 => {}
+            count => note(format!("{count} control groups were left behind"), Some("they are removed"), true),
+        }
         if !inner.database.read_only && !spare::is_set_aside(&inner.place) {
             if mend {
                 spare::set_aside(&inner.place);

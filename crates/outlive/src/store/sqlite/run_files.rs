@@ -151,7 +151,11 @@ pub(super) fn file_again(place: &Place, record: &Record, events: Vec<Event>) -> 
 
 /// Where the lock is that the processes of an attempt inherit.
 pub(super) fn tree_lock(run: &Run) -> PathBuf {
-    attempts_path(run.id).join(format!("{:04}.tree", run.attempt))
+    tree_lock_of(run.id, run.attempt)
+}
+
+pub(super) fn tree_lock_of(run: RunId, attempt: u32) -> PathBuf {
+    attempts_path(run).join(format!("{attempt:04}.tree"))
 }
 
 /// What the files say of a run: the last thing that is known of it, and its story.
@@ -296,7 +300,7 @@ fn run_path(id: RunId) -> PathBuf {
     PathBuf::from(format!("runs/{id}"))
 }
 
-fn attempts_path(id: RunId) -> PathBuf {
+pub(super) fn attempts_path(id: RunId) -> PathBuf {
     PathBuf::from(format!("runs/{id}/attempts"))
 }
 

@@ -36,6 +36,7 @@ impl Witness for LocalWitness {
             if is_looked_for(run, &verdict) {
                 leftovers.pids.extend(carriers.get(&run.id.to_string()).into_iter().flatten());
                 self.add_holders(&mut leftovers, &super::run_files::tree_lock(run), None);
+                self.add_members(&mut leftovers, run);
                 let owner = owner.filter(|owner| verdict != Liveness::Alive && locks.may_have(owner));
                 if let Some(owner) = owner {
                     self.add_holders(&mut leftovers, &worker_lock(owner.worker), owner.identity.lock_inode);
@@ -97,8 +98,22 @@ impl LocalWitness {
         let mut pids = file_id(&self.dir, name).map(holders).unwrap_or_default();
         leftovers.unseen |= pids.is_empty();
         leftovers.pids.append(&mut pids);
-        leftovers.pids.retain(|pid| *pid != std::process::id());
-        leftovers.pids.sort_unstable();
-        leftovers.pids.dedup();
+        tidy(leftovers);
     }
+
+    /// With whoever is in the control group of a run's attempt.
+    fn add_members(&self, leftovers: &mut Leftovers, run: &Run) {
+        if let Some(group) = super::tree_files::group(&self.dir, run) {
+            let (mut pids, unseen) = group.members();
+            leftovers.unseen |= unseen;
+            leftovers.pids.append(&mut pids);
+            tidy(leftovers);
+        }
+    }
+}
+
+fn tidy(leftovers: &mut Leftovers) {
+    leftovers.pids.retain(|pid| *pid != std::process::id());
+    leftovers.pids.sort_unstable();
+    leftovers.pids.dedup();
 }
