@@ -127,7 +127,7 @@ impl Child {
         let mask = signals.before();
         let start = Start { argv, program, environment: &environment, mask, placed: &placed, kept: &kept };
         let (shim, pid) = match &pty {
-            None => (None, start.found()?),
+            None => (None, start.found_at(job.found.as_deref())?),
             Some(pty) => {
                 copying.show(pty.screen(), &recording)?;
                 let (shim, pid) = Shim::start(&start, pty, ways, tree.as_ref())?;
