@@ -33,13 +33,15 @@ pub fn main(dir: &Path) -> Outcome<bool> {
         }
         Ok(())
     };
-    let lists: [(&'static str, &[&str]); 6] = [
+    let lists: [(&'static str, &[&str]); 8] = [
         ("ps", &[]),
         ("ps --json", &["--json"]),
         ("ps --all", &["--all"]),
         ("ps --all --json", &["--all", "--json"]),
         ("ps --all -n 1000", &["--all", "-n", "1000"]),
         ("ps --all -n 1000 --json", &["--all", "-n", "1000", "--json"]),
+        ("ps --all -n 10000", &["--all", "-n", "10000"]),
+        ("ps --all -n 10000 --json", &["--all", "-n", "10000", "--json"]),
     ];
     let one = |(name, words): &(&'static str, &'static [&'static str])| {
         let words = *words;

@@ -5,6 +5,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 use crate::scratch::{Outcome, outlive};
 
+/// Every process that belongs to a queue has its name under this.
+const MARK: &str = "OUTLIVE_BENCH_QUEUE";
 const FAILING: &str = "sh -c 'exit 7'";
 
 /// One of the queues. Words are said by a shell.
@@ -16,6 +18,8 @@ pub struct Queue {
     pub wait: Option<&'static str>,
     /// Does all that was added, where nobody else does it.
     pub drain: Option<&'static str>,
+    /// Whoever does it as it comes, where that is somebody who is not there by itself.
+    server: Option<Child>,
     pub list: &'static str,
     /// A job that ends with status 7.
     pub failing: &'static str,
@@ -32,7 +36,7 @@ impl Queue {
     fn shell(&self, words: &str) -> Command {
         let mut shell = Command::new("sh");
         shell.args(["-c", words]).current_dir(&self.dir).stdin(Stdio::null());
-        shell.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        shell.envs(self.environment.iter().map(|(name, value)| (name, value))).env(MARK, self.name);
         shell
     }
 
@@ -44,6 +48,22 @@ impl Queue {
     /// Says it to whoever takes longer to answer.
     pub fn begin(&self, words: &str) -> Outcome<Child> {
         Ok(self.shell(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+    }
+
+    /// Has somebody do what is added as it comes, as the servers of tsp and pueue do.
+    pub fn serve(&mut self) -> Outcome<()> {
+        if self.drain.take().is_some() {
+            self.server = Some(self.begin("exec outlive work --slots 1")?);
+        }
+        Ok(())
+    }
+
+    /// How many processes there are because of it.
+    pub fn processes(&self) -> Outcome<usize> {
+        let mark = format!("{MARK}={}", self.name);
+        let is_marked = |environ: Vec<u8>| environ.split(|byte| *byte == 0).any(|word| word == mark.as_bytes());
+        let of = |entry: std::fs::DirEntry| std::fs::read(entry.path().join("environ")).ok();
+        Ok(std::fs::read_dir("/proc")?.flatten().filter_map(of).filter(|environ| is_marked(environ.clone())).count())
     }
 
     /// Says it, and is told that it was done.
@@ -67,6 +87,7 @@ pub fn all(dir: &Path) -> Outcome<Vec<Queue>> {
         add: "tsp",
         wait: Some("tsp -w"),
         drain: None,
+        server: None,
         list: "tsp -l",
         failing: FAILING,
         environment: vec![
@@ -81,6 +102,7 @@ pub fn all(dir: &Path) -> Outcome<Vec<Queue>> {
         add: "nq",
         wait: Some("nq -w"),
         drain: None,
+        server: None,
         list: "ls",
         failing: FAILING,
         environment: vec![("NQDIR", home("nq")?)],
@@ -92,6 +114,7 @@ pub fn all(dir: &Path) -> Outcome<Vec<Queue>> {
         add: "pueue add --",
         wait: Some("pueue wait --quiet"),
         drain: None,
+        server: None,
         list: "pueue status",
         // It has a shell of its own.
         failing: "exit 7",
@@ -130,6 +153,7 @@ fn ours(dir: &Path, home: PathBuf) -> Outcome<Queue> {
         add: "outlive queue add --",
         wait: Some("outlive wait @last"),
         drain: Some("outlive work --slots 1 --drain"),
+        server: None,
         list: "outlive ps --all -n 1000",
         failing: FAILING,
         environment: vec![("PATH", path.into()), ("OUTLIVE_REGISTRY", format!("sqlite:{}/r", dir.display()).into())],
@@ -145,13 +169,16 @@ fn ours(dir: &Path, home: PathBuf) -> Outcome<Queue> {
 }
 
 /// Ends what was started.
-pub fn end(queues: &[Queue]) {
+pub fn end(queues: &mut [Queue]) {
     for queue in queues {
         // One that is gone already need not be told.
         let _ = match queue.name {
-            "pueue" => queue.say("pueue shutdown"),
+            "pueue" => queue.say("pueue kill --all; pueue shutdown"),
             "tsp" => queue.say("tsp -K"),
-            _ => continue,
+            _ => queue.say("true"),
         };
+        if let Some(mut server) = queue.server.take() {
+            let _ = queue.say(&format!("kill {}", server.id())).and_then(|_| Ok(server.wait()?));
+        }
     }
 }

@@ -42,7 +42,10 @@ pub fn main() -> u8 {
     // A reader that has seen enough must not end us before we are done.
     let mask =
         SigSet::from(Signal::SIGPIPE).thread_swap_mask(SigmaskHow::SIG_BLOCK).unwrap_or_else(|_| SigSet::empty());
-    let matches = match command(verb(&words)).try_get_matches_from(&words) {
+    if let Some((registry, argv)) = launcher::plain_call(&words).filter(|_| report.is_none()) {
+        return launcher::run_plainly(argv, &Context::new(registry), mask);
+    }
+    let matches = match command(verb(&words).as_deref()).try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(error) => return refuse(&error, &words),
     };
@@ -89,17 +92,24 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
     u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
-/// The verb that a call names, behind flags that any verb has. None where that takes more than a glance.
-fn verb(words: &[OsString]) -> Option<&str> {
+/// The verb that a call names, behind flags that any verb has, and behind the noun it belongs to where it has one. None
+/// where that takes more than a glance.
+fn verb(words: &[OsString]) -> Option<String> {
     let mut words = words.iter().skip(1).map(|word| word.to_str());
     loop {
         match words.next()?? {
             "--json" => {}
             "--registry" => _ = words.next()?,
             flag if flag.starts_with("--registry=") => {}
-            word => return Some(word).filter(|word| !word.starts_with('-')),
+            noun if NOUNS.iter().any(|(known, _)| *known == noun) => return Some(format!("{noun} {}", words.next()??)),
+            word => return Some(word.into()).filter(|word: &String| !word.starts_with('-')),
         }
     }
+}
+
+/// A noun, for its verbs to be added to.
+fn noun(noun: &'static str, about: &'static str) -> Command {
+    Command::new(noun).about(about).subcommand_required(true).arg_required_else_help(true)
 }
 
 /// The command tree. A verb that is called is built alone: nobody waits for the help of the others.
@@ -122,10 +132,16 @@ pub fn command(verb: Option<&str>) -> Command {
         Some(take_up::NAME) => return root.subcommand(take_up::command()),
         Some(work::HAND) => return root.subcommand(work::hand_command()),
         Some(hooks::NAME) => return root.subcommand(hooks::command()),
+        Some(work::NAME) => return root.subcommand(work::command()),
         _ => {}
     }
     if let Some(operation) = TABLE.iter().find(|operation| verb == Some(operation.name)) {
-        return root.subcommand((operation.command)());
+        let of = NOUNS.iter().find(|(noun, _)| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
+        let alone = (operation.command)();
+        return root.subcommand(match of {
+            Some((of, about)) => noun(of, about).subcommand(alone),
+            None => alone,
+        });
     }
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
     let interactive = [
@@ -137,14 +153,11 @@ pub fn command(verb: Option<&str>) -> Command {
         work::command(),
         supervise::command(),
     ];
-    let grouped = NOUNS.iter().map(|(noun, about)| {
-        let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
-        Command::new(*noun)
-            .about(*about)
-            .subcommand_required(true)
-            .arg_required_else_help(true)
+    let grouped = NOUNS.iter().map(|(name, about)| {
+        let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *name));
+        noun(name, about)
             .subcommands(verbs.map(|operation| (operation.command)()))
-            .subcommands((*noun == "queue").then(work::drain_command))
+            .subcommands((*name == "queue").then(work::drain_command))
     });
     root.about("Every run outlives its process: run, watch, resume, cancel and reap")
         .after_help("`outlive run -- sleep 60` starts a run; `outlive ps` lists what is in flight.")
@@ -221,12 +234,15 @@ mod tests {
     fn a_verb_is_found_behind_the_flags_of_all_verbs() {
         let found = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
-            verb(&words).map(str::to_owned)
+            verb(&words)
         };
         for line in ["outlive run -- true", "outlive --json --registry ps run x", "outlive --registry=ps run --json"] {
             assert_eq!(found(line).as_deref(), Some("run"), "{line}");
         }
-        for line in ["outlive", "outlive --help", "outlive -h run", "outlive --registry", "outlive -- run"] {
+        assert_eq!(found("outlive --json queue add -- true").as_deref(), Some("queue add"));
+        for line in
+            ["outlive", "outlive queue", "outlive --help", "outlive -h run", "outlive --registry", "outlive -- run"]
+        {
             assert_eq!(found(line), None, "{line}");
         }
     }
@@ -235,12 +251,14 @@ mod tests {
     fn a_verb_that_is_built_alone_is_the_one_of_the_whole_tree() {
         let mut whole = command(None);
         whole.build();
-        let names = TABLE.iter().map(|operation| operation.name).filter(|name| !name.contains(' '));
-        for name in names.chain([launcher::NAME]) {
+        let names = TABLE.iter().map(|operation| operation.name);
+        for name in names.chain([launcher::NAME, work::NAME]) {
             let mut alone = command(Some(name));
             alone.build();
-            let help =
-                |tree: &mut Command| tree.find_subcommand_mut(name).map(|named| named.render_long_help().to_string());
+            let help = |tree: &mut Command| {
+                let named = name.split(' ').try_fold(tree, |tree, word| tree.find_subcommand_mut(word));
+                named.map(|named| named.render_long_help().to_string())
+            };
             let (alone, whole) = (help(&mut alone), help(&mut whole));
             assert!(alone.is_some() && alone == whole, "`{name}` differs");
         }

@@ -57,7 +57,7 @@ pub const NAME: &str = "run";
 ///
 /// The command is executed as given, without a shell, with the standard streams and the terminal of this call. The exit
 /// status is the command's own.
-#[derive(Args)]
+#[derive(Debug, Args)]
 struct Run {
     /// Leave it running in the background, whatever becomes of this terminal, and say its id
     #[arg(short, long)]
@@ -92,24 +92,52 @@ pub fn role(words: &[OsString]) -> Option<Role> {
 /// detached run.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, report: Option<Report>) -> u8 {
     let prepared = prepare(matches, json, mask, report.as_ref(), |input: &Run| input.detach);
-    let (input, signals) = match prepared {
-        Ok(prepared) => prepared,
-        Err(status) => return status,
+    match prepared {
+        Ok((input, signals)) => own(&input, context, json, signals, report),
+        Err(status) => status,
+    }
+}
+
+/// The registry and the command of a call that says nothing else, `outlive run -- COMMAND`: so most are, and to read one
+/// needs no table of flags.
+pub fn plain_call(words: &[OsString]) -> Option<(Option<String>, &[OsString])> {
+    let (registry, rest) = match words.get(1..)? {
+        [flag, registry, rest @ ..] if flag == "--registry" => (Some(registry.to_str()?.to_owned()), rest),
+        rest => (None, rest),
     };
+    match rest {
+        [verb, dashes, argv @ ..] if verb == NAME && dashes == "--" && !argv.is_empty() => Some((registry, argv)),
+        _ => None,
+    }
+}
+
+/// Runs a command about which nothing else is said.
+pub fn run_plainly(argv: &[OsString], context: &Context, mask: SigSet) -> u8 {
+    match Signals::take(mask) {
+        Ok(signals) => own(&plainly(argv), context, false, signals, None),
+        Err(error) => fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), false),
+    }
+}
+
+fn plainly(argv: &[OsString]) -> Run {
+    Run { detach: false, spec: SpecFlags { argv: argv.to_vec(), ..SpecFlags::default() } }
+}
+
+fn own(input: &Run, context: &Context, json: bool, signals: Signals, report: Option<Report>) -> u8 {
     if input.spec.tty && report.is_none() {
         let error = "a run in the foreground has the terminal that it is started at: `--tty` goes with `-d`";
         return fail(&Error::Invalid(error.into()), json);
     }
     tree::make_room_for_lock();
     let registered =
-        context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(register(&input, context))?)));
+        context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(register(input, context))?)));
     match registered {
         Ok((policy, (registry, handle))) => {
-            let job = Job::new(input.spec.argv(), input.spec.notify.clone());
+            let job = Job::new(input.spec.argv(), input.spec.notify.clone()).as_found(&handle.run());
             let detached = report.is_some();
             let mut owning = Owning { registry: &registry, policy: &policy, signals, detached, json, stays: false };
             let exit = owning.see_through(handle, job, report);
-            pollster::block_on(registry.close());
+            pollster::block_on(registry.close_and_end());
             child::exit(exit)
         }
         Err(error) => refuse(&error, json, report),
@@ -210,5 +238,28 @@ fn recorded_badly(recorded: Result<Recorded, Error>) -> Option<(Code, String)> {
             Some((Code::Unavailable, "the registry cannot be written; the result is kept, and recorded by the next `outlive run`, `cancel`, `reap` or `doctor --fix`".into()))
         }
         Err(error) => Some((error.code(), format!("the result is not on record: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_call_is_read_as_any_other() {
+        let read = |line: &str| -> Vec<OsString> { line.split(' ').map(Into::into).collect() };
+        for line in ["outlive run -- true", "outlive --registry sqlite:/r run -- make -j --name x -- --json"] {
+            let words = read(line);
+            let (registry, argv) = plain_call(&words).unwrap();
+            let matches = crate::cli::command(Some(NAME)).try_get_matches_from(&words).unwrap();
+            assert_eq!(matches.get_one::<String>("registry"), registry.as_ref(), "{line}");
+            let whole = Run::from_arg_matches(matches.subcommand_matches(NAME).unwrap()).unwrap();
+            assert_eq!(format!("{:?}", plainly(argv)), format!("{whole:?}"), "{line}");
+        }
+        for line in
+            ["outlive run true", "outlive run --", "outlive run -d -- true", "outlive --json run -- true", "outlive"]
+        {
+            assert!(plain_call(&read(line)).is_none(), "{line}");
+        }
     }
 }

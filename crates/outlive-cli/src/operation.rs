@@ -111,6 +111,7 @@ struct Versioned<'a, T> {
 }
 
 fn answer<T: Operate>(input: T, context: &Context, form: Form) -> Result<Answer, Error> {
+    context.answer_as(form);
     let output = pollster::block_on(input.operate(context))?;
     let text = match form {
         Form::Json => {

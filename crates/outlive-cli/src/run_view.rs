@@ -1,18 +1,19 @@
 //! A run as every surface shows it: flat, with a fixed set of fields.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use outlive::health::{Health, Leftovers, Seen};
 use outlive::id::{RunId, WorkerId};
 use outlive::registry::Registry;
 use std::os::unix::ffi::OsStrExt;
 
-use outlive::run::{Actor, Command, End, Exit, State, StateName, Withheld};
+use outlive::run::{Actor, Arg, End, Exit, State, StateName, Withheld};
 use outlive::time::{Timestamp, show_duration};
 use serde::Serialize;
 
 use crate::terminal::table::Colour;
-use crate::terminal::{command_line, plain};
+use crate::terminal::{plain, quote};
 
 /// A run, flat. Fields that do not apply are null, never missing.
 #[derive(Debug, Clone, Serialize)]
@@ -62,7 +63,8 @@ pub struct RunView {
     pub failures: u32,
     pub archived: bool,
     pub copied: bool,
-    pub trusted: bool,
+    /// This user may execute it; none where nobody has looked.
+    pub trusted: Option<bool>,
     /// What it is called as a step of another run.
     pub step: Option<String>,
     /// That run.
@@ -84,9 +86,16 @@ fn person(actor: &Actor) -> String {
 }
 
 /// A command as a shell must be given it.
-fn quoted(command: &Command) -> String {
-    let words: Vec<_> = command.argv.iter().map(outlive::run::Arg::to_os).collect();
-    command_line(words.iter().map(|word| word.as_bytes()))
+pub fn quoted(argv: &[Arg]) -> String {
+    let mut line = String::new();
+    for (index, word) in argv.iter().enumerate() {
+        line.push_str(if index == 0 { "" } else { " " });
+        match word {
+            Arg::Text(text) => line.push_str(&quote(text.as_bytes())),
+            bytes @ Arg::Bytes { .. } => line.push_str(&quote(bytes.to_os().as_bytes())),
+        }
+    }
+    line
 }
 
 /// What a process is called; a mark where it is gone by now or may not be looked into.
@@ -120,6 +129,11 @@ pub fn moment(at: Timestamp, now: Timestamp) -> String {
 impl RunView {
     /// The run as it was seen through `registry`.
     pub fn new(seen: &Seen, registry: &Registry) -> Self {
+        Self { trusted: Some(registry.executable(&seen.run).is_ok()), ..Self::unsigned(seen, registry) }
+    }
+
+    /// The same without a look at its signature, which takes longer than all the rest.
+    pub fn unsigned(seen: &Seen, registry: &Registry) -> Self {
         let (run, spec) = (&seen.run, &seen.run.spec);
         let (started_at, ended_at) = match &run.state {
             State::Running(running) => (Some(running.started_at), None),
@@ -193,12 +207,12 @@ impl RunView {
             failures: run.failures,
             archived: run.archived.is_some(),
             copied: run.copied,
-            trusted: registry.executable(run).is_ok(),
+            trusted: None,
             step: step.map(|step| step.name.clone()),
             step_of: step.map(|step| step.of),
             step_attempt: step.map(|step| step.attempt),
             replays: step.and_then(|step| step.replays),
-            command_line: spec.command.as_ref().map(quoted),
+            command_line: spec.command.as_ref().map(|command| quoted(&command.argv)),
             resumable: spec.command.is_some()
                 && spec.withheld != Some(Withheld::Arguments)
                 && run.attempt < spec.policy.retry.max_attempts,
@@ -225,34 +239,22 @@ impl RunView {
 
     /// What its word wants to say.
     pub fn colour(&self) -> Option<Colour> {
-        match (self.state, self.health) {
-            (_, Some(Health::Orphaned)) | (StateName::Dead | StateName::Failed, _) => Some(Colour::Bad),
-            (_, Some(Health::Late | Health::Stalled | Health::Overdue | Health::Unresponsive))
-            | (StateName::Interrupted, _) => Some(Colour::Doubtful),
-            (StateName::Running | StateName::Succeeded, _) => Some(Colour::Good),
-            (StateName::Cancelled, _) => Some(Colour::Quiet),
-            (StateName::Pending | StateName::Suspended, _) => None,
-        }
+        colour(self.state, self.health)
     }
 
     /// For how long it has run.
     pub fn duration(&self) -> String {
-        self.duration_ms.map(|ms| show_duration(std::time::Duration::from_millis(ms))).unwrap_or_default()
+        self.duration_ms.map(|ms| show_duration(Duration::from_millis(ms))).unwrap_or_default()
     }
 
     /// How far it is.
     pub fn progress(&self) -> String {
-        match (self.progress_done, self.progress_total) {
-            (Some(done), Some(total)) => format!("{done}/{total}"),
-            (Some(done), None) => done.to_string(),
-            _ => String::new(),
-        }
+        progress_of(self.progress_done, self.progress_total)
     }
 
     /// How far it is, in hundredths, where it says of how much.
     pub fn percent(&self) -> Option<u64> {
-        let (done, total) = (self.progress_done?, self.progress_total.filter(|total| *total > 0)?);
-        u64::try_from((u128::from(done) * 100 / u128::from(total)).min(100)).ok()
+        percent_of(self.progress_done, self.progress_total)
     }
 
     /// How it ended, where a process did.
@@ -285,24 +287,63 @@ impl RunView {
                 Some(format!("`outlive resume {id}` goes on with it; `outlive reap` only puts its death on record"))
             }
             (StateName::Dead, _) if self.owner.is_some() => Some("`outlive reap` puts its death on record".into()),
-            _ if self.awaits_resume() => Some(format!("`outlive resume {id}` starts its next attempt")),
+            _ if self.awaits_resume() => Some(resume_step(id)),
             _ => None,
         }
     }
 }
 
+/// What the word for how a run stands wants to say.
+pub fn colour(state: StateName, health: Option<Health>) -> Option<Colour> {
+    match (state, health) {
+        (_, Some(Health::Orphaned)) | (StateName::Dead | StateName::Failed, _) => Some(Colour::Bad),
+        (_, Some(Health::Late | Health::Stalled | Health::Overdue | Health::Unresponsive))
+        | (StateName::Interrupted, _) => Some(Colour::Doubtful),
+        (StateName::Running | StateName::Succeeded, _) => Some(Colour::Good),
+        (StateName::Cancelled, _) => Some(Colour::Quiet),
+        (StateName::Pending | StateName::Suspended, _) => None,
+    }
+}
+
+/// A duration as it is shown, to the millisecond.
+pub fn in_milliseconds(duration: Duration) -> String {
+    show_duration(Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+}
+
+/// How far a run is.
+pub fn progress_of(done: Option<u64>, total: Option<u64>) -> String {
+    match (done, total) {
+        (Some(done), Some(total)) => format!("{done}/{total}"),
+        (Some(done), None) => done.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// How far a run is, in hundredths, where it says of how much.
+pub fn percent_of(done: Option<u64>, total: Option<u64>) -> Option<u64> {
+    let (done, total) = (done?, total.filter(|total| *total > 0)?);
+    u64::try_from((u128::from(done) * 100 / u128::from(total)).min(100)).ok()
+}
+
+/// What to type for the next attempt of a run.
+pub fn resume_step(id: RunId) -> String {
+    format!("`outlive resume {id}` starts its next attempt")
+}
+
 /// The beginning of each id that tells it from all others of the list.
 pub fn short_ids(ids: &[RunId]) -> Vec<String> {
     const SHORTEST: usize = 13;
-    let mut sorted: Vec<String> = ids.iter().map(ToString::to_string).collect();
-    sorted.sort();
-    let shared = |one: &str, other: &str| one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+    let mut sorted = ids.to_vec();
+    // As their texts are.
+    sorted.sort_unstable();
+    let texts: Vec<String> = sorted.iter().map(ToString::to_string).collect();
+    let shared = |pair: &[String]| pair[0].bytes().zip(pair[1].bytes()).take_while(|(a, b)| a == b).count();
+    let shared: Vec<usize> = texts.windows(2).map(shared).collect();
     let shorten = |id: &RunId| {
-        let text = id.to_string();
-        let at = sorted.partition_point(|other| *other < text);
-        let neighbours = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter_map(|index| sorted.get(index));
-        let length = neighbours.map(|other| shared(&text, other) + 1).max().unwrap_or(0).max(SHORTEST);
-        text[..length.min(text.len())].trim_end_matches('-').to_owned()
+        let at = sorted.binary_search(id).unwrap_or_default();
+        let neighbours = [at.checked_sub(1), Some(at)].into_iter().flatten().filter_map(|index| shared.get(index));
+        let length = neighbours.map(|shared| shared + 1).max().unwrap_or(0).max(SHORTEST);
+        texts[at][..length.min(texts[at].len())].trim_end_matches('-').to_owned()
     };
     ids.iter().map(shorten).collect()
 }

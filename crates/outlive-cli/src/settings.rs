@@ -3,7 +3,7 @@
 //! A configuration lies beside the runs of a repository and comes from whoever wrote it there. It can set intervals and
 //! limits; it cannot name a command, a store or an address, so there is nothing in it to be trusted.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,8 @@ use outlive::store::sqlite::{Sharing, SqliteStore};
 use outlive::time::{Timestamp, parse_duration};
 use serde::{Deserialize, Deserializer};
 
+use crate::operation::Form;
+
 /// The variable that names the registry.
 pub const REGISTRY_VARIABLE: &str = "OUTLIVE_REGISTRY";
 /// The directory of a repository's registry.
@@ -29,6 +31,7 @@ const CONFIG_LIMIT: u64 = 1 << 20;
 pub struct Context {
     named: Option<String>,
     config: OnceCell<Config>,
+    form: Cell<Form>,
 }
 
 /// Where a registry is.
@@ -43,7 +46,17 @@ pub enum Location {
 impl Context {
     /// The context of a call that names a registry, or does not.
     pub fn new(named: Option<String>) -> Self {
-        Self { named, config: OnceCell::new() }
+        Self { named, config: OnceCell::new(), form: Cell::new(Form::Json) }
+    }
+
+    /// The answer is to be rendered so: what would not be in it need not be found out.
+    pub fn answer_as(&self, form: Form) {
+        self.form.set(form);
+    }
+
+    /// What the answer is rendered as.
+    pub fn form(&self) -> Form {
+        self.form.get()
     }
 
     /// The registry that the call or the environment names.

@@ -2,6 +2,7 @@
 
 pub mod table;
 
+use std::borrow::Cow;
 use std::io::IsTerminal;
 
 use unicode_width::UnicodeWidthChar;
@@ -31,13 +32,13 @@ pub fn plain(text: &str) -> String {
 }
 
 /// A word as a shell must be given it: pasted, it is the same word again. Harmless on a terminal, whatever it holds.
-pub fn quote(word: &[u8]) -> String {
+pub fn quote(word: &[u8]) -> Cow<'_, str> {
     let is_bare = |c: char| c.is_alphanumeric() || "_@%+=:,./-".contains(c);
     match std::str::from_utf8(word) {
-        Ok(text) if text.chars().any(is_hidden) => escape(word),
+        Ok(text) if text.chars().any(is_hidden) => escape(word).into(),
         Ok(text) if !text.is_empty() && !text.starts_with('=') && text.chars().all(is_bare) => text.into(),
-        Ok(text) => format!("'{}'", text.replace('\'', r"'\''")),
-        Err(_) => escape(word),
+        Ok(text) => format!("'{}'", text.replace('\'', r"'\''")).into(),
+        Err(_) => escape(word).into(),
     }
 }
 
@@ -63,11 +64,14 @@ fn escape(word: &[u8]) -> String {
 
 /// How many columns a text takes: two for a wide character, none for one that combines with the last.
 pub fn columns(text: &str) -> usize {
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return text.len();
+    }
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
 /// The text cut to so many columns, with a mark where something is missing.
-pub fn cut(text: &str, width: usize) -> String {
+pub fn cut(text: &str, width: usize) -> Cow<'_, str> {
     if columns(text) <= width {
         return text.into();
     }

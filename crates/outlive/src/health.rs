@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::process::{Evidence, Liveness};
-use crate::run::{Owner, Run, State, StateName};
+use crate::run::{End, Owner, Run, State, StateName};
 use crate::time::{Timestamp, show_duration};
 
 /// Somebody who can see the processes of this host.
@@ -221,7 +221,6 @@ pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
 
 /// What the record of a run that is not running has to say for itself.
 fn standing(run: &Run, now: Timestamp) -> Option<String> {
-    use crate::run::End;
     match &run.state {
         State::Pending(pending) if !pending.waits_for.is_empty() => {
             let parents: Vec<String> = pending.waits_for.iter().map(|run| format!("`{run}`")).collect();
@@ -235,18 +234,23 @@ fn standing(run: &Run, now: Timestamp) -> Option<String> {
         }
         State::Suspended(suspended) => Some(suspended.reason.clone()),
         State::Running(_) => None,
-        State::Ended(ending) => match &ending.how {
-            End::Succeeded => None,
-            End::Failed(failure) => {
-                let gave_up = failure.gave_up.map(|gave_up| format!(" ({gave_up})")).unwrap_or_default();
-                Some(format!("{}{gave_up}", failure.error_message))
-            }
-            End::Cancelled(request) => {
-                let why = request.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-                Some(format!("by {}{why}", request.by.user))
-            }
-            End::Interrupted(interruption) => Some(interruption.to_string()),
-            End::Dead(reap) => Some(reap.evidence.to_string()),
-        },
+        State::Ended(ending) => why_ended(&ending.how),
+    }
+}
+
+/// What the record of an end has to say for itself.
+pub fn why_ended(how: &End) -> Option<String> {
+    match how {
+        End::Succeeded => None,
+        End::Failed(failure) => {
+            let gave_up = failure.gave_up.map(|gave_up| format!(" ({gave_up})")).unwrap_or_default();
+            Some(format!("{}{gave_up}", failure.error_message))
+        }
+        End::Cancelled(request) => {
+            let why = request.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            Some(format!("by {}{why}", request.by.user))
+        }
+        End::Interrupted(interruption) => Some(interruption.to_string()),
+        End::Dead(reap) => Some(reap.evidence.to_string()),
     }
 }

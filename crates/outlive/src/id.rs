@@ -6,6 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -26,7 +28,9 @@ impl Entropy for SystemEntropy {
     #[allow(clippy::disallowed_methods, reason = "the one place that draws random numbers")]
     fn draw(&self) -> u128 {
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).expect("the kernel hands out random numbers");
+        let drawn = retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()));
+        // So few bytes are never handed out in part.
+        assert_eq!(drawn, Ok(bytes.len()), "the kernel hands out random numbers");
         u128::from_ne_bytes(bytes)
     }
 }

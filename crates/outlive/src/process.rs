@@ -13,7 +13,7 @@ mod tree;
 use std::collections::HashSet;
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ impl Vantage {
         let namespace = |name| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |found| found.ino());
         Self {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into(),
+            boot_id: read_proc("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into(),
             pid_ns: namespace("pid"),
             time_ns: namespace("time"),
         }
@@ -76,6 +76,7 @@ impl Vantage {
 
 /// One process, told from all others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored")]
 pub struct Identity {
     /// Where it stands.
     #[serde(flatten)]
@@ -90,6 +91,28 @@ pub struct Identity {
     /// The inode of the lock it holds, if it holds one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_inode: Option<u64>,
+}
+
+/// An identity as it is read back: as flat as it is written.
+#[derive(Deserialize)]
+struct Stored {
+    host: String,
+    boot_id: String,
+    pid_ns: u64,
+    time_ns: u64,
+    pid: u32,
+    start_ticks: u64,
+    #[serde(default)]
+    pidfs_inode: Option<u64>,
+    #[serde(default)]
+    lock_inode: Option<u64>,
+}
+
+impl From<Stored> for Identity {
+    fn from(stored: Stored) -> Self {
+        let Stored { host, boot_id, pid_ns, time_ns, pid, start_ticks, pidfs_inode, lock_inode } = stored;
+        Self { vantage: Vantage { host, boot_id, pid_ns, time_ns }, pid, start_ticks, pidfs_inode, lock_inode }
+    }
 }
 
 impl Identity {
@@ -291,7 +314,20 @@ struct Stat {
 }
 
 fn read_stat(pid: u32) -> io::Result<Stat> {
-    parse_stat(&fs::read(format!("/proc/{pid}/stat"))?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    parse_stat(&read_whole(format!("/proc/{pid}/stat"))?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// What the kernel says in a file of its own.
+pub fn read_proc(path: impl AsRef<Path>) -> io::Result<String> {
+    String::from_utf8(read_whole(path)?).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Such a file says of itself that it is empty, and a reader who believes that asks for a few bytes at a time.
+fn read_whole(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    const MOSTLY: usize = 4 << 10;
+    let mut bytes = Vec::with_capacity(MOSTLY);
+    fs::File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// A process may call itself anything, `) R 1 1 (` included: the fields begin after the last parenthesis.

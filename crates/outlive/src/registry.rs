@@ -4,6 +4,7 @@
 //! the key that signs. Every change goes through `settle.rs`, which knows what a lost answer means.
 
 mod adopt;
+mod brief;
 mod find;
 mod leaving;
 mod queue;
@@ -40,6 +41,7 @@ use crate::time::{Clock, SystemClock, Timestamp};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
 use crate::trust::{Trust, has_key};
 
+pub use self::brief::Glimpse;
 pub use self::queue::{Parent, Planned, next_due};
 pub use self::spooled::Delivered;
 use self::spooled::spool_key;

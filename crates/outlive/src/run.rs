@@ -1,8 +1,10 @@
 //! What a run is: its spec, which never changes, and its state, which only `transition.rs` changes.
 
+mod brief;
 mod command;
 mod spec;
 mod state_name;
+mod stored;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use crate::process::{Evidence, Identity};
 use crate::signal::signal_name;
 use crate::time::{Timestamp, millis};
 
+pub use self::brief::Brief;
 pub use self::command::{Arg, Command, Program, Withheld};
 pub use self::spec::{After, InvalidSpec, Key, Lineage, Release, Spec, Step};
 pub use self::state_name::{StateName, UnknownState};
@@ -48,7 +51,7 @@ impl fmt::Display for Actor {
 }
 
 /// One unit of work, and how it stands.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Run {
     /// Its id.
     pub id: RunId,

@@ -59,9 +59,34 @@ impl FromStr for Timestamp {
     type Err = InvalidTime;
 
     fn from_str(text: &str) -> Result<Self, InvalidTime> {
+        if let Some(usual) = parse_usual(text.as_bytes()) {
+            return Ok(usual);
+        }
         let parsed: jiff::Timestamp = text.parse().map_err(|_| InvalidTime(text.chars().take(64).collect()))?;
         Ok(Self(parsed.as_microsecond()))
     }
+}
+
+/// A moment spelt as records have it, `2026-11-15T09:30:00.000000Z`: a list reads thousands of them.
+fn parse_usual(text: &[u8]) -> Option<Timestamp> {
+    const SPELT: &[u8] = b"####-##-##T##:##:##.######Z";
+    let fits = |(found, spelt): (&u8, &u8)| if *spelt == b'#' { found.is_ascii_digit() } else { found == spelt };
+    if text.len() != SPELT.len() || !text.iter().zip(SPELT).all(fits) {
+        return None;
+    }
+    let number =
+        |range: std::ops::Range<usize>| text[range].iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
+    let (year, month, day) = (number(0..4), number(5..7), number(8..10));
+    let (hour, minute, second, micros) = (number(11..13), number(14..16), number(17..19), number(20..26));
+    // What is no plain day and time is left to whoever knows calendars.
+    if !(1..=12).contains(&month) || !(1..=28).contains(&day) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    // Years that begin in March end with the day that only some of them have.
+    let (year, month) = if month < 3 { (year - 1, month + 9) } else { (year, month - 3) };
+    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    let days = year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1 - 719_468;
+    Some(Timestamp((((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000 + micros))
 }
 
 impl Serialize for Timestamp {
@@ -196,6 +221,28 @@ pub fn show_duration(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_are_read_alike_by_hand_and_by_the_calendar() {
+        // Every 11 days, 7 hours and a bit, from the year 0 to 9999.
+        let mut micros = -62_167_219_200_000_000_i64;
+        let mut by_hand = 0;
+        while micros < 253_402_300_799_000_000 {
+            let text = Timestamp(micros).to_string();
+            let calendar: jiff::Timestamp = text.parse().unwrap();
+            assert_eq!(calendar.as_microsecond(), micros);
+            assert!(parse_usual(text.as_bytes()).is_none_or(|read| read == Timestamp(micros)), "{text}");
+            by_hand += usize::from(parse_usual(text.as_bytes()).is_some());
+            micros += 975_600_123_457 * 50;
+        }
+        assert!(by_hand > 5_000, "only {by_hand} were read by hand");
+        for text in ["2026-02-30T00:00:00.000000Z", "2026-13-01T00:00:00.000000Z", "2026-01-01T24:00:00.000000Z"] {
+            assert!(text.parse::<Timestamp>().is_err(), "{text}");
+        }
+        for text in ["2026-01-31T00:00:00.000000Z", "2026-01-01T00:00:00+01:00", "2026-01-01T00:00:00.5Z"] {
+            assert!(text.parse::<Timestamp>().is_ok(), "{text}");
+        }
+    }
 
     #[test]
     fn timestamps_read_back_and_never_overflow() {

@@ -140,7 +140,7 @@ impl Child {
         let mask = signals.before();
         let start = Start { argv, program, environment: &environment, mask, placed: &placed, kept: &kept };
         let (shim, pid) = match &pty {
-            None => (None, start.found()?),
+            None => (None, start.found_at(job.found.as_deref())?),
             Some(pty) => {
                 if has_tty {
                     let door = Door::open(registry, &run);

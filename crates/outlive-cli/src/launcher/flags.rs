@@ -1,8 +1,9 @@
 //! What a run is to be, said on the command line: by `outlive run`, and by `outlive queue add`.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -261,15 +262,21 @@ fn program(word: &OsStr) -> Option<Program> {
     let found = if word.as_encoded_bytes().contains(&b'/') {
         std::path::absolute(Path::new(word)).ok()?
     } else {
-        let executable = |path: &Path| path.metadata().is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0);
-        std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(word)).find(|path| executable(path))?
+        let executable = |found: &Metadata| found.is_file() && found.mode() & 0o111 != 0;
+        let look = |path: PathBuf| Some((path.metadata().ok().filter(executable)?, path));
+        let (found, path) =
+            std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(word)).find_map(look)?;
+        return Some(described(&path, &found));
     };
     seen(&found)
 }
 
 /// A program as it is now.
 pub fn seen(path: &Path) -> Option<Program> {
-    let found = path.metadata().ok()?;
+    Some(described(path, &path.metadata().ok()?))
+}
+
+fn described(path: &Path, found: &Metadata) -> Program {
     let written_at = found.mtime().saturating_mul(1_000_000_000).saturating_add(found.mtime_nsec());
-    Some(Program { path: path.as_os_str().into(), inode: found.ino(), size: found.len(), written_at })
+    Program { path: path.as_os_str().into(), inode: found.ino(), size: found.len(), written_at }
 }

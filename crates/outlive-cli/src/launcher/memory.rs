@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use outlive::process::read_proc;
+
 /// Where a process says how gladly it would be killed.
 const SCORE: &str = "/proc/self/oom_score_adj";
 /// After everything that is not meant to be spared, and still before the machine stands still.
@@ -17,7 +19,7 @@ pub struct Shield {
 impl Shield {
     /// Asks for it.
     pub fn raise() -> Self {
-        let before = std::fs::read_to_string(SCORE).ok().and_then(|score| score.trim().parse().ok());
+        let before = read_proc(SCORE).ok().and_then(|score| score.trim().parse().ok());
         let asked = |before: &i32| *before > LATE && std::fs::write(SCORE, LATE.to_string()).is_ok();
         Self { before: before.filter(asked) }
     }
@@ -34,7 +36,7 @@ impl Drop for Shield {
 
 /// How often the kernel has killed a process of our control group because memory ran out; none where nobody counts.
 pub fn kills() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let groups = read_proc("/proc/self/cgroup").ok()?;
     let mut read = None;
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -46,7 +48,7 @@ pub fn kills() -> Option<u64> {
         };
         // In a container the path may be the host's, and the root is our own group.
         let own = PathBuf::from(root).join(path.trim_start_matches('/')).join(file);
-        let counted = std::fs::read_to_string(own).or_else(|_| std::fs::read_to_string(PathBuf::from(root).join(file)));
+        let counted = read_proc(own).or_else(|_| read_proc(PathBuf::from(root).join(file)));
         let counted = counted.ok().and_then(|counted| {
             counted.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok())
         });

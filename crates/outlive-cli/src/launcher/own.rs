@@ -35,6 +35,8 @@ pub struct Job {
     pub argv: Vec<OsString>,
     /// The file, where it is not to be looked for.
     pub program: Option<OsString>,
+    /// Where the file was found that the first word means, a moment ago.
+    pub found: Option<OsString>,
     /// Where, where it is not here.
     cwd: Option<PathBuf>,
     /// Variables that were kept with the run.
@@ -48,7 +50,16 @@ pub struct Job {
 impl Job {
     /// These words, here and now.
     pub fn new(argv: Vec<OsString>, notify: Option<String>) -> Self {
-        Self { argv, program: None, cwd: None, kept: Vec::new(), by_another: false, notify }
+        Self { argv, program: None, found: None, cwd: None, kept: Vec::new(), by_another: false, notify }
+    }
+
+    /// The same, of a run that was made a moment ago: its program need not be looked for again.
+    #[must_use]
+    pub fn as_found(mut self, run: &Run) -> Self {
+        let is_looked_for = self.argv.first().is_some_and(|word| !word.as_encoded_bytes().contains(&b'/'));
+        let program = run.spec.command.as_ref().and_then(|command| command.program.as_ref());
+        self.found = program.filter(|_| is_looked_for).map(|program| program.path.to_os());
+        self
     }
 
     /// What a run that was made earlier says, with the variables of this process, or, started by another than whoever made
@@ -71,6 +82,7 @@ impl Job {
             argv: argv.iter().map(outlive::run::Arg::to_os).collect(),
             // One that is gone may be found elsewhere.
             program: program.filter(|path| Path::new(path).exists()),
+            found: None,
             cwd: Some(command.cwd.to_os().into()),
             kept: command.env.clone().into_iter().collect(),
             by_another,

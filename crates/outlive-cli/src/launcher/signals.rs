@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use outlive::process::read_proc;
 
 /// The signals of this process, as something to wait for.
 pub struct Signals {
@@ -78,7 +79,7 @@ pub fn bit(signal: i32) -> u64 {
 
 /// The signals of which the kernel says so of this process, a bit each.
 fn mask_of(what: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = read_proc("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix(what));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

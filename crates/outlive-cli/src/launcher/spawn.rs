@@ -97,6 +97,17 @@ impl Start<'_> {
         }
     }
 
+    /// The same, tried first where it was found a moment ago.
+    pub fn found_at(&self, place: Option<&OsStr>) -> io::Result<Pid> {
+        let Some(place) = place.filter(|_| self.program.is_none()) else { return self.found() };
+        let (argv, place) = (words(self.argv)?, word(place)?);
+        let started = self.spawn(&argv, |argv, actions, attributes, environment| {
+            posix_spawn(place.as_c_str(), actions, attributes, argv, environment)
+        });
+        // Whatever is wrong with that one, there may be another behind it.
+        started.or_else(|_| self.found())
+    }
+
     /// Starts this very program with these words.
     pub fn ourselves(&self) -> io::Result<Pid> {
         let argv = words(self.argv)?;

@@ -6,18 +6,18 @@ use std::fmt;
 use clap::Args;
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::health::{Health, Seen};
+use outlive::health::{Health, why_ended};
 use outlive::id::RunId;
-use outlive::registry::Registry;
-use outlive::run::StateName;
+use outlive::registry::{Glimpse, Registry};
+use outlive::run::{Brief, End, StateName, Withheld};
 use outlive::steps::KIND;
-use outlive::store::{Cursor, PAGE_LIMIT, Page};
+use outlive::store::{Cursor, Page};
 use serde::{Deserialize, Serialize};
 
-use crate::operation::{Effect, Operate};
-use crate::run_view::{RunView, short_ids};
+use crate::operation::{Effect, Form, Operate};
+use crate::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, resume_step, short_ids};
 use crate::settings::Context;
-use crate::terminal::table::{Cell, Step, Table};
+use crate::terminal::table::{Cell, Colour, Step, Table};
 use crate::terminal::{self, Look, cut, plain};
 
 /// List runs: those in flight and those that need attention, or all
@@ -45,7 +45,7 @@ pub struct Ps {
     /// Only runs that bear this label (repeatable)
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub label: Vec<String>,
-    /// At most this many
+    /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 100)]
     pub limit: usize,
     /// The page behind an earlier one: its `next`
@@ -56,12 +56,17 @@ pub struct Ps {
     pub wide: bool,
 }
 
+/// The most runs of one answer.
+const MOST: usize = 10_000;
+/// How many of them are read at a time. More take no less time each, and memory that is not in a cache any more.
+const AT_A_TIME: usize = 128;
+
 /// A page of runs.
 #[derive(Debug, Serialize)]
 pub struct Runs {
     /// Where they are.
     pub registry: String,
-    /// The runs, newest first.
+    /// The runs, newest first; for people their lines stand for them.
     pub runs: Vec<RunView>,
     /// Where the next page begins.
     pub next: Option<String>,
@@ -69,7 +74,76 @@ pub struct Runs {
     #[serde(skip)]
     more: Option<String>,
     #[serde(skip)]
+    lines: Vec<Line>,
+    #[serde(skip)]
     shown: Shown,
+}
+
+/// What is shown of a run in a list.
+#[derive(Debug)]
+struct Line {
+    id: RunId,
+    title: String,
+    word: &'static str,
+    colour: Option<Colour>,
+    attempt: u32,
+    duration: String,
+    progress: String,
+    percent: Option<u64>,
+    host: Option<String>,
+    reason: String,
+    awaits_resume: bool,
+    next_step: Option<String>,
+}
+
+impl Line {
+    fn of(run: &RunView) -> Self {
+        Self {
+            id: run.id,
+            title: run.title(),
+            word: run.word(),
+            colour: run.colour(),
+            attempt: run.attempt,
+            duration: run.duration(),
+            progress: run.progress(),
+            percent: run.percent(),
+            host: run.host.clone(),
+            reason: reason(run),
+            awaits_resume: run.awaits_resume(),
+            next_step: run.next_step(),
+        }
+    }
+
+    /// The same of a run that has ended, and of which no more was read.
+    fn of_brief(run: Brief) -> Self {
+        let title = match (run.name.or(run.step), &run.argv) {
+            (Some(name), _) => plain(&name),
+            (None, Some(argv)) => quoted(argv),
+            (None, None) => plain(&run.kind),
+        };
+        let state = run.how.name();
+        let until = if let End::Dead(reap) = &run.how { reap.last_heard } else { run.ended_at };
+        let archived = run.archived.then(|| "archived".to_owned());
+        let reason = archived.into_iter().chain(why_ended(&run.how).as_deref().map(plain));
+        let resumable =
+            run.argv.is_some() && run.withheld != Some(Withheld::Arguments) && run.attempt < run.max_attempts;
+        let ended_early = matches!(state, StateName::Dead | StateName::Interrupted);
+        let awaits_resume = ended_early && resumable && !run.archived && !run.copied;
+        Self {
+            id: run.id,
+            title,
+            word: if run.replays.is_some() { "replayed" } else { state.as_str() },
+            colour: colour(state, None),
+            attempt: run.attempt,
+            duration: run.started_at.map(|at| in_milliseconds(until.since(at))).unwrap_or_default(),
+            progress: progress_of(run.done, run.total),
+            percent: percent_of(run.done, run.total),
+            host: run.host,
+            reason: reason.collect::<Vec<_>>().join("; "),
+            awaits_resume,
+            next_step: awaits_resume.then(|| resume_step(run.id)),
+        }
+    }
 }
 
 /// What a list of runs is shown as.
@@ -112,10 +186,14 @@ impl Wanted {
         (!states.is_empty()).then_some(states)
     }
 
-    fn matches(&self, seen: &Seen) -> bool {
+    fn matches(&self, found: &Glimpse) -> bool {
+        let (state, health) = match found {
+            Glimpse::Ended(brief) => (brief.how.name(), None),
+            Glimpse::Seen(seen) => (seen.state, seen.health),
+        };
         self.healths.is_empty()
-            || self.states.contains(&seen.state)
-            || seen.health.is_some_and(|health| self.healths.contains(&health))
+            || self.states.contains(&state)
+            || health.is_some_and(|health| self.healths.contains(&health))
     }
 }
 
@@ -132,8 +210,8 @@ impl Operate for Ps {
         let filter = self.filter(wanted.to_look_at())?;
         let after = self.after.as_deref().map(str::parse::<Cursor>).transpose();
         let after = after.map_err(|error| Error::Invalid(error.to_string()))?;
-        if self.limit == 0 || self.limit > PAGE_LIMIT {
-            return Err(Error::Invalid(format!("a page has 1 to {PAGE_LIMIT} runs, not {}", self.limit)));
+        if self.limit == 0 || self.limit > MOST {
+            return Err(Error::Invalid(format!("a page has 1 to {MOST} runs, not {}", self.limit)));
         }
         let Some(registry) = context.existing().await? else {
             let place = context.place()?;
@@ -142,43 +220,57 @@ impl Operate for Ps {
                 plain(&place)
             );
             let shown = Shown { nothing, ..Shown::default() };
-            return Ok(Runs { registry: place, runs: Vec::new(), next: None, more: None, shown });
+            return Ok(Runs { registry: place, runs: Vec::new(), next: None, more: None, lines: Vec::new(), shown });
         };
-        let (seen, next) = self.gather(&registry, &filter, after, &wanted).await?;
-        let runs: Vec<RunView> = seen.into_iter().map(|seen| RunView::new(&seen, &registry)).collect();
+        let (mut runs, mut lines) = (Vec::new(), Vec::new());
+        let next = self
+            .gather(&registry, &filter, after, &wanted, context.form(), |glimpse| match (glimpse, context.form()) {
+                (Glimpse::Ended(brief), _) => lines.push(Line::of_brief(brief)),
+                (Glimpse::Seen(seen), Form::Text) => lines.push(Line::of(&RunView::unsigned(&seen, &registry))),
+                (Glimpse::Seen(seen), Form::Json) => runs.push(RunView::new(&seen, &registry)),
+            })
+            .await?;
         let here = &registry.me().host;
         let shown = Shown {
             nothing: self.nothing(registry.url()),
             wide: self.wide,
-            hosts_differ: runs.iter().any(|run| run.host.as_ref().is_some_and(|host| host != here)),
+            hosts_differ: lines.iter().any(|line| line.host.as_ref().is_some_and(|host| host != here)),
         };
         let more = next.as_ref().map(|next| self.again(context, &next.to_string()));
-        Ok(Runs { registry: registry.url().into(), runs, next: next.map(|next| next.to_string()), more, shown })
+        let next = next.map(|next| next.to_string());
+        Ok(Runs { registry: registry.url().into(), runs, next, more, lines, shown })
     }
 }
 
 impl Ps {
-    /// A page of the runs that are wanted. Health is seen only by looking, so several pages may have to be read for one.
+    /// Has `take` called with the runs that are wanted, and answers where the next page begins. Health is seen only by
+    /// looking, so more may have to be read than are taken.
     async fn gather(
         &self,
         registry: &Registry,
         filter: &Filter,
         after: Option<Cursor>,
         wanted: &Wanted,
-    ) -> Result<(Vec<Seen>, Option<Cursor>), Error> {
-        let mut found: Vec<Seen> = Vec::new();
-        let mut page = Page { after, limit: self.limit, ..Page::default() };
+        form: Form,
+        mut take: impl FnMut(Glimpse),
+    ) -> Result<Option<Cursor>, Error> {
+        let mut left = self.limit;
+        let mut page = Page { after, limit: left.min(AT_A_TIME), ..Page::default() };
         loop {
-            let (seen, next) = registry.list(filter, &page).await?;
-            found.extend(seen.into_iter().filter(|seen| wanted.matches(seen)));
-            if found.len() > self.limit {
-                found.truncate(self.limit);
-                let next = found.last().map(|seen| Cursor::at(&seen.run));
-                return Ok((found, next));
+            let (found, next) = match form {
+                Form::Text => registry.list_briefly(filter, &page).await?,
+                Form::Json => {
+                    let (seen, next) = registry.list(filter, &page).await?;
+                    (seen.into_iter().map(|seen| Glimpse::Seen(Box::new(seen))).collect(), next)
+                }
+            };
+            for found in found.into_iter().filter(|found| wanted.matches(found)) {
+                left -= 1;
+                take(found);
             }
             match next {
-                Some(next) if !wanted.healths.is_empty() && found.len() < self.limit => page.after = Some(next),
-                next => return Ok((found, next)),
+                Some(next) if left > 0 => page = Page { after: Some(next), limit: left.min(AT_A_TIME), ..page },
+                next => return Ok(next),
             }
         }
     }
@@ -262,36 +354,35 @@ const LONGEST: usize = 32;
 impl Runs {
     /// The list as it is to look.
     fn show(&self, look: Look) -> String {
-        if self.runs.is_empty() {
+        if self.lines.is_empty() {
             return format!("{}\n", self.shown.nothing);
         }
         let look = Look { width: if self.shown.wide { usize::MAX } else { look.width }, ..look };
         let host = self.shown.wide || self.shown.hosts_differ;
-        let ids: Vec<RunId> = self.runs.iter().map(|run| run.id).collect();
+        let ids: Vec<RunId> = self.lines.iter().map(|line| line.id).collect();
         let ids = if self.shown.wide { ids.iter().map(ToString::to_string).collect() } else { short_ids(&ids) };
         let headings = ["ID", "RUN", "STATE", "ATTEMPT", "TIME", "PROGRESS", "HOST", "REASON"];
         let headings: Vec<&'static str> = headings.into_iter().filter(|name| host || *name != "HOST").collect();
-        let rows = self.runs.iter().zip(ids).map(|(run, id)| {
-            let title = run.title();
-            let title = if self.shown.wide { title } else { cut(&title, LONGEST) };
-            let host = host.then(|| Cell::new(plain(run.host.as_deref().unwrap_or_default())));
+        let rows = self.lines.iter().zip(ids).map(|(line, id)| {
+            let title = if self.shown.wide { line.title.as_str().into() } else { cut(&line.title, LONGEST) };
+            let host = host.then(|| Cell::new(plain(line.host.as_deref().unwrap_or_default())));
             [
                 Cell::new(id),
                 Cell::new(title),
-                Cell::new(run.word()).coloured(run.colour()),
-                Cell::new(run.attempt.to_string()),
-                Cell::new(run.duration()),
-                progress(run, look),
+                Cell::new(line.word).coloured(line.colour),
+                Cell::new(line.attempt.to_string()),
+                Cell::new(line.duration.as_str()),
+                progress(line, look),
             ]
             .into_iter()
             .chain(host)
-            .chain([Cell::new(reason(run))])
-            .collect()
+            .chain([Cell::new(line.reason.as_str())])
         });
         let mut text = Table::new(&headings, rows.collect()).show(look, &FIRST, &THEN) + "\n";
-        let resumable = self.runs.iter().filter(|run| run.awaits_resume()).count();
-        let alone = |run: &&RunView| resumable < 2 || !run.awaits_resume();
-        for step in self.runs.iter().filter(alone).filter_map(RunView::next_step).collect::<BTreeSet<_>>() {
+        let resumable = self.lines.iter().filter(|line| line.awaits_resume).count();
+        let alone = |line: &&Line| resumable < 2 || !line.awaits_resume;
+        let steps = self.lines.iter().filter(alone).filter_map(|line| line.next_step.as_ref());
+        for step in steps.collect::<BTreeSet<_>>() {
             text.push_str(&format!("next: {step}\n"));
         }
         if resumable > 1 {
@@ -308,15 +399,15 @@ fn reason(run: &RunView) -> String {
 }
 
 /// How far a run is: for people a bar, where it says of how much.
-fn progress(run: &RunView, look: Look) -> Cell {
+fn progress(line: &Line, look: Look) -> Cell<'_> {
     const CELLS: u64 = 8;
-    match run.percent() {
+    match line.percent {
         Some(percent) if look.on_terminal => {
             let full = percent * CELLS / 100;
             let bar: String = (0..CELLS).map(|cell| if cell < full { '█' } else { '░' }).collect();
             Cell::new(format!("{bar} {percent:>3}%")).or(format!("{percent}%"))
         }
-        _ => Cell::new(run.progress()),
+        _ => Cell::new(line.progress.as_str()),
     }
 }
 

@@ -146,7 +146,7 @@ impl fmt::Display for Shown {
         line("step", step)?;
         line("replays", run.replays.map(|original| original.to_string()))?;
         line("command", run.command_line.clone())?;
-        line("in", run.cwd.as_deref().map(|cwd| quote(cwd.as_bytes())))?;
+        line("in", run.cwd.as_deref().map(|cwd| quote(cwd.as_bytes()).into_owned()))?;
         let labels = run.labels.iter().map(|(key, value)| plain(&format!("{key}={value}")));
         line("labels", Some(labels.collect::<Vec<_>>().join(" ")))?;
         line("state", Some(format!("{}{}", run.word(), if run.archived { ", archived" } else { "" })))?;
@@ -180,7 +180,7 @@ impl fmt::Display for Shown {
         line("alive", Some(alive).filter(|alive| !alive.is_empty()).map(|alive| format!("pid {alive}")))?;
         line("error", run.error_type.as_deref().map(plain))?;
         let not_mine = "made by somebody else; `outlive trust` allows it to be executed";
-        line("trust", (!run.trusted && run.command.is_some()).then(|| not_mine.into()))?;
+        line("trust", (run.trusted == Some(false) && run.command.is_some()).then(|| not_mine.into()))?;
         line("next", run.next_step())?;
         self.tell_steps(f)
     }

@@ -1,5 +1,7 @@
 //! Tables: columns that line up, and that give way to the last one in a stated order where there is no room for all.
 
+use std::borrow::Cow;
+
 use super::{Look, columns, cut};
 
 /// Below this many columns the last column is no use.
@@ -11,10 +13,10 @@ const LINES: usize = 3;
 
 /// What is written in a place.
 #[derive(Debug, Clone, Default)]
-pub struct Cell {
-    text: String,
+pub struct Cell<'a> {
+    text: Cow<'a, str>,
     /// The same in less room.
-    short: Option<String>,
+    short: Option<Cow<'a, str>>,
     colour: Option<Colour>,
 }
 
@@ -27,14 +29,14 @@ pub enum Colour {
     Quiet,
 }
 
-impl Cell {
+impl<'a> Cell<'a> {
     /// This text.
-    pub fn new(text: impl Into<String>) -> Self {
+    pub fn new(text: impl Into<Cow<'a, str>>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
     /// The same in less room.
-    pub fn or(self, short: impl Into<String>) -> Self {
+    pub fn or(self, short: impl Into<Cow<'a, str>>) -> Self {
         Self { short: Some(short.into()), ..self }
     }
 
@@ -59,19 +61,42 @@ pub enum Step {
 
 /// Rows under headings.
 #[derive(Debug, Clone)]
-pub struct Table {
-    columns: Vec<(&'static str, Vec<Cell>)>,
+pub struct Table<'a> {
+    columns: Vec<Column<'a>>,
 }
 
-impl Table {
+/// Cells under a heading.
+#[derive(Debug, Clone)]
+struct Column<'a> {
+    heading: &'static str,
+    cells: Vec<Cell<'a>>,
+    /// What the widest of them takes, the heading included.
+    width: usize,
+}
+
+impl<'a> Column<'a> {
+    fn new(heading: &'static str, rows: usize) -> Self {
+        Self { heading, cells: Vec::with_capacity(rows), width: columns(heading) }
+    }
+
+    fn push(&mut self, cell: Cell<'a>) {
+        self.width = self.width.max(columns(&cell.text));
+        self.cells.push(cell);
+    }
+
+    fn change(&mut self, change: impl Fn(&mut Cell<'a>)) {
+        self.cells.iter_mut().for_each(change);
+        let widths = self.cells.iter().map(|cell| columns(&cell.text));
+        self.width = widths.chain([columns(self.heading)]).max().unwrap_or(0);
+    }
+}
+
+impl<'a> Table<'a> {
     /// A table of these columns; the last gives way to none.
-    pub fn new(headings: &[&'static str], rows: Vec<Vec<Cell>>) -> Self {
-        let mut columns: Vec<(&'static str, Vec<Cell>)> =
-            headings.iter().map(|heading| (*heading, Vec::new())).collect();
+    pub fn new<Row: IntoIterator<Item = Cell<'a>>>(headings: &[&'static str], rows: Vec<Row>) -> Self {
+        let mut columns: Vec<Column<'a>> = headings.iter().map(|heading| Column::new(heading, rows.len())).collect();
         for row in rows {
-            for (column, cell) in columns.iter_mut().zip(row) {
-                column.1.push(cell);
-            }
+            columns.iter_mut().zip(row).for_each(|(column, cell)| column.push(cell));
         }
         Self { columns }
     }
@@ -80,8 +105,8 @@ impl Table {
     /// are taken as long as it would be cut too short to be of use. Where even they do not help, the last cell stands
     /// below its row.
     pub fn show(mut self, look: Look, first: &[Step], then: &[Step]) -> String {
-        let Some((heading, last)) = self.columns.pop() else { return String::new() };
-        let whole = last.iter().map(|cell| columns(&cell.text)).chain([heading.len()]).max().unwrap_or(0);
+        let Some(last) = self.columns.pop() else { return String::new() };
+        let whole = last.width;
         let steps = first.iter().map(|step| (step, whole)).chain(then.iter().map(|step| (step, whole.min(LEAST))));
         for (step, wanted) in steps {
             if self.room(look) < wanted {
@@ -90,40 +115,46 @@ impl Table {
         }
         let room = self.room(look);
         let below = room < whole.min(LEAST);
-        let widths: Vec<usize> = self.columns.iter().map(width).collect();
-        let mut lines = Vec::new();
-        for row in std::iter::once(None).chain((0..last.len()).map(Some)) {
-            let mut line = self.line(row, &widths, look);
-            let text = row.map_or(heading, |row| last[row].text.as_str());
+        let mut text = String::new();
+        for row in std::iter::once(None).chain((0..last.cells.len()).map(Some)) {
+            let reason = row.map_or(last.heading, |row| &*last.cells[row].text);
+            let begins = text.len();
+            self.write_line(&mut text, row, look);
+            if !below {
+                text.push_str(&cut(reason, room));
+            }
+            end_line(&mut text, begins);
             if below {
-                lines.push(line.trim_end().to_owned());
-                lines.extend(wrap(text, look.width.saturating_sub(GAP)).iter().map(|text| format!("  {text}")));
-            } else {
-                line.push_str(&cut(text, room));
-                lines.push(line.trim_end().to_owned());
+                for line in wrap(reason, look.width.saturating_sub(GAP)) {
+                    text.push_str("  ");
+                    text.push_str(&line);
+                    text.push('\n');
+                }
             }
         }
-        lines.join("\n")
+        text.pop();
+        text
     }
 
     /// What is left of the width for the last column.
     fn room(&self, look: Look) -> usize {
-        look.width.saturating_sub(self.columns.iter().map(|column| width(column) + GAP).sum())
+        look.width.saturating_sub(self.columns.iter().map(|column| column.width + GAP).sum())
     }
 
     fn take(&mut self, step: Step) {
-        let cells_of = |columns: &mut Vec<(&'static str, Vec<Cell>)>, name: &str, change: &dyn Fn(&mut Cell)| {
-            columns.iter_mut().filter(|(of, _)| *of == name).flat_map(|(_, cells)| cells).for_each(change);
+        let named = |columns: &mut Vec<Column<'a>>, name: &str, change: &dyn Fn(&mut Cell<'a>)| {
+            columns.iter_mut().filter(|column| column.heading == name).for_each(|column| column.change(change));
         };
         match step {
-            Step::LeaveOut(name) => self.columns.retain(|(of, _)| *of != name),
+            Step::LeaveOut(name) => self.columns.retain(|column| column.heading != name),
             Step::LeaveOutEmpty(name) => {
-                self.columns.retain(|(of, cells)| *of != name || cells.iter().any(|cell| !cell.text.is_empty()));
+                let is_empty = |column: &Column<'a>| column.cells.iter().all(|cell| cell.text.is_empty());
+                self.columns.retain(|column| column.heading != name || !is_empty(column));
             }
             Step::Narrow(name, width) => {
-                cells_of(&mut self.columns, name, &|cell| cell.text = cut(&cell.text, width));
+                named(&mut self.columns, name, &|cell| cell.text = cut(&cell.text, width).into_owned().into());
             }
-            Step::Shorten(name) => cells_of(&mut self.columns, name, &|cell| {
+            Step::Shorten(name) => named(&mut self.columns, name, &|cell| {
                 if let Some(short) = cell.short.take() {
                     cell.text = short;
                 }
@@ -131,26 +162,26 @@ impl Table {
         }
     }
 
-    /// A row, or the headings, up to where the last column begins.
-    fn line(&self, row: Option<usize>, widths: &[usize], look: Look) -> String {
-        let mut line = String::new();
-        for (column, width) in self.columns.iter().zip(widths) {
-            let (text, colour) = match row {
-                Some(row) => (column.1[row].text.as_str(), column.1[row].colour.filter(|_| look.colour)),
-                None => (column.0, None),
+    /// Writes a row, or the headings, up to where the last column begins.
+    fn write_line(&self, text: &mut String, row: Option<usize>, look: Look) {
+        for column in &self.columns {
+            let (shown, colour) = match row {
+                Some(row) => (&*column.cells[row].text, column.cells[row].colour.filter(|_| look.colour)),
+                None => (column.heading, None),
             };
-            line.push_str(&paint(text, colour));
-            line.extend(std::iter::repeat_n(' ', width + GAP - columns(text)));
+            text.push_str(&paint(shown, colour));
+            text.extend(std::iter::repeat_n(' ', column.width + GAP - columns(shown)));
         }
-        line
     }
 }
 
-fn width((heading, cells): &(&'static str, Vec<Cell>)) -> usize {
-    cells.iter().map(|cell| columns(&cell.text)).chain([heading.len()]).max().unwrap_or(0)
+/// Ends the line that begins there, without the spaces that nobody sees.
+fn end_line(text: &mut String, begins: usize) {
+    text.truncate(begins + text[begins..].trim_end().len());
+    text.push('\n');
 }
 
-fn paint(text: &str, colour: Option<Colour>) -> String {
+fn paint(text: &str, colour: Option<Colour>) -> Cow<'_, str> {
     let code = match colour {
         None => return text.into(),
         Some(Colour::Good) => 32,
@@ -158,7 +189,7 @@ fn paint(text: &str, colour: Option<Colour>) -> String {
         Some(Colour::Bad) => 31,
         Some(Colour::Quiet) => 2,
     };
-    format!("\x1b[{code}m{text}\x1b[0m")
+    format!("\x1b[{code}m{text}\x1b[0m").into()
 }
 
 /// The text in a few lines of `width`, broken between words, the last one cut.
@@ -174,5 +205,5 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
             _ => lines.push(word.into()),
         }
     }
-    lines.iter().map(|line| cut(line, width)).collect()
+    lines.iter().map(|line| cut(line, width).into_owned()).collect()
 }

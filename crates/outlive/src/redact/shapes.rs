@@ -4,7 +4,7 @@
 //! anchors at once; what stands around one is then looked at by hand, in time that does not grow with the text.
 
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, Input, MatchKind, Span, packed};
 
@@ -101,19 +101,45 @@ enum Anchors {
     Automaton(AhoCorasick),
 }
 
-static ANCHORS: LazyLock<Anchors> = LazyLock::new(|| {
-    let others = || OTHERS.iter().map(|(anchor, _)| *anchor);
-    let anchors = || TOKENS.iter().map(|token| token.begins).chain(others()).chain(NAMES);
-    match packed::Config::new().match_kind(packed::MatchKind::LeftmostFirst).builder().extend(anchors()).build() {
-        Some(searcher) => Anchors::Packed(searcher),
-        // A processor without vectors.
-        None => Anchors::Automaton(
-            AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(anchors()).expect("a few short words"),
-        ),
+static ANCHORS: OnceLock<Anchors> = OnceLock::new();
+
+/// In a text of so few bytes every anchor is looked for by itself, as long as nothing is made to look for all at once:
+/// to make it takes longer, and the words of a command are short.
+const SHORT: usize = 128;
+
+fn anchors() -> impl Iterator<Item = &'static str> {
+    TOKENS.iter().map(|token| token.begins).chain(OTHERS.iter().map(|(anchor, _)| *anchor)).chain(NAMES)
+}
+
+/// The first anchor at or behind `from`, and where it is.
+fn find_anchor(text: &[u8], from: usize) -> Option<(usize, usize)> {
+    match ANCHORS.get() {
+        None if text.len() <= SHORT => find_slowly(text, from),
+        made => made.unwrap_or_else(|| ANCHORS.get_or_init(Anchors::make)).find(text, from),
     }
-});
+}
+
+fn find_slowly(text: &[u8], from: usize) -> Option<(usize, usize)> {
+    (from..text.len()).find_map(|start| {
+        let rest = &text[start..];
+        anchors().position(|anchor| rest.starts_with(anchor.as_bytes())).map(|anchor| (anchor, start))
+    })
+}
 
 impl Anchors {
+    fn make() -> Self {
+        match packed::Config::new().match_kind(packed::MatchKind::LeftmostFirst).builder().extend(anchors()).build() {
+            Some(searcher) => Self::Packed(searcher),
+            // A processor without vectors.
+            None => Self::Automaton(
+                AhoCorasick::builder()
+                    .match_kind(MatchKind::LeftmostFirst)
+                    .build(anchors())
+                    .expect("a few short words"),
+            ),
+        }
+    }
+
     fn find(&self, text: &[u8], from: usize) -> Option<(usize, usize)> {
         let span = Span { start: from, end: text.len() };
         let found = match self {
@@ -127,7 +153,7 @@ impl Anchors {
 /// Finds every secret of a usual shape.
 pub(super) fn find(text: &[u8], found: &mut Vec<Match>) {
     let mut at = 0;
-    while let Some((anchor, start)) = ANCHORS.find(text, at) {
+    while let Some((anchor, start)) = find_anchor(text, at) {
         let secret = match TOKENS.get(anchor) {
             Some(token) => prefixed(text, start, token),
             None => OTHERS.get(anchor - TOKENS.len()).map_or(named as Look, |(_, look)| *look)(text, start),
@@ -139,7 +165,12 @@ pub(super) fn find(text: &[u8], found: &mut Vec<Match>) {
         }
     }
     // URLs are many, and those with a user in them few.
-    found.extend(memchr::memchr_iter(b'@', text).filter_map(|at| userinfo(text, at)));
+    if text.len() <= SHORT {
+        // To ask the processor what it can do takes longer.
+        found.extend((0..text.len()).filter(|at| text[*at] == b'@').filter_map(|at| userinfo(text, at)));
+    } else {
+        found.extend(memchr::memchr_iter(b'@', text).filter_map(|at| userinfo(text, at)));
+    }
 }
 
 /// How far a run of such bytes goes.
@@ -446,4 +477,27 @@ fn authorization(text: &[u8], from: usize, begin: usize) -> Option<Match> {
     let value = begin..run(text, begin, inside);
     let likely = is_known || value.len() >= 16;
     (likely && !is_plain(&text[value.clone()], Name::Secret)).then_some(Match { from, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anchors_are_found_alike_one_by_one_and_all_at_once() {
+        let all = Anchors::make();
+        let texts = [
+            "",
+            "true",
+            "sk-sk_live_",
+            "my_passw0rd=x -pwd PWD=eyJ",
+            "xoxb-ghp_github_pat_",
+            "Authorization: Bearer x",
+        ];
+        for text in texts.map(str::as_bytes) {
+            let found: Vec<_> = (0..=text.len()).map(|from| find_slowly(text, from)).collect();
+            assert_eq!(found, (0..=text.len()).map(|from| all.find(text, from)).collect::<Vec<_>>());
+        }
+        assert!(find_slowly(b"a sk-live", 0).is_some_and(|(_, start)| start == 2));
+    }
 }

@@ -119,7 +119,7 @@ impl Registry {
 }
 
 /// The filter with what must be looked at: only a look tells whether a run that is running on record has ended.
-fn widened(filter: &Filter) -> Filter {
+pub(super) fn widened(filter: &Filter) -> Filter {
     let mut wide = filter.clone();
     let by_look = |states: &&mut BTreeSet<StateName>| states.iter().any(|state| state.is_ended());
     if let Some(states) = wide.states.as_mut().filter(by_look) {

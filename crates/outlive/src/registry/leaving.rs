@@ -55,6 +55,16 @@ impl Registry {
 
     /// Ends this process's work: delivers what is owed and leaves, so that nobody waits for its lease.
     pub async fn close(self) {
+        self.say_goodbye().await;
+    }
+
+    /// The same, in a process that ends: what it has open is closed by that, all at once.
+    pub async fn close_and_end(self) {
+        self.say_goodbye().await;
+        std::mem::forget(self);
+    }
+
+    async fn say_goodbye(&self) {
         let Some(working) = lock(&self.worker).take() else { return };
         let (keeping, left) = (working.keeping.clone(), working.left.load(Ordering::Relaxed));
         // What could not be delivered stays in the spool.

@@ -5,7 +5,9 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::redact::Redactor;
 
@@ -69,7 +71,7 @@ impl fmt::Debug for Command {
 }
 
 /// A word of a command line. Bytes that are not UTF-8 survive as hexadecimal.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Arg {
     /// Ordinary text.
@@ -79,6 +81,40 @@ pub enum Arg {
         /// Two digits a byte.
         hex: String,
     },
+}
+
+impl<'de> Deserialize<'de> for Arg {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ArgVisitor)
+    }
+}
+
+/// Reads a word as it comes: it is a text or an object, and which is seen at once.
+struct ArgVisitor;
+
+impl<'de> Visitor<'de> for ArgVisitor {
+    type Value = Arg;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a word, or its bytes in hexadecimal")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Arg, E> {
+        Ok(Arg::Text(text.into()))
+    }
+
+    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Arg, E> {
+        Ok(Arg::Text(text))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Arg, A::Error> {
+        #[derive(Deserialize)]
+        struct Bytes {
+            hex: String,
+        }
+        let Bytes { hex } = Bytes::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Arg::Bytes { hex })
+    }
 }
 
 impl From<&OsStr> for Arg {

@@ -18,6 +18,9 @@ use crate::id::{Entropy, Stamp, SystemEntropy};
 /// Unnamed files of file systems that cannot have any bear this prefix until they are linked.
 pub(crate) const TEMPORARY: &str = ".tmp-";
 
+/// What most files fit into, read in one go.
+const AT_ONCE: usize = 4 << 10;
+
 /// Whether a name was free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Published {
@@ -119,7 +122,7 @@ pub(crate) fn read_open(file: File, limit: u64) -> io::Result<Vec<u8>> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(AT_ONCE);
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }
@@ -127,12 +130,18 @@ pub(crate) fn read_open(file: File, limit: u64) -> io::Result<Vec<u8>> {
 /// Opens a file that is only ever locked, made if it is missing. The umask has no say in who may lock it.
 pub(crate) fn open_lock(dir: &OwnedFd, name: &str, mode: Mode) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let open = || rustix::fs::openat(dir, name, flags, mode);
+    match open() {
+        // Mostly it is there.
+        Err(Errno::NOENT) => {}
+        opened => return Ok(opened?),
+    }
     match rustix::fs::openat(dir, name, flags | OFlags::CREATE | OFlags::EXCL, mode) {
         Ok(file) => {
             rustix::fs::fchmod(&file, mode)?;
             Ok(file)
         }
-        Err(Errno::EXIST) => Ok(rustix::fs::openat(dir, name, flags, mode)?),
+        Err(Errno::EXIST) => Ok(open()?),
         Err(error) => Err(error.into()),
     }
 }

@@ -3,6 +3,7 @@
 //! The calls work on the caller's thread and wait for at most [the patience of a writer](schema): a transaction takes
 //! about a millisecond, and what beats does so on a thread of its own. See ADR 0004 for how files and database agree.
 
+mod briefs;
 mod calls;
 mod damage;
 mod doctor;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+pub(crate) use self::briefs::OnRecord;
 use self::damage::Damage;
 pub use self::doctor::Finding;
 use self::mapped::Unblocked;

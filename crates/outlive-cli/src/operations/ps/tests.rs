@@ -1,5 +1,14 @@
 //! What a list of runs looks like.
 
+use std::sync::Arc;
+
+use outlive::health::see;
+use outlive::id::WorkerId;
+use outlive::process::{Evidence, Identity};
+use outlive::run::{
+    Actor, Arg, CancelRequest, Command, Ending, Failure, GaveUp, Interruption, Owner, Progress, Reap, Run, Spec, State,
+    Step as SpecStep,
+};
 use outlive::time::Timestamp;
 
 use super::*;
@@ -49,7 +58,7 @@ fn run(number: u32, name: Option<&str>) -> RunView {
         failures: 0,
         archived: false,
         copied: false,
-        trusted: true,
+        trusted: Some(true),
         step: None,
         step_of: None,
         step_attempt: None,
@@ -84,7 +93,8 @@ fn list(hosts_differ: bool, wide: bool) -> Runs {
     runs[4].attempt = 3;
     runs[4].reason = Some("its owner is gone: 漢字が理由の中にある, and more words behind them".into());
     let shown = Shown { nothing: "none".into(), wide, hosts_differ };
-    Runs { registry: "sqlite:/r".into(), runs, next: None, more: None, shown }
+    let lines = runs.iter().map(Line::of).collect();
+    Runs { registry: "sqlite:/r".into(), runs, next: None, more: None, lines, shown }
 }
 
 fn table(runs: &Runs, width: usize) -> String {
@@ -150,4 +160,68 @@ fn a_word_behind_status_is_a_state_or_a_health() {
     assert_eq!(both.to_look_at(), Some([StateName::Failed, StateName::Running].into()));
     assert_eq!(parse(&[]).unwrap().to_look_at(), None);
     insta::assert_snapshot!(parse(&["lat"]).unwrap_err(), @"`lat` is not a state: pending, running, suspended, interrupted, dead, succeeded, failed or cancelled; nor is it a health: healthy, late, stalled, overdue, unresponsive, orphaned");
+}
+
+/// Runs that have ended in every way, and differ in whatever a list shows.
+fn ended_runs() -> Vec<Run> {
+    let at = |seconds: i64| Timestamp::from_micros(1_790_000_000_000_000 + seconds * 1_234_567);
+    let by = Actor { user: "ada".into(), host: "here".into(), pid: 1 };
+    let worker: WorkerId = "01a1e1d5-0001-7f4e-980e-58a2015d54aa".parse().unwrap();
+    let owner = Owner { worker, identity: Identity::own(), lease: Default::default(), heard: Default::default() };
+    let request = CancelRequest { by: by.clone(), at: at(3), reason: Some("enough".into()), grace: None };
+    let failure = Failure {
+        error_type: "exit".into(),
+        error_message: "exit\tcode 3".into(),
+        reap: None,
+        gave_up: Some(GaveUp::Permanent),
+    };
+    let reap = Reap { evidence: Evidence::NoSuchProcess { pid: 7 }, by: by.clone(), last_heard: at(2) };
+    let ends = [
+        End::Succeeded,
+        End::Failed(failure),
+        End::Cancelled(request),
+        End::Interrupted(Interruption { signal: Some(15), reason: "signal 15".into() }),
+        End::Dead(reap),
+    ];
+    let mut runs = Vec::new();
+    for (number, how) in ends.into_iter().enumerate() {
+        for variant in 0..8 {
+            let mut spec = Spec::new("sort\u{1b}", by.clone());
+            let argv = [Arg::Text("two words".into()), Arg::Bytes { hex: "ff2d".into() }].into();
+            spec.command = (variant != 1).then(|| Command::new(argv, Arg::Text("/".into())));
+            spec.name = (variant == 2).then(|| "na\u{202e}me".into());
+            spec.withheld = (variant == 3).then_some(Withheld::Arguments);
+            spec.priority = variant;
+            let id = format!("01a1e1d5-00{number:x}{variant:x}-7f4e-980e-58a2015d54aa").parse().unwrap();
+            spec.step = (variant == 4).then(|| SpecStep {
+                of: id,
+                attempt: 1,
+                name: "part".into(),
+                fingerprint: "f".into(),
+                changed: false,
+                replays: Some(id),
+            });
+            let mut run = Run::new(id, Arc::new(spec), None, at(0));
+            run.attempt = if variant == 5 { 10 } else { 2 };
+            run.progress = (variant < 3).then(|| Progress { done: Some(3), total: Some(7), ..Progress::default() });
+            (run.archived, run.copied) = (None, variant == 7);
+            let (started_at, owner) = ((variant != 6).then(|| at(1)), (variant != 6).then(|| owner.clone()));
+            run.state = State::Ended(Ending { how: how.clone(), at: at(4), started_at, owner, exit: None });
+            runs.push(run.clone());
+            run.archived = Some(outlive::run::Archived { by: by.clone(), at: at(5) });
+            runs.push(run);
+        }
+    }
+    runs
+}
+
+#[test]
+fn a_run_that_has_ended_has_the_same_line_however_much_of_it_is_read() {
+    let registry = pollster::block_on(Registry::open("memory:")).unwrap();
+    for run in ended_runs() {
+        let brief: Brief = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
+        assert_eq!(brief.place(), Cursor::at(&run));
+        let whole = RunView::unsigned(&see(run, None, registry.clock().now()), &registry);
+        assert_eq!(format!("{:?}", Line::of_brief(brief)), format!("{:?}", Line::of(&whole)));
+    }
 }

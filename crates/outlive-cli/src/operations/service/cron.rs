@@ -10,7 +10,7 @@ use crate::terminal::quote;
 
 /// The lines: every five minutes for what happened meanwhile, and once when the machine starts.
 fn lines(service: &Service) -> String {
-    let words: Vec<String> = service.words(true).iter().map(|word| quote(word.as_bytes())).collect();
+    let words: Vec<String> = service.words(true).iter().map(|word| quote(word.as_bytes()).into_owned()).collect();
     // A percent sign is a line's end to cron.
     let words = words.join(" ").replace('%', "\\%");
     let mark = mark(service);

@@ -89,16 +89,10 @@ impl Place {
     /// Makes the directory at `path`, unless it is there, and opens it. Many may do so at once.
     pub(super) fn create(path: &Path, sharing: Sharing, entropy: &dyn Entropy) -> Result<Self, Error> {
         let failed = |error: io::Error| from_io(&format!("`{}` cannot be made", path.display()), &error);
-        // A registry in a directory that nobody made is a registry that was misspelt.
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-            return Err(Error::Unavailable(format!(
-                "`{}` cannot be made: there is no directory `{}`; make it first",
-                path.display(),
-                parent.display()
-            )));
-        }
-        let dir = files::make_dir(rustix::fs::CWD, path, sharing.dir_mode()).map_err(failed)?;
+        let dir = match files::open_dir(rustix::fs::CWD, path) {
+            Ok(dir) => dir,
+            Err(_) => make(path, sharing)?,
+        };
         check_file_system(&dir, path)?;
         if !files::exists(&dir, Path::new(IDENTITY)) && !has_runs(&dir) {
             let names = files::names(&dir).map_err(failed)?;
@@ -180,6 +174,20 @@ impl Place {
         }
         Ok(rustix::fs::renameat(&self.dir, NEXT_IDENTITY, &self.dir, IDENTITY)?)
     }
+}
+
+fn make(path: &Path, sharing: Sharing) -> Result<OwnedFd, Error> {
+    let failed = |error: io::Error| from_io(&format!("`{}` cannot be made", path.display()), &error);
+    // A registry in a directory that nobody made is a registry that was misspelt.
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+        return Err(Error::Unavailable(format!(
+            "`{}` cannot be made: there is no directory `{}`; make it first",
+            path.display(),
+            parent.display()
+        )));
+    }
+    files::make_dir(rustix::fs::CWD, path, sharing.dir_mode()).map_err(failed)
 }
 
 fn open_dir(path: &Path) -> Result<OwnedFd, Error> {

@@ -10,7 +10,7 @@ use super::run_files::Known;
 use super::schema::from_sqlite;
 use crate::filter::Filter;
 use crate::id::RunId;
-use crate::run::{Event, Run};
+use crate::run::{Brief, Event, Run};
 use crate::steps;
 use crate::store::{Cursor, Error, Order, Record, Revision};
 
@@ -20,6 +20,12 @@ const DAMAGED: &str = "damaged: ";
 
 fn corrupt(id: &str, error: &dyn std::fmt::Display) -> Error {
     Error::Corrupt(format!("the record of run `{id}` cannot be understood: {error}"))
+}
+
+/// A run in a list.
+pub(super) enum Listed {
+    Ended(Brief),
+    Other(Box<Record>),
 }
 
 /// A row that cannot be understood.
@@ -96,16 +102,51 @@ pub(super) fn scan(
     filter: &Filter,
     order: Order,
     after: Option<Cursor>,
+    damaged: impl FnMut(Damaged),
+    visit: impl FnMut(Record) -> Result<bool, Error>,
+) -> Result<(), Error> {
+    scan_as(connection, filter, order, after, record, damaged, visit)
+}
+
+/// The same, of no more of a run than a list shows, where it has ended.
+pub(super) fn scan_briefly(
+    connection: &Connection,
+    filter: &Filter,
+    order: Order,
+    after: Option<Cursor>,
+    damaged: impl FnMut(Damaged),
+    visit: impl FnMut(Listed) -> Result<bool, Error>,
+) -> Result<(), Error> {
+    let read = |row: &Row<'_>| match brief(row) {
+        Some(brief) => Ok(Listed::Ended(brief)),
+        None => record(row).map(|record| Listed::Other(Box::new(record))),
+    };
+    scan_as(connection, filter, order, after, read, damaged, visit)
+}
+
+/// A run that has ended; none of any other, nor where something is wrong with it.
+fn brief(row: &Row<'_>) -> Option<Brief> {
+    let text = |column| row.get_ref(column).ok().and_then(|value| value.as_str().ok());
+    let brief: Brief = serde_json::from_str(text(3)?).ok()?;
+    (text(0)? == brief.id.to_string()).then_some(brief)
+}
+
+fn scan_as<T>(
+    connection: &Connection,
+    filter: &Filter,
+    order: Order,
+    after: Option<Cursor>,
+    read: impl Fn(&Row<'_>) -> Result<T, Error>,
     mut damaged: impl FnMut(Damaged),
-    mut visit: impl FnMut(Record) -> Result<bool, Error>,
+    mut visit: impl FnMut(T) -> Result<bool, Error>,
 ) -> Result<(), Error> {
     let (sql, values) = translate(filter, order, after);
     let mut statement = cached(connection, &sql)?;
     let mut rows = statement.query(params_from_iter(values)).map_err(from_sqlite)?;
     while let Some(row) = rows.next().map_err(from_sqlite)? {
-        match record(row) {
-            Ok(record) => {
-                if !visit(record)? {
+        match read(row) {
+            Ok(found) => {
+                if !visit(found)? {
                     break;
                 }
             }

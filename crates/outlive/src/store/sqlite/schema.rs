@@ -87,6 +87,8 @@ pub(super) struct Database {
     pub(super) connection: Connection,
     /// Its inode, to notice when the file is replaced under us.
     pub(super) inode: u64,
+    /// The format it had when it was opened; 0 for one that has not been made yet.
+    pub(super) version: i64,
     /// Made by a later outlive, or put together from files: it may be read.
     pub(super) read_only: bool,
     /// Commits are on the disk when they return.
@@ -120,7 +122,7 @@ pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
     let mut gone = 0;
     while gone < OPENINGS {
         if let Some(database) = connect(place)? {
-            let found = format(&database.connection, place)?;
+            let found = format(&database, place)?;
             if found == FORMAT || database.read_only {
                 return Ok(database);
             }
@@ -142,7 +144,7 @@ pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
 /// Opens the database of `place` to be read as it is; none if there is none, or nobody has filled it yet.
 pub(super) fn read(place: &Place) -> Result<Option<Database>, Error> {
     let Some(database) = connect(place)? else { return Ok(None) };
-    if format(&database.connection, place)? == 0 {
+    if format(&database, place)? == 0 {
         return Ok(None);
     }
     Ok(Some(Database { read_only: true, ..database }))
@@ -154,7 +156,7 @@ fn make_or_migrate(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
         create(place, fill)?;
         return connect(place);
     };
-    let migrated = format(&database.connection, place).and_then(|found| {
+    let migrated = format(&database, place).and_then(|found| {
         let fill = |connection: &Connection| if found == 0 { fill(connection) } else { Ok(()) };
         migrate(&database.connection, found, fill)
     });
@@ -165,7 +167,7 @@ fn make_or_migrate(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
 pub(super) fn salvage(fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Database, Error> {
     let connection = Connection::open_in_memory().map_err(from_sqlite)?;
     migrate(&connection, 0, fill)?;
-    Ok(Database { connection, inode: 0, read_only: true, synced: false, log_is_cut: false })
+    Ok(Database { connection, inode: 0, version: FORMAT, read_only: true, synced: false, log_is_cut: false })
 }
 
 /// Whether the file at the database's name is another than the one that is open.
@@ -304,7 +306,7 @@ fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
     let connection = Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(named)?;
     configure(&connection).map_err(named)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(named)?;
-    Ok(Database { connection, inode, read_only: version > FORMAT, synced: true, log_is_cut })
+    Ok(Database { connection, inode, version, read_only: version > FORMAT, synced: true, log_is_cut })
 }
 
 /// The file may come from anywhere: nothing in it is trusted to run, and no crafted page is followed.
@@ -323,10 +325,11 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// The format of the database; 0 for one that has not been made yet.
-fn format(connection: &Connection, place: &Place) -> Result<i64, Error> {
+/// The format of the database, if it is a registry's.
+fn format(database: &Database, place: &Place) -> Result<i64, Error> {
+    let (connection, found) = (&database.connection, database.version);
     let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(from_sqlite);
-    let (found, application) = (ask("PRAGMA user_version")?, ask("PRAGMA application_id")?);
+    let application = ask("PRAGMA application_id")?;
     let what = || place.path().unwrap_or_default().join(DATABASE).display().to_string();
     if application != i64::from(APPLICATION) && (found != 0 || ask("SELECT count(*) FROM sqlite_schema")? != 0) {
         return Err(Error::Corrupt(format!("`{}` is not a registry's database", what())));
@@ -458,7 +461,7 @@ mod tests {
             assert_eq!(opened.unwrap(), 7);
         }
         let now = open(&place, |_| Ok(())).unwrap();
-        assert_eq!(format(&now.connection, &place).unwrap(), FORMAT);
+        assert_eq!(format(&now, &place).unwrap(), FORMAT);
         let kept = now.connection.query_row("SELECT created_at, name, body FROM runs WHERE id = 'r'", [], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
         });

@@ -1,0 +1,61 @@
+//! Lists for people: of a run that has ended no more than its line shows.
+
+use super::Registry;
+use super::find::widened;
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::health::Seen;
+use crate::run::{Brief, Run};
+use crate::store::{Cursor, Page};
+
+/// A run in a list.
+#[derive(Debug)]
+pub enum Glimpse {
+    /// It has ended.
+    Ended(Brief),
+    /// It has not, or more had to be read of it to find it.
+    Seen(Box<Seen>),
+}
+
+impl Registry {
+    /// A page of runs as they stand, as [`Registry::list`] finds them. The page may be shorter than it could be, and even
+    /// empty, where another follows.
+    pub async fn list_briefly(&self, filter: &Filter, page: &Page) -> Result<(Vec<Glimpse>, Option<Cursor>), Error> {
+        #[cfg(feature = "sqlite")]
+        if let Some(local) = &self.local
+            && let Some((found, next)) = local.list_briefly(&widened(filter), page)?
+        {
+            return Ok((self.glimpse(found, filter).await?, next));
+        }
+        let (seen, next) = self.list(filter, page).await?;
+        Ok((seen.into_iter().map(|seen| Glimpse::Seen(Box::new(seen))).collect(), next))
+    }
+
+    #[cfg(feature = "sqlite")]
+    async fn glimpse(
+        &self,
+        found: Vec<crate::store::sqlite::OnRecord>,
+        filter: &Filter,
+    ) -> Result<Vec<Glimpse>, Error> {
+        use crate::store::sqlite::OnRecord;
+        let mut others: Vec<Run> = Vec::new();
+        let mut places: Vec<Option<Brief>> = Vec::with_capacity(found.len());
+        for run in found {
+            match run {
+                OnRecord::Ended(brief) => places.push(Some(brief)),
+                OnRecord::Other(run) => {
+                    others.push(run);
+                    places.push(None);
+                }
+            }
+        }
+        let seen = if others.is_empty() { Vec::new() } else { self.explain(self.see(others)).await? };
+        let mut seen = seen.into_iter();
+        let wanted = |seen: &Seen| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state));
+        let one = |place: Option<Brief>| match place {
+            Some(brief) => Some(Glimpse::Ended(brief)),
+            None => seen.next().filter(wanted).map(|seen| Glimpse::Seen(Box::new(seen))),
+        };
+        Ok(places.into_iter().filter_map(one).collect())
+    }
+}

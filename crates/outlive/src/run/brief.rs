@@ -1,0 +1,161 @@
+//! A run that has ended, as much of it as a list shows.
+//!
+//! A list may show thousands, and most of what is on record of each is not in it. How a run stands that has ended its
+//! record alone tells, so nothing has to be looked at beside it.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::{Arg, End, Withheld};
+use crate::id::RunId;
+use crate::policy::Policy;
+use crate::store::Cursor;
+use crate::time::Timestamp;
+
+/// A run that has ended, as much of it as a list shows. See [`super::Run`] for what the fields mean.
+#[allow(missing_docs, reason = "they are those of a run")]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(from = "Stored")]
+pub struct Brief {
+    pub id: RunId,
+    pub name: Option<String>,
+    pub kind: String,
+    pub argv: Option<Vec<Arg>>,
+    pub withheld: Option<Withheld>,
+    pub priority: i32,
+    pub max_attempts: u32,
+    /// What it is called as a step.
+    pub step: Option<String>,
+    /// The step whose result it repeats.
+    pub replays: Option<RunId>,
+    pub attempt: u32,
+    pub how: End,
+    pub ended_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    /// Where its last owner was.
+    pub host: Option<String>,
+    pub done: Option<u64>,
+    pub total: Option<u64>,
+    pub created_at: Timestamp,
+    pub archived: bool,
+    pub copied: bool,
+}
+
+impl Brief {
+    /// Its place in a listing.
+    pub fn place(&self) -> Cursor {
+        Cursor { priority: self.priority, created_at: self.created_at, id: self.id }
+    }
+}
+
+#[derive(Deserialize)]
+struct Stored {
+    id: RunId,
+    spec: Spec,
+    attempt: u32,
+    ended: Ending,
+    #[serde(default)]
+    progress: Progress,
+    created_at: Timestamp,
+    #[serde(default)]
+    archived: Option<IgnoredAny>,
+    #[serde(default)]
+    copied: bool,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    #[serde(default)]
+    name: Option<String>,
+    kind: String,
+    #[serde(default)]
+    command: Option<Command>,
+    #[serde(default)]
+    withheld: Option<Withheld>,
+    #[serde(default)]
+    priority: i32,
+    #[serde(default)]
+    policy: Promised,
+    #[serde(default)]
+    step: Option<Step>,
+}
+
+#[derive(Deserialize)]
+struct Command {
+    argv: Vec<Arg>,
+}
+
+#[derive(Default, Deserialize)]
+struct Promised {
+    #[serde(default)]
+    retry: Retry,
+}
+
+#[derive(Default, Deserialize)]
+struct Retry {
+    #[serde(default)]
+    max_attempts: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    name: String,
+    #[serde(default)]
+    replays: Option<RunId>,
+}
+
+#[derive(Deserialize)]
+struct Ending {
+    how: End,
+    at: Timestamp,
+    #[serde(default)]
+    started_at: Option<Timestamp>,
+    #[serde(default)]
+    owner: Option<Owner>,
+}
+
+#[derive(Deserialize)]
+struct Owner {
+    identity: Identity,
+}
+
+#[derive(Deserialize)]
+struct Identity {
+    host: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Progress {
+    #[serde(default)]
+    done: Option<u64>,
+    #[serde(default)]
+    total: Option<u64>,
+}
+
+impl From<Stored> for Brief {
+    fn from(stored: Stored) -> Self {
+        let Stored { id, spec, attempt, ended, progress, created_at, archived, copied } = stored;
+        let (step, replays) = spec.step.map_or((None, None), |step| (Some(step.name), step.replays));
+        Self {
+            id,
+            name: spec.name,
+            kind: spec.kind,
+            argv: spec.command.map(|command| command.argv),
+            withheld: spec.withheld,
+            priority: spec.priority,
+            max_attempts: spec.policy.retry.max_attempts.unwrap_or(Policy::default().retry.max_attempts),
+            step,
+            replays,
+            attempt,
+            how: ended.how,
+            ended_at: ended.at,
+            started_at: ended.started_at,
+            host: ended.owner.map(|owner| owner.identity.host),
+            done: progress.done,
+            total: progress.total,
+            created_at,
+            archived: archived.is_some(),
+            copied,
+        }
+    }
+}

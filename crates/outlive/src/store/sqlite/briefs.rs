@@ -1,0 +1,61 @@
+//! Lists that show no more of a run that has ended than a line.
+
+use super::SqliteStore;
+use super::rows::{self, Listed};
+use crate::filter::Filter;
+use crate::run::{Brief, Run, StateName};
+use crate::store::{Cursor, Error, PAGE_LIMIT, Page};
+
+/// A run in a list, as it is on record.
+pub(crate) enum OnRecord {
+    Ended(Brief),
+    Other(Run),
+}
+
+impl SqliteStore {
+    /// A page of runs, as [`crate::store::Store::list`] would find them. None where only the whole record tells whether a
+    /// run is meant.
+    pub(crate) fn list_briefly(
+        &self,
+        filter: &Filter,
+        page: &Page,
+    ) -> Result<Option<(Vec<OnRecord>, Option<Cursor>)>, Error> {
+        let is_said = filter.labels.is_empty() && filter.owner.is_none() && filter.text.is_none();
+        if !is_said || filter.step_of.is_some() {
+            return Ok(None);
+        }
+        let limit = page.limit.clamp(1, PAGE_LIMIT);
+        let mut wide = filter.clone();
+        if let Some(states) = &mut wide.states {
+            // An end that only a file knows makes a running row match as ended.
+            states.insert(StateName::Running);
+        }
+        let (mut found, places) = self.look(|inner| {
+            let (mut found, mut places, now) = (Vec::with_capacity(limit + 1), Vec::new(), self.now());
+            let damaged = |damaged: rows::Damaged| inner.damage.note(&damaged.id, &damaged.why);
+            rows::scan_briefly(inner.connection(), &wide, page.order, page.after, damaged, |listed| {
+                match listed {
+                    Listed::Ended(brief) => {
+                        if filter.states.as_ref().is_none_or(|states| states.contains(&brief.how.name())) {
+                            places.push(brief.place());
+                            found.push(OnRecord::Ended(brief));
+                        }
+                    }
+                    Listed::Other(record) => {
+                        let record = inner.read(*record, &now)?;
+                        if filter.matches(&record.run) {
+                            places.push(Cursor::at(&record.run));
+                            found.push(OnRecord::Other(record.run));
+                        }
+                    }
+                }
+                Ok(found.len() <= limit)
+            })?;
+            Ok((found, places))
+        })?;
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next = if more { places.get(limit - 1).copied() } else { None };
+        Ok(Some((found, next)))
+    }
+}
