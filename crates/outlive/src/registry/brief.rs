@@ -49,7 +49,7 @@ impl Registry {
                 }
             }
         }
-        let seen = if others.is_empty() { Vec::new() } else { self.explain(self.see(others)).await? };
+        let seen = if others.is_empty() { Vec::new() } else { self.explain(self.see(others).await?).await? };
         let mut seen = seen.into_iter();
         let wanted = |seen: &Seen| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state));
         let one = |place: Option<Brief>| match place {

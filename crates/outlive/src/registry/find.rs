@@ -20,7 +20,7 @@ impl Registry {
     pub async fn list(&self, filter: &Filter, page: &Page) -> Result<(Vec<Seen>, Option<Cursor>), Error> {
         let mut walk = Walk::from(widened(filter), page.clone());
         while let Some(records) = walk.next(self.store()).await? {
-            let found = self.see_those(records.into_iter().map(|record| record.run).collect(), filter);
+            let found = self.see_those(records.into_iter().map(|record| record.run).collect(), filter).await?;
             if !found.is_empty() {
                 let found = self.explain(found).await?;
                 return Ok((found, walk.place()));
@@ -34,14 +34,14 @@ impl Registry {
         let mut walk = Walk::from(widened(filter), Page::default());
         let mut found = Vec::new();
         while let Some(records) = walk.next(self.store()).await? {
-            found.extend(self.see_those(records.into_iter().map(|record| record.run).collect(), filter));
+            found.extend(self.see_those(records.into_iter().map(|record| record.run).collect(), filter).await?);
         }
         self.explain(found).await
     }
 
-    fn see_those(&self, runs: Vec<Run>, filter: &Filter) -> Vec<Seen> {
+    async fn see_those(&self, runs: Vec<Run>, filter: &Filter) -> Result<Vec<Seen>, Error> {
         let wanted = |seen: &Seen| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state));
-        self.see(runs).into_iter().filter(wanted).collect()
+        Ok(self.see(runs).await?.into_iter().filter(wanted).collect())
     }
 
     /// The run that `text` means: an id, the beginning of one, a name (its newest bearer in flight, else its newest),

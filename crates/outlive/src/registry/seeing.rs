@@ -1,10 +1,12 @@
 //! Seeing: a run as a reader is told of it, with what can be seen of its processes.
 
+use std::collections::HashMap;
+
 use super::Registry;
 use crate::error::Error;
-use crate::health::{Seen, see};
+use crate::health::{Health, Seen, see};
 use crate::id::RunId;
-use crate::run::{Run, State};
+use crate::run::{Run, State, StateName};
 
 impl Registry {
     /// A run as it stands.
@@ -15,7 +17,7 @@ impl Registry {
     /// The same, but for what a run that has ended left alive, which takes a look at every process of this host.
     pub async fn glance(&self, id: RunId) -> Result<Seen, Error> {
         let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
-        let seen = self.explain(self.see(vec![found.run])).await?.pop();
+        let seen = self.explain(self.see(vec![found.run]).await?).await?.pop();
         seen.ok_or_else(|| Error::NotFound(id.to_string()))
     }
 
@@ -49,7 +51,29 @@ impl Registry {
         seen
     }
 
-    pub(super) fn see(&self, runs: Vec<Run>) -> Vec<Seen> {
+    /// Runs as they stand. An owner that ended between the look at its record and the look at its process has said how it
+    /// did before it was gone: what was read of it is read again.
+    pub(super) async fn see(&self, runs: Vec<Run>) -> Result<Vec<Seen>, Error> {
+        let mut seen = self.see_once(runs);
+        let is_gone = |seen: &Seen| {
+            seen.run.owner().is_some() && (seen.state == StateName::Dead || seen.health == Some(Health::Orphaned))
+        };
+        let gone: Vec<RunId> = seen.iter().filter(|seen| is_gone(seen)).map(|seen| seen.run.id).collect();
+        if gone.is_empty() {
+            return Ok(seen);
+        }
+        let again = self.store.get(&gone).await?.into_iter().map(|record| record.run).collect();
+        let mut again: HashMap<RunId, Seen> =
+            self.see_once(again).into_iter().map(|seen| (seen.run.id, seen)).collect();
+        for seen in &mut seen {
+            if let Some(again) = again.remove(&seen.run.id) {
+                *seen = again;
+            }
+        }
+        Ok(seen)
+    }
+
+    fn see_once(&self, runs: Vec<Run>) -> Vec<Seen> {
         let now = self.clock.now();
         let spooled = self.spooled();
         // Only of an owned run does it depend on its processes how it stands.

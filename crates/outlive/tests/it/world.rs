@@ -212,7 +212,7 @@ impl Store for Watched {
     }
 
     fn witness(&self) -> Option<Arc<dyn Witness>> {
-        self.inner.witness()
+        self.before("witness").ok().and_then(|()| self.inner.witness())
     }
 }
 

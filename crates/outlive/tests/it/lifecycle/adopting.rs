@@ -163,3 +163,24 @@ fn nothing_is_resumed_while_a_process_of_its_last_attempt_lives() {
         assert_eq!(owner.resume(id, false).await.unwrap().run().attempt, 2);
     });
 }
+
+/// A reader looks at the record first and at the process then, and an owner may end in between.
+#[test]
+fn l08_who_ends_while_it_is_looked_at_has_ended_as_it_says_and_is_not_dead() {
+    let world = World::sqlite();
+    pollster::block_on(async {
+        let owner = world.process_as(gone());
+        let handle = owner.start(spec("job")).await.unwrap();
+        let (id, ending) = (handle.id(), std::sync::Mutex::new(Some(handle)));
+        let store = Watched::new(world.store.clone(), move |call| {
+            if call == "witness"
+                && let Some(handle) = ending.lock().unwrap().take()
+            {
+                pollster::block_on(handle.succeed()).unwrap();
+            }
+            Ok(())
+        });
+        let reader = world.process_on(store, Identity::own());
+        assert_eq!(reader.get(id).await.unwrap().state, StateName::Succeeded);
+    });
+}
