@@ -115,6 +115,7 @@ table! { $
        updates::an_update_ends_at_its_limit,
        updates::an_update_goes_in_order,
        updates::an_update_takes_only_its_selection,
+       updates::an_update_of_what_is_due_offers_nothing_else,
        updates::an_update_passes_over_what_the_rule_refuses,
        updates::an_update_tells_what_it_wrote,
        updates::of_many_updaters_each_run_has_one;

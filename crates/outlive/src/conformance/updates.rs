@@ -8,7 +8,7 @@ use super::scene::{Scene, by, failed};
 use super::{Ground, Work, ensure};
 use crate::filter::Filter;
 use crate::id::{RunId, Stamp, WorkerId};
-use crate::run::{Run, Spec, StateName};
+use crate::run::{After, Release, Run, Spec, StateName};
 use crate::store::{Change, Order, Record, Selection};
 use crate::testing::{person, spec};
 use crate::time::Timestamp;
@@ -84,6 +84,36 @@ pub(super) async fn an_update_takes_only_its_selection(ground: &dyn Ground) -> R
     ensure!(ids(&changed) == [meant.run.id], "{:?} were changed, not only the run that is meant", ids(&changed));
     let read = scene.read(other.run.id).await?;
     ensure!(read == other, "a run that was not meant was changed to {read:?}");
+    Ok(())
+}
+
+pub(super) async fn an_update_of_what_is_due_offers_nothing_else(ground: &dyn Ground) -> Result<(), String> {
+    let (scene, stretch) = (Scene::on(ground).await, ground.stretch());
+    let parent = scene.enqueue(spec("parent")).await?.run.id;
+    let offered = async |due: bool| -> Result<(BTreeSet<RunId>, Timestamp), String> {
+        let seen = Mutex::new((BTreeSet::new(), Timestamp::default()));
+        let rule = |run: &Run, now| {
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.0.insert(run.id);
+            seen.1 = now;
+            None
+        };
+        let selection = Selection { due, ..waiting(Order::Claim, 9) };
+        scene.store.update(&selection, &rule).await.map_err(failed)?;
+        Ok(seen.into_inner().unwrap_or_else(PoisonError::into_inner))
+    };
+    let now = offered(true).await?.1;
+    let later = Spec { not_before: Some(now.after(stretch / 2)), ..spec("later") };
+    let later = scene.enqueue(later).await?.run.id;
+    let after = After { run: parent, release: Release::End };
+    let child = scene.enqueue(Spec { after: vec![after], ..spec("child") }).await?.run.id;
+    let first = offered(true).await?.0;
+    ensure!(first == BTreeSet::from([parent]), "{first:?} were offered as due, where only {parent} is");
+    ground.pass(stretch).await;
+    let then = offered(true).await?.0;
+    ensure!(then == BTreeSet::from([parent, later]), "{then:?} were offered as due, where {parent} and {later} are");
+    let all = offered(false).await?.0;
+    ensure!(all == BTreeSet::from([parent, later, child]), "{all:?} were offered of all that wait");
     Ok(())
 }
 

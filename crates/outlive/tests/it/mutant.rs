@@ -334,6 +334,8 @@ impl Store for Mutant {
             Defect::UpdateIgnoresLimit => selection.limit = usize::MAX,
             Defect::UpdateIgnoresOrder => selection.order = Order::Oldest,
             Defect::UpdateIgnoresFilter => selection.filter = Filter::default(),
+            Defect::UpdateIgnoresWhatIsDue => selection.due = false,
+            Defect::UpdateLeavesOutWhatIsNotDue => selection.due = true,
             _ => {}
         }
         let refused = Mutex::new(false);
