@@ -225,7 +225,7 @@ impl Operate for Ps {
         let (mut runs, mut lines) = (Vec::new(), Vec::new());
         let next = self
             .gather(&registry, &filter, after, &wanted, context.form(), |glimpse| match (glimpse, context.form()) {
-                (Glimpse::Ended(brief), _) => lines.push(Line::of_brief(brief)),
+                (Glimpse::Ended(brief), _) => lines.push(Line::of_brief(*brief)),
                 (Glimpse::Seen(seen), Form::Text) => lines.push(Line::of(&RunView::unsigned(&seen, &registry))),
                 (Glimpse::Seen(seen), Form::Json) => runs.push(RunView::new(&seen, &registry)),
             })

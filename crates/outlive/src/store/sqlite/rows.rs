@@ -24,7 +24,7 @@ fn corrupt(id: &str, error: &dyn std::fmt::Display) -> Error {
 
 /// A run in a list.
 pub(super) enum Listed {
-    Ended(Brief),
+    Ended(Box<Brief>),
     Other(Box<Record>),
 }
 
@@ -118,7 +118,7 @@ pub(super) fn scan_briefly(
     visit: impl FnMut(Listed) -> Result<bool, Error>,
 ) -> Result<(), Error> {
     let read = |row: &Row<'_>| match brief(row) {
-        Some(brief) => Ok(Listed::Ended(brief)),
+        Some(brief) => Ok(Listed::Ended(Box::new(brief))),
         None => record(row).map(|record| Listed::Other(Box::new(record))),
     };
     scan_as(connection, filter, order, after, read, damaged, visit)
