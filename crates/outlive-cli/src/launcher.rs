@@ -133,7 +133,7 @@ fn own(input: &Run, context: &Context, json: bool, signals: Signals, report: Opt
         context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(register(input, context))?)));
     match registered {
         Ok((policy, (registry, handle))) => {
-            let job = Job::new(input.spec.argv(), input.spec.notify.clone()).as_found(&handle.run());
+            let job = Job::new(input.spec.argv(), input.spec.notify.clone()).found_by(&handle.run());
             let detached = report.is_some();
             let mut owning = Owning { registry: &registry, policy: &policy, signals, detached, json, stays: false };
             let exit = owning.see_through(handle, job, report);

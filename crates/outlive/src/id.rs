@@ -57,6 +57,11 @@ macro_rules! uuid_id {
             pub(crate) fn from_uuid(id: Uuid) -> Self {
                 Self(id)
             }
+
+            /// Whether this is its canonical spelling.
+            pub(crate) fn is_spelt(&self, text: &str) -> bool {
+                self.0.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text
+            }
         }
 
         impl fmt::Display for $name {
@@ -77,7 +82,7 @@ macro_rules! uuid_id {
             /// Accepts the canonical spelling alone: 36 characters, lower case, hyphenated.
             fn from_str(text: &str) -> Result<Self, InvalidId> {
                 let id = Uuid::try_parse(text).map_err(|_| InvalidId(text.chars().take(64).collect()))?;
-                if id.as_hyphenated().to_string() == text { Ok(Self(id)) } else { Err(InvalidId(text.into())) }
+                if Self(id).is_spelt(text) { Ok(Self(id)) } else { Err(InvalidId(text.into())) }
             }
         }
     };

@@ -55,7 +55,7 @@ impl Job {
 
     /// The same, of a run that was made a moment ago: its program need not be looked for again.
     #[must_use]
-    pub fn as_found(mut self, run: &Run) -> Self {
+    pub fn found_by(mut self, run: &Run) -> Self {
         let is_looked_for = self.argv.first().is_some_and(|word| !word.as_encoded_bytes().contains(&b'/'));
         let program = run.spec.command.as_ref().and_then(|command| command.program.as_ref());
         self.found = program.filter(|_| is_looked_for).map(|program| program.path.to_os());

@@ -225,7 +225,7 @@ impl Operate for Ps {
         let (mut runs, mut lines) = (Vec::new(), Vec::new());
         let next = self
             .gather(&registry, &filter, after, &wanted, context.form(), |glimpse| match (glimpse, context.form()) {
-                (Glimpse::Ended(brief), _) => lines.push(Line::of_brief(brief)),
+                (Glimpse::Ended(brief), _) => lines.push(Line::of_brief(*brief)),
                 (Glimpse::Seen(seen), Form::Text) => lines.push(Line::of(&RunView::unsigned(&seen, &registry))),
                 (Glimpse::Seen(seen), Form::Json) => runs.push(RunView::new(&seen, &registry)),
             })
@@ -378,7 +378,7 @@ impl Runs {
             .chain(host)
             .chain([Cell::new(line.reason.as_str())])
         });
-        let mut text = Table::new(&headings, rows.collect()).show(look, &FIRST, &THEN) + "\n";
+        let mut text = Table::new(&headings, rows).show(look, &FIRST, &THEN) + "\n";
         let resumable = self.lines.iter().filter(|line| line.awaits_resume).count();
         let alone = |line: &&Line| resumable < 2 || !line.awaits_resume;
         let steps = self.lines.iter().filter(alone).filter_map(|line| line.next_step.as_ref());

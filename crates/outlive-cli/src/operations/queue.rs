@@ -347,7 +347,7 @@ impl fmt::Display for Queued {
                 Cell::new(reason),
             ]
         };
-        let rows = runs.iter().zip(&ids).map(row).collect();
+        let rows = runs.iter().zip(&ids).map(row);
         let table = Table::new(&["ID", "RUN", "STATE", "PRIORITY", "REASON"], rows);
         let steps = [Step::LeaveOut("PRIORITY"), Step::Narrow("RUN", 24)];
         writeln!(f, "{}", table.show(Look::of_stdout(), &steps, &[]))?;

@@ -93,8 +93,13 @@ impl<'a> Column<'a> {
 
 impl<'a> Table<'a> {
     /// A table of these columns; the last gives way to none.
-    pub fn new<Row: IntoIterator<Item = Cell<'a>>>(headings: &[&'static str], rows: Vec<Row>) -> Self {
-        let mut columns: Vec<Column<'a>> = headings.iter().map(|heading| Column::new(heading, rows.len())).collect();
+    pub fn new<Row: IntoIterator<Item = Cell<'a>>>(
+        headings: &[&'static str],
+        rows: impl IntoIterator<Item = Row>,
+    ) -> Self {
+        let rows = rows.into_iter();
+        let many = rows.size_hint().0;
+        let mut columns: Vec<Column<'a>> = headings.iter().map(|heading| Column::new(heading, many)).collect();
         for row in rows {
             columns.iter_mut().zip(row).for_each(|(column, cell)| column.push(cell));
         }

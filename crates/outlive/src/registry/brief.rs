@@ -12,7 +12,7 @@ use crate::store::{Cursor, Page};
 #[derive(Debug)]
 pub enum Glimpse {
     /// It has ended.
-    Ended(Brief),
+    Ended(Box<Brief>),
     /// It has not, or more had to be read of it to find it.
     Seen(Box<Seen>),
 }
@@ -39,12 +39,12 @@ impl Registry {
     ) -> Result<Vec<Glimpse>, Error> {
         use crate::store::sqlite::OnRecord;
         let mut others: Vec<Run> = Vec::new();
-        let mut places: Vec<Option<Brief>> = Vec::with_capacity(found.len());
+        let mut places: Vec<Option<Box<Brief>>> = Vec::with_capacity(found.len());
         for run in found {
             match run {
                 OnRecord::Ended(brief) => places.push(Some(brief)),
                 OnRecord::Other(run) => {
-                    others.push(run);
+                    others.push(*run);
                     places.push(None);
                 }
             }
@@ -52,7 +52,7 @@ impl Registry {
         let seen = if others.is_empty() { Vec::new() } else { self.explain(self.see(others).await?).await? };
         let mut seen = seen.into_iter();
         let wanted = |seen: &Seen| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state));
-        let one = |place: Option<Brief>| match place {
+        let one = |place: Option<Box<Brief>>| match place {
             Some(brief) => Some(Glimpse::Ended(brief)),
             None => seen.next().filter(wanted).map(|seen| Glimpse::Seen(Box::new(seen))),
         };

@@ -8,18 +8,17 @@ use crate::store::{Cursor, Error, PAGE_LIMIT, Page};
 
 /// A run in a list, as it is on record.
 pub(crate) enum OnRecord {
-    Ended(Brief),
-    Other(Run),
+    Ended(Box<Brief>),
+    Other(Box<Run>),
 }
+
+/// A page of them, and where the next one begins.
+type Listing = (Vec<OnRecord>, Option<Cursor>);
 
 impl SqliteStore {
     /// A page of runs, as [`crate::store::Store::list`] would find them. None where only the whole record tells whether a
     /// run is meant.
-    pub(crate) fn list_briefly(
-        &self,
-        filter: &Filter,
-        page: &Page,
-    ) -> Result<Option<(Vec<OnRecord>, Option<Cursor>)>, Error> {
+    pub(crate) fn list_briefly(&self, filter: &Filter, page: &Page) -> Result<Option<Listing>, Error> {
         let is_said = filter.labels.is_empty() && filter.owner.is_none() && filter.text.is_none();
         if !is_said || filter.step_of.is_some() {
             return Ok(None);
@@ -45,7 +44,7 @@ impl SqliteStore {
                         let record = inner.read(*record, &now)?;
                         if filter.matches(&record.run) {
                             places.push(Cursor::at(&record.run));
-                            found.push(OnRecord::Other(record.run));
+                            found.push(OnRecord::Other(Box::new(record.run)));
                         }
                     }
                 }

@@ -24,7 +24,7 @@ fn corrupt(id: &str, error: &dyn std::fmt::Display) -> Error {
 
 /// A run in a list.
 pub(super) enum Listed {
-    Ended(Brief),
+    Ended(Box<Brief>),
     Other(Box<Record>),
 }
 
@@ -57,7 +57,7 @@ fn record(row: &Row<'_>) -> Result<Record, Error> {
         return Err(corrupt(&id, &why));
     }
     let run: Run = serde_json::from_str(&body).map_err(|error| corrupt(&id, &error))?;
-    if run.id.to_string() != id {
+    if !run.id.is_spelt(&id) {
         return Err(corrupt(&id, &"it tells of another run"));
     }
     let stamp = stamp.parse().map_err(|error| corrupt(&id, &error))?;
@@ -118,7 +118,7 @@ pub(super) fn scan_briefly(
     visit: impl FnMut(Listed) -> Result<bool, Error>,
 ) -> Result<(), Error> {
     let read = |row: &Row<'_>| match brief(row) {
-        Some(brief) => Ok(Listed::Ended(brief)),
+        Some(brief) => Ok(Listed::Ended(Box::new(brief))),
         None => record(row).map(|record| Listed::Other(Box::new(record))),
     };
     scan_as(connection, filter, order, after, read, damaged, visit)
@@ -128,7 +128,7 @@ pub(super) fn scan_briefly(
 fn brief(row: &Row<'_>) -> Option<Brief> {
     let text = |column| row.get_ref(column).ok().and_then(|value| value.as_str().ok());
     let brief: Brief = serde_json::from_str(text(3)?).ok()?;
-    (text(0)? == brief.id.to_string()).then_some(brief)
+    brief.id.is_spelt(text(0)?).then_some(brief)
 }
 
 fn scan_as<T>(
