@@ -22,7 +22,9 @@ fn sources(below: &str) -> Vec<(PathBuf, String)> {
 /// Closing any descriptor of the database drops every lock this process has on it.
 #[test]
 fn f_34_nobody_opens_the_database_but_sqlite() {
-    let sources = sources("outlive/src");
+    let mut sources = sources("outlive/src");
+    // Another database, of which nothing is on this disk.
+    sources.retain(|(path, _)| !path.components().any(|part| part.as_os_str() == "postgres"));
     assert!(sources.len() > 20);
     let mut mentions = Vec::new();
     for (path, source) in &sources {
