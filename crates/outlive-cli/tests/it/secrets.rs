@@ -224,6 +224,12 @@ fn s_31_an_error_does_not_repeat_the_password_of_a_url() {
         let words = [&["--registry", "mysql://app:canary-8-pw@db/x", "run"], json, &["--", "true"]].concat();
         assert!(!sandbox.outlive(words).fails_with(2).contains("canary-8-pw"));
     }
+    // Nobody answers there.
+    for words in [&["ps"][..], &["ps", "--json"], &["run", "--", "true"]] {
+        let words = [&["--registry", "postgres://app:canary-8-pw@127.0.0.1:1/x"], words].concat();
+        let said = sandbox.outlive(words).fails_with(107);
+        assert!(said.contains("127.0.0.1") && !said.contains("canary-8-pw"), "{said}");
+    }
     let said = sandbox.outlive(["show", "https://app:canary-9-pw@db/x"]).fails_with(101);
     assert!(!said.contains("canary-9-pw"), "{said}");
 }
