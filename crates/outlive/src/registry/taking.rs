@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Registry;
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::health::Leftovers;
+use crate::health::{Leftovers, Witness};
 use crate::id::{RunId, Stamp};
 use crate::run::{Run, State, StateName};
 use crate::runtime::handle::RunHandle;
@@ -29,11 +29,13 @@ impl Registry {
         let keeping = self.keeping()?;
         let _taking = keeping.take();
         let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
+        // Asked for before the store is: a rule runs inside it, and must not call it.
+        let witness = self.store.witness();
         let rule = |run: &Run, now| {
             if !wanted(run) {
                 return None;
             }
-            let (owner, leftovers) = (keeping.owner(run.spec.policy.lease), self.left_behind(run));
+            let (owner, leftovers) = (keeping.owner(run.spec.policy.lease), left_behind(witness.as_deref(), run));
             let action = Action::Claim { owner, early: false, leftovers };
             let transition = apply(run, &action, &self.me, now).ok()?;
             Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
@@ -61,10 +63,7 @@ impl Registry {
 
     /// What is alive of the attempt before the one that a run waits for.
     pub fn left_behind(&self, run: &Run) -> Leftovers {
-        let before = run.attempt.checked_sub(1).filter(|attempt| *attempt > 0);
-        let before = before.map(|attempt| Run { attempt, ..run.clone() });
-        let sight = before.and_then(|before| self.look(&[&before])?.pop());
-        sight.map(|sight| sight.leftovers).unwrap_or_default()
+        left_behind(self.store.witness().as_deref(), run)
     }
 
     /// Has a parked run tried again.
@@ -103,4 +102,11 @@ impl Registry {
         let (record, _) = self.change(id, action).await?;
         Ok(self.hold(record, keeping.clone(), None))
     }
+}
+
+fn left_behind(witness: Option<&dyn Witness>, run: &Run) -> Leftovers {
+    let before = run.attempt.checked_sub(1).filter(|attempt| *attempt > 0);
+    let before = before.map(|attempt| Run { attempt, ..run.clone() });
+    let sight = before.and_then(|before| witness?.look(&[&before]).pop());
+    sight.map(|sight| sight.leftovers).unwrap_or_default()
 }

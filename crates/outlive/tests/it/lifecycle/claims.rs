@@ -150,3 +150,20 @@ fn l25_an_ended_run_never_returns_to_running_by_a_claim() {
         assert_eq!(world.see(waiting.id).await.state, StateName::Succeeded);
     });
 }
+
+/// A claim looks for what is left of the attempt before, while the store applies the rule.
+#[test]
+fn r07_a_later_attempt_is_claimed_as_the_first_was() {
+    on_each(async |world| {
+        let process = world.process();
+        let mut retried = spec("job");
+        retried.policy.retry.on_failure = true;
+        let id = process.enqueue(retried).await.unwrap().id;
+        for attempt in 1..=2 {
+            world.clock.pass(Duration::from_secs(3_600));
+            let [handle] = <[_; 1]>::try_from(process.claim(Filter::default(), 9).await.unwrap()).ok().unwrap();
+            assert_eq!((handle.id(), handle.run().attempt), (id, attempt));
+            handle.fail("exit", "code 1").await.unwrap();
+        }
+    });
+}
