@@ -18,7 +18,7 @@ use outlive::error::Error;
 use outlive::health::{Health, Seen};
 use outlive::registry::Registry;
 use outlive::run::Run;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
 
 use self::keys::DetachKeys;
@@ -33,6 +33,8 @@ use crate::settings::Context;
 
 /// The verb.
 pub const NAME: &str = "attach";
+/// How long an owner is given to answer.
+const ANSWERS_WITHIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How often to look what became of a run whose terminal is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
@@ -108,6 +110,10 @@ impl Attach {
                     return Ok(Some(status));
                 }
                 match connect(&registry, &seen.run) {
+                    // An owner that is being killed closes what it has open one by one.
+                    Ok(next) if seen.run.attempt == attempt && !is_answered(&next) => {
+                        std::thread::sleep(LOOK_EVERY);
+                    }
                     Ok(_) if seen.run.attempt == attempt => {
                         talk(&format!(
                             "outlive: run `{id}` writes faster than this terminal shows: `outlive attach {id}` returns\n"
@@ -179,6 +185,15 @@ impl Attach {
             }
         }
     }
+}
+
+/// Whether whoever was connected to is there, and not only the door.
+fn is_answered(stream: &UnixStream) -> bool {
+    let _ = poll(&mut [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)], Some(&ANSWERS_WITHIN));
+    let mut first = [0; 1];
+    let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+    // One that says nothing is there as long as it does not hang up.
+    !matches!(rustix::net::recv(stream, &mut first, flags), Ok((_, 0)))
 }
 
 fn connect(registry: &Registry, run: &Run) -> io::Result<UnixStream> {
