@@ -168,7 +168,9 @@ impl Child {
         let mut asked = Asked::default();
         let mut kill_at: Option<Duration> = None;
         let mut beats_from = Some(now() + BRIEF);
-        let mut contained_from = Some(now() + contain::AFTER);
+        // A job of somebody's shell is stopped and continued at any moment, and no thread of ours is to be in the kernel then.
+        let is_job = self.pty.as_ref().is_some_and(|pty| pty.screen().is_of_real());
+        let mut contained_from = (!is_job).then(|| now() + contain::AFTER);
         let mut containment = Containment::default();
         let exit = loop {
             if let Some(exit) = self.look() {
