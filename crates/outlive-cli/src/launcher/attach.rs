@@ -192,8 +192,11 @@ fn is_answered(stream: &UnixStream) -> bool {
     let _ = poll(&mut [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)], Some(&ANSWERS_WITHIN));
     let mut first = [0; 1];
     let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
-    // One that says nothing is there as long as it does not hang up.
-    !matches!(rustix::net::recv(stream, &mut first, flags), Ok((_, 0)))
+    match rustix::net::recv(stream, &mut first, flags) {
+        Ok((_, read)) => read > 0,
+        // One that says nothing is there as long as it does not hang up.
+        Err(error) => error == rustix::io::Errno::WOULDBLOCK,
+    }
 }
 
 fn connect(registry: &Registry, run: &Run) -> io::Result<UnixStream> {
