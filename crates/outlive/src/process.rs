@@ -8,6 +8,7 @@
 
 mod command;
 mod group;
+mod lock;
 mod tree;
 
 use std::collections::HashSet;
@@ -16,18 +17,16 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::id::WorkerId;
-use crate::store::files::{Prepared, Published};
 use crate::time::show_duration;
 
 use self::tree::owns_a_detached_run;
@@ -35,6 +34,7 @@ use self::tree::owns_a_detached_run;
 pub use self::command::Command;
 pub use self::group::{Group, leave_group, may_have_group};
 pub(crate) use self::group::{attempts_nearby, name_of};
+pub use self::lock::{FileId, LifeLock, LockState, file_id, has_open, holders, id_of, lock_state, worker_lock};
 pub use self::tree::{DETACHED, GONE_WITHIN, Member, Tree, carriers};
 
 /// The variable that every process of a run has in its environment: its run's id.
@@ -346,139 +346,6 @@ fn parse_stat(stat: &[u8]) -> Option<Stat> {
     })
 }
 
-/// The mode of a lock's file while nobody has it.
-const LEFT_MODE: Mode = Mode::from_raw_mode(0o600);
-
-/// A file whose lock lives as long as the processes that hold it.
-#[derive(Debug)]
-pub struct LifeLock {
-    file: OwnedFd,
-    inode: u64,
-}
-
-impl LifeLock {
-    /// Makes the file, locked before anyone can see it. Whoever `mode` lets read it may ask for the lock, whatever the
-    /// umask.
-    pub fn create(dir: &OwnedFd, name: &Path, mode: Mode) -> io::Result<Self> {
-        Self::name(Prepared::new(dir, b"", mode, false)?, dir, name)
-    }
-
-    fn name(mut prepared: Prepared, dir: &OwnedFd, name: &Path) -> io::Result<Self> {
-        flock(prepared.file(), FlockOperation::NonBlockingLockExclusive)?;
-        let inode = fstat(prepared.file())?.st_ino;
-        match prepared.publish_open(dir, name)? {
-            (Published::Done, file) => Ok(Self { file, inode }),
-            (Published::Exists, _) => Err(io::ErrorKind::AlreadyExists.into()),
-        }
-    }
-
-    /// Leaves the file of a worker that ends as `to`, for the next to take. What lies there is nobody else's to read.
-    pub(crate) fn leave(dir: &OwnedFd, name: &Path, to: &Path) -> io::Result<()> {
-        rustix::fs::chmodat(dir, name, LEFT_MODE, rustix::fs::AtFlags::empty())?;
-        Ok(rustix::fs::renameat(dir, name, dir, to)?)
-    }
-
-    /// Takes the file that a worker before has left as `from`, which costs the file system less than another. None where
-    /// there is none, somebody still has it, or it may be anything else than that.
-    pub(crate) fn reuse(dir: &OwnedFd, from: &Path, name: &Path, mode: Mode) -> Option<Self> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir, from, flags, Mode::empty()).ok()?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-        let found = fstat(&file).ok()?;
-        let ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1;
-        let is_lock = rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::RegularFile;
-        if !ours || !is_lock || Mode::from_raw_mode(found.st_mode) != LEFT_MODE {
-            return None;
-        }
-        rustix::fs::fchmod(&file, mode).ok()?;
-        rustix::fs::renameat_with(dir, from, dir, name, rustix::fs::RenameFlags::NOREPLACE).ok()?;
-        let inode = found.st_ino;
-        if file_id(dir, name).is_none_or(|named| named.inode() != inode) {
-            // Another was put there meanwhile, and is nobody's now.
-            let _ = rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::empty());
-            return None;
-        }
-        Some(Self { file, inode })
-    }
-
-    /// The file's inode, to be recorded: a copy of the file is another.
-    pub fn inode(&self) -> u64 {
-        self.inode
-    }
-
-    /// The locked file, for a child to inherit.
-    pub fn into_file(self) -> OwnedFd {
-        self.file
-    }
-}
-
-/// Whether a lock is held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockState {
-    /// Somebody who may hold it lives.
-    Held,
-    /// Nobody does.
-    Free,
-    /// There is no such file, it is another, or it could not be asked.
-    Unknown,
-}
-
-/// Asks for the lock's state. Shares the lock for an instant; only its maker ever wants it alone, and had it first.
-pub fn lock_state(dir: &OwnedFd, name: &Path, inode: Option<u64>) -> LockState {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let Ok(file) = rustix::fs::openat(dir, name, flags, Mode::empty()) else { return LockState::Unknown };
-    let same = inode.is_none_or(|inode| fstat(&file).is_ok_and(|stat| stat.st_ino == inode));
-    if !same {
-        return LockState::Unknown;
-    }
-    match flock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => LockState::Free,
-        Err(Errno::WOULDBLOCK) => LockState::Held,
-        Err(_) => LockState::Unknown,
-    }
-}
-
-/// Which file it is, told from all others of this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    /// Its inode.
-    pub fn inode(&self) -> u64 {
-        self.inode
-    }
-}
-
-/// The file that is open.
-pub fn id_of(file: &OwnedFd) -> Option<FileId> {
-    fstat(file).ok().map(|stat| FileId { device: stat.st_dev, inode: stat.st_ino })
-}
-
-/// The file of this name.
-pub fn file_id(dir: &OwnedFd, name: &Path) -> Option<FileId> {
-    let stat = rustix::fs::statat(dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    Some(FileId { device: stat.st_dev, inode: stat.st_ino })
-}
-
-/// Whether a process has a file open.
-pub fn has_open(pid: u32, file: FileId) -> bool {
-    holds(pid, file)
-}
-
-/// The processes that have a file open, of those that this user may look into.
-pub fn holders(file: FileId) -> Vec<u32> {
-    pids().filter(|pid| holds(*pid, file)).collect()
-}
-
-fn holds(pid: u32, file: FileId) -> bool {
-    let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    let same = |found: fs::Metadata| found.ino() == file.inode && found.dev() == file.device;
-    fds.flatten().any(|fd| fs::metadata(fd.path()).is_ok_and(same))
-}
-
 fn wait_exited(fd: &OwnedFd, patience: Duration) -> bool {
     let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
     matches!(poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit)), Ok(ready) if ready > 0)
@@ -510,16 +377,9 @@ fn pids() -> impl Iterator<Item = u32> {
     .flatten()
 }
 
-/// Where the lock of a worker is, below a local registry.
-pub fn worker_lock(worker: WorkerId) -> PathBuf {
-    PathBuf::from(format!("workers/{worker}.lock"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LOCK_MODE: Mode = Mode::from_raw_mode(0o600);
 
     fn own() -> (Identity, Vantage) {
         (Identity::own(), Vantage::here())
@@ -595,60 +455,5 @@ mod tests {
         assert_eq!(identity.probe(&Vantage::here()), Liveness::Alive);
         identity.signal(Signal::KILL).unwrap();
         assert!(!child.wait().unwrap().success());
-    }
-
-    #[test]
-    fn a_life_lock_needs_no_unnamed_files() {
-        let place = tempfile::tempdir().unwrap();
-        let dir = rustix::fs::open(place.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let name = Path::new("life");
-        let lock = LifeLock::name(Prepared::open_named(&dir, LOCK_MODE).unwrap(), &dir, name).unwrap();
-        assert_eq!(lock_state(&dir, name, Some(lock.inode())), LockState::Held);
-        let names: Vec<_> = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, ["life"], "its first name is still there");
-        assert!(LifeLock::create(&dir, name, LOCK_MODE).is_err(), "a lock was made where there is one");
-    }
-
-    #[test]
-    fn a_lock_that_was_left_is_taken_once_and_only_if_it_is_what_it_should_be() {
-        let place = tempfile::tempdir().unwrap();
-        let dir = rustix::fs::open(place.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let (free, one, other) = (Path::new("free"), Path::new("one"), Path::new("other"));
-        assert!(LifeLock::reuse(&dir, free, one, LOCK_MODE).is_none(), "there was none to take");
-        let left = LifeLock::create(&dir, one, LOCK_MODE).unwrap();
-        LifeLock::leave(&dir, one, free).unwrap();
-        assert!(LifeLock::reuse(&dir, free, one, LOCK_MODE).is_none(), "one that is held was taken");
-        let inode = left.inode();
-        drop(left);
-        let taken = LifeLock::reuse(&dir, free, one, LOCK_MODE).expect("one that is free is taken");
-        assert_eq!((taken.inode(), lock_state(&dir, one, Some(inode))), (inode, LockState::Held));
-        assert!(LifeLock::reuse(&dir, free, other, LOCK_MODE).is_none() && !place.path().join("free").exists());
-        drop(taken);
-
-        LifeLock::leave(&dir, one, free).unwrap();
-        fs::hard_link(place.path().join("free"), place.path().join("one")).unwrap();
-        assert!(LifeLock::reuse(&dir, free, other, LOCK_MODE).is_none(), "one with another name was taken");
-        fs::remove_file(place.path().join("free")).unwrap();
-        std::os::unix::fs::symlink("one", place.path().join("free")).unwrap();
-        assert!(LifeLock::reuse(&dir, free, other, LOCK_MODE).is_none(), "a link was followed");
-        fs::remove_file(place.path().join("free")).unwrap();
-        fs::write(place.path().join("free"), "").unwrap();
-        fs::set_permissions(place.path().join("free"), std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
-        assert!(LifeLock::reuse(&dir, free, other, LOCK_MODE).is_none(), "one that others can write to was taken");
-    }
-
-    #[test]
-    fn a_life_lock_is_free_once_its_holders_are_gone() {
-        let place = tempfile::tempdir().unwrap();
-        let dir = rustix::fs::open(place.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let name = Path::new("life");
-        let lock = LifeLock::create(&dir, name, LOCK_MODE).unwrap();
-        let inode = Some(lock.inode());
-        assert_eq!(lock_state(&dir, name, inode), LockState::Held);
-        assert_eq!(holders(file_id(&dir, name).unwrap()), [std::process::id()]);
-        drop(lock);
-        assert_eq!(lock_state(&dir, name, inode), LockState::Free);
-        assert_eq!(lock_state(&dir, name, inode.map(|inode| inode + 1)), LockState::Unknown);
-        assert_eq!(lock_state(&dir, Path::new("none"), inode), LockState::Unknown);
     }
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::link::Bound;
 use crate::filter::Filter;
 use crate::id::{RunId, Stamp};
-use crate::run::{Heard, Run, State, StateName};
+use crate::run::{Heard, Run, StateName};
 use crate::steps;
 use crate::store::{Cursor, Error, Order, Record, Revision};
 use crate::time::Timestamp;
@@ -290,70 +290,8 @@ fn whole(spec: &str, standing: &str) -> Result<Run, serde_json::Error> {
 
 /// How a run stands, without what it was made with.
 pub(super) fn standing(run: &Run) -> Result<String, Error> {
-    // Taken apart by name, so that nothing that is added to a run is forgotten here.
-    let Run {
-        id,
-        spec: _,
-        signature,
-        epoch,
-        attempt,
-        state,
-        cancel,
-        progress,
-        checkpoint,
-        artifacts,
-        manifest_ref,
-        reaps,
-        failures,
-        created_at,
-        updated_at,
-        archived,
-        copied,
-    } = run;
-    #[derive(serde::Serialize)]
-    struct Standing<'a> {
-        id: &'a RunId,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        signature: &'a Option<String>,
-        epoch: &'a crate::id::Epoch,
-        attempt: &'a u32,
-        #[serde(flatten)]
-        state: &'a State,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        cancel: &'a Option<crate::run::CancelRequest>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        progress: &'a Option<crate::run::Progress>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        checkpoint: &'a Option<serde_json::Value>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        artifacts: &'a Vec<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        manifest_ref: &'a Option<String>,
-        reaps: &'a u32,
-        failures: &'a u32,
-        created_at: &'a Timestamp,
-        updated_at: &'a Timestamp,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        archived: &'a Option<crate::run::Archived>,
-        copied: &'a bool,
-    }
-    let standing = Standing {
-        id,
-        signature,
-        epoch,
-        attempt,
-        state,
-        cancel,
-        progress,
-        checkpoint,
-        artifacts,
-        manifest_ref,
-        reaps,
-        failures,
-        created_at,
-        updated_at,
-        archived,
-        copied,
-    };
-    serde_json::to_string(&standing).map_err(|error| corrupt(id, &error))
+    let written = |error| corrupt(&run.id, &error);
+    let spec = serde_json::to_string(&run.spec).map_err(written)?;
+    // Nothing before it but the id could look like it.
+    Ok(serde_json::to_string(run).map_err(written)?.replacen(&format!("\"spec\":{spec},"), "", 1))
 }
