@@ -24,6 +24,8 @@ impl PostgresStore {
         }
         let changed = on_link!(self.links(), |link| self.update_once(&mut link, selection, rule));
         self.note_own(std::iter::empty());
+        let mut known = self.known();
+        changed.iter().flatten().for_each(|record| known.note(record.revision, &record.run, record.stamp));
         changed
     }
 
@@ -108,8 +110,10 @@ impl PostgresStore {
             *begun = true;
             let mut last = None;
             for row in &rows {
-                let (record, at) = reads::record(row)?;
-                (now, last) = (at, Some(Cursor::at(&record.run)));
+                last = Some(reads::place(row));
+                // One that cannot be understood keeps nobody from the others.
+                let Ok((record, at)) = reads::record(row) else { continue };
+                now = at;
                 batch.push(record);
             }
             // Behind the end of a full step there may be more of this table: what others have there comes later.

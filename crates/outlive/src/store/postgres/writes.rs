@@ -7,6 +7,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::PostgresStore;
+use super::known::Known;
 use super::link::{Bound, Fault, Link, on_link};
 use super::reads::{self, Query, Table, Value, standing};
 use crate::filter::Filter;
@@ -38,16 +39,19 @@ struct Batch {
     due: Vec<Option<i64>>,
     bodies: Vec<String>,
     stories: Vec<String>,
+    /// The stamps of what is replaced, where they are known.
+    known: Vec<Option<Uuid>>,
     names: Vec<Option<String>>,
     steps_of: Vec<Option<Uuid>>,
     specs: Vec<String>,
 }
 
 impl Batch {
-    fn of(writes: &[&Write]) -> Result<Self, Error> {
+    fn of(writes: &[&Write], known: &Known) -> Result<Self, Error> {
         let mut batch = Self::default();
         for write in writes {
             batch.add(write)?;
+            batch.known.push(known.stamp_of(write));
         }
         Ok(batch)
     }
@@ -114,6 +118,7 @@ impl Batch {
             (&self.due, Type::INT8_ARRAY),
             (&self.bodies, Type::TEXT_ARRAY),
             (&self.stories, Type::TEXT_ARRAY),
+            (&self.known, Type::UUID_ARRAY),
         ]
     }
 
@@ -122,12 +127,15 @@ impl Batch {
     }
 }
 
-/// The lists of a batch as rows. In the order of the ids, so that two batches lock in the same order.
-const INPUT: &str = "input AS MATERIALIZED (
-    SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+/// The lists of a batch as rows. In the order of the ids, so that two batches lock in the same order. It waits for nobody
+/// longer than a beat may be late.
+const INPUT: &str = "settings AS MATERIALIZED (SELECT set_config('lock_timeout', '2000', true)),
+    input AS MATERIALIZED (
+    SELECT i.* FROM settings,
+        unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
         AS i (id, expected, stamp, place, state, epoch, owner, owner_body, cancel, archived, priority, created_at, kind,
-              ready, due_at, body, story)
-    ORDER BY id)";
+              ready, due_at, body, story, known)
+    ORDER BY i.id)";
 
 /// A run that is new, or comes from another table: `from` has its id, the owner it had, and its story so far.
 const PLACED: &str = "
@@ -145,7 +153,7 @@ const PLACED: &str = "
         FROM input i JOIN moved f ON f.id = i.id WHERE i.place = 'ended'),";
 
 /// Whoever has become an owner was heard of; whoever owned, or owns, what has changed is to look, unless it was told by
-/// this process ($18).
+/// this process ($19).
 const TOLD: &str = "
     took AS (INSERT INTO @.worker
         SELECT DISTINCT ON (i.owner) i.owner, 1, @.clock(), 1, i.owner_body
@@ -155,14 +163,14 @@ const TOLD: &str = "
         RETURNING id),
     alerted AS (UPDATE @.worker SET attention = attention + 1
         WHERE id IN (SELECT d.owner FROM done d UNION SELECT i.owner FROM done d JOIN input i ON i.id = d.id)
-          AND id <> ALL ($18) AND id NOT IN (SELECT id FROM took))";
+          AND id <> ALL ($19) AND id NOT IN (SELECT id FROM took))";
 
 fn create() -> String {
     format!(
         "WITH {INPUT},
          made AS (INSERT INTO @.spec (id, created_at, priority, name, kind, step_of, body)
              SELECT i.id, i.created_at, i.priority, s.name, i.kind, s.step_of, s.body
-             FROM input i JOIN unnest($1, $19, $20, $21) AS s (id, name, step_of, body) ON s.id = i.id
+             FROM input i JOIN unnest($1, $20, $21, $22) AS s (id, name, step_of, body) ON s.id = i.id
              ON CONFLICT (id) DO NOTHING RETURNING id),
          moved AS (SELECT id, NULL::uuid AS owner, '' AS story FROM made),
          {PLACED}
@@ -176,28 +184,28 @@ fn change() -> String {
     format!(
         "WITH {INPUT},
          from_waiting AS (DELETE FROM @.waiting r USING input i
-             WHERE r.id = i.id AND r.revision = i.expected AND i.place <> 'waiting'
+             WHERE r.id = i.id AND r.revision = i.expected AND coalesce(r.stamp = i.known, true) AND i.place <> 'waiting'
              RETURNING r.id, NULL::uuid AS owner, r.story),
          from_live AS (DELETE FROM @.live r USING input i
-             WHERE r.id = i.id AND r.revision = i.expected AND i.place <> 'live' RETURNING r.id, r.owner, r.story),
+             WHERE r.id = i.id AND r.revision = i.expected AND coalesce(r.stamp = i.known, true) AND i.place <> 'live' RETURNING r.id, r.owner, r.story),
          from_ended AS (DELETE FROM @.ended r USING input i
-             WHERE r.id = i.id AND r.revision = i.expected AND i.place <> 'ended'
+             WHERE r.id = i.id AND r.revision = i.expected AND coalesce(r.stamp = i.known, true) AND i.place <> 'ended'
              RETURNING r.id, NULL::uuid AS owner, r.story),
          moved AS (SELECT * FROM from_waiting UNION ALL SELECT * FROM from_live UNION ALL SELECT * FROM from_ended),
          {PLACED}
          stay_waiting AS (UPDATE @.waiting r SET revision = r.revision + 1, stamp = i.stamp, state = i.state,
                  epoch = i.epoch, ready = i.ready, due_at = i.due_at, body = i.body, story = r.story || i.story
-             FROM input i WHERE r.id = i.id AND r.revision = i.expected AND i.place = 'waiting'
+             FROM input i WHERE r.id = i.id AND r.revision = i.expected AND coalesce(r.stamp = i.known, true) AND i.place = 'waiting'
              RETURNING r.id, NULL::uuid AS owner, octet_length(r.story) AS long),
          owned AS MATERIALIZED (SELECT r.id, r.owner FROM @.live r JOIN input i ON i.id = r.id WHERE i.place = 'live'),
          stay_live AS (UPDATE @.live r SET revision = r.revision + 1, stamp = i.stamp, epoch = i.epoch,
                  owner = i.owner, cancel = i.cancel, body = i.body, story = r.story || i.story
              FROM input i JOIN owned o ON o.id = i.id
-             WHERE r.id = i.id AND r.revision = i.expected AND i.place = 'live'
+             WHERE r.id = i.id AND r.revision = i.expected AND coalesce(r.stamp = i.known, true) AND i.place = 'live'
              RETURNING r.id, o.owner, octet_length(r.story) AS long),
          stay_ended AS (UPDATE @.ended r SET revision = r.revision + 1, stamp = i.stamp, state = i.state,
                  epoch = i.epoch, archived = i.archived, body = i.body, story = r.story || i.story
-             FROM input i WHERE r.id = i.id AND r.revision = i.expected AND i.place = 'ended'
+             FROM input i WHERE r.id = i.id AND r.revision = i.expected AND coalesce(r.stamp = i.known, true) AND i.place = 'ended'
              RETURNING r.id, NULL::uuid AS owner, octet_length(r.story) AS long),
          done AS (SELECT id, owner, 0 AS long FROM moved UNION ALL SELECT * FROM stay_waiting
                   UNION ALL SELECT * FROM stay_live UNION ALL SELECT * FROM stay_ended),
@@ -246,9 +254,18 @@ impl PostgresStore {
             .filter(|(index, _)| !outcome.done.contains(index) && !outcome.busy.contains_key(index))
             .map(|(_, write)| write.run.id)
             .collect();
-        let found = if lost.is_empty() { Vec::new() } else { self.find(&lost.into_iter().collect::<Vec<_>>()).await? };
+        let lost: Vec<RunId> = lost.into_iter().collect();
+        let found = if lost.is_empty() { Ok(Vec::new()) } else { self.find(&lost).await };
+        let found = found.map_err(|error| match error {
+            // The others of the batch have taken effect: no error may say that nothing was written.
+            Error::Unavailable(text) if !outcome.done.is_empty() => Error::Unknown(text),
+            error => error,
+        })?;
+        let mut known = self.known();
+        found.iter().for_each(|record| known.note(record.revision, &record.run, record.stamp));
         let written = writes.iter().enumerate().map(|(index, write)| {
             if outcome.done.contains(&index) {
+                known.note(next(write.expect), &write.run, write.stamp);
                 return Written::Done(next(write.expect));
             }
             outcome.busy.remove(&index).unwrap_or_else(|| {
@@ -266,7 +283,7 @@ impl PostgresStore {
         let rounds = rounds(&all);
         if is_plain && same && rounds.len() == 1 {
             let plain: Vec<&Write> = writes.iter().collect();
-            let (sql, batch) = (self.statement(plain[0].expect), Batch::of(&plain)?);
+            let (sql, batch) = (self.statement(plain[0].expect), Batch::of(&plain, &self.known())?);
             let own = self.own_ids();
             let rows = link.write(&sql, &values(&batch, &own, plain[0].expect)).await?;
             let long = note(&mut outcome, &all, &rows);
@@ -318,7 +335,7 @@ impl PostgresStore {
 
     async fn write_part(&self, link: &mut Link<'_>, part: &[Numbered<'_>], outcome: &mut Outcome) -> Result<(), Fault> {
         let Some((_, first)) = part.first() else { return Ok(()) };
-        let batch = Batch::of(&part.iter().map(|(_, write)| *write).collect::<Vec<_>>())?;
+        let batch = Batch::of(&part.iter().map(|(_, write)| *write).collect::<Vec<_>>(), &self.known())?;
         let own = self.own_ids();
         let rows = link.then(&self.statement(first.expect), &values(&batch, &own, first.expect)).await?;
         let long = note(outcome, part, &rows);
@@ -389,9 +406,10 @@ impl PostgresStore {
             return;
         }
         let bound: [Bound<'_>; 1] = [(&long, Type::UUID_ARRAY)];
-        // What cannot be put aside now stays where it is.
-        if link.begin_with(&self.sql(PUT_ASIDE[0]), &bound).await.is_ok() {
-            let _ = link.commit_with(&self.sql(PUT_ASIDE[1]), &bound).await;
+        let begun = link.begin_with(&self.sql(PUT_ASIDE[0]), &bound).await.is_ok();
+        if !begun || link.commit_with(&self.sql(PUT_ASIDE[1]), &bound).await.is_err() {
+            // What cannot be put aside now stays where it is. The transaction ends with the connection.
+            link.give_up();
         }
     }
 
