@@ -148,12 +148,12 @@ impl Operate for Ps {
         let runs: Vec<RunView> = seen.into_iter().map(|seen| RunView::new(&seen, &registry)).collect();
         let here = &registry.me().host;
         let shown = Shown {
-            nothing: self.nothing(registry.url()),
+            nothing: self.nothing(&registry.shown()),
             wide: self.wide,
             hosts_differ: runs.iter().any(|run| run.host.as_ref().is_some_and(|host| host != here)),
         };
         let more = next.as_ref().map(|next| self.again(context, &next.to_string()));
-        Ok(Runs { registry: registry.url().into(), runs, next: next.map(|next| next.to_string()), more, shown })
+        Ok(Runs { registry: registry.shown(), runs, next: next.map(|next| next.to_string()), more, shown })
     }
 }
 
