@@ -108,9 +108,13 @@ fn f_65_a_run_outlives_an_outage_of_its_database_and_its_end_is_recorded() {
     let sandbox = Sandbox::new();
     let server = Server::alone(&["fsync=off"]);
     let url = server.fresh_url();
-    let mut run = on(&sandbox, &url, &["run", "--name", "long", "--", "sh", "-c", "until test -e go; do sleep 0.1; done; exit 3"])
-        .spawn()
-        .unwrap();
+    let mut run = on(
+        &sandbox,
+        &url,
+        &["run", "--name", "long", "--", "sh", "-c", "until test -e go; do sleep 0.1; done; exit 3"],
+    )
+    .spawn()
+    .unwrap();
     until("the run to be on record", || on(&sandbox, &url, &["show", "long"]).output().unwrap().status.success());
     server.stop("immediate");
     let said = on(&sandbox, &url, &["show", "long"]).fails_with(107);
@@ -136,7 +140,11 @@ fn f_57_a_host_whose_clock_is_hours_off_reaps_nobody_and_is_not_reaped() {
         command
     };
     let mut runs: Vec<_> = ["-2h", "+2h"]
-        .map(|shift| under(shift, &["run", "--name", shift.trim_start_matches(['-', '+']), "--", "sh", "-c", wait]).spawn().unwrap())
+        .map(|shift| {
+            under(shift, &["run", "--name", shift.trim_start_matches(['-', '+']), "--", "sh", "-c", wait])
+                .spawn()
+                .unwrap()
+        })
         .into();
     until("both to be on record", || {
         on(&sandbox, &url, &["ps", "--json"]).json()["runs"].as_array().unwrap().len() == 2

@@ -6,7 +6,6 @@
 mod address;
 mod beats;
 mod calls;
-mod known;
 mod link;
 mod reads;
 mod schema;
@@ -18,7 +17,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::address::Address;
-use self::known::Known;
 use self::link::Links;
 use super::Error;
 use crate::id::WorkerId;
@@ -39,7 +37,6 @@ struct Inner {
     id: String,
     /// The workers that beat through this store, and how often a change of theirs went through it.
     own: Mutex<HashMap<WorkerId, u64>>,
-    known: Mutex<Known>,
 }
 
 impl PostgresStore {
@@ -48,7 +45,7 @@ impl PostgresStore {
         let links = Links::new(address.clone());
         let schema = address.quoted_schema();
         let id = schema::open(&links, &schema, address).await?;
-        Ok(Self { inner: Arc::new(Inner { links, schema, id, own: Mutex::default(), known: Mutex::default() }) })
+        Ok(Self { inner: Arc::new(Inner { links, schema, id, own: Mutex::default() }) })
     }
 
     /// What tells this registry from any other, wherever it is moved to.
@@ -69,9 +66,5 @@ impl PostgresStore {
     fn own(&self) -> std::sync::MutexGuard<'_, HashMap<WorkerId, u64>> {
         // A count that a panic left as it was is as good as any.
         self.inner.own.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        // What is remembered is replaced whole, a run at a time.
-        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

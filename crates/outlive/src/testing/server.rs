@@ -112,6 +112,8 @@ impl Server {
                 std::thread::park_timeout(std::time::Duration::from_millis(5));
             }
         }
+        // Nobody may have collected it yet, and its successor would take it for alive.
+        std::fs::remove_file(self.data().join("postmaster.pid")).unwrap();
     }
 
     /// What it has written down, for as long as it is stopped.

@@ -186,17 +186,25 @@ impl Links {
     }
 
     async fn beat_on(&self, beating: &mut Option<Client>, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Error> {
+        let mut is_borrowed = false;
         // Taken out, so that one whose answer nobody waited for is not used again.
         let client = match beating.take().filter(|client| !client.is_closed()) {
             Some(client) => client,
             None => match self.connect(BEAT_PATIENCE).await {
                 Ok(client) => client,
-                // Where the server has no room for another, the beats take over one that nobody uses.
-                Err(error) => self.idle_one().ok_or(error)?,
+                // Where the server has no room for another, the beats borrow one that nobody uses.
+                Err(error) => {
+                    is_borrowed = true;
+                    self.idle_one().ok_or(error)?
+                }
             },
         };
         let rows = ask(&client, sql, bound, BEAT_PATIENCE, Effect::Possible).await.map_err(Fault::into_error)?;
-        *beating = Some(client);
+        if is_borrowed {
+            self.idle().push(client);
+        } else {
+            *beating = Some(client);
+        }
         Ok(rows)
     }
 }
@@ -361,10 +369,12 @@ fn from_connecting(shown: &str, error: &tokio_postgres::Error) -> Error {
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
-    match cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
+    let failed = cause.downcast_ref::<std::io::Error>();
+    let is_untrusted = failed.and_then(std::io::Error::get_ref).is_some_and(|inner| inner.is::<rustls::Error>());
+    match failed.map(std::io::Error::kind) {
         // How the driver tells of a server that is not the one to be written to.
         Some(std::io::ErrorKind::PermissionDenied) if cause.to_string().contains("writes") => read_only(shown),
-        _ if cause.is::<rustls::Error>() || cause.to_string().contains("TLS") => {
+        _ if is_untrusted || cause.to_string().contains("TLS") => {
             Error::Denied(format!("`{shown}` cannot be talked to in private: {cause}"))
         }
         _ => Error::Unavailable(format!("`{shown}` cannot be reached: {cause}")),

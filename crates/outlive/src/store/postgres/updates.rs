@@ -24,8 +24,6 @@ impl PostgresStore {
         }
         let changed = on_link!(self.links(), |link| self.update_once(&mut link, selection, rule));
         self.note_own(std::iter::empty());
-        let mut known = self.known();
-        changed.iter().flatten().for_each(|record| known.note(record.revision, &record.run, record.stamp));
         changed
     }
 

@@ -7,12 +7,11 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::known::Known;
 use super::link::{Bound, Fault, Link, on_link};
 use super::reads::{self, Query, Table, Value, standing};
 use crate::filter::Filter;
 use crate::id::RunId;
-use crate::run::{Run, State};
+use crate::run::{Run, State, StateName};
 use crate::store::{Error, Expect, Order, Record, Revision, Worker, Write, Written};
 use crate::transition::has_room;
 
@@ -39,19 +38,18 @@ struct Batch {
     due: Vec<Option<i64>>,
     bodies: Vec<String>,
     stories: Vec<String>,
-    /// The stamps of what is replaced, where they are known.
-    known: Vec<Option<Uuid>>,
+    /// Whom the writers take for the owner of what runs.
+    believed: Vec<Option<Uuid>>,
     names: Vec<Option<String>>,
     steps_of: Vec<Option<Uuid>>,
     specs: Vec<String>,
 }
 
 impl Batch {
-    fn of(writes: &[&Write], known: &Known) -> Result<Self, Error> {
+    fn of(writes: &[&Write]) -> Result<Self, Error> {
         let mut batch = Self::default();
         for write in writes {
             batch.add(write)?;
-            batch.known.push(known.stamp_of(write));
         }
         Ok(batch)
     }
@@ -87,6 +85,8 @@ impl Batch {
         self.due.push(due);
         self.bodies.push(standing(run)?);
         self.stories.push(story);
+        let from_running = write.events.first().filter(|event| event.from == Some(StateName::Running));
+        self.believed.push(from_running.and_then(|event| event.worker).map(|worker| worker.as_uuid()));
         match write.expect {
             Expect::Revision(revision) => self.expected.push(revision.0.cast_signed()),
             Expect::Absent => {
@@ -118,7 +118,7 @@ impl Batch {
             (&self.due, Type::INT8_ARRAY),
             (&self.bodies, Type::TEXT_ARRAY),
             (&self.stories, Type::TEXT_ARRAY),
-            (&self.known, Type::UUID_ARRAY),
+            (&self.believed, Type::UUID_ARRAY),
         ]
     }
 
@@ -134,7 +134,7 @@ const INPUT: &str = "settings AS MATERIALIZED (SELECT set_config('lock_timeout',
     SELECT i.* FROM settings,
         unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
         AS i (id, expected, stamp, place, state, epoch, owner, owner_body, cancel, archived, priority, created_at, kind,
-              ready, due_at, body, story, known)
+              ready, due_at, body, story, believed)
     ORDER BY i.id)";
 
 /// A run that is new, or comes from another table: `from` has its id, the owner it had, and its story so far.
@@ -165,6 +165,11 @@ const TOLD: &str = "
         WHERE id IN (SELECT d.owner FROM done d UNION SELECT i.owner FROM done d JOIN input i ON i.id = d.id)
           AND id <> ALL ($19) AND id NOT IN (SELECT id FROM took))";
 
+/// An older state of a database may come back, from a backup or with a replica that took over. What is written from then on
+/// counts on from there: a revision and an epoch may come twice, but not in the hands of one worker. So whoever changes a
+/// running run goes by its owner too, unless it becomes the owner itself.
+const BELIEVED: &str = "(i.believed IS NULL OR r.owner = i.believed OR i.epoch > r.epoch AND i.owner = i.believed)";
+
 fn create() -> String {
     format!(
         "WITH {INPUT},
@@ -184,28 +189,29 @@ fn change() -> String {
     format!(
         "WITH {INPUT},
          from_waiting AS (DELETE FROM @.waiting r USING input i
-             WHERE r.id = i.id AND r.revision = i.expected AND coalesce(r.stamp = i.known, true) AND i.place <> 'waiting'
+             WHERE r.id = i.id AND r.revision = i.expected AND i.place <> 'waiting'
              RETURNING r.id, NULL::uuid AS owner, r.story),
          from_live AS (DELETE FROM @.live r USING input i
-             WHERE r.id = i.id AND r.revision = i.expected AND coalesce(r.stamp = i.known, true) AND i.place <> 'live' RETURNING r.id, r.owner, r.story),
+             WHERE r.id = i.id AND r.revision = i.expected AND {BELIEVED} AND i.place <> 'live'
+             RETURNING r.id, r.owner, r.story),
          from_ended AS (DELETE FROM @.ended r USING input i
-             WHERE r.id = i.id AND r.revision = i.expected AND coalesce(r.stamp = i.known, true) AND i.place <> 'ended'
+             WHERE r.id = i.id AND r.revision = i.expected AND i.place <> 'ended'
              RETURNING r.id, NULL::uuid AS owner, r.story),
          moved AS (SELECT * FROM from_waiting UNION ALL SELECT * FROM from_live UNION ALL SELECT * FROM from_ended),
          {PLACED}
          stay_waiting AS (UPDATE @.waiting r SET revision = r.revision + 1, stamp = i.stamp, state = i.state,
                  epoch = i.epoch, ready = i.ready, due_at = i.due_at, body = i.body, story = r.story || i.story
-             FROM input i WHERE r.id = i.id AND r.revision = i.expected AND coalesce(r.stamp = i.known, true) AND i.place = 'waiting'
+             FROM input i WHERE r.id = i.id AND r.revision = i.expected AND i.place = 'waiting'
              RETURNING r.id, NULL::uuid AS owner, octet_length(r.story) AS long),
          owned AS MATERIALIZED (SELECT r.id, r.owner FROM @.live r JOIN input i ON i.id = r.id WHERE i.place = 'live'),
          stay_live AS (UPDATE @.live r SET revision = r.revision + 1, stamp = i.stamp, epoch = i.epoch,
                  owner = i.owner, cancel = i.cancel, body = i.body, story = r.story || i.story
              FROM input i JOIN owned o ON o.id = i.id
-             WHERE r.id = i.id AND r.revision = i.expected AND coalesce(r.stamp = i.known, true) AND i.place = 'live'
+             WHERE r.id = i.id AND r.revision = i.expected AND {BELIEVED} AND i.place = 'live'
              RETURNING r.id, o.owner, octet_length(r.story) AS long),
          stay_ended AS (UPDATE @.ended r SET revision = r.revision + 1, stamp = i.stamp, state = i.state,
                  epoch = i.epoch, archived = i.archived, body = i.body, story = r.story || i.story
-             FROM input i WHERE r.id = i.id AND r.revision = i.expected AND coalesce(r.stamp = i.known, true) AND i.place = 'ended'
+             FROM input i WHERE r.id = i.id AND r.revision = i.expected AND i.place = 'ended'
              RETURNING r.id, NULL::uuid AS owner, octet_length(r.story) AS long),
          done AS (SELECT id, owner, 0 AS long FROM moved UNION ALL SELECT * FROM stay_waiting
                   UNION ALL SELECT * FROM stay_live UNION ALL SELECT * FROM stay_ended),
@@ -261,11 +267,8 @@ impl PostgresStore {
             Error::Unavailable(text) if !outcome.done.is_empty() => Error::Unknown(text),
             error => error,
         })?;
-        let mut known = self.known();
-        found.iter().for_each(|record| known.note(record.revision, &record.run, record.stamp));
         let written = writes.iter().enumerate().map(|(index, write)| {
             if outcome.done.contains(&index) {
-                known.note(next(write.expect), &write.run, write.stamp);
                 return Written::Done(next(write.expect));
             }
             outcome.busy.remove(&index).unwrap_or_else(|| {
@@ -283,7 +286,7 @@ impl PostgresStore {
         let rounds = rounds(&all);
         if is_plain && same && rounds.len() == 1 {
             let plain: Vec<&Write> = writes.iter().collect();
-            let (sql, batch) = (self.statement(plain[0].expect), Batch::of(&plain, &self.known())?);
+            let (sql, batch) = (self.statement(plain[0].expect), Batch::of(&plain)?);
             let own = self.own_ids();
             let rows = link.write(&sql, &values(&batch, &own, plain[0].expect)).await?;
             let long = note(&mut outcome, &all, &rows);
@@ -335,7 +338,7 @@ impl PostgresStore {
 
     async fn write_part(&self, link: &mut Link<'_>, part: &[Numbered<'_>], outcome: &mut Outcome) -> Result<(), Fault> {
         let Some((_, first)) = part.first() else { return Ok(()) };
-        let batch = Batch::of(&part.iter().map(|(_, write)| *write).collect::<Vec<_>>(), &self.known())?;
+        let batch = Batch::of(&part.iter().map(|(_, write)| *write).collect::<Vec<_>>())?;
         let own = self.own_ids();
         let rows = link.then(&self.statement(first.expect), &values(&batch, &own, first.expect)).await?;
         let long = note(outcome, part, &rows);
