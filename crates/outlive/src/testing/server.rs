@@ -113,7 +113,9 @@ impl Server {
             }
         }
         // Nobody may have collected it yet, and its successor would take it for alive.
-        std::fs::remove_file(self.data().join("postmaster.pid")).unwrap();
+        for left in [self.data().join("postmaster.pid"), self.dir.join(format!(".s.PGSQL.{}.lock", self.port))] {
+            std::fs::remove_file(left).unwrap();
+        }
     }
 
     /// What it has written down, for as long as it is stopped.

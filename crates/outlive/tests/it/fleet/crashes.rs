@@ -37,6 +37,7 @@ fn f_58_what_a_killed_server_said_it_has_written_is_there() {
     let (stop, acked) = (AtomicBool::new(false), AtomicUsize::new(0));
     let told: Mutex<BTreeMap<(RunId, u64), (Stamp, Told)>> = Mutex::default();
     std::thread::scope(|scope| {
+        let _stopping = Stopping(&stop);
         for _ in 0..WRITERS {
             scope.spawn(|| {
                 let store = open(&url).unwrap();
@@ -67,7 +68,6 @@ fn f_58_what_a_killed_server_said_it_has_written_is_there() {
         }
         let goal = acked.load(Ordering::SeqCst) + PER_ROUND;
         until("writes to be acknowledged", || acked.load(Ordering::SeqCst) >= goal);
-        stop.store(true, Ordering::SeqCst);
     });
     let store = open(&url).unwrap();
     let told = told.into_inner().unwrap();
@@ -90,6 +90,15 @@ fn f_58_what_a_killed_server_said_it_has_written_is_there() {
     }
     println!("{} kills: {done} acknowledged, 0 lost, {nothing} refused, {unknown} unknown, {landed} landed", kills());
     assert!(nothing + unknown > 0, "nobody noticed the kills");
+}
+
+/// Has the writers stop, also where the test has failed meanwhile.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 fn try_write(
