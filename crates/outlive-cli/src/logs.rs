@@ -157,7 +157,7 @@ impl Logs {
         let Some(local) = registry.local() else {
             return Err(Error::Invalid(format!(
                 "`{}` keeps no logs: only a registry in a directory does",
-                registry.url()
+                registry.shown()
             )));
         };
         let seen = registry.find(&self.run).await?;

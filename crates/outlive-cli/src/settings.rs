@@ -92,13 +92,15 @@ impl Context {
     pub fn place(&self) -> Result<String, Error> {
         Ok(match self.location()? {
             Location::Directory(path) => path.display().to_string(),
-            Location::Url(url) => url,
+            // It may bear a password.
+            Location::Url(url) => Redactor::default().text(&url),
         })
     }
 
-    /// The words of this call that name its registry, to be repeated in another.
+    /// The words of this call that name its registry, for people to repeat in another; a password is left to them.
     pub fn flags(&self) -> Vec<String> {
-        self.named.iter().flat_map(|url| ["--registry".to_owned(), url.clone()]).collect()
+        let shown = |url: &String| Redactor::default().text(url);
+        self.named.iter().flat_map(|url| ["--registry".to_owned(), shown(url)]).collect()
     }
 
     /// The registry, made if it is missing. What earlier processes could not record is delivered first.

@@ -282,6 +282,11 @@ impl Registry {
         &self.url
     }
 
+    /// Its URL for people: without a password.
+    pub fn shown(&self) -> String {
+        Redactor::default().text(&self.url)
+    }
+
     /// The store below.
     pub fn store(&self) -> &dyn Store {
         &*self.store

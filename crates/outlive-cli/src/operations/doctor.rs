@@ -56,10 +56,7 @@ impl Operate for Doctor {
     type Output = Report;
 
     async fn operate(self, context: &Context) -> Result<Report, Error> {
-        let registry = match context.location()? {
-            Location::Directory(path) => path.display().to_string(),
-            Location::Url(url) => url,
-        };
+        let registry = context.place()?;
         let mut checks = machine();
         if let Err(error) = context.check_config() {
             checks.push(Check::new("problem", error.to_string()));

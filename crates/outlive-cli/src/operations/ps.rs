@@ -232,13 +232,13 @@ impl Operate for Ps {
             .await?;
         let here = &registry.me().host;
         let shown = Shown {
-            nothing: self.nothing(registry.url()),
+            nothing: self.nothing(&registry.shown()),
             wide: self.wide,
             hosts_differ: lines.iter().any(|line| line.host.as_ref().is_some_and(|host| host != here)),
         };
         let more = next.as_ref().map(|next| self.again(context, &next.to_string()));
         let next = next.map(|next| next.to_string());
-        Ok(Runs { registry: registry.url().into(), runs, next, more, lines, shown })
+        Ok(Runs { registry: registry.shown(), runs, next, more, lines, shown })
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod docs;
 mod filters;
+mod fleet;
 mod ground;
 mod lifecycle;
 mod logs;

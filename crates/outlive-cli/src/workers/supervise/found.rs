@@ -25,7 +25,7 @@ impl Supervisor<'_> {
         }
         let parts: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
         let text = if parts.is_empty() { "no open runs".into() } else { parts.join(", ") };
-        self.say("found", &json!({ "states": counts }), &format!("supervises {}: found {text}", self.registry.url()));
+        self.say("found", &json!({ "states": counts }), &format!("supervises {}: found {text}", self.registry.shown()));
         Ok(())
     }
 }

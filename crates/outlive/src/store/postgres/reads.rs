@@ -74,7 +74,8 @@ impl Table {
 }
 
 /// What a row is read by: `r` is how the run stands, `s` what it was made with, `w` its owner.
-const COLUMNS: &str = "r.id, r.revision, r.stamp, r.body, s.body, @.clock(), @.hears_since(), w.beat, w.heard_at";
+const COLUMNS: &str = "r.id, r.revision, r.stamp, r.body, s.body, @.clock(), @.hears_since(), w.beat, w.heard_at,
+                       r.priority, r.created_at";
 const JOINED: &str = "JOIN @.spec s ON s.id = r.id LEFT JOIN @.worker w ON w.id = r.owner";
 
 /// A value of a statement.
@@ -254,6 +255,11 @@ impl Clauses {
 
 fn corrupt(id: &dyn std::fmt::Display, error: &dyn std::fmt::Display) -> Error {
     Error::Corrupt(format!("the record of run `{id}` cannot be understood: {error}"))
+}
+
+/// The place of a record, though it cannot be understood.
+pub(super) fn place(row: &Row) -> Cursor {
+    Cursor { priority: row.get(9), created_at: Timestamp::from_micros(row.get(10)), id: RunId::from_uuid(row.get(0)) }
 }
 
 /// A record, and the store's time when it was read.

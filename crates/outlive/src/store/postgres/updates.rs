@@ -108,8 +108,10 @@ impl PostgresStore {
             *begun = true;
             let mut last = None;
             for row in &rows {
-                let (record, at) = reads::record(row)?;
-                (now, last) = (at, Some(Cursor::at(&record.run)));
+                last = Some(reads::place(row));
+                // One that cannot be understood keeps nobody from the others.
+                let Ok((record, at)) = reads::record(row) else { continue };
+                now = at;
                 batch.push(record);
             }
             // Behind the end of a full step there may be more of this table: what others have there comes later.
