@@ -1,15 +1,13 @@
 //! `cargo xtask build`: the command as it is shipped, optimised and in one file.
 //!
-//! A file that needs no other starts in half the time, and on any Linux. One that is always loaded to the same place need
-//! not be made to fit another, which is a fifth of a millisecond of every call; stack, heap and maps are at random places
-//! all the same. Both are flags of the compiler which the macros of the build itself cannot bear, so the target is named,
-//! which keeps it from them.
+//! A file that needs no other starts in half the time, and on any Linux. That is a flag of the compiler which the macros
+//! of the build itself cannot bear, so the target is named, which keeps it from them.
 
 use std::process::Command;
 
 use crate::steps::{Failed, cargo, step};
 
-const FLAGS: &str = "-Ctarget-feature=+crt-static -Crelocation-model=static";
+const FLAGS: &str = "-Ctarget-feature=+crt-static";
 
 /// Builds the command, and says where it is.
 pub fn run(_: &[String]) -> Result<(), Failed> {
