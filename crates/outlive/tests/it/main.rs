@@ -4,6 +4,7 @@
 
 mod docs;
 mod filters;
+mod fleet_workers;
 mod ground;
 mod lifecycle;
 mod logs;
