@@ -14,6 +14,7 @@ use crate::id::WorkerId;
 use crate::run::{Run, State, StateName};
 use crate::runtime::reaper::Reaper;
 use crate::store::{self, Order as Sorted, Page, Walk};
+use crate::time::{Clock, SystemClock};
 
 /// How often all running runs are looked at, whoever owns them.
 const FULL_PASS_EVERY: Duration = Duration::from_secs(60);
@@ -42,7 +43,7 @@ struct Chores<'a> {
 
 impl Chores<'_> {
     async fn pass(&mut self) -> Result<(), Error> {
-        let now = self.order.registry.clock().awake();
+        let now = SystemClock.awake();
         self.reap(now).await?;
         if now >= self.next_release {
             self.next_release = now + self.order.times.poll_every;
@@ -96,7 +97,9 @@ impl Chores<'_> {
         let mut changed = 0;
         while let Some(records) = walk.next(registry.store()).await? {
             let waiting: Vec<Run> = records.into_iter().map(|record| record.run).collect();
-            changed += registry.release(&waiting).await?;
+            if !waiting.is_empty() {
+                changed += registry.release(&waiting).await?;
+            }
         }
         if changed > 0 {
             self.order.floor.wake();

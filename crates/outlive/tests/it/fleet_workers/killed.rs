@@ -70,9 +70,12 @@ fn f07_a_killed_worker_has_its_runs_done_by_another() {
     let mut other = start(&url, home.path(), true);
     victim.kill().unwrap();
     victim.wait().unwrap();
-    let mut second = begun(&mut BufReader::new(other.stdout.take().unwrap()), 2);
+    // Kept open: what it says at its end must not end it.
+    let mut said = BufReader::new(other.stdout.take().unwrap());
+    let mut second = begun(&mut said, 2);
     drop(other.stdin.take());
     assert!(other.wait().unwrap().success());
+    drop(said);
     first.sort();
     second.sort();
     let ids: Vec<String> = runs.iter().map(|run| run.id.to_string()).collect();
