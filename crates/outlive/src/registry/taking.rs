@@ -60,14 +60,19 @@ impl Registry {
         let selection = Selection { filter, order: Order::Claim, limit, due: true };
         let claimed = match self.store.update(&selection, &rule).await {
             Ok(claimed) => claimed,
-            Err(store::Error::Unknown(_)) => {
-                // The answer was lost: those that bear our stamp are ours.
+            Err(unknown @ store::Error::Unknown(_)) => {
+                // The answer was lost: those that bear our stamp are ours. Where none does, it may still be on its way.
                 let tried = std::mem::take(&mut *lock(&tried));
                 let ids: Vec<RunId> = tried.iter().map(|(id, _)| *id).collect();
                 let is_ours = |record: &Record| {
                     tried.iter().any(|(id, stamp)| *id == record.run.id && self.is_own(record, *stamp))
                 };
-                self.store.get(&ids).await?.into_iter().filter(is_ours).collect()
+                let found = self.store.get(&ids).await.unwrap_or_default();
+                let ours: Vec<Record> = found.into_iter().filter(is_ours).collect();
+                if ours.is_empty() {
+                    return Err(unknown.into());
+                }
+                ours
             }
             Err(error) => return Err(error.into()),
         };
