@@ -148,7 +148,7 @@ fn s_28_messages_reasons_and_labels_are_stored_without_their_secrets() {
     let shown = sandbox.wait_for_state("talker", "cancelled");
     assert_eq!(shown["labels"], serde_json::json!({"team": "search", "token": "[redacted]"}));
     assert_eq!(shown["progress_message"], "login with --password [redacted]");
-    assert_eq!(shown["reason"], "by root: leaked postgres://app:[redacted]@db/x".replace("root", &user(&shown)));
+    assert_eq!(shown["reason"], "by root: leaked mysql://app:[redacted]@db/x".replace("root", &user(&shown)));
     // And a message of the library's own: the program that cannot be started bears a secret in its name.
     sandbox.outlive(["run", "--name", "spawn", "--", "/nonexistent/--token=canary-4-tok"]).fails_with(127);
     let everything = [all_bytes(&sandbox.registry()), all_said(&sandbox)].concat();
@@ -218,10 +218,10 @@ fn s_29_the_environment_is_not_stored() {
 fn s_31_an_error_does_not_repeat_the_password_of_a_url() {
     let sandbox = Sandbox::new();
     for json in [&["--json"][..], &[]] {
-        let words = [&["--registry", "postgres://app:canary-8-pw@db/x", "ps"], json].concat();
+        let words = [&["--registry", "mysql://app:canary-8-pw@db/x", "ps"], json].concat();
         let said = sandbox.outlive(words).fails_with(2);
-        assert!(said.contains("postgres://app:[redacted]@db/x"), "{said}");
-        let words = [&["--registry", "postgres://app:canary-8-pw@db/x", "run"], json, &["--", "true"]].concat();
+        assert!(said.contains("mysql://app:[redacted]@db/x"), "{said}");
+        let words = [&["--registry", "mysql://app:canary-8-pw@db/x", "run"], json, &["--", "true"]].concat();
         assert!(!sandbox.outlive(words).fails_with(2).contains("canary-8-pw"));
     }
     let said = sandbox.outlive(["show", "https://app:canary-9-pw@db/x"]).fails_with(101);

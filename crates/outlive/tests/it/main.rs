@@ -5,6 +5,7 @@
 mod docs;
 mod filters;
 mod fleet;
+mod fleet_workers;
 mod ground;
 mod lifecycle;
 mod logs;

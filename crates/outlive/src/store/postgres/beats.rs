@@ -38,6 +38,10 @@ const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
         AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = $1) RETURNING id)
     SELECT EXISTS (SELECT 1 FROM @.live WHERE owner = $1)";
 
+/// Rows of workers that have said nothing for an hour and own nothing. One that beats meanwhile keeps its row.
+const FORGET_SILENT: &str = "DELETE FROM @.worker w WHERE w.heard_at < @.clock() - 3600000000
+    AND @.hears_since() < @.clock() - 3600000000 AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = w.id)";
+
 impl PostgresStore {
     pub(super) async fn beat_once(&self, beat: &Beat) -> Result<BeatReply, Error> {
         let worker = beat.worker.as_uuid();
@@ -57,6 +61,8 @@ impl PostgresStore {
                 Worker { id: beat.worker, identity: beat.identity.clone(), lease: beat.lease, heard: Heard::default() };
             let bound: [super::link::Bound<'_>; 2] = [(&worker, Type::UUID), (&body(&told)?, Type::TEXT)];
             rows = self.links().beat(&self.sql(FIRST_BEAT), &bound).await?;
+            // Whoever comes clears away those that have gone without a word. The next one does what fails now.
+            let _ = self.links().beat(&self.sql(FORGET_SILENT), &[]).await;
         }
         let (told, hears_since): (i64, i64) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
         // A server that was away may have come back with an older state, whose counts have been before: all is compared.

@@ -309,6 +309,18 @@ impl PostgresStore {
         Ok(outcome.done)
     }
 
+    /// The last writes of a transaction of the caller's, and its end, in one round trip. None of the runs has keys.
+    pub(super) async fn write_last(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<HashSet<usize>, Fault> {
+        let mut outcome = Outcome { done: HashSet::new(), busy: BTreeMap::new() };
+        let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
+        let batch = Batch::of(&writes.iter().collect::<Vec<_>>())?;
+        let (own, expect) = (self.own_ids(), writes[0].expect);
+        let rows = link.commit_with(&self.statement(expect), &values(&batch, &own, expect)).await?;
+        let long = note(&mut outcome, &all, &rows);
+        self.put_aside(link, long).await;
+        Ok(outcome.done)
+    }
+
     async fn write_round(
         &self,
         link: &mut Link<'_>,
