@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's result is what it prints")]
 
 mod beats;
+mod fleet;
 mod lists;
 mod output;
 mod peers;

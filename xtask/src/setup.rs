@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::steps::{Failed, cargo, step, succeeds};
 
 /// A program that tests call, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 22] = [
+const PROGRAMS: [(&str, &str); 25] = [
     ("strace", "strace"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
@@ -31,6 +31,9 @@ const PROGRAMS: [(&str, &str); 22] = [
     ("python3", "python3"),
     ("systemd-analyze", "systemd"),
     ("initdb", "postgresql"),
+    ("pgbouncer", "pgbouncer"),
+    ("openssl", "openssl"),
+    ("faketime", "faketime"),
 ];
 
 /// Where programs of the administrator are, which not every `PATH` names.
@@ -118,7 +121,10 @@ mod tests {
                 "less",
                 "python3",
                 "systemd",
-                "postgresql"
+                "postgresql",
+                "pgbouncer",
+                "openssl",
+                "faketime"
             ]
         );
     }

@@ -19,6 +19,7 @@ pub mod show;
 pub mod trust;
 pub mod wait;
 pub mod why;
+pub mod workers;
 
 use crate::operation::Operation;
 
@@ -38,6 +39,7 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<queue::List>(),
     Operation::of::<queue::Show>(),
     Operation::of::<queue::Cancel>(),
+    Operation::of::<workers::Workers>(),
     Operation::of::<service::Install>(),
     Operation::of::<service::Remove>(),
     Operation::of::<service::Status>(),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{RunId, WorkerId};
-use crate::run::{Run, StateName};
+use crate::run::{Run, State, StateName};
 use crate::steps;
 use crate::time::Timestamp;
 
@@ -23,6 +23,8 @@ pub struct Filter {
     pub name: Option<String>,
     /// It is of this kind.
     pub kind: Option<String>,
+    /// It is of one of these kinds.
+    pub kinds: Option<BTreeSet<String>>,
     /// It bears all of these labels.
     pub labels: BTreeMap<String, String>,
     /// This worker owns it.
@@ -39,6 +41,8 @@ pub struct Filter {
     pub is_step: Option<bool>,
     /// It is a step of this run.
     pub step_of: Option<RunId>,
+    /// It waits for other runs, or does not.
+    pub waits: Option<bool>,
 }
 
 impl Filter {
@@ -66,6 +70,7 @@ impl Filter {
             && self.states.as_ref().is_none_or(|states| states.contains(&run.state.name()))
             && is(&self.name, run.spec.name.as_deref())
             && is(&self.kind, Some(&run.spec.kind))
+            && self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&run.spec.kind))
             && self.labels.iter().all(|(label, value)| run.spec.labels.get(label) == Some(value))
             && self.owner.is_none_or(|worker| run.owner().is_some_and(|owner| owner.worker == worker))
             && self.since.is_none_or(|since| run.created_at >= since)
@@ -74,7 +79,12 @@ impl Filter {
             && self.archived.is_none_or(|archived| run.archived.is_some() == archived)
             && self.is_step.is_none_or(|is_step| (run.spec.kind == steps::KIND) == is_step)
             && self.step_of.is_none_or(|of| run.spec.step.as_ref().is_some_and(|step| step.of == of))
+            && self.waits.is_none_or(|waits| waits_for_others(run) == waits)
     }
+}
+
+fn waits_for_others(run: &Run) -> bool {
+    matches!(&run.state, State::Pending(pending) if !pending.waits_for.is_empty())
 }
 
 fn mentions(run: &Run, text: &str) -> bool {

@@ -287,7 +287,7 @@ impl Retention {
 /// Settings that cannot hold, with the numbers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct InvalidPolicy(String);
+pub struct InvalidPolicy(pub(crate) String);
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,5 @@
-//! What runs beside the user's work: the keeper, which beats, and the reaper, which finds who does not.
+//! What runs beside the user's work: the keeper, which beats, and the reaper, which finds who
+//! does not, and the worker, which has handlers do what waits.
 
 pub mod handle;
 mod held;
@@ -7,5 +8,6 @@ pub mod reaper;
 pub mod step;
 mod suspects;
 mod wake;
+pub mod worker;
 
 pub use self::held::Stop;

@@ -93,3 +93,20 @@ fn what_is_archived_is_hidden_and_not_gone() {
     sandbox.outlive(["unarchive", "dead"]).succeeds();
     assert_eq!(listed(&["ps", "--json"]), 2);
 }
+
+#[test]
+fn f01_workers_are_listed_with_what_they_own_and_gone_when_they_leave() {
+    let sandbox = Sandbox::new();
+    let none = sandbox.outlive(["workers"]).succeeds();
+    assert!(none.starts_with("no workers in "), "{none}");
+    let run = sandbox.start("busy", &["sleep", "300"]);
+    let known = sandbox.outlive(["workers", "--json"]).json();
+    let [worker] = known["workers"].as_array().unwrap().as_slice() else { panic!("{known}") };
+    assert_eq!((worker["pid"].as_u64(), worker["runs"].as_u64()), (Some(run.pid().into()), Some(1)), "{known}");
+    assert_eq!(worker["health"], "alive");
+    let shown = sandbox.outlive(["workers"]).succeeds();
+    assert!(shown.contains(worker["id"].as_str().unwrap()) && shown.contains("alive"), "{shown}");
+    sandbox.outlive(["cancel", "--wait", "busy"]).succeeds();
+    let known = || sandbox.outlive(["workers", "--json"]).json()["workers"].as_array().unwrap().len();
+    until("the worker to say goodbye", || known() == 0);
+}

@@ -14,6 +14,7 @@ mod faults_registry;
 mod faults_run;
 mod faults_store;
 mod faults_tree;
+mod fleet;
 mod inside;
 mod listing;
 mod logs;

@@ -3,7 +3,7 @@
 use super::sandbox::{Ends, Sandbox, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 22] = [
+const VERBS: [(&str, bool); 23] = [
     ("step", true),
     ("ps", false),
     ("show", false),
@@ -21,6 +21,7 @@ const VERBS: [(&str, bool); 22] = [
     ("checkpoint get", true),
     ("artifact add", true),
     ("fence check", true),
+    ("workers", false),
     ("init", false),
     ("trust", false),
     ("doctor", false),

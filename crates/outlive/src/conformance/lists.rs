@@ -107,7 +107,7 @@ async fn populate(scene: &Scene) -> Result<(Vec<Run>, Vec<WorkerId>), String> {
 
 /// A filter with each part as likely present as not, or with one part alone.
 fn draw_filter(scene: &Scene, runs: &[Run], workers: &[WorkerId]) -> Filter {
-    const PARTS: u64 = 13;
+    const PARTS: u64 = 15;
     let alone = scene.entropy.one_in(2).then(|| scene.entropy.below(PARTS));
     let wants = |part: u64| alone.map_or_else(|| scene.entropy.one_in(4), |alone| alone == part);
     let mut filter = Filter::default();
@@ -155,6 +155,12 @@ fn draw_filter(scene: &Scene, runs: &[Run], workers: &[WorkerId]) -> Filter {
     }
     if wants(12) {
         filter.step_of = Some(parent(scene));
+    }
+    if wants(13) {
+        filter.kinds = Some((0..scene.entropy.below(3)).map(|_| word(scene)).collect());
+    }
+    if wants(14) {
+        filter.waits = Some(scene.entropy.one_in(2));
     }
     filter
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::Registry;
 use crate::error::Error;
+use crate::policy::Lease;
 use crate::run::Exit;
 use crate::runtime::handle::{Recorded, RunHandle};
 use crate::runtime::keeper::{Keeper, lock};
@@ -27,6 +28,14 @@ impl Registry {
     pub fn beating_later(mut self) -> Self {
         self.beats_later = true;
         self
+    }
+
+    /// Makes this process a worker that is heard of, with a lease that it keeps to while it owns nothing.
+    pub(crate) async fn come(&self, lease: Lease) -> Result<(), Error> {
+        let keeping = self.keeping()?;
+        keeping.promise(lease);
+        self.start_beating()?;
+        Ok(keeping.tick(&*self.store).await?)
     }
 
     /// Has this process's worker beat, if it does not yet.
@@ -55,16 +64,16 @@ impl Registry {
 
     /// Ends this process's work: delivers what is owed and leaves, so that nobody waits for its lease.
     pub async fn close(self) {
-        self.say_goodbye().await;
+        self.leave().await;
     }
 
     /// The same, in a process that ends: what it has open is closed by that, all at once.
     pub async fn close_and_end(self) {
-        self.say_goodbye().await;
+        self.leave().await;
         std::mem::forget(self);
     }
 
-    async fn say_goodbye(&self) {
+    pub(crate) async fn leave(&self) {
         let Some(working) = lock(&self.worker).take() else { return };
         let (keeping, left) = (working.keeping.clone(), working.left.load(Ordering::Relaxed));
         // What could not be delivered stays in the spool.

@@ -1,16 +1,17 @@
 //! Taking runs: claiming what waits, going on with what has ended, waking what is suspended.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::Registry;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::health::{Leftovers, Witness};
 use crate::id::{RunId, Stamp};
+use crate::policy::Lease;
 use crate::run::{Run, State, StateName};
 use crate::runtime::handle::RunHandle;
-use crate::runtime::keeper::Keeping;
-use crate::store::{Change, Order, Selection};
+use crate::runtime::keeper::{Keeping, lock};
+use crate::store::{self, Change, Order, Record, Selection};
 use crate::transition::{Action, apply};
 
 impl Registry {
@@ -26,22 +27,55 @@ impl Registry {
         limit: usize,
         wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
     ) -> Result<Vec<RunHandle>, Error> {
+        self.claim_within(filter, limit, None, wanted).await
+    }
+
+    /// The same, with no longer a lease than `longest`: an owner promises no more than it keeps to.
+    pub(crate) async fn claim_within(
+        &self,
+        filter: Filter,
+        limit: usize,
+        longest: Option<Lease>,
+        wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
+    ) -> Result<Vec<RunHandle>, Error> {
         let keeping = self.keeping()?;
         let _taking = keeping.take();
         let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
         // Asked for before the store is: a rule runs inside it, and must not call it.
         let witness = self.store.witness();
+        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
         let rule = |run: &Run, now| {
             if !wanted(run) {
                 return None;
             }
-            let (owner, leftovers) = (keeping.owner(run.spec.policy.lease), left_behind(witness.as_deref(), run));
+            let asked = run.spec.policy.lease;
+            let lease = longest.filter(|longest| longest.lasts() < asked.lasts()).unwrap_or(asked);
+            let (owner, leftovers) = (keeping.owner(lease), left_behind(witness.as_deref(), run));
             let action = Action::Claim { owner, early: false, leftovers };
             let transition = apply(run, &action, &self.me, now).ok()?;
-            Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
+            let stamp = Stamp::draw(&*self.entropy);
+            lock(&tried).push((run.id, stamp));
+            Some(Change { transition, stamp })
         };
         let selection = Selection { filter, order: Order::Claim, limit, due: true };
-        let claimed = self.store.update(&selection, &rule).await?;
+        let claimed = match self.store.update(&selection, &rule).await {
+            Ok(claimed) => claimed,
+            Err(unknown @ store::Error::Unknown(_)) => {
+                // The answer was lost: those that bear our stamp are ours. Where none does, it may still be on its way.
+                let tried = std::mem::take(&mut *lock(&tried));
+                let ids: Vec<RunId> = tried.iter().map(|(id, _)| *id).collect();
+                let is_ours = |record: &Record| {
+                    tried.iter().any(|(id, stamp)| *id == record.run.id && self.is_own(record, *stamp))
+                };
+                let found = self.store.get(&ids).await.unwrap_or_default();
+                let ours: Vec<Record> = found.into_iter().filter(is_ours).collect();
+                if ours.is_empty() {
+                    return Err(unknown.into());
+                }
+                ours
+            }
+            Err(error) => return Err(error.into()),
+        };
         Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
     }
 

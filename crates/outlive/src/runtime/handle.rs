@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -40,7 +41,7 @@ pub struct RunHandle {
     pub(super) keeping: Arc<Keeping>,
     pub(super) store: Arc<dyn Store>,
     pub(super) redactor: Arc<Redactor>,
-    open: bool,
+    open: AtomicBool,
     /// Keeps the beats going for as long as this run is held, whatever becomes of the registry it was started from.
     pub(super) worker: Arc<dyn Any + Send + Sync>,
 }
@@ -62,7 +63,7 @@ impl RunHandle {
     ) -> Self {
         let held = Arc::new(Held::new(record, keeping.clock.since_boot(), ran_for));
         keeping.hold(&held);
-        Self { held, keeping, store, redactor, open: true, worker }
+        Self { held, keeping, store, redactor, open: AtomicBool::new(true), worker }
     }
 
     /// Its id.
@@ -116,7 +117,12 @@ impl RunHandle {
     ///
     /// If this fails the run is still held, as if it had not been tried.
     pub async fn suspend(&mut self, reason: impl Into<String>) -> Result<(), Error> {
-        let reason = self.redactor.text(&reason.into());
+        self.suspend_shared(reason.into()).await
+    }
+
+    /// The same, of a handle that others see too.
+    pub(super) async fn suspend_shared(&self, reason: String) -> Result<(), Error> {
+        let reason = self.redactor.text(&reason);
         let action = Action::Suspend { fence: self.fence(), reason };
         self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await?;
         self.close();
@@ -165,8 +171,13 @@ impl RunHandle {
 
     /// Ends the run and says something of it with the same write. What is said is lost where the result must be kept on
     /// disk.
-    pub async fn end_with(
-        mut self,
+    pub async fn end_with(self, report: Option<Report>, end: OwnEnd, exit: Option<Exit>) -> Result<Recorded, Error> {
+        self.end_shared(report, end, exit).await
+    }
+
+    /// The same, of a handle that others see too. Whoever calls it sees to it that nobody else does.
+    pub(super) async fn end_shared(
+        &self,
         report: Option<Report>,
         end: OwnEnd,
         exit: Option<Exit>,
@@ -192,13 +203,10 @@ impl RunHandle {
                 Ok(Recorded::Now)
             }
             Err(error) if may_pass(&error) => {
-                self.open = false;
-                match self.keeping.owe(&self.held, end, exit, stamp) {
-                    Ok(()) => Ok(Recorded::Later),
-                    Err(spool) => Err(Error::Store(crate::store::Error::Unavailable(format!(
-                        "{error}; nor can it be spooled: {spool}"
-                    )))),
-                }
+                let unspooled = |spool| {
+                    Error::Store(crate::store::Error::Unavailable(format!("{error}; nor can it be spooled: {spool}")))
+                };
+                self.owe(end, exit, stamp).map_err(unspooled)
             }
             Err(error @ Error::Refused { refusal: Refusal::NotAsked, .. }) => Err(error),
             Err(error) => {
@@ -280,8 +288,23 @@ impl RunHandle {
         Ok(story.iter().any(own))
     }
 
-    fn close(&mut self) {
-        self.open = false;
+    /// The write that ends it, as far as what is known of it here allows one. What it says is masked already.
+    pub(super) fn ending(&self, end: &OwnEnd, stamp: Stamp) -> Option<Write> {
+        let record = self.held.record();
+        let action = end.action(self.fence(), None);
+        let ended = apply(&record.run, &action, &self.keeping.me, self.keeping.clock.now()).ok()?;
+        Some(Write::change(&record, ended, stamp))
+    }
+
+    /// Leaves an end to the keeper, which delivers it when the store takes it.
+    pub(super) fn owe(&self, end: OwnEnd, exit: Option<Exit>, stamp: Stamp) -> std::io::Result<Recorded> {
+        self.open.store(false, Ordering::SeqCst);
+        self.keeping.owe(&self.held, end, exit, stamp).map(|()| Recorded::Later)
+    }
+
+    /// Lets go of a run that is no longer held.
+    pub(super) fn close(&self) {
+        self.open.store(false, Ordering::SeqCst);
         self.keeping.release(&self.held);
     }
 }
@@ -298,7 +321,7 @@ fn may_pass(error: &Error) -> bool {
 
 impl Drop for RunHandle {
     fn drop(&mut self) {
-        if !self.open {
+        if !self.open.load(Ordering::SeqCst) {
             return;
         }
         let (error_type, error_message) = if std::thread::panicking() {

@@ -57,6 +57,8 @@ struct Keep {
     /// When the store last took a beat, by time since boot.
     heard: Option<Duration>,
     leaving: bool,
+    /// What it promises while it holds nothing.
+    promise: Lease,
     /// The thread is at a beat.
     beating: bool,
 }
@@ -91,7 +93,7 @@ impl Keep {
                 .values()
                 .map(|held| held.lease)
                 .min_by_key(|lease| (lease.beat(), lease.lasts()))
-                .unwrap_or_default(),
+                .unwrap_or(self.promise),
             limited: held.values().filter(|held| held.is_limited()).cloned().collect(),
         };
         self.summary.get_or_insert_with(make).clone()
@@ -148,6 +150,13 @@ impl Keeping {
         if sooner || held.is_limited() {
             self.nudge(keep);
         }
+    }
+
+    /// From now on beats as that lease says, also while nothing is held.
+    pub(crate) fn promise(&self, lease: Lease) {
+        let mut keep = self.keep();
+        (keep.promise, keep.summary) = (lease, None);
+        self.nudge(keep);
     }
 
     /// Says that a claim is about to be sent.

@@ -9,6 +9,7 @@ mod calls;
 mod link;
 mod reads;
 mod schema;
+mod tls;
 mod updates;
 mod writes;
 

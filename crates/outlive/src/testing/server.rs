@@ -99,6 +99,34 @@ impl Server {
     pub fn start(&self) {
         control(&self.dir, &["start", "-l", self.dir.join("log").to_str().unwrap()]);
     }
+
+    /// Kills it as the kernel would, and waits until nothing of it is left.
+    pub fn kill(&self) {
+        let file = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap();
+        let pid = file.lines().next().unwrap();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        assert!(Command::new("kill").args(["-s", "KILL", pid]).status().unwrap().success());
+        // Its sessions end by themselves, each when it has done what it was at.
+        for pid in children.split_whitespace().chain([pid]) {
+            while std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+                std::thread::park_timeout(std::time::Duration::from_millis(5));
+            }
+        }
+        // Nobody may have collected it yet, and its successor would take it for alive.
+        for left in [self.data().join("postmaster.pid"), self.dir.join(format!(".s.PGSQL.{}.lock", self.port))] {
+            std::fs::remove_file(left).unwrap();
+        }
+    }
+
+    /// What it has written down, for as long as it is stopped.
+    pub fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// Has its next start go by more settings.
+    pub fn configure(&self, settings: &[&str]) {
+        append(&self.data().join("postgresql.conf"), &said(settings));
+    }
 }
 
 impl Drop for Server {
@@ -115,7 +143,8 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-fn make_dir(dir: &Path) {
+/// Makes a directory that whoever runs the server may write.
+pub fn make_dir(dir: &Path) {
     std::fs::create_dir_all(dir).unwrap();
     if is_root() {
         std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -135,10 +164,12 @@ pub fn program(name: &str) -> PathBuf {
     let mut found: Vec<PathBuf> =
         versions.map(|version| version.path().join("bin").join(name)).filter(|path| path.exists()).collect();
     found.sort();
-    found.pop().unwrap_or_else(|| name.into())
+    let admin = PathBuf::from("/usr/sbin").join(name);
+    found.pop().or_else(|| admin.exists().then_some(admin)).unwrap_or_else(|| name.into())
 }
 
-fn unprivileged(name: &str, words: &[String]) -> Command {
+/// A program that is run as whoever runs the server.
+pub fn unprivileged(name: &str, words: &[String]) -> Command {
     let mut command = if is_root() {
         let mut command = Command::new("setpriv");
         command.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]).arg(program(name));
@@ -163,6 +194,17 @@ fn answers(dir: &Path, port: u16) -> bool {
     unprivileged("pg_isready", &words).status().is_ok_and(|status| status.success())
 }
 
+/// Settings as its configuration has them.
+fn said(settings: &[&str]) -> String {
+    let named = settings.iter().filter_map(|setting| setting.split_once('='));
+    named.map(|(name, value)| format!("{name} = '{value}'\n")).collect()
+}
+
+fn append(file: &Path, text: &str) {
+    let before = std::fs::read_to_string(file).unwrap();
+    std::fs::write(file, format!("{before}\n{text}")).unwrap();
+}
+
 /// Makes a database and starts its server on a free port of the loopback.
 fn start(dir: &Path, settings: &[&str]) -> u16 {
     let data = dir.join("data").display().to_string();
@@ -175,13 +217,8 @@ fn start(dir: &Path, settings: &[&str]) -> u16 {
          shared_buffers = '64MB'\nlogging_collector = off\n",
         dir.display()
     );
-    for setting in settings.iter().filter(|setting| **setting != "-c") {
-        let (name, value) = setting.split_once('=').unwrap();
-        said.push_str(&format!("{name} = '{value}'\n"));
-    }
-    let file = dir.join("data/postgresql.conf");
-    let before = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, format!("{before}\n{said}")).unwrap();
+    said.push_str(&self::said(settings));
+    append(&dir.join("data/postgresql.conf"), &said);
     control(dir, &["start", "-l", dir.join("log").to_str().unwrap()]);
     port
 }

@@ -95,11 +95,12 @@ prop_compose! {
         text in proptest::option::weighted(0.3, word()),
         archived in proptest::option::weighted(0.3, any::<bool>()),
         steps in (proptest::option::weighted(0.2, any::<bool>()), proptest::option::weighted(0.2, parent())),
+        kinds in proptest::option::weighted(0.2, proptest::collection::btree_set(word(), 0..3)),
     ) -> (Filter, Option<Vec<Index>>, Option<(Index, usize)>) {
         let labels = if labelled { labels } else { BTreeMap::new() };
         let (is_step, step_of) = steps;
         let filter =
-            Filter { states, name, kind, labels, owner, since, until, text, archived, is_step, step_of, ..Filter::default() };
+            Filter { states, name, kind, kinds, labels, owner, since, until, text, archived, is_step, step_of, ..Filter::default() };
         (filter, ids, id_prefix)
     }
 }

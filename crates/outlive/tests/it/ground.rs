@@ -21,6 +21,8 @@ use outlive::testing::server::Server;
 use outlive::time::Clock;
 use tempfile::TempDir;
 
+use crate::fleet::Pooler;
+
 /// Longer than any lease that the tests use by default.
 const STRETCH: Duration = Duration::from_secs(60);
 
@@ -116,15 +118,23 @@ impl Ground for SqliteGround {
 pub(crate) struct PostgresGround {
     clock: Arc<ManualClock>,
     last: Mutex<String>,
+    /// Whom it is reached through, if not directly.
+    pooler: Option<Pooler>,
 }
 
 impl PostgresGround {
     pub(crate) fn new(clock: Arc<ManualClock>) -> Self {
-        Self { clock, last: Mutex::default() }
+        Self { clock, last: Mutex::default(), pooler: None }
+    }
+
+    /// The same server, through a pooler that has so many connections to it.
+    pub(crate) fn pooled(clock: Arc<ManualClock>, connections: usize) -> Self {
+        Self { pooler: Some(Pooler::start(Server::shared().port(), connections)), ..Self::new(clock) }
     }
 
     pub(crate) async fn make(&self) -> ByOurClock {
-        let url = Server::shared().fresh_url();
+        let direct = Server::shared().fresh_url();
+        let url = self.pooler.as_ref().map_or(direct.clone(), |pooler| pooler.url(&direct));
         let store = ByOurClock::open(&url, self.clock.clone()).await;
         let set = |function: &str, name: &str| {
             let body = format!("SELECT value::int8 FROM {}.meta WHERE name = '{name}'", store.schema);

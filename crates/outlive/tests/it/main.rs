@@ -4,6 +4,8 @@
 
 mod docs;
 mod filters;
+mod fleet;
+mod fleet_workers;
 mod ground;
 mod lifecycle;
 mod logs;

@@ -274,6 +274,7 @@ fn without(part: Part, filter: &Filter) -> Filter {
         Part::Archived => filter.archived = None,
         Part::IsStep => filter.is_step = None,
         Part::StepOf => filter.step_of = None,
+        Part::Kinds => filter.kinds = None,
     }
     filter
 }

@@ -156,6 +156,8 @@ pub(crate) struct Watched {
     hook: Hook,
     /// How many verdicts of an update came too late.
     pub(crate) lost: AtomicUsize,
+    /// How many updates that changed anything are still to be answered with silence.
+    pub(crate) silent_updates: AtomicUsize,
 }
 
 impl Watched {
@@ -163,7 +165,7 @@ impl Watched {
         inner: Arc<dyn Store>,
         hook: impl Fn(&'static str) -> Result<(), Error> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { inner, hook: Box::new(hook), lost: AtomicUsize::new(0) })
+        Arc::new(Self { inner, hook: Box::new(hook), lost: AtomicUsize::new(0), silent_updates: AtomicUsize::new(0) })
     }
 
     fn before(&self, call: &'static str) -> Result<(), Error> {
@@ -191,6 +193,10 @@ impl Store for Watched {
     async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
         self.before("update")?;
         let changed = self.inner.update(selection, rule).await?;
+        let silent = |left: usize| left.checked_sub(1).filter(|_| !changed.is_empty());
+        if self.silent_updates.fetch_update(Ordering::SeqCst, Ordering::SeqCst, silent).is_ok() {
+            return Err(Error::Unknown("the answer was lost".into()));
+        }
         let meant = selection.filter.ids.as_ref().map_or(0, Vec::len);
         self.lost.fetch_add(meant.saturating_sub(changed.len()), Ordering::SeqCst);
         Ok(changed)

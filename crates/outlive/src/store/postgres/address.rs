@@ -1,10 +1,14 @@
 //! Where a registry in a database is: a URL, with what is ours in it told apart from what is PostgreSQL's.
 
 use std::fmt;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+use super::tls::{Asked, Tls};
 
 /// The schema of a registry that names none.
 const SCHEMA: &str = "outlive";
@@ -19,6 +23,7 @@ const NAME_LIMIT: usize = 63;
 #[derive(Clone)]
 pub struct Address {
     pub(super) config: Config,
+    pub(super) tls: Tls,
     /// What the tables are in.
     pub schema: String,
     /// How many connections there are at most, the one of the beats not counted.
@@ -49,6 +54,7 @@ impl FromStr for Address {
         let refuse = |why: String| InvalidAddress(why);
         let (server, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut schema, mut connections, mut theirs) = (SCHEMA.to_owned(), CONNECTIONS, Vec::new());
+        let (mut ssl_mode, mut roots) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("schema", name)) => schema = name.into(),
@@ -57,6 +63,8 @@ impl FromStr for Address {
                     let why = || refuse(format!("`connections={number}` is not a number from 1 to {MOST_CONNECTIONS}"));
                     connections = parsed.ok_or_else(why)?;
                 }
+                Some(("sslmode", mode)) => ssl_mode = Some(mode),
+                Some(("sslrootcert", path)) if !path.is_empty() => roots = Some(path_in(path)),
                 _ => theirs.push(pair),
             }
         }
@@ -72,9 +80,45 @@ impl FromStr for Address {
             refuse(cause.unwrap_or_else(|| error.to_string()))
         })?;
         complete(&mut config);
+        let (mode, asked) = secrecy(ssl_mode, roots.is_some()).map_err(refuse)?;
+        config.ssl_mode(mode);
+        let tls = Tls::new(asked, roots.as_deref()).map_err(refuse)?;
         let shown = shown(&config, &schema);
-        Ok(Self { config, schema, connections, shown })
+        Ok(Self { config, tls, schema, connections, shown })
     }
+}
+
+/// What a mode means, and what it asks of the server's certificate.
+fn secrecy(mode: Option<&str>, has_roots: bool) -> Result<(SslMode, Asked), String> {
+    let root = if has_roots { Asked::Root } else { Asked::Nothing };
+    match mode {
+        Some("disable") => Ok((SslMode::Disable, Asked::Nothing)),
+        None | Some("prefer") => Ok((SslMode::Prefer, Asked::Nothing)),
+        Some("require") => Ok((SslMode::Require, root)),
+        Some("verify-ca") => Ok((SslMode::Require, Asked::Root)),
+        Some("verify-full") => Ok((SslMode::Require, Asked::RootAndName)),
+        Some(other) => Err(format!("`sslmode={other}` is none of disable, prefer, require, verify-ca and verify-full")),
+    }
+}
+
+/// A path in a URL, where some characters are written as numbers.
+fn path_in(text: &str) -> PathBuf {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()).filter(|_| *first == b'%') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    std::ffi::OsString::from_vec(bytes).into()
 }
 
 /// Fills in what the URL leaves open, as other clients do.
@@ -139,12 +183,25 @@ mod tests {
     }
 
     #[test]
+    fn modes_mean_what_they_mean_to_other_clients() {
+        let meant = |mode: Option<&str>, has_roots| secrecy(mode, has_roots).ok();
+        assert_eq!(meant(None, false), Some((SslMode::Prefer, Asked::Nothing)));
+        assert_eq!(meant(Some("require"), false), Some((SslMode::Require, Asked::Nothing)));
+        assert_eq!(meant(Some("require"), true), Some((SslMode::Require, Asked::Root)));
+        assert_eq!(meant(Some("verify-ca"), false), Some((SslMode::Require, Asked::Root)));
+        assert_eq!(meant(Some("verify-full"), true), Some((SslMode::Require, Asked::RootAndName)));
+        assert_eq!(meant(Some("allow"), false), None);
+        assert_eq!(path_in("/a%20b/100%25%zz"), PathBuf::from("/a b/100%%zz"));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused_and_says_no_password() {
         for url in [
             "postgres://ada:hunter2@db/jobs?schema=Night",
             "postgres://ada:hunter2@db/jobs?schema=",
             "postgres://ada:hunter2@db/jobs?connections=0",
             "postgres://ada:hunter2@db/jobs?sslmode=perhaps",
+            "postgres://ada:hunter2@db/jobs?sslmode=verify-full&sslrootcert=/nowhere/root.crt",
             "postgres://ada:hunter2@db:port/jobs",
         ] {
             let refused = url.parse::<Address>().unwrap_err().to_string();

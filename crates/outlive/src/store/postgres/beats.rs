@@ -31,12 +31,16 @@ pub(super) fn body(worker: &Worker) -> Result<String, Error> {
 /// A beat that is lost with a server's crash is followed by another: nobody waits for it to be on the disk.
 const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock()
     FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1500', true)) AS settings
-    WHERE id = $1 RETURNING attention";
+    WHERE id = $1 RETURNING attention, @.hears_since()";
 const FIRST_BEAT: &str = "INSERT INTO @.worker VALUES ($1, 1, @.clock(), 0, $2)
-    ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock() RETURNING attention";
+    ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock() RETURNING attention, @.hears_since()";
 const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
         AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = $1) RETURNING id)
     SELECT EXISTS (SELECT 1 FROM @.live WHERE owner = $1)";
+
+/// Rows of workers that have said nothing for an hour and own nothing. One that beats meanwhile keeps its row.
+const FORGET_SILENT: &str = "DELETE FROM @.worker w WHERE w.heard_at < @.clock() - 3600000000
+    AND @.hears_since() < @.clock() - 3600000000 AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = w.id)";
 
 impl PostgresStore {
     pub(super) async fn beat_once(&self, beat: &Beat) -> Result<BeatReply, Error> {
@@ -57,9 +61,12 @@ impl PostgresStore {
                 Worker { id: beat.worker, identity: beat.identity.clone(), lease: beat.lease, heard: Heard::default() };
             let bound: [super::link::Bound<'_>; 2] = [(&worker, Type::UUID), (&body(&told)?, Type::TEXT)];
             rows = self.links().beat(&self.sql(FIRST_BEAT), &bound).await?;
+            // Whoever comes clears away those that have gone without a word. The next one does what fails now.
+            let _ = self.links().beat(&self.sql(FORGET_SILENT), &[]).await;
         }
-        let told: i64 = rows.first().map_or(0, |row| row.get(0));
-        let attention = told.unsigned_abs() + changes;
+        let (told, hears_since): (i64, i64) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
+        // A server that was away may have come back with an older state, whose counts have been before: all is compared.
+        let attention = (hears_since.unsigned_abs() << 12).wrapping_add(told.unsigned_abs() + changes);
         if known && beat.attention == Some(attention) {
             return Ok(BeatReply { attention, ..BeatReply::default() });
         }

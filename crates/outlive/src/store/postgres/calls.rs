@@ -53,9 +53,9 @@ impl Store for PostgresStore {
             let rows = on_link!(self.links(), |link| link.read(&query.sql, &query.bound()))?;
             let last = rows.len() <= limit;
             for row in &rows {
+                after = Some(reads::place(row));
                 // One that cannot be understood hides no other.
                 let Ok((record, _)) = reads::record(row) else { continue };
-                after = Some(Cursor::at(&record.run));
                 if filter.matches(&record.run) {
                     records.push(record);
                 }

@@ -7,9 +7,11 @@ INSERT INTO meta VALUES ('id', gen_random_uuid()::text);
 CREATE FUNCTION clock() RETURNS int8 LANGUAGE sql VOLATILE
     AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 $$;
 
--- Since when anybody could be heard: what was said to a server that was down is not silence.
+-- Since when anybody could be heard: what was said to a server that was down is not silence. One that got over a crash of
+-- one of its sessions has forgotten its statistics, and nothing else tells of it.
 CREATE FUNCTION hears_since() RETURNS int8 LANGUAGE sql STABLE
-    AS $$ SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::int8 $$;
+    AS $$ SELECT (extract(epoch FROM greatest(pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time()))
+                  * 1000000)::int8 $$;
 
 -- What a run was made with. Written once. Ids sort by time, so that a range of them is a time.
 CREATE TABLE spec (

@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, NoTls, Row};
+use tokio_postgres::{Client, Row};
 
 use super::address::Address;
 use crate::store::Error;
@@ -22,7 +22,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a beat does.
 pub(super) const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 /// How a transaction begins: it waits for nobody longer than a beat may be late.
-const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '8s'";
+/// And whoever is stopped in the middle of one lets go of its locks before a lease is over.
+const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '8s';
+                     SET LOCAL idle_in_transaction_session_timeout = '8s'";
 /// How often a transaction is tried that the server broke off in favour of another.
 const TRIES: u32 = 8;
 /// What a pause before the next try is a multiple of.
@@ -109,8 +111,7 @@ impl Tries {
             return Err(fault.into_error());
         }
         let spread = (crate::id::SystemEntropy.draw() % 1_000) as u32;
-        within(PAUSE * (1 << self.0.min(6)) * spread / 1_000, std::future::pending::<()>()).await?;
-        Ok(())
+        rest(PAUSE * (1 << self.0.min(6)) * spread / 1_000).await
     }
 }
 
@@ -139,20 +140,25 @@ impl Links {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connect(&self) -> Result<Client, Error> {
-        let (config, shown) = (self.address.config.clone(), self.address.to_string());
+    async fn connect(&self, patience: Duration) -> Result<Client, Error> {
+        let Address { config, tls, .. } = self.address.clone();
+        let shown = self.address.to_string();
         let connecting = runtime()?.spawn(async move {
-            let (client, connection) = config.connect(NoTls).await?;
+            let (client, connection) = config.connect(tls).await?;
             // Its end is noticed by whoever uses the client.
             tokio::spawn(async move { drop(connection.await) });
             Ok::<Client, tokio_postgres::Error>(client)
         });
-        match within(PATIENCE, connecting).await? {
+        match within(patience, connecting).await? {
             Some(Ok(Ok(client))) => Ok(client),
-            Some(Ok(Err(error))) => Err(named(&shown, from_postgres(&error, Effect::None))),
+            Some(Ok(Err(error))) => Err(from_connecting(&shown, &error)),
             Some(Err(error)) => Err(Error::Unavailable(format!("`{shown}` cannot be reached: {error}"))),
-            None => Err(Error::Unavailable(format!("`{shown}` did not answer for {} s", PATIENCE.as_secs()))),
+            None => Err(Error::Unavailable(format!("`{shown}` did not answer for {} s", patience.as_secs()))),
         }
+    }
+
+    fn idle_one(&self) -> Option<Client> {
+        std::iter::from_fn(|| self.idle().pop()).find(|client| !client.is_closed())
     }
 
     /// A connection, an idle one if there is any.
@@ -161,10 +167,9 @@ impl Links {
         let room = permit.ok_or_else(|| {
             Error::Unavailable(format!("all {} connections to the database are in use", self.address.connections))
         })?;
-        let idle = std::iter::from_fn(|| self.idle().pop()).find(|client| !client.is_closed());
-        let client = match idle {
+        let client = match self.idle_one() {
             Some(client) => client,
-            None => self.connect().await?,
+            None => self.connect(PATIENCE).await?,
         };
         Ok(Link { links: self, client: Some(client), _room: room })
     }
@@ -181,13 +186,25 @@ impl Links {
     }
 
     async fn beat_on(&self, beating: &mut Option<Client>, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Error> {
+        let mut is_borrowed = false;
         // Taken out, so that one whose answer nobody waited for is not used again.
         let client = match beating.take().filter(|client| !client.is_closed()) {
             Some(client) => client,
-            None => self.connect().await?,
+            None => match self.connect(BEAT_PATIENCE).await {
+                Ok(client) => client,
+                // Where the server has no room for another, the beats borrow one that nobody uses.
+                Err(error) => {
+                    is_borrowed = true;
+                    self.idle_one().ok_or(error)?
+                }
+            },
         };
         let rows = ask(&client, sql, bound, BEAT_PATIENCE, Effect::Possible).await.map_err(Fault::into_error)?;
-        *beating = Some(client);
+        if is_borrowed {
+            self.idle().push(client);
+        } else {
+            *beating = Some(client);
+        }
         Ok(rows)
     }
 }
@@ -202,6 +219,11 @@ impl Link<'_> {
         if let Some(client) = self.client.take().filter(|client| !client.is_closed()) {
             self.links.idle().push(client);
         }
+    }
+
+    /// Gives the connection up: what is open on it ends without effect.
+    pub(super) fn give_up(&mut self) {
+        self.client = None;
     }
 
     /// One statement that changes nothing.
@@ -254,6 +276,11 @@ impl Link<'_> {
     }
 }
 
+/// A session that somebody ended while nobody used it says so when it is used.
+fn is_ended(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| matches!(code.code(), "57P01" | "57P02" | "57P05" | "25P03" | "08P01"))
+}
+
 fn stale_if_lost<T>(answer: Result<T, Fault>) -> Result<T, Fault> {
     answer.map_err(|fault| match fault {
         Fault::Error(error @ Error::Unavailable(_)) if is_lost(&error) => Fault::Stale(error),
@@ -292,6 +319,9 @@ fn answered<T>(
         Some(Err(error)) => {
             let broken_off = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
             let is_broken_off = error.code().is_some_and(|code| broken_off.contains(code));
+            if effect == Effect::None && is_ended(&error) {
+                return Err(Fault::Error(Error::Unavailable(format!("{LOST}: {error}"))));
+            }
             let error = from_postgres(&error, effect);
             Err(if is_broken_off { Fault::BrokenOff(error) } else { Fault::Error(error) })
         }
@@ -305,6 +335,11 @@ fn answered<T>(
     }
 }
 
+/// Rests.
+pub(super) async fn rest(pause: Duration) -> Result<(), Error> {
+    within(pause, std::future::pending::<()>()).await.map(drop)
+}
+
 /// The answer of `work`, or none after `patience`.
 async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> Result<Option<T>, Error> {
     let timed = {
@@ -314,14 +349,41 @@ async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> Result<
     Ok(timed.await.ok())
 }
 
-fn named(shown: &str, error: Error) -> Error {
-    let name = |text: String| format!("`{shown}`: {text}");
+/// The same error, which says of what it is.
+pub(super) fn named(shown: &str, error: Error) -> Error {
+    let name = |text: String| if text.contains(shown) { text } else { format!("`{shown}`: {text}") };
     match error {
         Error::Unavailable(text) => Error::Unavailable(name(text)),
         Error::Denied(text) => Error::Denied(name(text)),
         Error::Unsupported(text) => Error::Unsupported(name(text)),
         other => other,
     }
+}
+
+/// What an error on the way to a connection means. Nothing was asked yet.
+fn from_connecting(shown: &str, error: &tokio_postgres::Error) -> Error {
+    if error.as_db_error().is_some() {
+        return named(shown, from_postgres(error, Effect::None));
+    }
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    let failed = cause.downcast_ref::<std::io::Error>();
+    let is_untrusted = failed.and_then(std::io::Error::get_ref).is_some_and(|inner| inner.is::<rustls::Error>());
+    match failed.map(std::io::Error::kind) {
+        // How the driver tells of a server that is not the one to be written to.
+        Some(std::io::ErrorKind::PermissionDenied) if cause.to_string().contains("writes") => read_only(shown),
+        _ if is_untrusted || cause.to_string().contains("TLS") => {
+            Error::Denied(format!("`{shown}` cannot be talked to in private: {cause}"))
+        }
+        _ => Error::Unavailable(format!("`{shown}` cannot be reached: {cause}")),
+    }
+}
+
+/// A server on which nothing can be decided.
+pub(super) fn read_only(shown: &str) -> Error {
+    Error::Denied(format!("`{shown}` can only be read: it is a replica, or set to be; name the primary"))
 }
 
 /// What an error of PostgreSQL means for a store.
@@ -333,7 +395,9 @@ fn from_postgres(error: &tokio_postgres::Error, effect: Effect) -> Error {
     };
     let text = said.message().to_owned();
     let code = said.code().code();
-    match (&code[..2], code) {
+    match (code.get(..2).unwrap_or_default(), code) {
+        (_, "55P03") => Error::Unavailable(format!("another session holds what is to be written: {text}")),
+        (_, "53300") => Error::Unavailable(format!("the server has no connection to spare: {text}")),
         (_, "25006") => Error::Denied(format!("{text}: this server can only be read")),
         (_, "42501") | ("28", _) | (_, "3D000") => Error::Denied(text),
         (_, "53100") => Error::Full(text),

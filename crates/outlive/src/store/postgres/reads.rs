@@ -59,22 +59,26 @@ impl Table {
     fn rows(self) -> &'static str {
         match self {
             Self::Waiting => {
-                "SELECT id, revision, stamp, state, NULL::uuid AS owner, false AS archived, priority, created_at, body
+                "SELECT id, revision, stamp, state, NULL::uuid AS owner, false AS archived, priority, created_at, body,
+                        state = 'pending' AND NOT ready AND due_at IS NULL AS waits
                  FROM @.waiting"
             }
             Self::Live => {
-                "SELECT id, revision, stamp, 'running' AS state, owner, false AS archived, priority, created_at, body
+                "SELECT id, revision, stamp, 'running' AS state, owner, false AS archived, priority, created_at, body,
+                        false AS waits
                  FROM @.live"
             }
             Self::Ended => {
-                "SELECT id, revision, stamp, state, NULL::uuid AS owner, archived, priority, created_at, body FROM @.ended"
+                "SELECT id, revision, stamp, state, NULL::uuid AS owner, archived, priority, created_at, body, false AS waits
+                 FROM @.ended"
             }
         }
     }
 }
 
 /// What a row is read by: `r` is how the run stands, `s` what it was made with, `w` its owner.
-const COLUMNS: &str = "r.id, r.revision, r.stamp, r.body, s.body, @.clock(), @.hears_since(), w.beat, w.heard_at";
+const COLUMNS: &str = "r.id, r.revision, r.stamp, r.body, s.body, @.clock(), @.hears_since(), w.beat, w.heard_at,
+                       r.priority, r.created_at";
 const JOINED: &str = "JOIN @.spec s ON s.id = r.id LEFT JOIN @.worker w ON w.id = r.owner";
 
 /// A value of a statement.
@@ -148,7 +152,14 @@ pub(super) fn lock(
         Table::Live => ("r.owner", "'running'", "false"),
         Table::Ended => ("NULL::uuid", "r.state", "r.archived"),
     };
-    let said = clauses.said().replace("r.state", state).replace("r.owner", owner).replace("r.archived", archived);
+    let mut said = clauses.said().replace("r.state", state).replace("r.owner", owner).replace("r.archived", archived);
+    if table == Table::Waiting {
+        // Those that wait have indexes by kind, in the order in which they are claimed.
+        let waits = "(r.state = 'pending' AND NOT r.ready AND r.due_at IS NULL)";
+        said = said.replace("s.kind", "r.kind").replace("r.waits", waits);
+    } else {
+        said = said.replace("r.waits", "false");
+    }
     let joined = JOINED.replace("r.owner", owner);
     let sql = format!(
         "SELECT {COLUMNS} FROM @.{} r {joined} WHERE {said} ORDER BY {} LIMIT {limit} FOR UPDATE OF r SKIP LOCKED",
@@ -218,6 +229,9 @@ impl Clauses {
         if let Some(archived) = filter.archived {
             self.say("r.archived = ?", Value::Bool(archived));
         }
+        if let Some(waits) = filter.waits {
+            self.say("r.waits = ?", Value::Bool(waits));
+        }
     }
 
     fn say_spec(&mut self, filter: &Filter) {
@@ -226,6 +240,9 @@ impl Clauses {
         }
         if let Some(kind) = &filter.kind {
             self.say("s.kind = ?", Value::Text(kind.clone()));
+        }
+        if let Some(kinds) = &filter.kinds {
+            self.say("s.kind = ANY(?)", Value::Texts(kinds.iter().cloned().collect()));
         }
         if let Some(is_step) = filter.is_step {
             let clause = if is_step { "s.kind = ?" } else { "s.kind <> ?" };
@@ -254,6 +271,11 @@ impl Clauses {
 
 fn corrupt(id: &dyn std::fmt::Display, error: &dyn std::fmt::Display) -> Error {
     Error::Corrupt(format!("the record of run `{id}` cannot be understood: {error}"))
+}
+
+/// The place of a record, though it cannot be understood.
+pub(super) fn place(row: &Row) -> Cursor {
+    Cursor { priority: row.get(9), created_at: Timestamp::from_micros(row.get(10)), id: RunId::from_uuid(row.get(0)) }
 }
 
 /// A record, and the store's time when it was read.

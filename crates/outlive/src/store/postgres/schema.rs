@@ -1,8 +1,10 @@
 //! The tables of a registry: made, brought up to date and refused, by one of many that come at once.
 
 use super::address::Address;
-use super::link::{Fault, Link, Links, on_link};
+use super::link::{self, Fault, Link, Links, on_link};
 use crate::store::Error;
+use crate::time::{Clock, SystemClock};
+use std::time::Duration;
 use tokio_postgres::types::Type;
 
 /// What brings format n to format n+1. Never edited once released.
@@ -14,8 +16,29 @@ const FORMAT: i64 = MIGRATIONS.len() as i64;
 /// The oldest server whose features are relied on.
 const OLDEST_SERVER: i64 = 130_000;
 
+/// How long whoever opens a registry waits for a server that starts, is full, or makes its tables for somebody else.
+const OPENING: Duration = Duration::from_secs(5);
+/// How long it rests between two tries.
+const REST: Duration = Duration::from_millis(200);
+
 /// Opens the registry, made or brought up to date if need be. Answers with its id.
 pub(super) async fn open(links: &Links, schema: &str, address: &Address) -> Result<String, Error> {
+    let began = SystemClock.awake();
+    loop {
+        let opened = try_open(links, schema, address).await;
+        let waited = SystemClock.awake().saturating_sub(began);
+        match opened {
+            Err(Error::Unavailable(text)) if waited >= OPENING => {
+                return Err(Error::Unavailable(format!("{text}; tried for {} s", waited.as_secs())));
+            }
+            // What was asked for is there or not, and is asked for again as it was.
+            Err(Error::Unavailable(_) | Error::Unknown(_)) if waited < OPENING => link::rest(REST).await?,
+            opened => return opened.map_err(|error| link::named(&address.to_string(), error)),
+        }
+    }
+}
+
+async fn try_open(links: &Links, schema: &str, address: &Address) -> Result<String, Error> {
     on_link!(links, |link| open_on(&mut link, schema, address))
 }
 
@@ -30,8 +53,7 @@ async fn open_on(link: &mut Link<'_>, schema: &str, address: &Address) -> Result
         return Err(Error::Unsupported(text).into());
     }
     if recovers || read_only {
-        let text = format!("`{address}` can only be read: it is a replica, or set to be; name the primary");
-        return Err(Error::Denied(text).into());
+        return Err(link::read_only(&address.to_string()).into());
     }
     if let Some(id) = known(link, schema, address).await? {
         return Ok(id);
@@ -40,7 +62,12 @@ async fn open_on(link: &mut Link<'_>, schema: &str, address: &Address) -> Result
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
     let name = format!("outlive {schema}");
     link.begin_with(lock, &[(&name, Type::TEXT)]).await?;
-    link.run(&format!("SET LOCAL statement_timeout = 0; CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+    link.run("SET LOCAL statement_timeout = 0").await?;
+    // Whoever may not make schemas may still be given one.
+    let there = link.then("SELECT to_regnamespace($1) IS NOT NULL", &[(&schema, Type::TEXT)]).await?;
+    if !there.first().is_some_and(|row| row.get(0)) {
+        link.run(&format!("CREATE SCHEMA {schema}")).await.map_err(|fault| given(fault, schema))?;
+    }
     let found = format(link, schema).await?.unwrap_or(0);
     let rest = MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(MIGRATIONS.len()));
     for migration in rest {
@@ -51,6 +78,19 @@ async fn open_on(link: &mut Link<'_>, schema: &str, address: &Address) -> Result
     );
     link.commit_with(&note, &[(&FORMAT.max(found).to_string(), Type::TEXT)]).await?;
     known(link, schema, address).await?.ok_or_else(|| odd("has lost the tables that were made in it"))
+}
+
+/// Says how somebody without the right to make a schema gets one.
+fn given(fault: Fault, schema: &str) -> Fault {
+    match fault {
+        Fault::Error(Error::Denied(text)) => {
+            let sql = format!("CREATE SCHEMA {schema} AUTHORIZATION …");
+            Fault::Error(Error::Denied(format!(
+                "{text}: have the database's owner execute `{sql}` with your role's name"
+            )))
+        }
+        fault => fault,
+    }
 }
 
 fn odd(what: &str) -> Fault {

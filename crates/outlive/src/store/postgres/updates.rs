@@ -49,7 +49,13 @@ impl PostgresStore {
                     wanted.push(Changed { record, write });
                 }
             }
-            changed.extend(self.write_changes(link, wanted).await?);
+            let is_last = next.is_none() || changed.len() + wanted.len() >= selection.limit;
+            let is_plain = wanted.iter().all(|changed| changed.write.run.spec.keys.is_empty());
+            let ends = is_last && is_plain && !wanted.is_empty();
+            changed.extend(self.write_changes(link, wanted, ends).await?);
+            if ends {
+                return Ok(changed);
+            }
             after = next;
             if after.is_none() || changed.len() >= selection.limit {
                 break;
@@ -63,13 +69,15 @@ impl PostgresStore {
         Ok(changed)
     }
 
-    async fn write_changes(&self, link: &mut Link<'_>, wanted: Vec<Changed>) -> Result<Vec<Record>, Fault> {
+    /// Writes what the rule has changed, and ends the transaction with it if it is to end.
+    async fn write_changes(&self, link: &mut Link<'_>, wanted: Vec<Changed>, ends: bool) -> Result<Vec<Record>, Fault> {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
         let (records, writes): (Vec<Record>, Vec<Write>) =
             wanted.into_iter().map(|changed| (changed.record, changed.write)).unzip();
-        let done: HashSet<usize> = self.write_within(link, &writes).await?;
+        let done: HashSet<usize> =
+            if ends { self.write_last(link, &writes).await? } else { self.write_within(link, &writes).await? };
         let told = records.into_iter().zip(writes).enumerate().filter(|(index, _)| done.contains(index));
         Ok(told
             .map(|(_, (record, write))| Record {
@@ -108,8 +116,10 @@ impl PostgresStore {
             *begun = true;
             let mut last = None;
             for row in &rows {
-                let (record, at) = reads::record(row)?;
-                (now, last) = (at, Some(Cursor::at(&record.run)));
+                last = Some(reads::place(row));
+                // One that cannot be understood keeps nobody from the others.
+                let Ok((record, at)) = reads::record(row) else { continue };
+                now = at;
                 batch.push(record);
             }
             // Behind the end of a full step there may be more of this table: what others have there comes later.

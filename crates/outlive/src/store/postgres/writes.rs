@@ -11,7 +11,7 @@ use super::link::{Bound, Fault, Link, on_link};
 use super::reads::{self, Query, Table, Value, standing};
 use crate::filter::Filter;
 use crate::id::RunId;
-use crate::run::{Run, State};
+use crate::run::{Run, State, StateName};
 use crate::store::{Error, Expect, Order, Record, Revision, Worker, Write, Written};
 use crate::transition::has_room;
 
@@ -38,6 +38,8 @@ struct Batch {
     due: Vec<Option<i64>>,
     bodies: Vec<String>,
     stories: Vec<String>,
+    /// Whom the writers take for the owner of what runs.
+    believed: Vec<Option<Uuid>>,
     names: Vec<Option<String>>,
     steps_of: Vec<Option<Uuid>>,
     specs: Vec<String>,
@@ -83,6 +85,8 @@ impl Batch {
         self.due.push(due);
         self.bodies.push(standing(run)?);
         self.stories.push(story);
+        let from_running = write.events.first().filter(|event| event.from == Some(StateName::Running));
+        self.believed.push(from_running.and_then(|event| event.worker).map(|worker| worker.as_uuid()));
         match write.expect {
             Expect::Revision(revision) => self.expected.push(revision.0.cast_signed()),
             Expect::Absent => {
@@ -114,6 +118,7 @@ impl Batch {
             (&self.due, Type::INT8_ARRAY),
             (&self.bodies, Type::TEXT_ARRAY),
             (&self.stories, Type::TEXT_ARRAY),
+            (&self.believed, Type::UUID_ARRAY),
         ]
     }
 
@@ -122,12 +127,15 @@ impl Batch {
     }
 }
 
-/// The lists of a batch as rows. In the order of the ids, so that two batches lock in the same order.
-const INPUT: &str = "input AS MATERIALIZED (
-    SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+/// The lists of a batch as rows. In the order of the ids, so that two batches lock in the same order. It waits for nobody
+/// longer than a beat may be late.
+const INPUT: &str = "settings AS MATERIALIZED (SELECT set_config('lock_timeout', '2000', true)),
+    input AS MATERIALIZED (
+    SELECT i.* FROM settings,
+        unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
         AS i (id, expected, stamp, place, state, epoch, owner, owner_body, cancel, archived, priority, created_at, kind,
-              ready, due_at, body, story)
-    ORDER BY id)";
+              ready, due_at, body, story, believed)
+    ORDER BY i.id)";
 
 /// A run that is new, or comes from another table: `from` has its id, the owner it had, and its story so far.
 const PLACED: &str = "
@@ -145,7 +153,7 @@ const PLACED: &str = "
         FROM input i JOIN moved f ON f.id = i.id WHERE i.place = 'ended'),";
 
 /// Whoever has become an owner was heard of; whoever owned, or owns, what has changed is to look, unless it was told by
-/// this process ($18).
+/// this process ($19).
 const TOLD: &str = "
     took AS (INSERT INTO @.worker
         SELECT DISTINCT ON (i.owner) i.owner, 1, @.clock(), 1, i.owner_body
@@ -155,14 +163,19 @@ const TOLD: &str = "
         RETURNING id),
     alerted AS (UPDATE @.worker SET attention = attention + 1
         WHERE id IN (SELECT d.owner FROM done d UNION SELECT i.owner FROM done d JOIN input i ON i.id = d.id)
-          AND id <> ALL ($18) AND id NOT IN (SELECT id FROM took))";
+          AND id <> ALL ($19) AND id NOT IN (SELECT id FROM took))";
+
+/// An older state of a database may come back, from a backup or with a replica that took over. What is written from then on
+/// counts on from there: a revision and an epoch may come twice, but not in the hands of one worker. So whoever changes a
+/// running run goes by its owner too, unless it becomes the owner itself.
+const BELIEVED: &str = "(i.believed IS NULL OR r.owner = i.believed OR i.epoch > r.epoch AND i.owner = i.believed)";
 
 fn create() -> String {
     format!(
         "WITH {INPUT},
          made AS (INSERT INTO @.spec (id, created_at, priority, name, kind, step_of, body)
              SELECT i.id, i.created_at, i.priority, s.name, i.kind, s.step_of, s.body
-             FROM input i JOIN unnest($1, $19, $20, $21) AS s (id, name, step_of, body) ON s.id = i.id
+             FROM input i JOIN unnest($1, $20, $21, $22) AS s (id, name, step_of, body) ON s.id = i.id
              ON CONFLICT (id) DO NOTHING RETURNING id),
          moved AS (SELECT id, NULL::uuid AS owner, '' AS story FROM made),
          {PLACED}
@@ -179,7 +192,8 @@ fn change() -> String {
              WHERE r.id = i.id AND r.revision = i.expected AND i.place <> 'waiting'
              RETURNING r.id, NULL::uuid AS owner, r.story),
          from_live AS (DELETE FROM @.live r USING input i
-             WHERE r.id = i.id AND r.revision = i.expected AND i.place <> 'live' RETURNING r.id, r.owner, r.story),
+             WHERE r.id = i.id AND r.revision = i.expected AND {BELIEVED} AND i.place <> 'live'
+             RETURNING r.id, r.owner, r.story),
          from_ended AS (DELETE FROM @.ended r USING input i
              WHERE r.id = i.id AND r.revision = i.expected AND i.place <> 'ended'
              RETURNING r.id, NULL::uuid AS owner, r.story),
@@ -193,7 +207,7 @@ fn change() -> String {
          stay_live AS (UPDATE @.live r SET revision = r.revision + 1, stamp = i.stamp, epoch = i.epoch,
                  owner = i.owner, cancel = i.cancel, body = i.body, story = r.story || i.story
              FROM input i JOIN owned o ON o.id = i.id
-             WHERE r.id = i.id AND r.revision = i.expected AND i.place = 'live'
+             WHERE r.id = i.id AND r.revision = i.expected AND {BELIEVED} AND i.place = 'live'
              RETURNING r.id, o.owner, octet_length(r.story) AS long),
          stay_ended AS (UPDATE @.ended r SET revision = r.revision + 1, stamp = i.stamp, state = i.state,
                  epoch = i.epoch, archived = i.archived, body = i.body, story = r.story || i.story
@@ -246,7 +260,13 @@ impl PostgresStore {
             .filter(|(index, _)| !outcome.done.contains(index) && !outcome.busy.contains_key(index))
             .map(|(_, write)| write.run.id)
             .collect();
-        let found = if lost.is_empty() { Vec::new() } else { self.find(&lost.into_iter().collect::<Vec<_>>()).await? };
+        let lost: Vec<RunId> = lost.into_iter().collect();
+        let found = if lost.is_empty() { Ok(Vec::new()) } else { self.find(&lost).await };
+        let found = found.map_err(|error| match error {
+            // The others of the batch have taken effect: no error may say that nothing was written.
+            Error::Unavailable(text) if !outcome.done.is_empty() => Error::Unknown(text),
+            error => error,
+        })?;
         let written = writes.iter().enumerate().map(|(index, write)| {
             if outcome.done.contains(&index) {
                 return Written::Done(next(write.expect));
@@ -286,6 +306,18 @@ impl PostgresStore {
         let mut outcome = Outcome { done: HashSet::new(), busy: BTreeMap::new() };
         let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
         self.write_round(link, &all, &mut outcome).await?;
+        Ok(outcome.done)
+    }
+
+    /// The last writes of a transaction of the caller's, and its end, in one round trip. None of the runs has keys.
+    pub(super) async fn write_last(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<HashSet<usize>, Fault> {
+        let mut outcome = Outcome { done: HashSet::new(), busy: BTreeMap::new() };
+        let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
+        let batch = Batch::of(&writes.iter().collect::<Vec<_>>())?;
+        let (own, expect) = (self.own_ids(), writes[0].expect);
+        let rows = link.commit_with(&self.statement(expect), &values(&batch, &own, expect)).await?;
+        let long = note(&mut outcome, &all, &rows);
+        self.put_aside(link, long).await;
         Ok(outcome.done)
     }
 
@@ -389,9 +421,10 @@ impl PostgresStore {
             return;
         }
         let bound: [Bound<'_>; 1] = [(&long, Type::UUID_ARRAY)];
-        // What cannot be put aside now stays where it is.
-        if link.begin_with(&self.sql(PUT_ASIDE[0]), &bound).await.is_ok() {
-            let _ = link.commit_with(&self.sql(PUT_ASIDE[1]), &bound).await;
+        let begun = link.begin_with(&self.sql(PUT_ASIDE[0]), &bound).await.is_ok();
+        if !begun || link.commit_with(&self.sql(PUT_ASIDE[1]), &bound).await.is_err() {
+            // What cannot be put aside now stays where it is. The transaction ends with the connection.
+            link.give_up();
         }
     }
 

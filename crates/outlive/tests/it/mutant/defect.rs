@@ -16,6 +16,7 @@ pub(crate) enum Part {
     Archived,
     IsStep,
     StepOf,
+    Kinds,
 }
 
 /// What a beat can fail to tell.
@@ -126,6 +127,7 @@ pub(crate) const DEFECTS: &[(Defect, u8)] = &[
     (Defect::ListIgnores(Part::Archived), 7),
     (Defect::ListIgnores(Part::IsStep), 7),
     (Defect::ListIgnores(Part::StepOf), 7),
+    (Defect::ListIgnores(Part::Kinds), 7),
     (Defect::ListDropsTheLastOfAPage, 7),
     (Defect::ListRepeatsTheLastOfAPage, 7),
     (Defect::ListEndsAtOnePage, 7),

@@ -1,0 +1,123 @@
+//! `outlive workers`: the processes that own runs, or stand by to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::filter::Filter;
+use outlive::id::WorkerId;
+use outlive::run::StateName;
+use outlive::store::{Page, Walk, Worker};
+use outlive::time::{Timestamp, show_duration};
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Effect, Operate};
+use crate::settings::Context;
+use crate::terminal::table::{Cell, Colour, Table};
+use crate::terminal::{Look, plain};
+
+/// List the workers of the registry: when each was last heard of, and how many runs it owns
+///
+/// A worker is one process that owns runs, from its first claim to its end. One that has said nothing for longer than its
+/// lease is gone, as far as others can tell, and its runs are reaped.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Workers {}
+
+/// All workers that the registry knows.
+#[derive(Debug, Serialize)]
+pub struct Known {
+    registry: String,
+    workers: Vec<WorkerView>,
+}
+
+/// A worker, as every surface shows it.
+#[derive(Debug, Serialize)]
+struct WorkerView {
+    id: WorkerId,
+    host: String,
+    pid: u32,
+    /// `alive`, `late` or `silent`.
+    health: &'static str,
+    last_beat_at: Timestamp,
+    silent_ms: u64,
+    beat_ms: u64,
+    lease_ms: u64,
+    /// How many runs it owns.
+    runs: usize,
+}
+
+impl WorkerView {
+    fn new(worker: &Worker, runs: usize) -> Self {
+        let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let (lease, silent_for) = (worker.lease, worker.heard.silent_for);
+        let health = if lease.lapsed(silent_for) {
+            "silent"
+        } else if silent_for > lease.beat() * 3 / 2 {
+            "late"
+        } else {
+            "alive"
+        };
+        Self {
+            id: worker.id,
+            host: worker.identity.vantage.host.clone(),
+            pid: worker.identity.pid,
+            health,
+            last_beat_at: worker.heard.at,
+            silent_ms: millis(silent_for),
+            beat_ms: millis(lease.beat()),
+            lease_ms: millis(lease.lasts()),
+            runs,
+        }
+    }
+}
+
+impl Operate for Workers {
+    const NAME: &'static str = "workers";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive workers\noutlive workers --json";
+    type Output = Known;
+
+    async fn operate(self, context: &Context) -> Result<Known, Error> {
+        let Some(registry) = context.existing().await? else {
+            return Ok(Known { registry: context.place()?, workers: Vec::new() });
+        };
+        let mut owned: BTreeMap<WorkerId, usize> = BTreeMap::new();
+        let mut walk = Walk::from(Filter::in_states([StateName::Running]), Page::default());
+        while let Some(records) = walk.next(registry.store()).await? {
+            for owner in records.iter().filter_map(|record| record.run.owner()) {
+                *owned.entry(owner.worker).or_default() += 1;
+            }
+        }
+        let known = registry.store().workers().await?;
+        let view = |worker: &Worker| WorkerView::new(worker, owned.get(&worker.id).copied().unwrap_or(0));
+        Ok(Known { registry: registry.url().into(), workers: known.iter().map(view).collect() })
+    }
+}
+
+impl fmt::Display for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.workers.is_empty() {
+            return writeln!(f, "no workers in {}", plain(&self.registry));
+        }
+        let row = |worker: &WorkerView| {
+            let colour = match worker.health {
+                "alive" => Colour::Good,
+                "late" => Colour::Doubtful,
+                _ => Colour::Bad,
+            };
+            vec![
+                Cell::new(worker.id.to_string()),
+                Cell::new(plain(&worker.host)),
+                Cell::new(worker.pid.to_string()),
+                Cell::new(worker.health).coloured(Some(colour)),
+                Cell::new(worker.runs.to_string()),
+                Cell::new(format!("{} ago", show_duration(std::time::Duration::from_millis(worker.silent_ms)))),
+            ]
+        };
+        let headings = ["WORKER", "HOST", "PID", "HEALTH", "RUNS", "LAST BEAT"];
+        let table = Table::new(&headings, self.workers.iter().map(row).collect::<Vec<_>>());
+        writeln!(f, "{}", table.show(Look::of_stdout(), &[], &[]))
+    }
+}

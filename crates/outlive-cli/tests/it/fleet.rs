@@ -1,0 +1,160 @@
+//! A registry in PostgreSQL, as users of the command meet it when something is wrong with it.
+
+use std::process::Command;
+
+use outlive::id::{Entropy, SystemEntropy};
+use outlive::testing::server::Server;
+
+use super::sandbox::{Ends, Sandbox, settled, text, until};
+
+/// Part of every password here: it may be seen nowhere.
+const PASSWORD: &str = "hunter2hunter2";
+
+/// The URL of a registry, with a password that the server does not ask for.
+fn with_password(url: &str) -> String {
+    url.replace("tester@", &format!("tester:{PASSWORD}@"))
+}
+
+fn on(sandbox: &Sandbox, url: &str, words: &[&str]) -> Command {
+    let mut command = sandbox.outlive(words);
+    command.env("OUTLIVE_REGISTRY", url).env_remove("PGPASSWORD");
+    command
+}
+
+/// What is said, with what differs between two servers made equal.
+fn said(sandbox: &Sandbox, server: &Server, url: &str, words: &[&str]) -> String {
+    let output = on(sandbox, url, words).output().unwrap();
+    let said = format!("exit {}\n{}{}", output.status.code().unwrap(), text(&output.stdout), text(&output.stderr));
+    assert!(!said.contains(PASSWORD), "{said}");
+    let schema = url.split_once("schema=").map_or("none", |(_, rest)| rest.split('&').next().unwrap());
+    let said = settled(sandbox, &said).replace(&server.port().to_string(), "[PORT]").replace(schema, "[SCHEMA]");
+    // How long the last try took is part of how long all did.
+    let said: Vec<String> = said.lines().map(|line| line.split("; tried for").next().unwrap().to_owned()).collect();
+    said.join("\n")
+}
+
+#[test]
+fn what_is_wrong_with_a_database_is_said_in_a_line_with_a_hint() {
+    let sandbox = Sandbox::new();
+    let server = Server::alone(&["fsync=off"]);
+    let url = with_password(&server.fresh_url());
+    let somebody = format!("u{:x}", SystemEntropy.draw());
+    server.psql(&format!("CREATE ROLE {somebody} LOGIN; CREATE ROLE locked LOGIN PASSWORD 'another'"));
+    server.psql("CREATE DATABASE readonly");
+    server.psql("ALTER DATABASE readonly SET default_transaction_read_only = on");
+    let hba = server.data().join("pg_hba.conf");
+    let before = std::fs::read_to_string(&hba).unwrap();
+    std::fs::write(&hba, format!("host all locked all scram-sha-256\n{before}")).unwrap();
+    server.psql("SELECT pg_reload_conf()");
+    let newer = with_password(&server.fresh_url());
+    on(&sandbox, &newer, &["ps"]).succeeds();
+    let schema = newer.split_once("schema=").unwrap().1.split('&').next().unwrap().to_owned();
+    server.psql(&format!("UPDATE {schema}.meta SET value = '99' WHERE name = 'format'"));
+    let port = server.port().to_string();
+    let cases: [(&str, String); 12] = [
+        ("a port that is none", url.replace(&port, "port")),
+        ("a mode that is none", url.replace("sslmode=disable", "sslmode=perhaps")),
+        ("a setting that is none", format!("{url}&colour=blue")),
+        ("a schema that cannot be", url.replace("schema=t", "schema=T-")),
+        ("an unknown host", url.replace("127.0.0.1", "nowhere.invalid")),
+        ("no server there", url.replace(&port, "1")),
+        ("a wrong password", url.replace("tester:", "locked:")),
+        ("a database that is not there", url.replace("/postgres?", "/missing?")),
+        ("no right to make tables", url.replace("tester:", &format!("{somebody}:"))),
+        ("a later format", newer),
+        ("a server that can only be read", url.replace("/postgres?", "/readonly?")),
+        ("no privacy", url.replace("sslmode=disable", "sslmode=require")),
+    ];
+    let mut all = String::new();
+    for (what, url) in cases {
+        let said = said(&sandbox, &server, &url, &["ps"]).replace(&somebody, "[ROLE]");
+        all.push_str(&format!("# {what}\n{said}\n"));
+        let json = on(&sandbox, &url, &["ps", "--json"]).output().unwrap();
+        assert!(!text(&json.stderr).contains(PASSWORD) && json.stdout.is_empty());
+    }
+    insta::assert_snapshot!("database_refusals", all);
+}
+
+#[test]
+fn s_31_a_password_of_the_registry_is_said_nowhere() {
+    let sandbox = Sandbox::new();
+    let url = with_password(&Server::shared().fresh_url());
+    on(&sandbox, &url, &["run", "--name", "a", "--", "true"]).succeeds();
+    for words in [
+        &["ps"][..],
+        &["ps", "--json"],
+        &["ps", "--all", "--json", "--limit", "1"],
+        &["show", "a"],
+        &["show", "nobody"],
+        &["why", "a", "--json"],
+        &["logs", "a"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["supervise", "--once"],
+        &["reap", "--json"],
+        &["init"],
+    ] {
+        let named: Vec<&str> = ["--registry", &url].into_iter().chain(words.iter().copied()).collect();
+        for mut command in [on(&sandbox, &url, words), sandbox.outlive(named)] {
+            let output = command.output().unwrap();
+            let said = text(&output.stdout) + &text(&output.stderr);
+            assert!(!said.contains(PASSWORD), "{words:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn f_65_a_run_outlives_an_outage_of_its_database_and_its_end_is_recorded() {
+    let sandbox = Sandbox::new();
+    let server = Server::alone(&["fsync=off"]);
+    let url = server.fresh_url();
+    let mut run = on(
+        &sandbox,
+        &url,
+        &["run", "--name", "long", "--", "sh", "-c", "until test -e go; do sleep 0.1; done; exit 3"],
+    )
+    .spawn()
+    .unwrap();
+    until("the run to be on record", || on(&sandbox, &url, &["show", "long"]).output().unwrap().status.success());
+    server.stop("immediate");
+    let said = on(&sandbox, &url, &["show", "long"]).fails_with(107);
+    assert!(said.contains("cannot be reached") && said.contains("tried for"), "{said}");
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(3), "the command's own status, though its end is not on record yet");
+    server.start();
+    // Whoever comes next delivers it.
+    on(&sandbox, &url, &["run", "--", "true"]).succeeds();
+    let shown = on(&sandbox, &url, &["show", "long", "--json"]).json();
+    assert_eq!((&shown["state"], &shown["exit_code"]), (&"failed".into(), &3.into()), "{shown}");
+}
+
+#[test]
+fn f_57_a_host_whose_clock_is_hours_off_reaps_nobody_and_is_not_reaped() {
+    let sandbox = Sandbox::new();
+    let url = Server::shared().fresh_url();
+    let wait = "until test -e go; do sleep 0.1; done";
+    let under = |shift: &str, words: &[&str]| {
+        let all = ["-f", shift, "outlive"].iter().chain(words).copied().collect::<Vec<_>>();
+        let mut command = sandbox.command("faketime", all);
+        command.env("OUTLIVE_REGISTRY", &url);
+        command
+    };
+    let mut runs: Vec<_> = ["-2h", "+2h"]
+        .map(|shift| {
+            under(shift, &["run", "--name", shift.trim_start_matches(['-', '+']), "--", "sh", "-c", wait])
+                .spawn()
+                .unwrap()
+        })
+        .into();
+    until("both to be on record", || {
+        on(&sandbox, &url, &["ps", "--json"]).json()["runs"].as_array().unwrap().len() == 2
+    });
+    for shift in ["-2h", "+2h"] {
+        let reaped = under(shift, &["reap", "--json"]).json();
+        assert_eq!(on(&sandbox, &url, &["ps", "--json"]).json()["runs"].as_array().unwrap().len(), 2, "{reaped}");
+    }
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    for run in &mut runs {
+        assert!(run.wait().unwrap().success());
+    }
+}

@@ -1,0 +1,148 @@
+//! The worker: claims what waits and has handlers do it, as many at a time as it has slots.
+//!
+//! Handlers are plain functions on threads of their own, so that a worker needs no executor and blocking work needs no
+//! care. One thread claims, by as many as there are free slots; one records ends, all that wait in one write; one looks
+//! after what nobody else may look after: silent workers, runs that wait for others (ADR 0013).
+
+mod builder;
+mod chores;
+mod claimer;
+mod finisher;
+mod floor;
+mod job;
+mod times;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub use self::builder::Builder;
+use self::floor::{Floor, Stage};
+pub use self::floor::{Tally, Waker};
+pub use self::job::{Done, Failed, Job, StopReason};
+pub use self::times::Times;
+use crate::error::Error;
+use crate::registry::Registry;
+use crate::run::{Interruption, Run};
+use crate::spool::OwnEnd;
+
+/// Somebody who wants to know of what went wrong and was survived.
+type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
+/// Somebody who wants to know how attempts ended.
+type OnEnd = Arc<dyn Fn(&Run) + Send + Sync>;
+
+/// A process that executes runs of some kinds.
+///
+/// # Examples
+///
+/// ```
+/// use outlive::registry::Registry;
+/// use outlive::run::Spec;
+/// use outlive::runtime::worker::Worker;
+///
+/// # pollster::block_on(async {
+/// let registry = Registry::open("memory:").await?;
+/// registry.enqueue(Spec::new("migrate", registry.me().clone())).await?;
+/// let worker = Worker::builder(registry)
+///     .slots(4)
+///     .handle("migrate", |job| {
+///         let from = job.checkpoint().and_then(|checkpoint| checkpoint.as_u64()).unwrap_or(0);
+///         job.set_checkpoint((from + 1).into())?;
+///         Ok(())
+///     })
+///     .start()?;
+/// worker.wait_until(|tally| tally.succeeded == 1);
+/// worker.stop();
+/// # Ok::<_, outlive::error::Error>(())
+/// # }).unwrap();
+/// ```
+pub struct Worker {
+    floor: Arc<Floor>,
+    registry: Arc<Registry>,
+    is_over: bool,
+    grace: Duration,
+    last_grace: Duration,
+    slots: Vec<JoinHandle<()>>,
+    claimer: Option<JoinHandle<()>>,
+    chores: Option<JoinHandle<()>>,
+    finisher: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// A worker that is yet to be told what it can do.
+    pub fn builder(registry: Registry) -> Builder {
+        Builder::new(registry)
+    }
+
+    /// The registry that it works for.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// What it has done so far.
+    pub fn tally(&self) -> Tally {
+        self.floor.tally()
+    }
+
+    /// Waits until what it has done is as asked for.
+    pub fn wait_until(&self, so: impl FnMut(&Tally) -> bool) {
+        self.floor.wait_until(so);
+    }
+
+    /// Something that has it look for work at once, from any thread.
+    pub fn waker(&self) -> Waker {
+        Waker(self.floor.clone())
+    }
+
+    /// Claims nothing more, lets handlers finish, tells those that take longer than its grace to stop, and interrupts
+    /// what is left then. A run that its policy has tried again can be claimed by others as soon as that is written.
+    /// What a handler answers that goes on after that is refused by its fence.
+    pub fn stop(mut self) -> Tally {
+        self.end();
+        self.floor.tally()
+    }
+
+    fn end(&mut self) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        let floor = self.floor.clone();
+        let interrupted = |reason: &str| OwnEnd::Interrupted(Interruption { signal: None, reason: reason.into() });
+        // Whoever claims may be at it: what it brings is given back too.
+        floor.advance(Stage::Draining);
+        join(self.claimer.take());
+        for task in floor.unbegun() {
+            floor.end(task, job::Answer::End(interrupted("its worker ended before it was begun")));
+        }
+        if !floor.wait_idle(self.grace) {
+            floor.advance(Stage::Stopping);
+            floor.wait_idle(self.last_grace);
+        }
+        for task in floor.abandoned() {
+            floor.end(task, job::Answer::End(interrupted("its worker was stopped, and its handler was not done")));
+        }
+        floor.advance(Stage::Over);
+        join(self.chores.take());
+        join(self.finisher.take());
+        // A thread whose handler never returns ends with the process.
+        for slot in self.slots.drain(..) {
+            if slot.is_finished() || floor.is_idle() {
+                join(Some(slot));
+            }
+        }
+        pollster::block_on(self.registry.leave());
+    }
+}
+
+impl Drop for Worker {
+    /// As [`Worker::stop`], without grace.
+    fn drop(&mut self) {
+        (self.grace, self.last_grace) = (Duration::ZERO, Duration::ZERO);
+        self.end();
+    }
+}
+
+fn join(thread: Option<JoinHandle<()>>) {
+    // A panic of the thread was its own; there is nobody left to tell.
+    drop(thread.map(JoinHandle::join));
+}

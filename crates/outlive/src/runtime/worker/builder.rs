@@ -1,0 +1,204 @@
+//! What a worker is told before it starts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::floor::Floor;
+use super::job::{Done, Failed, Job, Task};
+use super::{OnEnd, OnError, Worker, chores, claimer, finisher};
+use crate::error::Error;
+use crate::registry::Registry;
+use crate::run::Run;
+use crate::runtime::worker::Times;
+use crate::store;
+
+/// The most runs that a worker does at a time.
+pub const SLOTS_LIMIT: usize = 1_024;
+/// How long handlers may take to finish once their worker is to end, unless it is told otherwise.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long they may take to stop once they are told to.
+const LAST_GRACE: Duration = Duration::from_secs(5);
+
+pub(super) type Handler = Arc<dyn Fn(&Job) -> Result<Done, Failed> + Send + Sync>;
+
+/// What a worker is told before it starts.
+#[must_use]
+pub struct Builder {
+    registry: Registry,
+    slots: usize,
+    prefetch: usize,
+    times: Times,
+    grace: Duration,
+    last_grace: Duration,
+    kinds: BTreeSet<String>,
+    handlers: BTreeMap<String, Handler>,
+    on_error: OnError,
+    on_end: OnEnd,
+}
+
+/// What all threads of a worker know.
+pub(super) struct Order {
+    pub(super) registry: Arc<Registry>,
+    pub(super) floor: Arc<Floor>,
+    pub(super) times: Times,
+    pub(super) kinds: BTreeSet<String>,
+    pub(super) on_error: OnError,
+    pub(super) on_end: OnEnd,
+}
+
+impl Order {
+    /// Somebody is told of what is survived.
+    pub(super) fn survived(&self, error: &Error) {
+        self.floor.count(|tally| tally.errors += 1);
+        (self.on_error)(error);
+    }
+
+    /// A time that is not the same for all workers: three to five quarters of it.
+    pub(super) fn spread(&self, time: Duration) -> Duration {
+        let drawn = (self.registry.entropy().draw() & 0xff) as u32;
+        time * 3 / 4 + time / 2 * drawn / 255
+    }
+}
+
+impl Builder {
+    pub(super) fn new(registry: Registry) -> Self {
+        Self {
+            registry,
+            slots: 1,
+            prefetch: 0,
+            times: Times::default(),
+            grace: GRACE,
+            last_grace: LAST_GRACE,
+            kinds: BTreeSet::new(),
+            handlers: BTreeMap::new(),
+            on_error: Arc::new(|_| {}),
+            on_end: Arc::new(|_| {}),
+        }
+    }
+
+    /// Does up to so many runs at a time. One, if it is not said.
+    pub fn slots(self, slots: usize) -> Self {
+        Self { slots, ..self }
+    }
+
+    /// Claims so many more than it has slots for, so that none waits for a claim.
+    ///
+    /// None, if it is not said: what is claimed has begun an attempt, and one that is given back unbegun when the worker
+    /// ends is an interrupted attempt. Whether it is tried again is a matter of its policy.
+    pub fn prefetch(self, prefetch: usize) -> Self {
+        Self { prefetch, ..self }
+    }
+
+    /// When it beats, looks and gives up on others.
+    pub fn times(self, times: Times) -> Self {
+        Self { times, ..self }
+    }
+
+    /// How long handlers may take to finish once it is to end, and how long they may take to stop once they are told to.
+    pub fn grace(self, grace: Duration, last_grace: Duration) -> Self {
+        Self { grace, last_grace, ..self }
+    }
+
+    /// Does only runs of this kind, or of others that are said so, of those that it has handlers for.
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.kinds.insert(kind.into());
+        self
+    }
+
+    /// Has runs of a kind done by a function, which may block. What it panics with is recorded as a failure.
+    ///
+    /// The function is this program's own; what it is asked to do may come from anybody who can write to the registry.
+    pub fn handle<D: Into<Done>>(
+        mut self,
+        kind: impl Into<String>,
+        handler: impl Fn(&Job) -> Result<D, Failed> + Send + Sync + 'static,
+    ) -> Self {
+        self.handlers.insert(kind.into(), Arc::new(move |job| handler(job).map(Into::into)));
+        self
+    }
+
+    /// Tells `told` of failures of the store, all of which are survived.
+    pub fn on_error(self, told: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        Self { on_error: Arc::new(told), ..self }
+    }
+
+    /// Tells `told` of every attempt whose end this worker has put on record, its own and those of dead workers: of all
+    /// workers one is told. Not of ends that the store took only later.
+    pub fn on_end(self, told: impl Fn(&Run) + Send + Sync + 'static) -> Self {
+        Self { on_end: Arc::new(told), ..self }
+    }
+
+    /// Starts to work.
+    pub fn start(self) -> Result<Worker, Error> {
+        let Self { registry, slots, prefetch, times, grace, last_grace, kinds, handlers, on_error, on_end } = self;
+        if slots == 0 || slots > SLOTS_LIMIT {
+            return Err(Error::Invalid(format!("a worker has 1 to {SLOTS_LIMIT} slots, not {slots}")));
+        }
+        if let Some(kind) = kinds.iter().find(|kind| !handlers.contains_key(*kind)) {
+            return Err(Error::Invalid(format!("there is no handler for kind `{kind}`")));
+        }
+        if handlers.is_empty() {
+            return Err(Error::Invalid("a worker without a handler can do nothing".into()));
+        }
+        let kinds = if kinds.is_empty() { handlers.keys().cloned().collect() } else { kinds };
+        let (registry, floor) = (Arc::new(registry), Floor::new(slots, prefetch));
+        let order =
+            Arc::new(Order { registry: registry.clone(), floor: floor.clone(), times, kinds, on_error, on_end });
+        if let Err(error) = pollster::block_on(registry.come(times.lease)) {
+            order.survived(&error);
+        }
+        let mut worker = Worker {
+            floor: floor.clone(),
+            registry,
+            is_over: false,
+            grace,
+            last_grace,
+            slots: Vec::new(),
+            claimer: None,
+            chores: None,
+            finisher: None,
+        };
+        let handlers = Arc::new(handlers);
+        for _ in 0..slots {
+            let (floor, handlers) = (floor.clone(), handlers.clone());
+            worker.slots.push(spawn("outlive-slot", move || work(&floor, &handlers))?);
+        }
+        let (finishing, tidying) = (order.clone(), order.clone());
+        worker.finisher = Some(spawn("outlive-finish", move || finisher::record_ends(&finishing))?);
+        worker.chores = Some(spawn("outlive-chores", move || chores::look_after(&tidying))?);
+        worker.claimer = Some(spawn("outlive-claim", move || claimer::claim(&order))?);
+        Ok(worker)
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    let failed = |error| store::Error::Unavailable(format!("a thread of the worker cannot be started: {error}"));
+    Ok(std::thread::Builder::new().name(name.into()).spawn(work).map_err(failed)?)
+}
+
+/// Does one task after the other.
+fn work(floor: &Floor, handlers: &BTreeMap<String, Handler>) {
+    while let Some(task) = floor.next() {
+        let returned = std::panic::catch_unwind(AssertUnwindSafe(|| do_task(&task, handlers)));
+        let returned = returned.unwrap_or_else(|panic| Err(Failed::new("panic", panicked(&*panic))));
+        let answer = task.answer(returned);
+        floor.returned(task, answer);
+    }
+}
+
+fn do_task(task: &Arc<Task>, handlers: &BTreeMap<String, Handler>) -> Result<Done, Failed> {
+    let kind = task.handle.run().spec.kind.clone();
+    match handlers.get(&kind) {
+        Some(handler) => handler(&Job { task: task.clone() }),
+        None => Err(Failed::new("kind", format!("its worker has no handler for kind `{kind}`"))),
+    }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.map_or_else(|| "its handler panicked".into(), |text| format!("its handler panicked: {text}"))
+}

@@ -1,0 +1,302 @@
+//! The floor: what the threads of a worker share, and where they wait for each other.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::job::{Answer, Task};
+use crate::id::{Epoch, RunId};
+use crate::runtime::keeper::lock;
+use crate::time::{Clock, SystemClock};
+
+/// How many ends may wait for their write, for each slot, before nothing more is claimed.
+const ENDS_PER_SLOT: usize = 4;
+/// Fewer than this may always wait.
+const ENDS: usize = 1_000;
+/// How long free slots wait for others to become free, so that they are filled by one claim.
+const LINGER: Duration = Duration::from_millis(2);
+
+/// How far a worker is on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Stage {
+    /// It claims.
+    #[default]
+    Working,
+    /// It claims nothing more.
+    Draining,
+    /// Its handlers are told to stop.
+    Stopping,
+    /// Nothing more is waited for.
+    Over,
+}
+
+/// What a worker has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Claims that brought anything.
+    pub claims: u64,
+    /// Runs that they brought.
+    pub claimed: u64,
+    /// Runs whose handlers are at work.
+    pub running: usize,
+    /// The most that ever were at once.
+    pub most_at_once: usize,
+    /// Recorded as succeeded.
+    pub succeeded: u64,
+    /// Recorded as failed, whether or not they are tried again.
+    pub failed: u64,
+    /// Suspended.
+    pub suspended: u64,
+    /// Recorded as cancelled or interrupted.
+    pub stopped: u64,
+    /// Ends that were refused, because the run was somebody else's by then.
+    pub lost: u64,
+    /// Ends that the store did not take at once. They are spooled, and delivered when it does.
+    pub later: u64,
+    /// Writes that recorded ends.
+    pub commits: u64,
+    /// Attempts of others that were found to be over.
+    pub reaped: u64,
+    /// Failures of the store that were survived.
+    pub errors: u64,
+}
+
+/// An end that waits to be recorded.
+pub(super) struct Ended {
+    pub(super) task: Arc<Task>,
+    pub(super) answer: Answer,
+}
+
+#[derive(Default)]
+struct State {
+    stage: Stage,
+    /// Claimed and not begun.
+    queue: VecDeque<Arc<Task>>,
+    running: BTreeMap<(RunId, Epoch), Arc<Task>>,
+    ends: Vec<Ended>,
+    /// Ends that are being written.
+    writing: usize,
+    /// Somebody says that there is work.
+    look: bool,
+    tally: Tally,
+}
+
+/// What the threads of a worker share.
+pub(super) struct Floor {
+    slots: usize,
+    prefetch: usize,
+    state: Mutex<State>,
+    /// There is something to begin.
+    work: Condvar,
+    /// There is room, or a reason to look for work.
+    room: Condvar,
+    /// There is an end to record.
+    ended: Condvar,
+    /// Something has been done.
+    done: Condvar,
+}
+
+/// Has a worker look for work at once. Whoever hears of work by other means than asking calls it; the worker goes on asking
+/// by itself in any case.
+#[derive(Clone)]
+pub struct Waker(pub(super) Arc<Floor>);
+
+impl Waker {
+    /// There may be work.
+    pub fn wake(&self) {
+        self.0.wake();
+    }
+}
+
+impl Floor {
+    pub(super) fn new(slots: usize, prefetch: usize) -> Arc<Self> {
+        Arc::new(Self {
+            slots,
+            prefetch,
+            state: Mutex::default(),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            ended: Condvar::new(),
+            done: Condvar::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        self.state().tally
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&mut Tally)) {
+        count(&mut self.state().tally);
+        self.done.notify_all();
+    }
+
+    pub(super) fn wait_until(&self, mut so: impl FnMut(&Tally) -> bool) {
+        drop(wait_while(&self.done, self.state(), |state| !so(&state.tally)));
+    }
+
+    pub(super) fn wake(&self) {
+        self.state().look = true;
+        self.room.notify_all();
+    }
+
+    pub(super) fn advance(&self, stage: Stage) {
+        let mut state = self.state();
+        state.stage = stage;
+        if stage >= Stage::Stopping {
+            state.running.values().for_each(|task| task.tell_end());
+        }
+        drop(state);
+        [&self.work, &self.room, &self.ended, &self.done].into_iter().for_each(Condvar::notify_all);
+    }
+
+    fn free(&self, state: &State) -> usize {
+        if state.ends.len() + state.writing > ENDS.max(ENDS_PER_SLOT * self.slots) {
+            return 0;
+        }
+        (self.slots + self.prefetch).saturating_sub(state.queue.len() + state.running.len())
+    }
+
+    /// Waits until there is room and a reason to claim: `patience` is over, or somebody says that there is work. Answers
+    /// with how many may be claimed; nothing once nothing more is to be.
+    pub(super) fn wait_for_room(&self, patience: Duration) -> Option<usize> {
+        let deadline = SystemClock.awake() + patience;
+        let mut state = self.state();
+        loop {
+            if state.stage > Stage::Working {
+                return None;
+            }
+            let left = deadline.saturating_sub(SystemClock.awake());
+            if !state.look && !left.is_zero() {
+                state = wait_timeout(&self.room, state, left);
+            } else if self.free(&state) == 0 {
+                state = wait(&self.room, state);
+            } else {
+                break;
+            }
+        }
+        let few = |state: &mut State| state.stage == Stage::Working && self.free(state) * 2 < self.slots;
+        let linger = self.room.wait_timeout_while(state, LINGER, few);
+        let mut state = linger.unwrap_or_else(PoisonError::into_inner).0;
+        state.look = false;
+        Some(self.free(&state).max(1)).filter(|_| state.stage == Stage::Working)
+    }
+
+    /// Waits as long as the worker works, for at most `patience`. Answers whether it still does.
+    pub(super) fn pause(&self, patience: Duration) -> bool {
+        let works = |state: &mut State| state.stage == Stage::Working;
+        let paused = self.done.wait_timeout_while(self.state(), patience, works);
+        paused.unwrap_or_else(PoisonError::into_inner).0.stage == Stage::Working
+    }
+
+    pub(super) fn add(&self, tasks: Vec<Arc<Task>>) {
+        let mut state = self.state();
+        state.tally.claims += 1;
+        state.tally.claimed += tasks.len() as u64;
+        state.queue.extend(tasks);
+        drop(state);
+        self.work.notify_all();
+    }
+
+    /// The next task for a slot; none once there will be none.
+    pub(super) fn next(&self) -> Option<Arc<Task>> {
+        let idle = |state: &mut State| state.queue.is_empty() && state.stage == Stage::Working;
+        let mut state = wait_while(&self.work, self.state(), idle);
+        if state.stage > Stage::Working {
+            return None;
+        }
+        let task = state.queue.pop_front()?;
+        let claim = (task.handle.id(), task.handle.fence().epoch);
+        state.running.insert(claim, task.clone());
+        state.tally.running = state.running.len();
+        state.tally.most_at_once = state.tally.most_at_once.max(state.running.len());
+        drop(state);
+        self.done.notify_all();
+        Some(task)
+    }
+
+    /// Takes what was claimed and is not begun.
+    pub(super) fn unbegun(&self) -> Vec<Arc<Task>> {
+        self.state().queue.drain(..).collect()
+    }
+
+    /// Those whose handlers are still at work.
+    pub(super) fn abandoned(&self) -> Vec<Arc<Task>> {
+        self.state().running.values().cloned().collect()
+    }
+
+    /// Says how a task ended. Whoever says so first is believed.
+    pub(super) fn end(&self, task: Arc<Task>, answer: Answer) {
+        if task.ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.state().ends.push(Ended { task, answer });
+        self.ended.notify_all();
+    }
+
+    /// A handler has returned.
+    pub(super) fn returned(&self, task: Arc<Task>, answer: Answer) {
+        let claim = (task.handle.id(), task.handle.fence().epoch);
+        let is_first = !task.ended.swap(true, Ordering::SeqCst);
+        let mut state = self.state();
+        state.running.remove(&claim);
+        state.tally.running = state.running.len();
+        if is_first {
+            state.ends.push(Ended { task, answer });
+        }
+        drop(state);
+        [&self.ended, &self.room, &self.done].into_iter().for_each(Condvar::notify_all);
+    }
+
+    /// All ends that wait, up to `limit`; none once there will be none.
+    pub(super) fn take_ends(&self, limit: usize) -> Option<Vec<Ended>> {
+        let nothing = |state: &mut State| state.ends.is_empty() && state.stage < Stage::Over;
+        let mut state = wait_while(&self.ended, self.state(), nothing);
+        if state.ends.is_empty() {
+            return None;
+        }
+        let count = state.ends.len().min(limit);
+        state.writing = count;
+        Some(state.ends.drain(..count).collect())
+    }
+
+    /// What was taken is recorded.
+    pub(super) fn recorded(&self, count: impl FnOnce(&mut Tally)) {
+        let mut state = self.state();
+        state.writing = 0;
+        count(&mut state.tally);
+        drop(state);
+        [&self.room, &self.done].into_iter().for_each(Condvar::notify_all);
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.state().running.is_empty()
+    }
+
+    /// Waits until no handler is at work, for at most `patience`. Answers whether none is.
+    pub(super) fn wait_idle(&self, patience: Duration) -> bool {
+        let busy = |state: &mut State| !state.running.is_empty();
+        let waited = self.done.wait_timeout_while(self.state(), patience, busy);
+        waited.unwrap_or_else(PoisonError::into_inner).0.running.is_empty()
+    }
+}
+
+fn wait<'a>(condvar: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    condvar.wait(state).unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_while<'a>(
+    condvar: &Condvar,
+    state: MutexGuard<'a, State>,
+    so: impl FnMut(&mut State) -> bool,
+) -> MutexGuard<'a, State> {
+    condvar.wait_while(state, so).unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_timeout<'a>(condvar: &Condvar, state: MutexGuard<'a, State>, left: Duration) -> MutexGuard<'a, State> {
+    condvar.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+}

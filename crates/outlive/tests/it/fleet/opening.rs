@@ -1,0 +1,140 @@
+//! Opening: many at once (L21, F08), by whoever may not (F-61), and in private.
+
+use super::*;
+
+#[test]
+fn l21_f08_thirty_open_a_fresh_schema_and_one_makes_it() {
+    let url = Server::shared().fresh_url();
+    let ids: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..30).map(|_| scope.spawn(|| open(&url).map(|store| store.id().to_owned()).unwrap())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+}
+
+#[test]
+fn f08_a_newer_format_is_refused() {
+    let url = Server::shared().fresh_url();
+    open(&url).unwrap();
+    Server::shared().psql(&format!("UPDATE {}.meta SET value = '99' WHERE name = 'format'", schema_of(&url)));
+    let refused = open(&url).err().unwrap();
+    assert!(matches!(refused, Error::Newer { found: 99, .. }), "{refused:?}");
+}
+
+/// The same registry as somebody who is nobody special.
+fn as_somebody(url: &str) -> (String, String) {
+    let name = format!("u{}", schema_of(url));
+    Server::shared().psql(&format!("CREATE ROLE {name} LOGIN"));
+    (url.replace("tester@", &format!("{name}@")), name)
+}
+
+#[test]
+fn f08_whoever_may_not_make_a_schema_is_told_and_may_be_given_one() {
+    let (url, name) = as_somebody(&Server::shared().fresh_url());
+    let schema = schema_of(&url);
+    let refused = open(&url).err().unwrap();
+    assert!(matches!(refused, Error::Denied(_)), "{refused:?}");
+    assert!(refused.to_string().contains(&format!("CREATE SCHEMA \"{schema}\" AUTHORIZATION")), "{refused}");
+    Server::shared().psql(&format!("CREATE SCHEMA {schema} AUTHORIZATION {name}"));
+    let store = open(&url).unwrap();
+    let (other, _) = as_somebody(&Server::shared().fresh_url());
+    let theirs = other.replace(&schema_of(&other), &schema);
+    // The name of the role is part of the URL too.
+    let theirs = theirs.replace(&format!("u{schema}@"), &format!("u{}@", schema_of(&other)));
+    let refused = open(&theirs).err().unwrap();
+    assert!(matches!(refused, Error::Denied(_)), "{refused:?}");
+    pollster::block_on(store.commit(vec![making(draft())])).unwrap();
+}
+
+#[test]
+fn f_61_a_server_that_can_only_be_read_is_refused() {
+    let server = Server::alone(&["fsync=off"]);
+    let url = server.fresh_url();
+    open(&url).unwrap();
+    server.psql("ALTER DATABASE postgres SET default_transaction_read_only = on");
+    let refused = |what: &str| {
+        let refused = open(&url).err().unwrap();
+        assert!(matches!(&refused, Error::Denied(text) if text.contains("name the primary")), "{what}: {refused:?}");
+    };
+    refused("set to be read-only");
+    server.stop("fast");
+    std::fs::write(server.data().join("standby.signal"), "").unwrap();
+    server.start();
+    refused("a standby");
+}
+
+/// A server that talks in private, with a certificate for `localhost`, and the root that signed it.
+fn private_server(dir: &Dir) -> Server {
+    let file = |name: &str| dir.0.join(name).display().to_string();
+    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+    let root = [
+        &["req", "-x509", "-days", "2", "-subj", "/CN=root", "-keyout", &file("ca.key"), "-out", &file("ca.crt")],
+        &key[..],
+    ];
+    succeeds("openssl", &root.concat());
+    let other = [
+        &["req", "-x509", "-days", "2", "-subj", "/CN=other", "-keyout", &file("o.key"), "-out", &file("other.crt")],
+        &key[..],
+    ];
+    succeeds("openssl", &other.concat());
+    let request =
+        [&["req", "-subj", "/CN=server", "-keyout", &file("server.key"), "-out", &file("server.csr")], &key[..]];
+    succeeds("openssl", &request.concat());
+    std::fs::write(file("ext"), "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n").unwrap();
+    let sign =
+        ["x509", "-req", "-days", "2", "-in", &file("server.csr"), "-CA", &file("ca.crt"), "-CAkey", &file("ca.key")];
+    let rest = ["-CAcreateserial", "-extfile", &file("ext"), "-out", &file("server.crt")];
+    succeeds("openssl", &[&sign[..], &rest[..]].concat());
+    let server = Server::alone(&["fsync=off"]);
+    server.stop("fast");
+    for name in ["server.key", "server.crt"] {
+        let into = server.data().join(name).display().to_string();
+        succeeds("cp", &[&file(name), &into]);
+        succeeds("chmod", &["600", &into]);
+        succeeds("chown", &["--reference", &server.data().join("PG_VERSION").display().to_string(), &into]);
+    }
+    server.configure(&["ssl=on", "ssl_cert_file=server.crt", "ssl_key_file=server.key"]);
+    server.start();
+    server
+}
+
+#[test]
+fn modes_of_privacy_mean_what_they_mean_to_other_clients() {
+    let dir = Dir::make();
+    let server = private_server(&dir);
+    let (root, other) = (dir.0.join("ca.crt"), dir.0.join("other.crt"));
+    let with = |host: &str, words: &str| {
+        let url = server.url("outlive").replace("127.0.0.1", host).replace("sslmode=disable", words);
+        let store = open(&url)?;
+        let sql = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+                   WHERE application_name = 'outlive'";
+        let private = server.psql(sql) == "t";
+        drop(store);
+        // Whoever comes next counts only its own.
+        until("the connection to end", || {
+            server.psql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'outlive'") == "0"
+        });
+        Ok::<bool, Error>(private)
+    };
+    let rooted = |mode: &str, root: &std::path::Path| format!("sslmode={mode}&sslrootcert={}", root.display());
+    assert!(!with("localhost", "sslmode=disable").unwrap());
+    for words in ["sslmode=prefer", "sslmode=require", "connections=4"] {
+        assert!(with("127.0.0.1", words).unwrap(), "{words}");
+    }
+    assert!(with("localhost", &rooted("verify-full", &root)).unwrap());
+    assert!(with("127.0.0.1", &rooted("verify-ca", &root)).unwrap());
+    assert!(with("127.0.0.1", &rooted("require", &root)).unwrap());
+    for (host, words) in [
+        ("127.0.0.1", rooted("verify-full", &root)),
+        ("localhost", rooted("verify-full", &other)),
+        ("localhost", rooted("verify-ca", &other)),
+        ("localhost", rooted("require", &other)),
+    ] {
+        let refused = with(host, &words).err().unwrap_or_else(|| panic!("{host} {words}"));
+        assert!(matches!(&refused, Error::Denied(text) if text.contains("in private")), "{words}: {refused:?}");
+    }
+    let plain = Server::shared().fresh_url().replace("sslmode=disable", "sslmode=require");
+    let refused = open(&plain).err().unwrap();
+    assert!(matches!(&refused, Error::Denied(text) if text.contains("in private")), "{refused:?}");
+}

@@ -1,0 +1,180 @@
+//! Whoever is kept waiting: by locks (F-63), for a connection (F-64), by a deadlock (F-66); and clocks that differ (F-57).
+
+use super::*;
+use outlive::filter::Filter;
+use outlive::runtime::reaper::Reaper;
+use outlive::store::Written;
+use outlive::testing::ManualClock;
+use outlive::time::Timestamp;
+use outlive::transition::{Action, apply};
+
+#[test]
+fn f_57_no_clock_of_a_host_is_asked() {
+    let url = Server::shared().fresh_url();
+    let store = open(&url).unwrap();
+    let (ahead, behind) = (ManualClock::new(), ManualClock::new());
+    let server: i64 =
+        Server::shared().psql("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8").parse().unwrap();
+    let off = |clock: &ManualClock| (server - clock.now().as_micros()) / 1_000_000;
+    ahead.step_wall(off(&ahead) + 7_200);
+    behind.step_wall(off(&behind) - 7_200);
+    let (fast, slow) = (process(&store, ahead.clone()), process(&store, behind.clone()));
+    pollster::block_on(async {
+        let held = [fast.start(spec("a")).await.unwrap(), slow.start(spec("b")).await.unwrap()];
+        for reader in [&fast, &slow] {
+            reader.tick().await.unwrap();
+            let reaped = Reaper::new(None).pass(reader).await.unwrap();
+            assert_eq!((reaped.ended.len(), reaped.live), (0, 2), "{reaped:?}");
+            for handle in &held {
+                let seen = reader.get(handle.id()).await.unwrap();
+                assert!(seen.run.owner().unwrap().heard.silent_for < Duration::from_secs(3_600));
+            }
+        }
+        let later = |seconds: i64| Some(Timestamp::from_micros(server + seconds * 1_000_000));
+        let mut specs = [spec("due"), spec("not due")];
+        (specs[0].not_before, specs[1].not_before) = (later(-1), later(3_600));
+        let [due, not_due] = specs;
+        let due = slow.enqueue(due).await.unwrap();
+        let not_due = fast.enqueue(not_due).await.unwrap();
+        let claimed = fast.claim(Filter::of([not_due.id]), 9).await.unwrap();
+        assert!(claimed.is_empty(), "claimed an hour early by a host whose clock is two hours ahead");
+        let claimed = slow.claim(Filter::of([due.id]), 9).await.unwrap();
+        assert_eq!(claimed.len(), 1, "not claimed by a host whose clock is two hours behind");
+        for handle in held.into_iter().chain(claimed) {
+            handle.succeed().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn f_63_whoever_meets_a_lock_is_told_and_tries_again() {
+    let url = Server::shared().fresh_url();
+    let (owner, schema) = (registry(&url), schema_of(&url));
+    pollster::block_on(async {
+        let handle = owner.start(spec("job")).await.unwrap();
+        owner.tick().await.unwrap();
+        let beats = async || owner.get(handle.id()).await.unwrap().run.owner().unwrap().heard.beat;
+        let before = beats().await;
+        let mut other = Session::begin(Server::shared());
+        other
+            .does(&format!("BEGIN; SELECT 1 FROM {schema}.worker FOR UPDATE; SELECT 1 FROM {schema}.live FOR UPDATE;"));
+        let told = owner.tick().await.unwrap_err().to_string();
+        assert!(told.contains("another session holds"), "{told}");
+        let told = handle.set_checkpoint(1.into()).await.unwrap_err();
+        assert!(matches!(&told, outlive::error::Error::Store(Error::Unavailable(_))), "{told:?}");
+        assert!(told.to_string().contains("another session holds"), "{told}");
+        // Readers and reapers pass by.
+        assert_eq!(beats().await, before);
+        assert_eq!(Reaper::new(None).pass(&registry(&url)).await.unwrap().ended.len(), 0);
+        other.does("ROLLBACK;");
+        owner.tick().await.unwrap();
+        assert!(beats().await > before);
+        handle.set_checkpoint(2.into()).await.unwrap();
+        handle.succeed().await.unwrap();
+    });
+}
+
+#[test]
+fn f_64_a_full_server_keeps_its_owners_and_tells_others_so() {
+    const MOST: usize = 8;
+    let server = Server::alone(&["max_connections=8", "superuser_reserved_connections=0"]);
+    let url = server.fresh_url();
+    pollster::block_on(async {
+        let (beating, new) = (registry(&url), registry(&url));
+        let handle = beating.start(spec("job")).await.unwrap();
+        beating.tick().await.unwrap();
+        let fresh = new.start(spec("job")).await.unwrap();
+        // One connection each, and one for the beats of the first.
+        let take = |_| {
+            let mut session = Session::begin(&server);
+            session.does("SELECT 1;");
+            session
+        };
+        let mut others: Vec<Session> = (3..MOST).map(take).collect();
+        let told = open(&url).err().expect("more connections than there are").to_string();
+        assert!(told.contains("no connection to spare") && told.contains("tried for"), "{told}");
+        beating.tick().await.unwrap();
+        new.tick().await.expect("a worker that had no connection for its beats yet");
+        others.clear();
+        until("there to be room", || open(&url).is_ok());
+        for (owner, handle) in [(beating, handle), (new, fresh)] {
+            handle.succeed().await.unwrap();
+            owner.tick().await.unwrap();
+        }
+    });
+}
+
+/// A run that waits, made by this store.
+fn made(store: &PostgresStore) -> outlive::store::Record {
+    let write = making(draft());
+    let id = write.run.id;
+    pollster::block_on(store.commit(vec![write])).unwrap();
+    pollster::block_on(record(store, id)).unwrap()
+}
+
+/// The write that cancels a run.
+fn cancelling(record: &outlive::store::Record) -> Write {
+    let action = Action::RequestCancel { reason: None, grace: None };
+    let change = apply(&record.run, &action, &person("bob"), SystemClock.now()).unwrap();
+    Write::change(record, change, stamp(&SystemEntropy))
+}
+
+#[test]
+fn f_66_a_batch_that_the_server_broke_off_for_another_is_tried_again() {
+    let url = Server::shared().fresh_url();
+    let schema = schema_of(&url);
+    let store = open(&url).unwrap();
+    let mut records = [made(&store), made(&store)];
+    records.sort_by_key(|record| record.run.id);
+    let deadlocks = || -> u64 {
+        Server::shared().psql("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'").parse().unwrap()
+    };
+    let before = deadlocks();
+    let mut other = Session::begin(Server::shared());
+    let touch = |record: &outlive::store::Record| {
+        format!("UPDATE {schema}.waiting SET story = story WHERE id = '{}';", record.run.id)
+    };
+    other.does(&format!("SET deadlock_timeout = '1min'; BEGIN; {}", touch(&records[1])));
+    let writes: Vec<Write> = records.iter().map(cancelling).collect();
+    let written = std::thread::scope(|scope| {
+        let batch = scope.spawn(|| pollster::block_on(store.commit(writes)));
+        let waits = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"{schema}\".waiting%'"
+        );
+        until("the batch to wait", || Server::shared().psql(&waits) != "0");
+        other.does(&format!("{} COMMIT;", touch(&records[0])));
+        batch.join().unwrap()
+    });
+    let written = written.unwrap();
+    assert!(written.iter().all(|written| matches!(written, Written::Done(_))), "{written:?}");
+    // Statistics are told some time after the fact.
+    until("the deadlock to be counted", || deadlocks() > before);
+}
+
+#[test]
+fn f_66_batches_in_opposite_order_all_succeed() {
+    const RUNS: usize = 60;
+    let url = Server::shared().fresh_url();
+    let store = open(&url).unwrap();
+    let (mut won, mut lost) = (0, 0);
+    for _ in 0..5 {
+        let records: Vec<_> = (0..RUNS).map(|_| made(&store)).collect();
+        let answers: Vec<Vec<Written>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|number| {
+                    let mut writes: Vec<Write> = records.iter().map(cancelling).collect();
+                    if number % 2 == 1 {
+                        writes.reverse();
+                    }
+                    let store = open(&url).unwrap();
+                    scope.spawn(move || pollster::block_on(store.commit(writes)).unwrap())
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let done = answers.iter().flatten().filter(|written| matches!(written, Written::Done(_))).count();
+        assert_eq!(done, RUNS, "each run is cancelled once");
+        (won, lost) = (won + done, lost + 3 * RUNS);
+    }
+    println!("{won} writes won, {lost} lost");
+}
