@@ -111,8 +111,10 @@ impl Registry {
 
     #[cfg(feature = "postgres")]
     async fn open_shared(url: &str) -> Result<Self, Error> {
-        let address: Address =
-            url.parse().map_err(|error| Error::Invalid(format!("the registry's URL cannot be used: {error}")))?;
+        let address: Address = url.parse().map_err(|error| {
+            let form = "postgres://USER@HOST:PORT/DATABASE?schema=NAME";
+            Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{form}`"))
+        })?;
         let store = PostgresStore::open(&address).await?;
         let (name, beating) = (store.id().to_owned(), store.clone());
         // Its beats have a connection of their own in any case.

@@ -22,6 +22,9 @@ enum Told {
     Unknown,
 }
 
+/// What was answered, by run and the revision that was to be.
+type Answers = BTreeMap<(RunId, u64), (Stamp, Told)>;
+
 /// How many times the server is killed. `OUTLIVE_SERVER_KILLS` for more.
 fn kills() -> usize {
     std::env::var("OUTLIVE_SERVER_KILLS").ok().and_then(|number| number.parse().ok()).unwrap_or(6)
@@ -35,7 +38,7 @@ fn f_58_what_a_killed_server_said_it_has_written_is_there() {
     let url = server.fresh_url();
     open(&url).unwrap();
     let (stop, acked) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let told: Mutex<BTreeMap<(RunId, u64), (Stamp, Told)>> = Mutex::default();
+    let told: Mutex<Answers> = Mutex::default();
     std::thread::scope(|scope| {
         let _stopping = Stopping(&stop);
         for _ in 0..WRITERS {
@@ -101,12 +104,7 @@ impl Drop for Stopping<'_> {
     }
 }
 
-fn try_write(
-    store: &PostgresStore,
-    write: &Write,
-    told: &Mutex<BTreeMap<(RunId, u64), (Stamp, Told)>>,
-    acked: &AtomicUsize,
-) -> Told {
+fn try_write(store: &PostgresStore, write: &Write, told: &Mutex<Answers>, acked: &AtomicUsize) -> Told {
     let revision = match write.expect {
         Expect::Absent => 1,
         Expect::Revision(revision) => revision.0 + 1,
