@@ -1,5 +1,4 @@
 //! Benchmarks: what outlive costs, as ratios measured in one run.
-
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's result is what it prints")]
 
 mod beats;
