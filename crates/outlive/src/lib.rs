@@ -43,6 +43,8 @@ pub mod health;
 pub mod home;
 pub mod id;
 #[cfg(feature = "sqlite")]
+pub mod index;
+#[cfg(feature = "sqlite")]
 pub mod logs;
 pub mod policy;
 pub mod process;

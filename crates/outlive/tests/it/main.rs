@@ -7,6 +7,7 @@ mod filters;
 mod fleet;
 mod fleet_workers;
 mod ground;
+mod index;
 mod lifecycle;
 mod logs;
 mod mutant;

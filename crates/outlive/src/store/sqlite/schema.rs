@@ -18,7 +18,7 @@ use crate::store::files::{self, Prepared};
 /// The database, below the registry's directory.
 pub(super) const DATABASE: &str = "registry.db";
 /// Its write-ahead log. It stays when the last connection is closed.
-const LOG: &str = "registry.db-wal";
+pub(super) const LOG: &str = "registry.db-wal";
 const LOG_HEAD: i64 = 32;
 /// What it begins with; how its sums are made stands behind.
 const LOG_MAGIC: [u8; 3] = [0x37, 0x7f, 0x06];
@@ -413,7 +413,7 @@ fn migrate(connection: &Connection, found: i64, fill: impl Fn(&Connection) -> Re
 }
 
 /// What an error of SQLite means for a store.
-pub(super) fn from_sqlite(error: rusqlite::Error) -> Error {
+pub(crate) fn from_sqlite(error: rusqlite::Error) -> Error {
     let text = error.to_string();
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Error::Full(text),

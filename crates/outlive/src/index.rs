@@ -1,0 +1,133 @@
+//! The index: every run of every repository, found without asking each of them.
+//!
+//! It is derived and disposable. The sources are the truth: a record is a function of its source, deleting the index and
+//! refreshing gives equal records, and what a reader is told is valid was looked at in its source first. Reading writes
+//! nothing. Policy, such as what is archived when, is not in it.
+//!
+//! ```text
+//! sources      which there are; one file each knows how to read them: cool_workflow, registries
+//! source       what a source must be able to do
+//! record       what is known of a run; stored: how it is kept
+//! database     the file; writer, refresh: how it is changed
+//! query, words what is asked, and how the full-text index is asked it
+//! reader, report what it answers, and how much of that was borne out
+//! ```
+
+mod cool_workflow;
+mod database;
+mod query;
+mod reader;
+mod record;
+mod refresh;
+mod registries;
+mod report;
+mod settle;
+mod source;
+mod sources;
+mod stored;
+mod words;
+mod writer;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use self::reader::Reader;
+use self::refresh::Scope;
+use crate::store::Error;
+use crate::time::{Clock, SystemClock, Timestamp};
+
+pub use self::query::{Cursor, InvalidCursor, Order, PAGE_LIMIT, Query};
+pub use self::reader::{Found, Listed};
+pub use self::record::{Freshness, Kind, Lifecycle, Provenance, Record, Tasks, UnknownLifecycle};
+pub use self::refresh::Refreshed;
+pub use self::report::{Named, Report, Sort, SourceReport, Standing};
+pub use self::source::Problem;
+pub use self::sources::{Address, Registered};
+
+/// The index of a home.
+#[derive(Debug, Clone)]
+pub struct Index {
+    home: PathBuf,
+}
+
+impl Index {
+    /// The index of `home`, whether or not there is one yet.
+    pub fn of(home: &Path) -> Self {
+        Self { home: home.into() }
+    }
+
+    /// The home.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Every source that is known, by address.
+    pub fn sources(&self) -> Result<Vec<Registered>, Error> {
+        let failed =
+            |error| Error::Unavailable(format!("the sources in `{}` cannot be listed: {error}", self.home.display()));
+        sources::known(&self.home).map_err(failed)
+    }
+
+    fn known(&self) -> Result<Vec<Address>, Error> {
+        Ok(self.sources()?.into_iter().map(|known| known.address).collect())
+    }
+
+    fn reader(&self) -> Result<Option<Reader>, Error> {
+        database::read(&self.home)?.map(Reader::new).transpose()
+    }
+
+    /// Brings it up to date: all of it, or what comes from these addresses.
+    pub fn refresh(&self, only: Option<&BTreeSet<String>>) -> Result<Refreshed, Error> {
+        let known = self.known()?;
+        refresh::refresh(&self.home, &Scope { known: &known, only, rebuild: false }, SystemClock.now())
+    }
+
+    /// Makes it anew from its sources.
+    pub fn rebuild(&self) -> Result<Refreshed, Error> {
+        let known = self.known()?;
+        refresh::refresh(&self.home, &Scope { known: &known, only: None, rebuild: true }, SystemClock.now())
+    }
+
+    /// How much of it is still true, of all sources or of those of one repository. Every run is looked at.
+    pub fn report(&self, repo: Option<&str>) -> Result<Report, Error> {
+        let known: Vec<Address> =
+            self.known()?.into_iter().filter(|address| repo.is_none_or(|repo| address.repo() == repo)).collect();
+        match self.reader()? {
+            Some(reader) => reader.report(&known),
+            None => Ok(Report::absent(&known)),
+        }
+    }
+
+    /// A page of the runs that match; none where there is no index. What is listed was looked at.
+    pub fn search(&self, query: &Query) -> Result<Option<Found>, Error> {
+        self.reader()?.map(|reader| reader.search(query)).transpose()
+    }
+
+    /// The runs that `text` may mean, up to `limit`; none where there is no index.
+    pub fn find(&self, text: &str, repo: Option<&str>, limit: usize) -> Result<Option<Vec<Listed>>, Error> {
+        self.reader()?.map(|reader| reader.find(text, repo, limit)).transpose()
+    }
+
+    /// Where a run of this name cannot be understood, and why.
+    pub fn unreadable(&self, name: &str) -> Result<Vec<Named>, Error> {
+        self.reader()?.map_or(Ok(Vec::new()), |reader| reader.unreadable(name))
+    }
+
+    /// Has `visit` called with every run that matches, as it is indexed. False where there is no index.
+    pub fn each(&self, query: &Query, visit: impl FnMut(&Record)) -> Result<bool, Error> {
+        let Some(reader) = self.reader()? else { return Ok(false) };
+        reader.each(query, visit).map(|()| true)
+    }
+
+    /// The runs that are gone since before a moment: repository and name of each.
+    pub fn gone(&self, before: Timestamp) -> Result<Vec<(String, String)>, Error> {
+        let Some(reader) = self.reader()? else { return Ok(Vec::new()) };
+        let gone = refresh::gone_before(&reader.connection, before)?;
+        Ok(gone.into_iter().map(|(_, name, repo)| (repo, name)).collect())
+    }
+
+    /// Forgets those, and answers which they were.
+    pub fn forget_gone(&self, before: Timestamp) -> Result<Vec<(String, String)>, Error> {
+        refresh::forget_gone(&self.home, before, SystemClock.now())
+    }
+}

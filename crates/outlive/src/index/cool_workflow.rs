@@ -1,0 +1,302 @@
+//! Runs of cool-workflow: a repository with one directory and one `state.json` for each.
+//!
+//! Its writers rename over a file, so a reader needs no lock and every change has an inode, a size and times of its own.
+//! What is marked on them, as archived or as repeating another, lies beside them.
+
+mod script;
+mod state;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use rustix::fs::{AtFlags, FileType, Stat};
+use rustix::io::Errno;
+use serde_json::Value;
+
+use self::state::State;
+use super::record::{ArchiveMark, Kind, Lifecycle, Marks, Provenance, Record};
+use super::settle::{changed_at, is_past, parts, until_past};
+use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
+use crate::store::files;
+use crate::time::Timestamp;
+
+/// The longest file of a run that is read.
+const STATE_LIMIT: u64 = 32 << 20;
+/// The longest overlay that is read.
+const OVERLAY_LIMIT: u64 = 64 << 20;
+/// How often a file is read that changes while it is read.
+const READINGS: usize = 3;
+
+/// The runs of a repository.
+pub(crate) struct Tree {
+    root: PathBuf,
+    /// The directory of its runs.
+    runs: OwnedFd,
+    overlays: OnceLock<(Overlays, Vec<Problem>)>,
+}
+
+#[derive(Debug, Default)]
+struct Overlays {
+    archived: HashMap<String, ArchiveMark>,
+    provenance: HashMap<String, Provenance>,
+}
+
+impl Tree {
+    /// The runs of the repository at `root`.
+    pub(crate) fn open(root: &Path) -> Result<Self, String> {
+        let dir = root.join(".cw/runs");
+        let runs = files::open_dir(rustix::fs::CWD, &dir)
+            .map_err(|error| format!("`{}` cannot be opened: {error}", dir.display()))?;
+        Ok(Self { root: root.into(), runs, overlays: OnceLock::new() })
+    }
+
+    fn overlays(&self) -> &(Overlays, Vec<Problem>) {
+        self.overlays.get_or_init(|| {
+            let mut problems = Vec::new();
+            let mut read = |name: &str, field: &str| match overlay(&self.root, name) {
+                Ok(mut found) => match found.remove(field) {
+                    Some(Value::Object(marks)) => marks,
+                    _ => serde_json::Map::new(),
+                },
+                Err(reason) => {
+                    problems.push(Problem { what: format!(".cw/registry/{name}"), reason });
+                    serde_json::Map::new()
+                }
+            };
+            let text = |value: &Value, field: &str| value[field].as_str().map(str::to_owned);
+            let archived = read("archive.json", "archived");
+            let archived = archived
+                .into_iter()
+                .filter(|(_, mark)| mark.is_object())
+                .map(|(id, mark)| (id, ArchiveMark { at: text(&mark, "archivedAt"), reason: text(&mark, "reason") }));
+            let links = read("provenance.json", "links");
+            let links = links.into_iter().filter(|(_, link)| link.is_object()).map(|(id, link)| {
+                let provenance = Provenance {
+                    rerun_of: text(&link, "rerunOf"),
+                    rerun_of_repo: text(&link, "rerunOfRepo"),
+                    origin_run_id: text(&link, "originRunId"),
+                    generation: link["generation"].as_u64(),
+                    reason: text(&link, "reason"),
+                };
+                (id, provenance)
+            });
+            let overlays = Overlays { archived: archived.collect(), provenance: links.collect() };
+            (overlays, problems)
+        })
+    }
+
+    fn record(&self, name: &str, state: State, bytes: &[u8]) -> Record {
+        let derived = state.lifecycle();
+        let run_dir = self.root.join(".cw/runs").join(name);
+        let record = Record {
+            source: Kind::CoolWorkflow,
+            repo: self.root.display().to_string(),
+            title: state.title,
+            kind: None,
+            app_id: state.app_id,
+            app_version: state.app_version,
+            workflow_id: Some(state.workflow_id),
+            labels: Default::default(),
+            lifecycle: derived,
+            derived_lifecycle: derived,
+            loop_stage: Some(state.loop_stage),
+            archived: false,
+            archived_at: None,
+            archive_reason: None,
+            started_at: None,
+            ended_at: ended_at(derived, &state.updated_at),
+            created_at: state.created_at,
+            updated_at: state.updated_at,
+            attempt: None,
+            tasks: state.tasks,
+            commit_count: state.commits,
+            verifier_gated_commit_count: state.gated,
+            open_feedback_count: state.open_feedback,
+            backends: state.backends,
+            inputs_digest: state.inputs_digest,
+            provenance: None,
+            source_fingerprint: Some(state.fingerprint),
+            fingerprint: content_fingerprint(bytes),
+            state_path: Some(run_dir.join("state.json").display().to_string()),
+            run_dir: Some(run_dir.display().to_string()),
+            run_id: state.id,
+        };
+        let marks = Marks { reclaimed: self.is_reclaimed(name), ..self.marks(&record.run_id) };
+        record.marked(&marks)
+    }
+
+    /// Whether the run's own files were given back, and a stone put up for them.
+    fn is_reclaimed(&self, name: &str) -> bool {
+        let path = Path::new(name).join("reclaimed.json");
+        let Ok(bytes) = files::read(&self.runs, &path, OVERLAY_LIMIT) else { return false };
+        let stones: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let is_known = stones["schemaVersion"].as_f64() == Some(1.0);
+        is_known && stones["tombstones"].as_array().is_some_and(|stones| !stones.is_empty())
+    }
+
+    /// Whether a run that has lost what every run has was once more than that: its file is not to be believed.
+    fn has_lost(&self, name: &str) -> bool {
+        let has_entries = |part: &str| {
+            let names = files::open_dir(&self.runs, &Path::new(name).join(part)).and_then(|dir| files::names(&dir));
+            names.is_ok_and(|names| names.iter().any(|name| !name.starts_with('.')))
+        };
+        let log = rustix::fs::statat(&self.runs, Path::new(name).join("audit/events.jsonl"), AtFlags::empty());
+        has_entries("tasks") || has_entries("commits") || log.is_ok_and(|log| log.st_size > 0)
+    }
+
+    /// The file of a run and how it looks; none where there is no such file.
+    fn stat(&self, name: &str) -> Option<Stat> {
+        rustix::fs::statat(&self.runs, Path::new(name).join("state.json"), AtFlags::SYMLINK_NOFOLLOW).ok()
+    }
+
+    fn look_at(&self, name: &str, stat: &Stat) -> Look {
+        let stone = rustix::fs::statat(&self.runs, Path::new(name).join("reclaimed.json"), AtFlags::SYMLINK_NOFOLLOW);
+        let all: Vec<u64> = [stat].into_iter().chain(&stone).flat_map(parts).collect();
+        let last = stone.iter().map(changed_at).chain([changed_at(stat)]).max().unwrap_or_default();
+        Look { token: Token::of(&all), settled: is_past(last) }
+    }
+
+    fn read_once(&self, name: &str) -> Option<Reading> {
+        let file = match files::open_file(&self.runs, &Path::new(name).join("state.json")) {
+            Ok(file) => file,
+            Err(error) => return Some(self.unopened(name, &error)),
+        };
+        let before = rustix::fs::fstat(&file).ok()?;
+        let look = self.look_at(name, &before);
+        let read = |file: File| files::read_open(file, STATE_LIMIT);
+        let bytes = match file.try_clone().and_then(read) {
+            Ok(bytes) => bytes,
+            Err(error) => return Some(Reading::Unreadable(unread(&error), look)),
+        };
+        let is_same = rustix::fs::fstat(&file).is_ok_and(|after| parts(&after) == parts(&before));
+        if !is_same || self.stat(name).is_none_or(|now| now.st_ino != before.st_ino) {
+            return None;
+        }
+        Some(match State::read(name, &bytes) {
+            // What lies beside it tells, and has no token.
+            Ok(state) if state.is_suspect && self.has_lost(name) => {
+                let reason = "it has lost its `workflow` or `paths`, and other files of the run are there";
+                Reading::Unreadable(reason.into(), Look { settled: false, ..look })
+            }
+            Ok(state) => {
+                let settled = look.settled && !state.is_suspect;
+                Reading::Read(Box::new(self.record(name, state, &bytes)), Look { settled, ..look })
+            }
+            Err(reason) => Reading::Unreadable(reason, look),
+        })
+    }
+
+    /// What there is in place of a file that could be opened.
+    fn unopened(&self, name: &str, error: &io::Error) -> Reading {
+        match self.stat(name) {
+            Some(stat) => Reading::Unreadable(unread(error), self.look_at(name, &stat)),
+            None if error.kind() == io::ErrorKind::NotFound => Reading::Gone,
+            // Whoever may not look into the directory cannot tell what is in it.
+            None => Reading::Unreadable(unread(error), Look { token: Token::of(&[]), settled: false }),
+        }
+    }
+}
+
+impl Source for Tree {
+    fn survey(&self, _: Option<&Token>) -> Result<Option<Survey>, String> {
+        let failed = |error: Errno| format!("`{}` cannot be listed: {error}", self.root.join(".cw/runs").display());
+        let mut found: Vec<Found> = Vec::new();
+        let mut problems = self.overlays().1.clone();
+        for entry in rustix::fs::Dir::read_from(&self.runs).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let bytes = entry.file_name().to_bytes();
+            let Ok(name) = entry.file_name().to_str() else {
+                let what = format!(".cw/runs/{}", String::from_utf8_lossy(bytes));
+                problems.push(Problem { what, reason: "its name is not text".into() });
+                continue;
+            };
+            // A run is a directory, never a link to one.
+            let is_dir = match entry.file_type() {
+                FileType::Unknown => rustix::fs::statat(&self.runs, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir()),
+                other => other.is_dir(),
+            };
+            if !is_dir || name == "." || name == ".." {
+                continue;
+            }
+            if let Some(look) = self.look(name) {
+                found.push(Found { name: name.into(), look });
+            }
+        }
+        found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(Some(Survey { token: None, found, problems }))
+    }
+
+    fn read(&self, name: &str) -> Reading {
+        for _ in 0..READINGS {
+            let Some(reading) = self.read_once(name) else { continue };
+            let (Reading::Read(_, look) | Reading::Unreadable(_, look)) = &reading else { return reading };
+            // A moment later it looks as it will; what is ahead of the clock never does.
+            let wait = self.stat(name).map(|stat| changed_at(&stat)).and_then(until_past);
+            match wait.filter(|_| !look.settled) {
+                Some(wait) => std::thread::sleep(wait),
+                None => return reading,
+            }
+        }
+        let reason = "it changed again and again while it was read";
+        Reading::Unreadable(reason.into(), Look { token: Token::of(&[]), settled: false })
+    }
+
+    fn look(&self, name: &str) -> Option<Look> {
+        match rustix::fs::statat(&self.runs, Path::new(name).join("state.json"), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Some(self.look_at(name, &stat)),
+            Err(Errno::NOENT | Errno::NOTDIR) => None,
+            Err(_) => Some(Look { token: Token::of(&[]), settled: false }),
+        }
+    }
+
+    fn marks(&self, run_id: &str) -> Marks {
+        let overlays = &self.overlays().0;
+        Marks {
+            archived: overlays.archived.get(run_id).cloned(),
+            provenance: overlays.provenance.get(run_id).cloned(),
+            reclaimed: false,
+        }
+    }
+
+    fn marked(&self) -> Vec<String> {
+        let overlays = &self.overlays().0;
+        overlays.archived.keys().chain(overlays.provenance.keys()).cloned().collect()
+    }
+}
+
+/// A cool-workflow run that is over ended with its last change.
+fn ended_at(lifecycle: Lifecycle, updated_at: &str) -> Option<Timestamp> {
+    if lifecycle.is_ended() { updated_at.parse().ok() } else { None }
+}
+
+fn unread(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::FileTooLarge => format!("larger than {} MiB", STATE_LIMIT >> 20),
+        _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => "a link, which is not followed".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// The fields of a file that lies beside the runs of a repository; none where it is not there.
+fn overlay(root: &Path, name: &str) -> Result<serde_json::Map<String, Value>, String> {
+    let dir = match files::open_dir(rustix::fs::CWD, &root.join(".cw/registry")) {
+        Ok(dir) => dir,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(serde_json::Map::new()),
+        Err(error) => return Err(error.to_string()),
+    };
+    let bytes = match files::read(&dir, Path::new(name), OVERLAY_LIMIT) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(serde_json::Map::new()),
+        Err(error) => return Err(unread(&error)),
+    };
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err("not an object".into()),
+        Err(error) => Err(format!("not understood: {error}")),
+    }
+}

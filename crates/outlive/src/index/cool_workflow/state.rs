@@ -1,0 +1,536 @@
+//! A run of cool-workflow, from the bytes of its `state.json`.
+//!
+//! Only what the index wants is kept of a file. Anything in it may be of the wrong shape: what cool-workflow refuses is
+//! refused with the reason, and one odd task hides neither the others nor the run.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::script::{bounded, by_units, collapsed, document, is_truthy, joined, said, slug, spelt, title};
+use crate::index::record::{Lifecycle, Tasks};
+
+/// The stages of a loop; the first is where one is that says none of them.
+const STAGES: [&str; 5] = ["interpret", "act", "observe", "adjust", "checkpoint"];
+/// What is most telling of what a run was asked to do.
+const TELLING: [&str; 8] = ["question", "prompt", "task", "summary", "title", "objective", "focus", "topic"];
+/// The longest digest of inputs, in UTF-16 units.
+const DIGEST: usize = 360;
+/// The longest word that is kept of a run: its id, its title, its app.
+const LONGEST: usize = 1_024;
+const EPOCH: &str = "1970-01-01T00:00:00.000Z";
+
+/// What a file says of its run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct State {
+    pub(super) id: String,
+    pub(super) created_at: String,
+    pub(super) updated_at: String,
+    pub(super) loop_stage: String,
+    pub(super) app_id: Option<String>,
+    pub(super) app_version: Option<String>,
+    pub(super) workflow_id: String,
+    pub(super) title: String,
+    pub(super) tasks: Tasks,
+    pub(super) commits: u64,
+    pub(super) gated: u64,
+    pub(super) open_feedback: u64,
+    pub(super) backends: Vec<String>,
+    pub(super) inputs_digest: String,
+    pub(super) fingerprint: String,
+    /// It has lost what every run has: whether it may be believed depends on what lies beside it.
+    pub(super) is_suspect: bool,
+}
+
+impl State {
+    /// Reads the file of the run in the directory called `name`.
+    pub(super) fn read(name: &str, bytes: &[u8]) -> Result<Self, String> {
+        let file: Field<File> = serde_json::from_slice(bytes).map_err(|error| format!("not understood: {error}"))?;
+        let Field::Is(file) = file else { return Err("a run's state is an object".into()) };
+        file.check()?;
+        Ok(file.derive(name))
+    }
+
+    /// How it stands: the first rule that fits.
+    pub(super) fn lifecycle(&self) -> Lifecycle {
+        let Tasks { total, pending, running, failed, completed } = self.tasks;
+        match () {
+            () if running > 0 => Lifecycle::Running,
+            () if self.open_feedback > 0 => Lifecycle::Blocked,
+            () if failed > 0 => Lifecycle::Failed,
+            () if total > 0 && completed == total => Lifecycle::Completed,
+            () if self.gated > 0 && pending == 0 => Lifecycle::Completed,
+            () if completed > 0 => Lifecycle::Running,
+            () => Lifecycle::Queued,
+        }
+    }
+}
+
+/// A field that is an object or a list of the wanted shape, is something else, or is not there.
+#[derive(Debug)]
+enum Field<T> {
+    Absent,
+    Is(T),
+    Other,
+}
+
+impl<T> Default for Field<T> {
+    fn default() -> Self {
+        Self::Absent
+    }
+}
+
+impl<T> Field<T> {
+    fn get(&self) -> Option<&T> {
+        match self {
+            Self::Is(found) => Some(found),
+            Self::Absent | Self::Other => None,
+        }
+    }
+
+    fn is_other(&self) -> bool {
+        matches!(self, Self::Other)
+    }
+}
+
+/// Lists of anything: what is no object in them says nothing.
+#[derive(Debug, Default)]
+struct List(Vec<Part>);
+
+/// A task, commit, phase or piece of feedback.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Part {
+    #[serde(default, deserialize_with = "present")]
+    id: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    status: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    phase: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    verifier_gated: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    backend_id: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Workflow {
+    #[serde(default, deserialize_with = "present")]
+    id: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    title: Option<Value>,
+    #[serde(default)]
+    app: Field<App>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct App {
+    #[serde(default, deserialize_with = "present")]
+    id: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    version: Option<Value>,
+}
+
+/// An object whose fields are looked at for their shape alone.
+type Shapes = std::collections::HashMap<String, Shape>;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Shape {
+    #[default]
+    Absent,
+    List,
+    Object,
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct File {
+    #[serde(default, deserialize_with = "present")]
+    schema_version: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    id: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    created_at: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    updated_at: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    loop_stage: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    workflow_id: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    inputs: Option<Value>,
+    #[serde(default)]
+    workflow: Field<Workflow>,
+    #[serde(default)]
+    paths: Shape,
+    #[serde(default)]
+    phases: Field<List>,
+    #[serde(default)]
+    tasks: Field<List>,
+    #[serde(default)]
+    dispatches: Field<List>,
+    #[serde(default)]
+    commits: Field<List>,
+    #[serde(default)]
+    feedback: Field<List>,
+    #[serde(default)]
+    nodes: Shape,
+    #[serde(default)]
+    contracts: Shape,
+    #[serde(default)]
+    workers: Shape,
+    #[serde(default)]
+    sandbox_profiles: Shape,
+    #[serde(default)]
+    candidates: Shape,
+    #[serde(default)]
+    candidate_selections: Shape,
+    #[serde(default)]
+    audit: Shape,
+    #[serde(default)]
+    multi_agent: Field<Shapes>,
+    #[serde(default)]
+    blackboard: Field<Shapes>,
+    #[serde(default)]
+    topologies: Field<Shapes>,
+    #[serde(default)]
+    collaboration: Field<Shapes>,
+}
+
+impl File {
+    /// Refuses what cool-workflow refuses.
+    fn check(&self) -> Result<(), String> {
+        match &self.schema_version {
+            None => {}
+            Some(Value::Number(version)) if version.as_f64() == Some(1.0) => {}
+            Some(other) => return Err(format!("schemaVersion {other} is not supported; known is 1")),
+        }
+        let lists = [
+            ("phases", &self.phases),
+            ("tasks", &self.tasks),
+            ("dispatches", &self.dispatches),
+            ("commits", &self.commits),
+            ("feedback", &self.feedback),
+        ];
+        if let Some((name, _)) = lists.into_iter().find(|(_, list)| list.is_other()) {
+            return Err(format!("`{name}` is not a list"));
+        }
+        let shapes = [
+            ("nodes", self.nodes, Shape::List),
+            ("contracts", self.contracts, Shape::List),
+            ("workers", self.workers, Shape::List),
+            ("sandboxProfiles", self.sandbox_profiles, Shape::List),
+            ("candidates", self.candidates, Shape::List),
+            ("candidateSelections", self.candidate_selections, Shape::List),
+            ("audit", self.audit, Shape::Object),
+            ("paths", self.paths, Shape::Object),
+        ];
+        let is_wrong = |found: Shape, wanted: Shape| found != Shape::Absent && found != wanted;
+        if let Some((name, ..)) = shapes.into_iter().find(|(_, found, wanted)| is_wrong(*found, *wanted)) {
+            return Err(format!("`{name}` is of the wrong shape"));
+        }
+        if self.workflow.is_other() {
+            return Err("`workflow` is not an object".into());
+        }
+        let objects: [(&str, &Field<Shapes>, &[&str]); 4] = [
+            ("multiAgent", &self.multi_agent, &["runs", "roles", "groups", "memberships", "fanouts", "fanins"]),
+            (
+                "blackboard",
+                &self.blackboard,
+                &["boards", "topics", "messages", "contexts", "artifacts", "snapshots", "decisions"],
+            ),
+            ("topologies", &self.topologies, &["runs"]),
+            ("collaboration", &self.collaboration, &["approvals", "comments", "handoffs"]),
+        ];
+        for (name, object, lists) in objects {
+            let is_wrong_in = |list: &&&str| {
+                object.get().and_then(|fields| fields.get(**list)).is_some_and(|found| *found != Shape::List)
+            };
+            if object.is_other() || lists.iter().any(|list| is_wrong_in(&list)) {
+                return Err(format!("`{name}` is of the wrong shape"));
+            }
+        }
+        Ok(())
+    }
+
+    fn derive(&self, name: &str) -> State {
+        let (tasks, commits) = (parts(&self.tasks), parts(&self.commits));
+        let is = |part: &Part, status: &str| part.status.as_ref().and_then(Value::as_str) == Some(status);
+        let count = |status: &str| tasks.iter().filter(|task| is(task, status)).count() as u64;
+        let text = |value: Option<&Value>| value.map(|value| bounded(spelt(Some(value)), LONGEST));
+        // Each stands in for the other.
+        let created = text(self.created_at.as_ref()).or_else(|| said(self.updated_at.as_ref()).map(Into::into));
+        let created = created.unwrap_or_else(|| EPOCH.into());
+        let updated = text(self.updated_at.as_ref()).unwrap_or_else(|| match said(Some(&created.clone().into())) {
+            Some(created) => created.to_owned(),
+            None => EPOCH.into(),
+        });
+        let stage = self.loop_stage.as_ref().and_then(Value::as_str);
+        let stage = STAGES.into_iter().find(|known| stage == Some(known)).unwrap_or(STAGES[0]);
+        let none = Workflow::default();
+        let workflow = self.workflow.get().unwrap_or(&none);
+        let unknown = || said(self.workflow_id.as_ref()).unwrap_or("unknown-workflow").to_owned();
+        let workflow_id = text(workflow.id.as_ref()).unwrap_or_else(unknown);
+        let app = workflow.app.get();
+        let mut backends: Vec<String> = parts(&self.dispatches)
+            .iter()
+            .chain(tasks)
+            .filter_map(|part| part.backend_id.as_ref().filter(|id| is_truthy(Some(id))))
+            .map(|id| bounded(spelt(Some(id)), LONGEST))
+            .collect();
+        backends.sort_by(|one, other| by_units(one, other));
+        backends.dedup();
+        let id = self.id.as_ref().filter(|id| !id.is_null());
+        let id = text(id).filter(|id| !id.is_empty()).unwrap_or_else(|| name.into());
+        State {
+            fingerprint: self.fingerprint(&id, &updated, stage),
+            id,
+            created_at: created,
+            updated_at: updated,
+            loop_stage: stage.into(),
+            app_id: app.and_then(|app| text(app.id.as_ref())),
+            app_version: app.and_then(|app| text(app.version.as_ref())),
+            title: text(workflow.title.as_ref()).unwrap_or_else(|| title(&workflow_id)),
+            workflow_id,
+            tasks: Tasks {
+                total: tasks.len() as u64,
+                pending: count("pending"),
+                running: count("running"),
+                failed: count("failed"),
+                completed: count("completed"),
+            },
+            commits: commits.len() as u64,
+            gated: commits.iter().filter(|commit| is_truthy(commit.verifier_gated.as_ref())).count() as u64,
+            open_feedback: parts(&self.feedback).iter().filter(|part| is(part, "open") || is(part, "tasked")).count()
+                as u64,
+            backends,
+            inputs_digest: self.inputs.as_ref().map(digest).unwrap_or_default(),
+            is_suspect: matches!(self.workflow, Field::Absent) || self.paths == Shape::Absent,
+        }
+    }
+
+    /// What tells whether the parts of the run have changed.
+    fn fingerprint(&self, id: &str, updated: &str, stage: &str) -> String {
+        let mut lines =
+            vec![format!("id:{id}"), format!("updatedAt:{updated}"), format!("loopStage:{stage}"), "schema:1".into()];
+        let one =
+            |sort: &str, part: &Part| format!("{sort}:{}:{}", spelt(part.id.as_ref()), spelt(part.status.as_ref()));
+        lines.extend(parts(&self.tasks).iter().map(|part| one("task", part)));
+        lines.extend(parts(&self.feedback).iter().map(|part| one("feedback", part)));
+        lines.extend(parts(&self.commits).iter().map(|part| {
+            let gated = if is_truthy(part.verifier_gated.as_ref()) { "gated" } else { "checkpoint" };
+            format!("commit:{}:{gated}", spelt(part.id.as_ref()))
+        }));
+        match self.phases.get() {
+            Some(phases) => lines.extend(phases.0.iter().map(|part| one("phase", part))),
+            None => lines.extend(phases_of(parts(&self.tasks))),
+        }
+        lines.sort_by(|one, other| by_units(one, other));
+        let text = Value::from(lines).to_string();
+        let hex: String = Sha256::digest(text.as_bytes())[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("sha256:{hex}")
+    }
+}
+
+fn parts(field: &Field<List>) -> &[Part] {
+    field.get().map_or(&[], |list| &list.0)
+}
+
+/// The phases that tasks name, where the file has none.
+fn phases_of(tasks: &[Part]) -> Vec<String> {
+    let mut phases: Vec<(&str, Vec<&str>)> = Vec::new();
+    for task in tasks {
+        let (phase, Some(id)) = (said(task.phase.as_ref()).unwrap_or("Workflow"), said(task.id.as_ref())) else {
+            continue;
+        };
+        match phases.iter_mut().find(|(known, _)| *known == phase) {
+            Some((_, ids)) => ids.push(id),
+            None => phases.push((phase, vec![id])),
+        }
+    }
+    let is_completed = |id: &str| {
+        let task = tasks.iter().find(|task| task.id.as_ref().and_then(Value::as_str) == Some(id));
+        task.is_some_and(|task| task.status.as_ref().and_then(Value::as_str) == Some("completed"))
+    };
+    let one = |(name, ids): &(&str, Vec<&str>)| {
+        let status = if ids.iter().all(|id| is_completed(id)) { "completed" } else { "pending" };
+        format!("phase:{}:{status}", slug(name))
+    };
+    phases.iter().map(one).collect()
+}
+
+/// What a run was asked to do, in a few words.
+fn digest(inputs: &Value) -> String {
+    let from_list = |values: &Vec<Value>| {
+        values.iter().enumerate().map(|(place, value)| (place.to_string(), value.clone())).collect::<Map<_, _>>()
+    };
+    let fields = match inputs {
+        Value::Object(fields) => fields.clone(),
+        Value::Array(values) => from_list(values),
+        _ => return String::new(),
+    };
+    let mut others: Vec<&str> = fields.keys().map(String::as_str).filter(|name| !TELLING.contains(name)).collect();
+    others.sort_by(|one, other| by_units(one, other));
+    let mut words = Vec::new();
+    for name in TELLING.into_iter().chain(others) {
+        let rendered = match fields.get(name) {
+            None | Some(Value::Null) => continue,
+            Some(Value::Array(values)) => joined(values),
+            Some(object @ Value::Object(_)) => document(object),
+            Some(other) => spelt(Some(other)),
+        };
+        words.push(format!("{name}={rendered}"));
+    }
+    bounded(collapsed(&words.join(" ")), DIGEST)
+}
+
+/// A field that is there, null or not.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// Takes any value. What it makes of one that is an object or a list is up to it.
+trait Lenient<'de>: Sized {
+    const OTHER: Self;
+
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        skip_map(map)?;
+        Ok(Self::OTHER)
+    }
+
+    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        skip_list(list)?;
+        Ok(Self::OTHER)
+    }
+}
+
+fn skip_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<(), A::Error> {
+    while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+    Ok(())
+}
+
+fn skip_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<(), A::Error> {
+    while list.next_element::<IgnoredAny>()?.is_some() {}
+    Ok(())
+}
+
+struct Any<T>(PhantomData<T>);
+
+impl<'de, T: Lenient<'de>> Visitor<'de> for Any<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::map(map)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
+        T::list(list)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<T, E> {
+        Ok(T::OTHER)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<T, E> {
+        Ok(T::OTHER)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<T, E> {
+        Ok(T::OTHER)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<T, E> {
+        Ok(T::OTHER)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<T, E> {
+        Ok(T::OTHER)
+    }
+
+    fn visit_unit<E>(self) -> Result<T, E> {
+        Ok(T::OTHER)
+    }
+}
+
+impl<'de> Lenient<'de> for Shape {
+    const OTHER: Self = Self::Other;
+
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        skip_map(map)?;
+        Ok(Self::Object)
+    }
+
+    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        skip_list(list)?;
+        Ok(Self::List)
+    }
+}
+
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Any(PhantomData))
+    }
+}
+
+/// The shapes that a field may be wanted in.
+trait Wanted<'de>: Sized {
+    fn from_map<A: MapAccess<'de>>(map: A) -> Result<Option<Self>, A::Error> {
+        skip_map(map)?;
+        Ok(None)
+    }
+
+    fn from_list<A: SeqAccess<'de>>(list: A) -> Result<Option<Self>, A::Error> {
+        skip_list(list)?;
+        Ok(None)
+    }
+}
+
+macro_rules! wanted_objects {
+    ($($name:ty),*) => {$(
+        impl<'de> Wanted<'de> for $name {
+            fn from_map<A: MapAccess<'de>>(map: A) -> Result<Option<Self>, A::Error> {
+                <$name>::deserialize(MapAccessDeserializer::new(map)).map(Some)
+            }
+        }
+    )*};
+}
+
+wanted_objects!(App, File, Part, Shapes, Workflow);
+
+impl<'de> Wanted<'de> for List {
+    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Option<Self>, A::Error> {
+        let mut parts = Vec::new();
+        while let Some(part) = list.next_element::<Field<Part>>()? {
+            parts.push(if let Field::Is(part) = part { part } else { Part::default() });
+        }
+        Ok(Some(Self(parts)))
+    }
+}
+
+impl<'de, T: Wanted<'de>> Lenient<'de> for Field<T> {
+    const OTHER: Self = Self::Other;
+
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        Ok(T::from_map(map)?.map_or(Self::Other, Self::Is))
+    }
+
+    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        Ok(T::from_list(list)?.map_or(Self::Other, Self::Is))
+    }
+}
+
+impl<'de, T: Wanted<'de>> Deserialize<'de> for Field<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Any(PhantomData))
+    }
+}

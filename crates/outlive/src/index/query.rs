@@ -1,0 +1,149 @@
+//! What is searched for, and in which order it is found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use super::record::{Lifecycle, Record};
+use super::words::Sought;
+use crate::time::Timestamp;
+
+/// The most runs of one page.
+pub const PAGE_LIMIT: usize = 10_000;
+
+/// Conditions that a run must all meet, and how those that do are listed.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// These words begin words of its text.
+    pub text: Option<String>,
+    /// It belongs to this app or workflow, in any case.
+    pub app: Option<String>,
+    /// It is of this kind.
+    pub kind: Option<String>,
+    /// It stands so, its marks included or left out.
+    pub statuses: BTreeSet<Lifecycle>,
+    /// It belongs to one of these repositories.
+    pub repos: Option<BTreeSet<String>>,
+    /// Made at or after.
+    pub since: Option<Timestamp>,
+    /// Made before.
+    pub until: Option<Timestamp>,
+    /// It bears all of these labels.
+    pub labels: BTreeMap<String, String>,
+    /// It is hidden, or is not.
+    pub archived: Option<bool>,
+    /// In this order.
+    pub order: Order,
+    /// Right behind this place.
+    pub after: Option<Cursor>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Self {
+            text: None,
+            app: None,
+            kind: None,
+            statuses: BTreeSet::new(),
+            repos: None,
+            since: None,
+            until: None,
+            labels: BTreeMap::new(),
+            archived: None,
+            order: Order::Oldest,
+            after: None,
+            limit: 100,
+        }
+    }
+}
+
+/// An order of runs: by when they were made, then by id, then by repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The first made first.
+    Oldest,
+    /// The last made first.
+    Newest,
+}
+
+impl Query {
+    /// Whether a run is meant. The index may look at too many, and answers with those that match.
+    pub fn matches(&self, record: &Record) -> bool {
+        let made = record.made();
+        let is_app = |app: &String| {
+            [&record.app_id, &record.workflow_id].into_iter().flatten().any(|found| found.eq_ignore_ascii_case(app))
+        };
+        self.text.as_ref().is_none_or(|text| Sought::new(text).is_in(record))
+            && self.app.as_ref().is_none_or(is_app)
+            && self.kind.as_ref().is_none_or(|kind| record.kind.as_ref() == Some(kind))
+            && (self.statuses.is_empty()
+                || self.statuses.contains(&record.lifecycle)
+                || self.statuses.contains(&record.derived_lifecycle))
+            && self.repos.as_ref().is_none_or(|repos| repos.contains(&record.repo))
+            && self.since.is_none_or(|since| made >= since)
+            && self.until.is_none_or(|until| made < until)
+            && self.labels.iter().all(|(label, value)| record.labels.get(label) == Some(value))
+            && self.archived.is_none_or(|archived| record.archived == archived)
+    }
+
+    /// Whether a run comes behind the place where the last page ended.
+    pub(super) fn is_behind(&self, record: &Record) -> bool {
+        let Some(after) = &self.after else { return true };
+        let key = (after.made, after.run_id.as_str(), after.repo.as_str());
+        match self.order {
+            Order::Oldest => record.sort_key() > key,
+            Order::Newest => record.sort_key() < key,
+        }
+    }
+}
+
+/// A place in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    made: Timestamp,
+    run_id: String,
+    repo: String,
+}
+
+impl Cursor {
+    /// The place of a run.
+    pub fn at(record: &Record) -> Self {
+        Self { made: record.made(), run_id: record.run_id.clone(), repo: record.repo.clone() }
+    }
+
+    pub(super) fn made(&self) -> Timestamp {
+        self.made
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+        write!(f, "{}.{}.{}", self.made.as_micros(), hex(&self.run_id), hex(&self.repo))
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = InvalidCursor;
+
+    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
+        let unhex = |text: &str| {
+            let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+            let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
+            String::from_utf8(bytes?).ok()
+        };
+        let parse = || {
+            let mut parts = text.splitn(3, '.');
+            let made = Timestamp::from_micros(parts.next()?.parse().ok()?);
+            Some(Self { made, run_id: unhex(parts.next()?)?, repo: unhex(parts.next()?)? })
+        };
+        parse().ok_or_else(|| InvalidCursor(text.chars().take(64).collect()))
+    }
+}
+
+/// Text that is no place in a listing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not the `next` of an earlier page")]
+pub struct InvalidCursor(String);

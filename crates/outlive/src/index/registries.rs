@@ -1,0 +1,194 @@
+//! Runs of outlive: a registry, wherever it is.
+//!
+//! A registry on this machine is a database whose files change with every write: where they look as they did, nothing in
+//! it is read. Otherwise only those runs are read whose revision is another.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use rustix::fs::AtFlags;
+
+use super::record::{Kind, Lifecycle, Marks, Provenance, Record, Tasks};
+use super::settle::{changed_at, is_past, parts};
+use super::source::{Found, Look, Reading, Source, Survey, Token, content_fingerprint};
+use crate::filter::Filter;
+use crate::health::Seen;
+use crate::id::RunId;
+use crate::registry::Registry;
+use crate::run::{Run, State};
+use crate::store::sqlite::SqliteStore;
+use crate::store::{self, Page, Walk};
+
+/// The longest digest of a command.
+const DIGEST: usize = 360;
+
+/// The runs of a registry. It is opened when something has to be read.
+pub(crate) struct Runs {
+    url: String,
+    /// The directory of one on this machine.
+    path: Option<PathBuf>,
+    repo: String,
+    registry: OnceLock<Result<Registry, String>>,
+}
+
+impl Runs {
+    /// The registry that `url` names. Nothing is written, and none is made.
+    pub(crate) fn open(url: &str, repo: &str) -> Result<Self, String> {
+        let path = url.strip_prefix("sqlite:").map(PathBuf::from);
+        if let Some(path) = path.as_deref().filter(|path| !path.is_dir()) {
+            return Err(format!("there is no directory `{}`", path.display()));
+        }
+        Ok(Self { url: url.into(), path, repo: repo.into(), registry: OnceLock::new() })
+    }
+
+    /// The registry itself.
+    pub(crate) fn registry(&self) -> Result<&Registry, String> {
+        let open = || match &self.path {
+            Some(path) => Registry::read_local(path),
+            None => pollster::block_on(Registry::open(&self.url)),
+        };
+        self.registry.get_or_init(|| open().map_err(|error| error.to_string())).as_ref().map_err(Clone::clone)
+    }
+
+    /// How the files of a registry in a directory look; none of one that is elsewhere.
+    fn files(&self) -> Option<Look> {
+        let dir = self.path.as_ref()?;
+        let (mut all, mut settled) = (Vec::new(), true);
+        for name in SqliteStore::WRITTEN {
+            if let Ok(stat) = rustix::fs::statat(rustix::fs::CWD, dir.join(name), AtFlags::SYMLINK_NOFOLLOW) {
+                settled &= is_past(changed_at(&stat));
+                all.extend(parts(&stat));
+            }
+        }
+        Some(Look { token: Token::of(&all), settled })
+    }
+
+    fn revisions(&self) -> Result<Vec<(RunId, store::Revision)>, String> {
+        let registry = self.registry()?;
+        if let Some(local) = registry.local() {
+            return local.revisions().map_err(|error| error.to_string());
+        }
+        let mut walk = Walk::from(Filter { is_step: Some(false), ..Filter::default() }, Page::default());
+        let mut found = Vec::new();
+        while let Some(records) = pollster::block_on(walk.next(registry.store())).map_err(|error| error.to_string())? {
+            found.extend(records.into_iter().map(|record| (record.run.id, record.revision)));
+        }
+        found.sort_unstable_by_key(|(id, _)| *id);
+        Ok(found)
+    }
+
+    fn get(&self, name: &str) -> Result<Option<store::Record>, String> {
+        let Ok(id) = name.parse::<RunId>() else { return Ok(None) };
+        let found = pollster::block_on(self.registry()?.store().get(&[id]));
+        found.map(|mut found| found.pop()).map_err(|error| error.to_string())
+    }
+}
+
+impl Source for Runs {
+    fn survey(&self, known: Option<&Token>) -> Result<Option<Survey>, String> {
+        // Before the runs are: what changes in between is found by the next survey.
+        let files = self.files();
+        if files.as_ref().is_some_and(|files| known == Some(&files.token)) {
+            return Ok(None);
+        }
+        let revisions = self.revisions()?;
+        let found = revisions.into_iter().map(|(id, revision)| Found {
+            name: id.to_string().into(),
+            look: Look { token: Token::of(&[revision.0]), settled: true },
+        });
+        let token = files.filter(|files| files.settled).map(|files| files.token);
+        Ok(Some(Survey { token, found: found.collect(), problems: Vec::new() }))
+    }
+
+    fn read(&self, name: &str) -> Reading {
+        match self.get(name) {
+            Ok(None) => Reading::Gone,
+            Ok(Some(found)) => {
+                let look = Look { token: Token::of(&[found.revision.0]), settled: true };
+                Reading::Read(Box::new(record(&found.run, &self.repo, self.path.as_deref())), look)
+            }
+            Err(error) => Reading::Unreadable(error, Look { token: Token::of(&[]), settled: false }),
+        }
+    }
+
+    fn look(&self, name: &str) -> Option<Look> {
+        match self.get(name) {
+            Ok(found) => found.map(|found| Look { token: Token::of(&[found.revision.0]), settled: true }),
+            Err(_) => Some(Look { token: Token::of(&[]), settled: false }),
+        }
+    }
+
+    fn marks(&self, _: &str) -> Marks {
+        Marks::default()
+    }
+
+    fn marked(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A run as it was seen: what its processes tell, too.
+pub(crate) fn seen(seen: &Seen, before: &Record) -> Record {
+    let derived = Lifecycle::from(seen.state);
+    let lifecycle = if before.archived { Lifecycle::Archived } else { derived };
+    Record { lifecycle, derived_lifecycle: derived, ..before.clone() }
+}
+
+fn record(run: &Run, repo: &str, registry: Option<&Path>) -> Record {
+    let spec = &run.spec;
+    let words = spec.command.iter().flat_map(|command| &command.argv).map(ToString::to_string);
+    let command = words.collect::<Vec<_>>().join(" ");
+    let derived = Lifecycle::from(run.state.name());
+    let (started_at, ended_at) = match &run.state {
+        State::Running(running) => (Some(running.started_at), None),
+        State::Suspended(suspended) => (Some(suspended.started_at), None),
+        State::Ended(ending) => (ending.started_at, Some(ending.at)),
+        State::Pending(_) => (None, None),
+    };
+    let title =
+        spec.name.clone().unwrap_or_else(|| if command.is_empty() { spec.kind.clone() } else { cut(&command, 80) });
+    let run_dir: Option<PathBuf> = registry.map(|registry| registry.join("runs").join(run.id.to_string()));
+    Record {
+        run_id: run.id.to_string(),
+        source: Kind::Outlive,
+        repo: repo.into(),
+        title,
+        kind: Some(spec.kind.clone()),
+        app_id: None,
+        app_version: None,
+        workflow_id: None,
+        labels: spec.labels.clone(),
+        lifecycle: if run.archived.is_some() { Lifecycle::Archived } else { derived },
+        derived_lifecycle: derived,
+        loop_stage: None,
+        archived: run.archived.is_some(),
+        archived_at: run.archived.as_ref().map(|archived| archived.at.to_string()),
+        archive_reason: None,
+        created_at: run.created_at.to_string(),
+        updated_at: run.updated_at.to_string(),
+        started_at,
+        ended_at,
+        attempt: Some(run.attempt),
+        tasks: Tasks::default(),
+        commit_count: 0,
+        verifier_gated_commit_count: 0,
+        open_feedback_count: 0,
+        backends: Vec::new(),
+        inputs_digest: cut(&command, DIGEST),
+        provenance: spec.lineage.as_ref().map(|lineage| Provenance {
+            rerun_of: Some(lineage.rerun_of.to_string()),
+            rerun_of_repo: Some(repo.into()),
+            origin_run_id: Some(lineage.origin.to_string()),
+            generation: Some(lineage.generation.into()),
+            reason: lineage.reason.clone(),
+        }),
+        source_fingerprint: None,
+        fingerprint: content_fingerprint(&serde_json::to_vec(run).unwrap_or_default()),
+        state_path: run_dir.as_ref().map(|dir| dir.join("spec.json").display().to_string()),
+        run_dir: run_dir.map(|dir| dir.display().to_string()),
+    }
+}
+
+fn cut(text: &str, longest: usize) -> String {
+    if text.chars().count() <= longest { text.into() } else { text.chars().take(longest - 1).chain(['…']).collect() }
+}

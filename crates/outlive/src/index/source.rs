@@ -1,0 +1,108 @@
+//! Sources: whatever runs can be read from. To add a sort of source is to add a file that implements [`Source`].
+
+use sha2::{Digest, Sha256};
+
+use super::record::{Marks, Record};
+
+/// Something that runs can be read from, and never written to.
+///
+/// # Contract
+///
+/// 1. **Tokens tell of changes.** Two equal tokens of a run, both settled, mean that reading it gives equal records.
+/// 2. **A survey reads no run.** It looks at each from outside, and answers in the order of their names.
+/// 3. **One run spoils no other.** What is wrong with one is said of that one. An error of the whole source says that
+///    nothing is known of it, and never that its runs are gone.
+/// 4. **Nothing is written, nothing is waited for.** Not even where a pipe lies in place of a file.
+pub(crate) trait Source: Send + Sync {
+    /// What can be told of its runs without reading them. None where nothing has changed since the survey that answered
+    /// with `known`.
+    fn survey(&self, known: Option<&Token>) -> Result<Option<Survey>, String>;
+
+    /// Reads one run.
+    fn read(&self, name: &str) -> Reading;
+
+    /// What a run looks like from outside, now; none where it is gone. Unsettled where only reading it tells.
+    fn look(&self, name: &str) -> Option<Look>;
+
+    /// The marks on a run that lie beside it.
+    fn marks(&self, run_id: &str) -> Marks;
+
+    /// The ids of the runs that bear such marks.
+    fn marked(&self) -> Vec<String>;
+}
+
+/// Everything that can be told of a source without reading its runs.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// Tells whether anything has changed, where one look is enough for that.
+    pub(crate) token: Option<Token>,
+    /// Its runs, in the order of their names.
+    pub(crate) found: Vec<Found>,
+    /// What is wrong beside its runs.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// A run, seen from outside.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) name: Box<str>,
+    pub(crate) look: Look,
+}
+
+/// What a run looks like from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) token: Token,
+    /// The token alone tells whether it has changed.
+    pub(crate) settled: bool,
+}
+
+/// Something that a source has and nobody can make sense of.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Problem {
+    /// Which.
+    pub what: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// What reading a run came to.
+#[derive(Debug)]
+pub(crate) enum Reading {
+    /// It was read, and looked so while it was.
+    Read(Box<Record>, Look),
+    /// It is there and cannot be understood.
+    Unreadable(String, Look),
+    /// It is gone.
+    Gone,
+}
+
+/// Tells one state of a run from another, by how it looks from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token([u8; 16]);
+
+impl Token {
+    pub(crate) fn of(parts: &[u64]) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update(part.to_ne_bytes());
+        }
+        let mut token = [0; 16];
+        token.copy_from_slice(&hash.finalize()[..16]);
+        Self(token)
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A digest of what a run was read from.
+pub(crate) fn content_fingerprint(bytes: &[u8]) -> String {
+    let hex: String = Sha256::digest(bytes)[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}

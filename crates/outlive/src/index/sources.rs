@@ -1,0 +1,187 @@
+//! Which sources there are: what was registered in the home, and what cool-workflow knows of its own.
+//!
+//! Each has a small file of its own in the home, named by its address, that appears whole or not at all: any number of
+//! processes register at once, and whether one is known already takes one look.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::cool_workflow::Tree;
+use super::record::Kind;
+use super::registries::Runs;
+use super::source::Source;
+use crate::redact::Redactor;
+use crate::store::files::{self, Prepared, Published};
+use crate::time::Timestamp;
+
+/// The longest file that names sources.
+const LIMIT: u64 = 8 << 20;
+/// The variable that names the home of cool-workflow.
+const CW_HOME: &str = "CW_HOME";
+
+/// A source, by its address.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Address {
+    /// What can be read there.
+    pub kind: Kind,
+    /// `sqlite:PATH`, `cw:PATH` or the URL of a registry.
+    pub url: String,
+}
+
+/// A source that is known in a home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// Where it is.
+    pub address: Address,
+    /// When it was registered; none of those that were not, and are known all the same.
+    pub added_at: Option<Timestamp>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    #[serde(flatten)]
+    address: Address,
+    added_at: Timestamp,
+}
+
+impl Address {
+    /// The registry in a directory. Its path is taken as it is: canonical, if two are to be told apart.
+    pub fn of_registry(path: &Path) -> Self {
+        Self { kind: Kind::Outlive, url: format!("sqlite:{}", path.display()) }
+    }
+
+    /// The cool-workflow runs of a repository.
+    pub fn of_tree(root: &Path) -> Self {
+        Self { kind: Kind::CoolWorkflow, url: format!("cw:{}", root.display()) }
+    }
+
+    /// The sources in a directory: a registry, a repository with one, a repository with runs of cool-workflow.
+    pub fn in_directory(path: &Path) -> io::Result<Vec<Self>> {
+        let path = path.canonicalize()?;
+        let is_registry = |path: &Path| path.join("registry.id").is_file() || path.join("runs").is_dir();
+        let mut found = Vec::new();
+        if is_registry(&path) && !path.join(".outlive").is_dir() {
+            found.push(Self::of_registry(&path));
+        }
+        if path.join(".outlive").is_dir() {
+            found.push(Self::of_registry(&path.join(".outlive")));
+        }
+        if path.join(".cw/runs").is_dir() {
+            found.push(Self::of_tree(&path));
+        }
+        Ok(found)
+    }
+
+    /// The repository: the directory that its registry or runs are in, or its URL without a password.
+    pub fn repo(&self) -> String {
+        let path = self.url.strip_prefix("cw:").or_else(|| self.url.strip_prefix("sqlite:"));
+        let Some(path) = path else { return Redactor::default().text(&self.url) };
+        let root = Path::new(path).parent().filter(|_| path.ends_with("/.outlive"));
+        root.map_or_else(|| path.to_owned(), |root| root.display().to_string())
+    }
+
+    /// Its URL, for people.
+    pub fn shown(&self) -> String {
+        Redactor::default().text(&self.url)
+    }
+
+    fn file(&self, home: &Path) -> PathBuf {
+        let digest: String =
+            Sha256::digest(self.url.as_bytes())[..12].iter().map(|byte| format!("{byte:02x}")).collect();
+        home.join("sources").join(format!("{digest}.json"))
+    }
+
+    /// Whether it is registered in `home`: one look.
+    pub fn is_registered(&self, home: &Path) -> bool {
+        rustix::fs::access(self.file(home), rustix::fs::Access::EXISTS).is_ok()
+    }
+
+    /// Registers it. False where it was already.
+    pub fn register(&self, home: &Path, now: Timestamp) -> io::Result<bool> {
+        let path = self.file(home);
+        let dir = home.join("sources");
+        files::make_private_dirs(&dir)?;
+        let dir = files::open_dir(rustix::fs::CWD, &dir)?;
+        let bytes = serde_json::to_vec(&File { address: self.clone(), added_at: now })?;
+        let name = Path::new(path.file_name().unwrap_or_default());
+        let published = Prepared::new(&dir, &bytes, Mode::from_raw_mode(0o600), false)?.publish(&dir, name)?;
+        Ok(published == Published::Done)
+    }
+
+    /// Forgets it. False where it was not registered.
+    pub fn forget(&self, home: &Path) -> io::Result<bool> {
+        match std::fs::remove_file(self.file(home)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether marks are kept beside its runs, where no token of a run tells of them.
+    pub(crate) fn has_marks(&self) -> bool {
+        self.kind == Kind::CoolWorkflow
+    }
+
+    /// The source itself, to be read.
+    pub(crate) fn open(&self) -> Result<Box<dyn Source>, String> {
+        match self.kind {
+            Kind::CoolWorkflow => {
+                let root = self.url.strip_prefix("cw:").unwrap_or(&self.url);
+                Ok(Box::new(Tree::open(Path::new(root))?))
+            }
+            Kind::Outlive => Ok(Box::new(Runs::open(&self.url, &self.repo())?)),
+        }
+    }
+}
+
+/// Every source that is known in `home`, by address.
+pub fn known(home: &Path) -> io::Result<Vec<Registered>> {
+    let mut known = registered(home)?;
+    let own = home.join("registry");
+    if own.join("registry.id").is_file() {
+        let own = own.canonicalize().unwrap_or(own);
+        known.push(Registered { address: Address::of_registry(&own), added_at: None });
+    }
+    known.extend(of_cool_workflow().into_iter().map(|address| Registered { address, added_at: None }));
+    // What was registered comes before what is known otherwise.
+    known.sort_by(|one, other| (&one.address, one.added_at.is_none()).cmp(&(&other.address, other.added_at.is_none())));
+    known.dedup_by(|one, other| one.address == other.address);
+    Ok(known)
+}
+
+fn registered(home: &Path) -> io::Result<Vec<Registered>> {
+    let dir = match files::open_dir(rustix::fs::CWD, &home.join("sources")) {
+        Ok(dir) => dir,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut known = Vec::new();
+    for name in files::names(&dir)?.iter().filter(|name| name.ends_with(".json")) {
+        // One that cannot be understood is registered anew by its next run.
+        let file = files::read(&dir, Path::new(name), LIMIT).ok();
+        let file = file.and_then(|bytes| serde_json::from_slice::<File>(&bytes).ok());
+        known.extend(file.map(|file| Registered { address: file.address, added_at: Some(file.added_at) }));
+    }
+    Ok(known)
+}
+
+/// The repositories that cool-workflow knows of: its home lists them.
+fn of_cool_workflow() -> Vec<Address> {
+    let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = set(CW_HOME)
+        .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("cool-workflow")))
+        .or_else(|| set("HOME").map(|home| home.join(".local/state/cool-workflow")));
+    let read = |home: PathBuf| {
+        let dir = files::open_dir(rustix::fs::CWD, &home.join("registry")).ok()?;
+        files::read(&dir, Path::new("repos.json"), LIMIT).ok()
+    };
+    let listed: Value = home.and_then(read).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    let roots = listed["repos"].as_array().into_iter().flatten().filter_map(|repo| repo["root"].as_str());
+    // Not canonical there; one that has vanished stays known as it was written.
+    roots.map(|root| Address::of_tree(&Path::new(root).canonicalize().unwrap_or_else(|_| root.into()))).collect()
+}

@@ -1,0 +1,159 @@
+//! What a reader is told is valid was looked at; what is not is named.
+
+use outlive::index::{Freshness, Order, Query, Standing};
+use serde_json::json;
+
+use super::yard::{Yard, put, put_bytes, state};
+
+const DAY: &str = "2026-01-01T00:00:00.000Z";
+
+#[test]
+fn c02_no_index_is_absent_a_refreshed_one_valid_and_a_rebuilt_one_the_same() {
+    let yard = Yard::new();
+    let repo = yard.repo("repo");
+    for number in 0..20 {
+        put(&repo, &format!("run-{number}"), &state(&format!("run-{number}"), DAY, &["completed"]));
+    }
+    assert_eq!(yard.index().report(None).unwrap().freshness, Standing::Absent);
+    assert!(yard.index().search(&Query::default()).unwrap().is_none());
+    yard.index().refresh(None).unwrap();
+    assert_eq!(yard.index().report(None).unwrap().freshness, Standing::Valid);
+    let before = yard.all();
+    assert_eq!(before.len(), 20);
+    std::fs::remove_dir_all(yard.path().join("home/index")).unwrap();
+    yard.index().refresh(None).unwrap();
+    assert_eq!(yard.all(), before);
+    yard.index().rebuild().unwrap();
+    assert_eq!(yard.all(), before);
+}
+
+#[test]
+fn c03_what_has_changed_is_named_and_what_is_gone_is_known_as_gone() {
+    let yard = Yard::new();
+    let repo = yard.repo("repo");
+    for name in ["changed", "gone", "same"] {
+        put(&repo, name, &state(name, DAY, &["pending"]));
+    }
+    yard.index().refresh(None).unwrap();
+    put(&repo, "changed", &state("changed", DAY, &["completed"]));
+    put(&repo, "new", &state("new", DAY, &["pending"]));
+    std::fs::remove_dir_all(repo.join(".cw/runs/gone")).unwrap();
+    let report = yard.index().report(None).unwrap();
+    let names = |sort: &outlive::index::Sort| sort.runs.iter().map(|named| named.name.clone()).collect::<Vec<_>>();
+    assert_eq!(report.freshness, Standing::Stale);
+    assert_eq!(names(&report.stale_runs), ["changed"]);
+    assert_eq!(names(&report.new_runs), ["new"]);
+    assert_eq!(names(&report.missing_runs), ["gone"]);
+    let found = yard.index().search(&Query::default()).unwrap().unwrap();
+    let told: Vec<_> = found.runs.iter().map(|run| (run.record.run_id.as_str(), run.freshness)).collect();
+    assert_eq!(told, [("changed", Freshness::Stale), ("same", Freshness::Valid)]);
+    assert_eq!(found.runs[0].record.lifecycle.as_str(), "completed", "what is shown is what is");
+    assert_eq!(found.missing[0].record.run_id, "gone");
+    yard.index().refresh(None).unwrap();
+    let report = yard.index().report(None).unwrap();
+    assert_eq!((report.freshness, names(&report.missing_runs)), (Standing::Valid, vec!["gone".into()]));
+    assert_eq!(yard.all().len(), 3);
+    let gone = yard.index().find("gone", None, 5).unwrap().unwrap();
+    assert_eq!((gone.len(), gone[0].freshness), (1, Freshness::Missing));
+    // It comes back, and is a run like any other.
+    put(&repo, "gone", &state("gone", DAY, &["pending"]));
+    yard.index().refresh(None).unwrap();
+    assert_eq!((yard.all().len(), yard.index().report(None).unwrap().missing_runs.count), (4, 0));
+}
+
+#[test]
+fn c03_the_same_size_and_time_with_other_content_is_seen() {
+    let yard = Yard::new();
+    let repo = yard.repo("repo");
+    put(&repo, "run", &state("run", DAY, &["pending"]));
+    let path = repo.join(".cw/runs/run/state.json");
+    let before = std::fs::metadata(&path).unwrap();
+    yard.index().refresh(None).unwrap();
+    // In place, of the same length, and with the time put back.
+    let text = std::fs::read_to_string(&path).unwrap().replace("pending", "running");
+    std::fs::write(&path, text).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_modified(before.modified().unwrap()).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), before.len());
+    assert_eq!(yard.all()[0].freshness, Freshness::Stale);
+    yard.index().refresh(None).unwrap();
+    assert_eq!(yard.all()[0].record.lifecycle.as_str(), "running");
+}
+
+#[test]
+fn c04_one_bad_run_or_overlay_hides_no_other() {
+    let yard = Yard::new();
+    let (good, bad) = (yard.repo("good"), yard.repo("bad"));
+    put(&good, "fine", &state("fine", DAY, &[]));
+    for number in 0..1_000 {
+        put(&bad, &format!("run-{number:04}"), &state(&format!("run-{number:04}"), DAY, &["completed"]));
+    }
+    put_bytes(&bad, "run-0500", b"{\"schemaVersion\": 1, \"tas");
+    std::fs::create_dir_all(bad.join(".cw/registry")).unwrap();
+    std::fs::write(bad.join(".cw/registry/archive.json"), "[").unwrap();
+    let refreshed = yard.index().refresh(None).unwrap();
+    assert_eq!((refreshed.added, refreshed.unreadable), (1_000, 1));
+    assert_eq!(yard.all().len(), 1_000);
+    let report = yard.index().report(None).unwrap();
+    let states: Vec<_> =
+        report.sources.iter().map(|source| (source.repo.rsplit('/').next().unwrap(), source.state)).collect();
+    assert_eq!(states, [("bad", "degraded"), ("good", "available")]);
+    assert_eq!(report.sources[0].problems[0].what, ".cw/registry/archive.json");
+    assert_eq!(report.unreadable_runs.runs[0].name, "run-0500");
+    assert!(report.unreadable_runs.runs[0].reason.as_ref().unwrap().contains("not understood"));
+}
+
+#[test]
+fn c05_a_source_that_has_vanished_is_unavailable_and_not_forgotten() {
+    let yard = Yard::new();
+    let (stays, goes) = (yard.repo("stays"), yard.repo("goes"));
+    put(&stays, "a", &state("a", DAY, &[]));
+    put(&goes, "b", &state("b", DAY, &[]));
+    yard.index().refresh(None).unwrap();
+    std::fs::rename(&goes, yard.path().join("away")).unwrap();
+    for _ in 0..2 {
+        let found = yard.index().search(&Query::default()).unwrap().unwrap();
+        assert_eq!(found.runs.len(), 1);
+        assert_eq!((found.missing.len(), found.missing[0].freshness), (1, Freshness::Missing));
+        let report = yard.index().report(None).unwrap();
+        let state = report.sources.iter().find(|source| source.repo.ends_with("goes")).unwrap();
+        assert_eq!(state.state, "unavailable");
+        yard.index().refresh(None).unwrap();
+    }
+    std::fs::rename(yard.path().join("away"), &goes).unwrap();
+    assert_eq!(yard.all().len(), 2);
+}
+
+#[test]
+fn c06_pages_follow_each_other_without_a_gap_or_an_overlap_in_either_order() {
+    let yard = Yard::new();
+    let repo = yard.repo("repo");
+    for number in 0..97 {
+        // Many share a moment, and some have none.
+        let mut state =
+            state(&format!("run-{:02}", number * 31 % 97), &format!("2026-01-0{}T00:00:00.000Z", 1 + number % 3), &[]);
+        if number % 10 == 0 {
+            (state["createdAt"], state["updatedAt"]) = (json!("long ago"), json!("long ago"));
+        }
+        put(&repo, &format!("dir-{number}"), &state);
+    }
+    yard.index().refresh(None).unwrap();
+    let whole: Vec<_> = yard.all().into_iter().map(|run| run.record).collect();
+    let sorted =
+        |pair: &[outlive::index::Record]| (pair[0].made(), &pair[0].run_id) < (pair[1].made(), &pair[1].run_id);
+    assert!(whole.len() == 97 && whole.windows(2).all(sorted));
+    for order in [Order::Oldest, Order::Newest] {
+        let mut query = Query { limit: 7, order, ..Query::default() };
+        let mut paged = Vec::new();
+        loop {
+            let found = yard.index().search(&query).unwrap().unwrap();
+            paged.extend(found.runs.into_iter().map(|run| run.record));
+            let Some(next) = found.next else { break };
+            query.after = Some(next.to_string().parse().unwrap());
+        }
+        if order == Order::Newest {
+            paged.reverse();
+        }
+        assert_eq!(paged, whole, "{order:?}");
+    }
+}
