@@ -4,11 +4,16 @@
 //! stands moves between three tables as it does: those that wait, those that run, those that have ended (ADR 0012).
 
 mod address;
+mod batch;
 mod beats;
 mod calls;
+mod keys;
 mod link;
+mod owners;
 mod reads;
+mod rows;
 mod schema;
+mod stories;
 mod tls;
 mod updates;
 mod writes;
@@ -18,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::address::Address;
 use self::link::Links;
+use self::owners::Owners;
 use super::Error;
 use crate::id::WorkerId;
 
@@ -37,6 +43,7 @@ struct Inner {
     id: String,
     /// The workers that beat through this store, and how often a change of theirs went through it.
     own: Mutex<HashMap<WorkerId, u64>>,
+    owners: Owners,
 }
 
 impl PostgresStore {
@@ -45,12 +52,16 @@ impl PostgresStore {
         let links = Links::new(address.clone());
         let schema = address.quoted_schema();
         let id = schema::open(&links, &schema, address).await?;
-        Ok(Self { inner: Arc::new(Inner { links, schema, id, own: Mutex::default() }) })
+        Ok(Self { inner: Arc::new(Inner { links, schema, id, own: Mutex::default(), owners: Owners::default() }) })
     }
 
     /// What tells this registry from any other, wherever it is moved to.
     pub fn id(&self) -> &str {
         &self.inner.id
+    }
+
+    fn owners(&self) -> &Owners {
+        &self.inner.owners
     }
 
     fn links(&self) -> &Links {

@@ -102,7 +102,7 @@ fn resume(failed_too: bool, leftovers: Leftovers) -> Action {
 }
 
 /// A run of `spec` in a state, led there by the rules.
-fn specimen(state: StateName, spec: Spec, worker: WorkerId) -> Result<Run, Refusal> {
+pub(crate) fn specimen(state: StateName, spec: Spec, worker: WorkerId) -> Result<Run, Refusal> {
     let waiting = pending(spec, NOW, &SeededEntropy::new(1));
     let act = |run: &Run, action: &Action| apply(run, action, &person("ada"), NOW).map(|transition| transition.run);
     let claimed = act(

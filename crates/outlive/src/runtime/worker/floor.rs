@@ -79,6 +79,12 @@ struct State {
     writing: usize,
     /// Somebody says that there is work.
     look: bool,
+    /// Slots that wait for something to begin.
+    idle: usize,
+    /// Who waits for what, so that nobody is called who does not.
+    awaits_room: bool,
+    awaits_end: bool,
+    watchers: usize,
     tally: Tally,
 }
 
@@ -95,6 +101,8 @@ pub(super) struct Floor {
     ended: Condvar,
     /// Something has been done.
     done: Condvar,
+    /// The worker is on its way out.
+    over: Condvar,
 }
 
 /// Has a worker look for work at once. Whoever hears of work by other means than asking calls it; the worker goes on asking
@@ -119,6 +127,7 @@ impl Floor {
             room: Condvar::new(),
             ended: Condvar::new(),
             done: Condvar::new(),
+            over: Condvar::new(),
         })
     }
 
@@ -131,12 +140,33 @@ impl Floor {
     }
 
     pub(super) fn count(&self, count: impl FnOnce(&mut Tally)) {
-        count(&mut self.state().tally);
-        self.done.notify_all();
+        let mut state = self.state();
+        count(&mut state.tally);
+        self.call(state);
     }
 
     pub(super) fn wait_until(&self, mut so: impl FnMut(&Tally) -> bool) {
-        drop(wait_while(&self.done, self.state(), |state| !so(&state.tally)));
+        let mut state = self.state();
+        state.watchers += 1;
+        state = wait_while(&self.done, state, |state| !so(&state.tally));
+        state.watchers -= 1;
+    }
+
+    /// Lets go of the state, and calls whoever waits for what it has become.
+    fn call(&self, state: MutexGuard<'_, State>) {
+        // A slot that is called calls the next: where work is short, few wake.
+        let work = !state.queue.is_empty() && state.idle > 0;
+        let room = state.awaits_room && self.free(&state) > 0;
+        let (ended, done) = (state.awaits_end && !state.ends.is_empty(), state.watchers > 0);
+        drop(state);
+        for (is_awaited, condvar) in [(work, &self.work), (room, &self.room), (ended, &self.ended)] {
+            if is_awaited {
+                condvar.notify_one();
+            }
+        }
+        if done {
+            self.done.notify_all();
+        }
     }
 
     pub(super) fn wake(&self) {
@@ -151,7 +181,7 @@ impl Floor {
             state.running.values().for_each(|task| task.tell_end());
         }
         drop(state);
-        [&self.work, &self.room, &self.ended, &self.done].into_iter().for_each(Condvar::notify_all);
+        [&self.work, &self.room, &self.ended, &self.done, &self.over].into_iter().for_each(Condvar::notify_all);
     }
 
     fn free(&self, state: &State) -> usize {
@@ -174,12 +204,15 @@ impl Floor {
             if !state.look && !left.is_zero() {
                 state = wait_timeout(&self.room, state, left);
             } else if self.free(&state) == 0 {
+                state.awaits_room = true;
                 state = wait(&self.room, state);
+                state.awaits_room = false;
             } else {
                 break;
             }
         }
         let few = |state: &mut State| state.stage == Stage::Working && self.free(state) * 2 < self.slots;
+        // Nobody calls: what becomes free in the meantime is there when it is over.
         let linger = self.room.wait_timeout_while(state, LINGER, few);
         let mut state = linger.unwrap_or_else(PoisonError::into_inner).0;
         state.look = false;
@@ -189,7 +222,7 @@ impl Floor {
     /// Waits as long as the worker works, for at most `patience`. Answers whether it still does.
     pub(super) fn pause(&self, patience: Duration) -> bool {
         let works = |state: &mut State| state.stage == Stage::Working;
-        let paused = self.done.wait_timeout_while(self.state(), patience, works);
+        let paused = self.over.wait_timeout_while(self.state(), patience, works);
         paused.unwrap_or_else(PoisonError::into_inner).0.stage == Stage::Working
     }
 
@@ -198,14 +231,18 @@ impl Floor {
         state.tally.claims += 1;
         state.tally.claimed += tasks.len() as u64;
         state.queue.extend(tasks);
-        drop(state);
-        self.work.notify_all();
+        self.call(state);
     }
 
     /// The next task for a slot; none once there will be none.
     pub(super) fn next(&self) -> Option<Arc<Task>> {
         let idle = |state: &mut State| state.queue.is_empty() && state.stage == Stage::Working;
-        let mut state = wait_while(&self.work, self.state(), idle);
+        let mut state = self.state();
+        if idle(&mut state) {
+            state.idle += 1;
+            state = wait_while(&self.work, state, idle);
+            state.idle -= 1;
+        }
         if state.stage > Stage::Working {
             return None;
         }
@@ -214,8 +251,7 @@ impl Floor {
         state.running.insert(claim, task.clone());
         state.tally.running = state.running.len();
         state.tally.most_at_once = state.tally.most_at_once.max(state.running.len());
-        drop(state);
-        self.done.notify_all();
+        self.call(state);
         Some(task)
     }
 
@@ -234,8 +270,9 @@ impl Floor {
         if task.ended.swap(true, Ordering::SeqCst) {
             return;
         }
-        self.state().ends.push(Ended { task, answer });
-        self.ended.notify_all();
+        let mut state = self.state();
+        state.ends.push(Ended { task, answer });
+        self.call(state);
     }
 
     /// A handler has returned.
@@ -248,14 +285,16 @@ impl Floor {
         if is_first {
             state.ends.push(Ended { task, answer });
         }
-        drop(state);
-        [&self.ended, &self.room, &self.done].into_iter().for_each(Condvar::notify_all);
+        self.call(state);
     }
 
     /// All ends that wait, up to `limit`; none once there will be none.
     pub(super) fn take_ends(&self, limit: usize) -> Option<Vec<Ended>> {
         let nothing = |state: &mut State| state.ends.is_empty() && state.stage < Stage::Over;
-        let mut state = wait_while(&self.ended, self.state(), nothing);
+        let mut state = self.state();
+        state.awaits_end = true;
+        state = wait_while(&self.ended, state, nothing);
+        state.awaits_end = false;
         if state.ends.is_empty() {
             return None;
         }
@@ -269,8 +308,7 @@ impl Floor {
         let mut state = self.state();
         state.writing = 0;
         count(&mut state.tally);
-        drop(state);
-        [&self.room, &self.done].into_iter().for_each(Condvar::notify_all);
+        self.call(state);
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -280,8 +318,12 @@ impl Floor {
     /// Waits until no handler is at work, for at most `patience`. Answers whether none is.
     pub(super) fn wait_idle(&self, patience: Duration) -> bool {
         let busy = |state: &mut State| !state.running.is_empty();
-        let waited = self.done.wait_timeout_while(self.state(), patience, busy);
-        waited.unwrap_or_else(PoisonError::into_inner).0.running.is_empty()
+        let mut state = self.state();
+        state.watchers += 1;
+        let waited = self.done.wait_timeout_while(state, patience, busy);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.watchers -= 1;
+        state.running.is_empty()
     }
 }
 

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::PostgresStore;
-use super::link::on_link;
-use super::reads::{self, Table};
+use super::link::{Fault, Link, on_link};
+use super::reads::{self, Query, Table};
+use super::stories;
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::RunId;
@@ -16,22 +18,47 @@ use crate::store::{
     Beat, BeatReply, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
     Written,
 };
+use crate::time::Timestamp;
 
 impl PostgresStore {
+    /// The rows that a query finds, with their owners met.
+    pub(super) async fn rows(&self, link: &mut Link<'_>, query: &Query) -> Result<Vec<Row>, Fault> {
+        let rows = link.read(&query.sql, &query.bound()).await?;
+        self.meet(link, rows.iter().filter_map(reads::owned_by)).await?;
+        Ok(rows)
+    }
+
+    pub(super) fn record(&self, row: &Row) -> Result<(Record, Timestamp), Error> {
+        reads::record(row, self.owners())
+    }
+
     /// The records of these runs.
     pub(super) async fn find(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
         let filter = Filter::of(ids.iter().copied());
         let query = self.query(reads::select(&Table::ALL, &filter, Order::Oldest, None, ids.len()));
-        let rows = on_link!(self.links(), |link| link.read(&query.sql, &query.bound()))?;
+        let rows = on_link!(self.links(), |link| self.rows(&mut link, &query))?;
         let mut found = Vec::with_capacity(rows.len());
         for row in &rows {
-            match reads::record(row) {
+            match self.record(row) {
                 // Among others it is left out, so that it does not hide them; asked for alone it is told.
                 Err(Error::Corrupt(_)) if ids.len() > 1 => {}
                 record => found.push(record?.0),
             }
         }
         Ok(found)
+    }
+
+    async fn lines(&self, link: &mut Link<'_>, id: RunId) -> Result<Vec<String>, Fault> {
+        let tail = |table: Table| format!("SELECT 9223372036854775807, story FROM @.{} WHERE id = $1", table.name());
+        let all: Vec<String> = Table::ALL.map(tail).into();
+        let sql = self.sql(&format!(
+            "SELECT part, body FROM @.story WHERE run = $1 UNION ALL {} ORDER BY 1",
+            all.join(" UNION ALL ")
+        ));
+        let rows = link.read(&sql, &[(&id.as_uuid(), Type::UUID)]).await?;
+        let parts: Vec<String> = rows.iter().map(|row| row.get(1)).collect();
+        self.meet(link, parts.iter().flat_map(|part| stories::owners(part))).await?;
+        Ok(parts.iter().flat_map(|part| part.lines()).map(str::to_owned).collect())
     }
 }
 
@@ -50,12 +77,12 @@ impl Store for PostgresStore {
         let (mut records, mut after) = (Vec::new(), page.after);
         while !tables.is_empty() {
             let query = self.query(reads::select(&tables, filter, page.order, after, limit + 1));
-            let rows = on_link!(self.links(), |link| link.read(&query.sql, &query.bound()))?;
+            let rows = on_link!(self.links(), |link| self.rows(&mut link, &query))?;
             let last = rows.len() <= limit;
             for row in &rows {
                 after = Some(reads::place(row));
                 // One that cannot be understood hides no other.
-                let Ok((record, _)) = reads::record(row) else { continue };
+                let Ok((record, _)) = self.record(row) else { continue };
                 if filter.matches(&record.run) {
                     records.push(record);
                 }
@@ -87,19 +114,9 @@ impl Store for PostgresStore {
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
-        let tail = |table: Table| format!("SELECT 9223372036854775807, story FROM @.{} WHERE id = $1", table.name());
-        let all: Vec<String> = Table::ALL.map(tail).into();
-        let sql = self.sql(&format!(
-            "SELECT part, body FROM @.story WHERE run = $1 UNION ALL {} ORDER BY 1",
-            all.join(" UNION ALL ")
-        ));
-        let rows = on_link!(self.links(), |link| link.read(&sql, &[(&id.as_uuid(), Type::UUID)]))?;
-        let mut events = Vec::new();
-        for row in &rows {
-            // One that cannot be understood hides no other.
-            events.extend(row.get::<_, &str>(1).lines().filter_map(|line| serde_json::from_str::<Event>(line).ok()));
-        }
-        Ok(events)
+        let lines = on_link!(self.links(), |link| self.lines(&mut link, id))?;
+        // One that cannot be understood hides no other.
+        Ok(lines.iter().filter_map(|line| stories::event(line, self.owners())).collect())
     }
 
     fn witness(&self) -> Option<Arc<dyn Witness>> {

@@ -16,18 +16,22 @@ CREATE FUNCTION hears_since() RETURNS int8 LANGUAGE sql STABLE
 -- What a run was made with. Written once. Ids sort by time, so that a range of them is a time.
 CREATE TABLE spec (
     id uuid PRIMARY KEY, created_at int8 NOT NULL, priority int4 NOT NULL, name text, kind text NOT NULL,
-    step_of uuid, body text NOT NULL
+    step_of uuid, signature text, body text NOT NULL
 ) PARTITION BY RANGE (id);
 CREATE TABLE spec_rest PARTITION OF spec DEFAULT;
 CREATE INDEX spec_by_name ON spec (name, created_at) WHERE name IS NOT NULL;
 CREATE INDEX spec_by_step ON spec (step_of) WHERE step_of IS NOT NULL;
 
+-- Who owned runs: a process, and what it promised. Written once, named by a digest of what it says.
+CREATE TABLE owner (id uuid PRIMARY KEY, worker uuid NOT NULL, noted_at int8 NOT NULL, body text NOT NULL);
+
 -- How a run stands, in the table of those that stand so: whoever claims meets no run that is running, and whoever looks
--- after the running ones meets none that waits or has ended. `story` has its last events, a line of JSON each.
+-- after the running ones meets none that waits or has ended. `body` has what the columns do not tell; most runs have
+-- none. `story` has its last events, a line each.
 CREATE TABLE waiting (
-    id uuid PRIMARY KEY, revision int8 NOT NULL, stamp uuid NOT NULL, state text NOT NULL, epoch int8 NOT NULL,
-    priority int4 NOT NULL, created_at int8 NOT NULL, kind text NOT NULL,
-    ready bool NOT NULL, due_at int8, body text NOT NULL, story text NOT NULL
+    id uuid PRIMARY KEY, revision int8 NOT NULL, stamp uuid NOT NULL, epoch int8 NOT NULL, created_at int8 NOT NULL,
+    priority int4 NOT NULL, ready bool NOT NULL, due_at int8, state text NOT NULL, kind text NOT NULL,
+    body text, story text NOT NULL
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX waiting_by_turn ON waiting (priority, created_at, id) WHERE ready;
@@ -35,16 +39,17 @@ CREATE INDEX waiting_by_kind ON waiting (kind, priority, created_at, id) WHERE r
 CREATE INDEX waiting_by_due ON waiting (due_at) WHERE NOT ready AND due_at IS NOT NULL;
 
 CREATE TABLE live (
-    id uuid PRIMARY KEY, revision int8 NOT NULL, stamp uuid NOT NULL, epoch int8 NOT NULL,
-    owner uuid NOT NULL, cancel bool NOT NULL, priority int4 NOT NULL, created_at int8 NOT NULL,
-    body text NOT NULL, story text NOT NULL
+    id uuid PRIMARY KEY, revision int8 NOT NULL, stamp uuid NOT NULL, epoch int8 NOT NULL, created_at int8 NOT NULL,
+    priority int4 NOT NULL, cancel bool NOT NULL, owner uuid NOT NULL, owned_by uuid NOT NULL, since int8 NOT NULL,
+    body text, story text NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX live_by_owner ON live (owner);
 
 CREATE TABLE ended (
-    id uuid PRIMARY KEY, revision int8 NOT NULL, stamp uuid NOT NULL, state text NOT NULL, epoch int8 NOT NULL,
-    archived bool NOT NULL, priority int4 NOT NULL, created_at int8 NOT NULL, body text NOT NULL, story text NOT NULL
+    id uuid PRIMARY KEY, revision int8 NOT NULL, stamp uuid NOT NULL, epoch int8 NOT NULL, created_at int8 NOT NULL,
+    priority int4 NOT NULL, archived bool NOT NULL, started_at int8, ended_at int8 NOT NULL, owned_by uuid,
+    state text NOT NULL, body text, story text NOT NULL
 ) PARTITION BY RANGE (id);
 CREATE TABLE ended_rest PARTITION OF ended DEFAULT;
 CREATE INDEX ended_by_time ON ended (created_at, id);
@@ -66,9 +71,12 @@ CREATE TABLE worker (
 
 -- Every run, for people.
 CREATE VIEW run AS
-    SELECT spec.id, spec.name, spec.kind, stands.state, stands.epoch, stands.owner, spec.priority,
-           to_timestamp(spec.created_at / 1e6) AS created_at, stands.body::jsonb AS standing, spec.body::jsonb AS spec
-    FROM (SELECT id, state, epoch, NULL::uuid AS owner, body FROM waiting
-          UNION ALL SELECT id, 'running', epoch, owner, body FROM live
-          UNION ALL SELECT id, state, epoch, NULL, body FROM ended) AS stands
-    JOIN spec USING (id);
+    SELECT spec.id, spec.name, spec.kind, stands.state, stands.epoch, spec.priority, owner.worker AS owner,
+           to_timestamp(spec.created_at / 1e6) AS created_at, to_timestamp(stands.started_at / 1e6) AS started_at,
+           to_timestamp(stands.ended_at / 1e6) AS ended_at, owner.body::jsonb AS owned_by,
+           stands.body::jsonb AS standing, spec.body::jsonb AS spec
+    FROM (SELECT id, state, epoch, NULL::int8 AS started_at, NULL::int8 AS ended_at, NULL::uuid AS owned_by, body
+              FROM waiting
+          UNION ALL SELECT id, 'running', epoch, since, NULL, owned_by, body FROM live
+          UNION ALL SELECT id, state, epoch, started_at, ended_at, owned_by, body FROM ended) AS stands
+    JOIN spec USING (id) LEFT JOIN owner ON owner.id = stands.owned_by;

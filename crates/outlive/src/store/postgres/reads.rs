@@ -9,9 +9,11 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::link::Bound;
+use super::owners::Owners;
+use super::rows;
 use crate::filter::Filter;
-use crate::id::{RunId, Stamp};
-use crate::run::{Heard, Run, StateName};
+use crate::id::{Epoch, RunId, Stamp};
+use crate::run::{Heard, StateName};
 use crate::steps;
 use crate::store::{Cursor, Error, Order, Record, Revision};
 use crate::time::Timestamp;
@@ -59,26 +61,69 @@ impl Table {
     fn rows(self) -> &'static str {
         match self {
             Self::Waiting => {
-                "SELECT id, revision, stamp, state, NULL::uuid AS owner, false AS archived, priority, created_at, body,
+                "SELECT id, revision, stamp, epoch, created_at, priority, state, NULL::uuid AS owner, false AS archived,
+                        NULL::int8 AS started_at, NULL::int8 AS ended_at, NULL::uuid AS owned_by, body,
                         state = 'pending' AND NOT ready AND due_at IS NULL AS waits
                  FROM @.waiting"
             }
             Self::Live => {
-                "SELECT id, revision, stamp, 'running' AS state, owner, false AS archived, priority, created_at, body,
-                        false AS waits
+                "SELECT id, revision, stamp, epoch, created_at, priority, 'running' AS state, owner, false AS archived,
+                        since AS started_at, NULL::int8 AS ended_at, owned_by, body, false AS waits
                  FROM @.live"
             }
             Self::Ended => {
-                "SELECT id, revision, stamp, state, NULL::uuid AS owner, archived, priority, created_at, body, false AS waits
+                "SELECT id, revision, stamp, epoch, created_at, priority, state, NULL::uuid AS owner, archived,
+                        started_at, ended_at, owned_by, body, false AS waits
                  FROM @.ended"
             }
         }
     }
+
+    /// What a column of the rows above is in the table itself.
+    fn said(self, clause: &str) -> String {
+        let columns: [(&str, &str); 7] = match self {
+            Self::Waiting => [
+                ("r.state", "r.state"),
+                ("r.owner", "NULL::uuid"),
+                ("r.archived", "false"),
+                ("r.started_at", "NULL::int8"),
+                ("r.ended_at", "NULL::int8"),
+                ("r.owned_by", "NULL::uuid"),
+                // Those that wait have indexes by kind, in the order in which they are claimed.
+                ("s.kind", "r.kind"),
+            ],
+            Self::Live => [
+                ("r.state", "'running'"),
+                ("r.owner", "r.owner"),
+                ("r.archived", "false"),
+                ("r.started_at", "r.since"),
+                ("r.ended_at", "NULL::int8"),
+                ("r.owned_by", "r.owned_by"),
+                ("s.kind", "s.kind"),
+            ],
+            Self::Ended => [
+                ("r.state", "r.state"),
+                ("r.owner", "NULL::uuid"),
+                ("r.archived", "r.archived"),
+                ("r.started_at", "r.started_at"),
+                ("r.ended_at", "r.ended_at"),
+                ("r.owned_by", "r.owned_by"),
+                ("s.kind", "s.kind"),
+            ],
+        };
+        let waits = match self {
+            Self::Waiting => "(r.state = 'pending' AND NOT r.ready AND r.due_at IS NULL)",
+            Self::Live | Self::Ended => "false",
+        };
+        let clause = clause.replace("r.waits", waits);
+        columns.iter().fold(clause, |clause, (column, said)| clause.replace(column, said))
+    }
 }
 
-/// What a row is read by: `r` is how the run stands, `s` what it was made with, `w` its owner.
-const COLUMNS: &str = "r.id, r.revision, r.stamp, r.body, s.body, @.clock(), @.hears_since(), w.beat, w.heard_at,
-                       r.priority, r.created_at";
+/// What a row is read by: `r` is how the run stands, `s` what it was made with, `w` its owner's last beat.
+const COLUMNS: &str = "r.id, r.revision, r.stamp, r.body, s.body, (SELECT @.clock()), (SELECT @.hears_since()), w.beat,
+                       w.heard_at, r.priority, r.created_at, s.signature, r.state, r.epoch, r.started_at, r.ended_at,
+                       r.owned_by";
 const JOINED: &str = "JOIN @.spec s ON s.id = r.id LEFT JOIN @.worker w ON w.id = r.owner";
 
 /// A value of a statement.
@@ -146,24 +191,12 @@ pub(super) fn lock(
         clauses.said.push("r.ready".into());
     }
     let limit = clauses.bind(Value::Long(i64::try_from(limit).unwrap_or(i64::MAX)));
-    // Columns that another table has are the same for all rows of this one.
-    let (owner, state, archived) = match table {
-        Table::Waiting => ("NULL::uuid", "r.state", "false"),
-        Table::Live => ("r.owner", "'running'", "false"),
-        Table::Ended => ("NULL::uuid", "r.state", "r.archived"),
-    };
-    let mut said = clauses.said().replace("r.state", state).replace("r.owner", owner).replace("r.archived", archived);
-    if table == Table::Waiting {
-        // Those that wait have indexes by kind, in the order in which they are claimed.
-        let waits = "(r.state = 'pending' AND NOT r.ready AND r.due_at IS NULL)";
-        said = said.replace("s.kind", "r.kind").replace("r.waits", waits);
-    } else {
-        said = said.replace("r.waits", "false");
-    }
-    let joined = JOINED.replace("r.owner", owner);
     let sql = format!(
-        "SELECT {COLUMNS} FROM @.{} r {joined} WHERE {said} ORDER BY {} LIMIT {limit} FOR UPDATE OF r SKIP LOCKED",
+        "SELECT {} FROM @.{} r {} WHERE {} ORDER BY {} LIMIT {limit} FOR UPDATE OF r SKIP LOCKED",
+        table.said(COLUMNS),
         table.name(),
+        table.said(JOINED),
+        table.said(&clauses.said()),
         sorted(order)
     );
     Query { sql, values: clauses.values }
@@ -269,23 +302,31 @@ impl Clauses {
     }
 }
 
-fn corrupt(id: &dyn std::fmt::Display, error: &dyn std::fmt::Display) -> Error {
-    Error::Corrupt(format!("the record of run `{id}` cannot be understood: {error}"))
-}
-
 /// The place of a record, though it cannot be understood.
 pub(super) fn place(row: &Row) -> Cursor {
     Cursor { priority: row.get(9), created_at: Timestamp::from_micros(row.get(10)), id: RunId::from_uuid(row.get(0)) }
 }
 
-/// A record, and the store's time when it was read.
-pub(super) fn record(row: &Row) -> Result<(Record, Timestamp), Error> {
+/// Who owns the run of a row, or did.
+pub(super) fn owned_by(row: &Row) -> Option<Uuid> {
+    row.get(16)
+}
+
+/// A record, and the store's time when it was read. Its owner is met.
+pub(super) fn record(row: &Row, owners: &Owners) -> Result<(Record, Timestamp), Error> {
     let id = RunId::from_uuid(row.get(0));
-    let (standing, spec): (&str, &str) = (row.get(3), row.get(4));
-    let mut run = whole(spec, standing).map_err(|error| corrupt(&id, &error))?;
-    if run.id != id {
-        return Err(corrupt(&id, &"it tells of another run"));
-    }
+    let told = rows::Row {
+        body: row.get(3),
+        spec: row.get(4),
+        created_at: Timestamp::from_micros(row.get(10)),
+        signature: row.get(11),
+        state: row.get(12),
+        epoch: Epoch(row.get::<_, i64>(13).unsigned_abs()),
+        started_at: row.get::<_, Option<i64>>(14).map(Timestamp::from_micros),
+        ended_at: row.get::<_, Option<i64>>(15).map(Timestamp::from_micros),
+        owner: owned_by(row).and_then(|id| owners.get(id)),
+    };
+    let mut run = rows::run(id, told)?;
     let now = row.get(5);
     if let Some(owner) = run.owner_mut() {
         owner.heard = heard(now, row.get(6), row.get(7), row.get(8));
@@ -302,18 +343,4 @@ pub(super) fn heard(now: i64, hears_since: i64, beat: Option<i64>, heard_at: Opt
         at: Timestamp::from_micros(heard_at.unwrap_or(hears_since)),
         silent_for: Duration::from_micros(silent.max(0).unsigned_abs()),
     }
-}
-
-/// A run, from what it was made with and how it stands.
-fn whole(spec: &str, standing: &str) -> Result<Run, serde_json::Error> {
-    let rest = standing.strip_prefix('{').unwrap_or(standing);
-    serde_json::from_str(&format!("{{\"spec\":{spec},{rest}"))
-}
-
-/// How a run stands, without what it was made with.
-pub(super) fn standing(run: &Run) -> Result<String, Error> {
-    let written = |error| corrupt(&run.id, &error);
-    let spec = serde_json::to_string(&run.spec).map_err(written)?;
-    // Nothing before it but the id could look like it.
-    Ok(serde_json::to_string(run).map_err(written)?.replacen(&format!("\"spec\":{spec},"), "", 1))
 }

@@ -61,7 +61,7 @@ async fn open_on(link: &mut Link<'_>, schema: &str, address: &Address) -> Result
     // One of many makes the tables; the others wait, and find them made.
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
     let name = format!("outlive {schema}");
-    link.begin_with(lock, &[(&name, Type::TEXT)]).await?;
+    link.begin_with(None, lock, &[(&name, Type::TEXT)]).await?;
     link.run("SET LOCAL statement_timeout = 0").await?;
     // Whoever may not make schemas may still be given one.
     let there = link.then("SELECT to_regnamespace($1) IS NOT NULL", &[(&schema, Type::TEXT)]).await?;

@@ -23,7 +23,7 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         let changed = on_link!(self.links(), |link| self.update_once(&mut link, selection, rule));
-        self.note_own(std::iter::empty());
+        self.note_own();
         changed
     }
 
@@ -99,26 +99,24 @@ impl PostgresStore {
         begun: &mut bool,
     ) -> Result<(Vec<Record>, Timestamp, Option<Cursor>), Fault> {
         let (order, due) = (selection.order, selection.due);
-        if due && !*begun && tables.contains(&Table::Waiting) {
-            // Those whose time has come since they were written.
-            let ready = self.sql("UPDATE @.waiting SET ready = true WHERE NOT ready AND due_at <= @.clock()");
-            link.begin_with(&ready, &[]).await?;
-            *begun = true;
-        }
+        // Those whose time has come since they were written.
+        let ready = self.sql("UPDATE @.waiting SET ready = true WHERE NOT ready AND due_at <= @.clock()");
+        let before = Some(ready.as_str()).filter(|_| due && tables.contains(&Table::Waiting));
         let (mut batch, mut now, mut horizon) = (Vec::new(), Timestamp::default(), None);
         for table in tables {
             let query = self.query(reads::lock(*table, &selection.filter, due, order, after, step));
             let rows = if *begun {
                 link.then(&query.sql, &query.bound()).await?
             } else {
-                link.begin_with(&query.sql, &query.bound()).await?
+                link.begin_with(before, &query.sql, &query.bound()).await?
             };
             *begun = true;
+            self.meet(link, rows.iter().filter_map(reads::owned_by)).await?;
             let mut last = None;
             for row in &rows {
                 last = Some(reads::place(row));
                 // One that cannot be understood keeps nobody from the others.
-                let Ok((record, at)) = reads::record(row) else { continue };
+                let Ok((record, at)) = self.record(row) else { continue };
                 now = at;
                 batch.push(record);
             }

@@ -1,0 +1,336 @@
+//! Batches: writes that take their runs the same way, as one statement.
+//!
+//! A run that stays in its table is updated there. One that goes to another is deleted here and inserted there, by the
+//! same statement, so that it is never in two or in none. The ids that come back tell which writes took effect.
+
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::link::Bound;
+use super::owners::Named;
+use super::reads::Table;
+use super::{beats, rows, stories};
+use crate::run::{Owner, State, StateName};
+use crate::store::{Error, Expect, Worker, Write};
+
+/// Where the run of a write is before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Origin {
+    /// It is new.
+    New,
+    In(Table),
+}
+
+impl Origin {
+    /// Where the run of a write may be.
+    pub(super) fn all_of(write: &Write) -> Vec<Self> {
+        match (write.expect, write.events.first()) {
+            (Expect::Absent, _) => vec![Self::New],
+            (_, Some(event)) if event.from.is_some() => event.from.map(Table::of).map(Self::In).into_iter().collect(),
+            // It does not say.
+            _ => Table::ALL.map(Self::In).into(),
+        }
+    }
+}
+
+/// From where to where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Way {
+    pub(super) from: Origin,
+    pub(super) to: Table,
+}
+
+/// The columns of a batch, a list each.
+#[derive(Default)]
+pub(super) struct Batch {
+    ids: Vec<Uuid>,
+    expected: Vec<i64>,
+    stamps: Vec<Uuid>,
+    epochs: Vec<i64>,
+    created: Vec<i64>,
+    priorities: Vec<i32>,
+    bodies: Vec<Option<String>>,
+    stories: Vec<String>,
+    states: Vec<&'static str>,
+    kinds: Vec<String>,
+    ready: Vec<bool>,
+    due: Vec<Option<i64>>,
+    cancels: Vec<bool>,
+    archived: Vec<bool>,
+    workers: Vec<Option<Uuid>>,
+    owned_by: Vec<Option<Uuid>>,
+    started: Vec<Option<i64>>,
+    ended: Vec<Option<i64>>,
+    /// Whom the writers take for the owner of what runs.
+    believed: Vec<Option<Uuid>>,
+    names: Vec<Option<String>>,
+    steps_of: Vec<Option<Uuid>>,
+    signatures: Vec<Option<String>>,
+    specs: Vec<String>,
+    owners: Owners,
+}
+
+/// The owners of a batch's runs, each once.
+#[derive(Default)]
+struct Owners {
+    named: Vec<Named>,
+    ids: Vec<Uuid>,
+    workers: Vec<Uuid>,
+    bodies: Vec<String>,
+    /// What the beats of each are told by.
+    told: Vec<String>,
+}
+
+impl Owners {
+    fn name(&mut self, owner: &Owner) -> Result<&Named, Error> {
+        let place = match self.named.iter().position(|named| named.is(owner)) {
+            Some(place) => place,
+            None => {
+                let named = Named::of(owner)?;
+                self.ids.push(named.id);
+                self.workers.push(owner.worker.as_uuid());
+                self.bodies.push(named.body.clone());
+                self.told.push(beats::body(&Worker::from(owner))?);
+                self.named.push(named);
+                self.named.len() - 1
+            }
+        };
+        Ok(&self.named[place])
+    }
+}
+
+impl Batch {
+    pub(super) fn of<'a>(writes: impl Iterator<Item = &'a Write>) -> Result<Self, Error> {
+        let mut batch = Self::default();
+        for write in writes {
+            batch.add(write)?;
+        }
+        Ok(batch)
+    }
+
+    fn add(&mut self, write: &Write) -> Result<(), Error> {
+        let run = &write.run;
+        let named = rows::owner(run).map(|owner| self.owners.name(owner)).transpose()?;
+        let mut story = String::new();
+        for event in &write.events {
+            stories::tell(&mut story, event, named)?;
+        }
+        self.owned_by.push(named.map(|named| named.id));
+        let (ready, due) = match &run.state {
+            State::Pending(pending) if pending.waits_for.is_empty() => {
+                (pending.not_before.is_none(), pending.not_before.map(|at| at.as_micros()))
+            }
+            _ => (false, None),
+        };
+        self.ids.push(run.id.as_uuid());
+        self.stamps.push(write.stamp.as_uuid());
+        self.epochs.push(run.epoch.0.cast_signed());
+        self.created.push(run.created_at.as_micros());
+        self.priorities.push(run.spec.priority);
+        self.bodies.push(rows::body(run)?);
+        self.stories.push(story);
+        self.states.push(run.state.name().as_str());
+        self.kinds.push(run.spec.kind.clone());
+        self.ready.push(ready);
+        self.due.push(due);
+        self.cancels.push(run.cancel.is_some());
+        self.archived.push(run.archived.is_some());
+        self.workers.push(run.owner().map(|owner| owner.worker.as_uuid()));
+        self.started.push(rows::started_at(run).map(|at| at.as_micros()));
+        self.ended.push(run.ending().map(|ending| ending.at.as_micros()));
+        let from_running = write.events.first().filter(|event| event.from == Some(StateName::Running));
+        self.believed.push(from_running.and_then(|event| event.worker).map(|worker| worker.as_uuid()));
+        match write.expect {
+            Expect::Revision(revision) => self.expected.push(revision.0.cast_signed()),
+            Expect::Absent => {
+                let unwritable = |error| rows::corrupt(&run.id, &error);
+                self.expected.push(0);
+                self.names.push(run.spec.name.clone());
+                self.steps_of.push(run.spec.step.as_ref().map(|step| step.of.as_uuid()));
+                self.signatures.push(run.signature.clone());
+                self.specs.push(serde_json::to_string(&run.spec).map_err(unwritable)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The columns that a way needs, by name.
+    fn columns(&self, way: Way) -> Vec<(&'static str, Bound<'_>)> {
+        let mut columns: Vec<(&'static str, Bound<'_>)> = vec![
+            ("id", (&self.ids, Type::UUID_ARRAY)),
+            ("expected", (&self.expected, Type::INT8_ARRAY)),
+            ("stamp", (&self.stamps, Type::UUID_ARRAY)),
+            ("epoch", (&self.epochs, Type::INT8_ARRAY)),
+            ("created_at", (&self.created, Type::INT8_ARRAY)),
+            ("priority", (&self.priorities, Type::INT4_ARRAY)),
+            ("body", (&self.bodies, Type::TEXT_ARRAY)),
+            ("story", (&self.stories, Type::TEXT_ARRAY)),
+            ("kind", (&self.kinds, Type::TEXT_ARRAY)),
+        ];
+        match way.to {
+            Table::Waiting => columns.extend::<[(&'static str, Bound<'_>); 3]>([
+                ("ready", (&self.ready, Type::BOOL_ARRAY)),
+                ("due_at", (&self.due, Type::INT8_ARRAY)),
+                ("state", (&self.states, Type::TEXT_ARRAY)),
+            ]),
+            Table::Live => columns.extend::<[(&'static str, Bound<'_>); 4]>([
+                ("cancel", (&self.cancels, Type::BOOL_ARRAY)),
+                ("owner", (&self.workers, Type::UUID_ARRAY)),
+                ("owned_by", (&self.owned_by, Type::UUID_ARRAY)),
+                ("since", (&self.started, Type::INT8_ARRAY)),
+            ]),
+            Table::Ended => columns.extend::<[(&'static str, Bound<'_>); 5]>([
+                ("archived", (&self.archived, Type::BOOL_ARRAY)),
+                ("started_at", (&self.started, Type::INT8_ARRAY)),
+                ("ended_at", (&self.ended, Type::INT8_ARRAY)),
+                ("owned_by", (&self.owned_by, Type::UUID_ARRAY)),
+                ("state", (&self.states, Type::TEXT_ARRAY)),
+            ]),
+        }
+        match way.from {
+            Origin::New => columns.extend::<[(&'static str, Bound<'_>); 4]>([
+                ("name", (&self.names, Type::TEXT_ARRAY)),
+                ("step_of", (&self.steps_of, Type::UUID_ARRAY)),
+                ("signature", (&self.signatures, Type::TEXT_ARRAY)),
+                ("spec", (&self.specs, Type::TEXT_ARRAY)),
+            ]),
+            Origin::In(Table::Live) => columns.push(("believed", (&self.believed, Type::UUID_ARRAY))),
+            Origin::In(_) => {}
+        }
+        columns
+    }
+
+    /// The statement that takes the runs that way, and its values. `own` are the workers that beat through this store:
+    /// they need not be told what they have done.
+    pub(super) fn statement<'a>(&'a self, way: Way, own: &'a Vec<Uuid>) -> (String, Vec<Bound<'a>>) {
+        let (names, mut values): (Vec<&str>, Vec<Bound<'a>>) = self.columns(way).into_iter().unzip();
+        let marks: Vec<String> = (1..=values.len()).map(|mark| format!("${mark}")).collect();
+        let mut bind = |bound: Bound<'a>| {
+            values.push(bound);
+            format!("${}", values.len())
+        };
+        let mut parts = vec![format!(
+            "input AS MATERIALIZED (SELECT i.* FROM unnest({}) AS i ({}))",
+            marks.join(", "),
+            names.join(", ")
+        )];
+        parts.extend(moved(way));
+        if !self.owners.ids.is_empty() {
+            let ids = bind((&self.owners.ids, Type::UUID_ARRAY));
+            let workers = bind((&self.owners.workers, Type::UUID_ARRAY));
+            let bodies = bind((&self.owners.bodies, Type::TEXT_ARRAY));
+            parts.push(format!(
+                "named AS (INSERT INTO @.owner SELECT o.id, o.worker, @.clock(), o.body
+                     FROM unnest({ids}, {workers}, {bodies}) AS o (id, worker, body) ORDER BY o.id
+                     ON CONFLICT (id) DO UPDATE SET noted_at = excluded.noted_at
+                     WHERE owner.noted_at < excluded.noted_at - 86400000000)"
+            ));
+            if way.to == Table::Live {
+                let told = bind((&self.owners.told, Type::TEXT_ARRAY));
+                parts.push(took(&workers, &told));
+            }
+        }
+        let knows = |worker: &Option<Uuid>| worker.is_some_and(|worker| own.contains(&worker));
+        if way.from == Origin::In(Table::Live) && !self.believed.iter().all(knows) {
+            let own = bind((own, Type::UUID_ARRAY));
+            let but = if way.to == Table::Live { "AND id NOT IN (SELECT id FROM took)" } else { "" };
+            parts.push(format!(
+                "alerted AS (UPDATE @.worker SET attention = attention + 1
+                     WHERE id IN (SELECT was FROM done UNION SELECT owner FROM done) AND id <> ALL ({own}) {but})"
+            ));
+        }
+        (format!("WITH {} SELECT id, was, long FROM done", parts.join(",\n")), values)
+    }
+}
+
+/// Whoever has become an owner was heard of.
+fn took(workers: &str, told: &str) -> String {
+    format!(
+        "took AS (INSERT INTO @.worker
+             SELECT DISTINCT ON (w.id) w.id, 1, @.clock(), 1, w.told FROM unnest({workers}, {told}) AS w (id, told)
+             WHERE w.id IN (SELECT d.owner FROM done d WHERE d.owner IS DISTINCT FROM d.was) ORDER BY w.id
+             ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock(),
+                                            attention = worker.attention + 1
+             RETURNING id)"
+    )
+}
+
+/// What a table has besides what all of them have.
+fn columns(table: Table) -> &'static str {
+    match table {
+        Table::Waiting => "ready, due_at, state, kind",
+        Table::Live => "cancel, owner, owned_by, since",
+        Table::Ended => "archived, started_at, ended_at, owned_by, state",
+    }
+}
+
+/// An older state of a database may come back, from a backup or with a replica that took over. What is written from then on
+/// counts on from there: a revision and an epoch may come twice, but not in the hands of one worker. So whoever changes a
+/// running run goes by its owner too, unless it becomes the owner itself.
+fn believed(way: Way) -> &'static str {
+    match (way.from, way.to) {
+        (Origin::In(Table::Live), Table::Live) => {
+            "AND (i.believed IS NULL OR r.owner = i.believed OR i.epoch > r.epoch AND i.owner = i.believed)"
+        }
+        (Origin::In(Table::Live), _) => "AND (i.believed IS NULL OR r.owner = i.believed)",
+        _ => "",
+    }
+}
+
+/// The parts of a statement that move runs. The last is `done`: which runs, whose they were, and whose they are.
+fn moved(way: Way) -> Vec<String> {
+    let (to, columns) = (way.to.name(), columns(way.to));
+    let owner = if way.to == Table::Live { "owner" } else { "NULL::uuid" };
+    let put = |revision: &str, story: &str, from: &str| {
+        format!(
+            "put AS (INSERT INTO @.{to} (id, revision, stamp, epoch, created_at, priority, body, story, {columns})
+                 SELECT id, {revision}, stamp, epoch, created_at, priority, body, {story}, {columns} FROM {from})"
+        )
+    };
+    match way.from {
+        Origin::New => vec![
+            "made AS (INSERT INTO @.spec (id, created_at, priority, name, kind, step_of, signature, body)
+                 SELECT id, created_at, priority, name, kind, step_of, signature, spec FROM input
+                 ON CONFLICT (id) DO NOTHING RETURNING id)"
+                .into(),
+            "new AS MATERIALIZED (SELECT input.* FROM input JOIN made USING (id))".into(),
+            put("1", "story", "new"),
+            format!("done AS (SELECT id, NULL::uuid AS was, {owner} AS owner, 0 AS long FROM new)"),
+        ],
+        Origin::In(from) if from == way.to => {
+            let assigned: Vec<String> = columns.split(", ").map(|column| format!("{column} = i.{column}")).collect();
+            let was = if from == Table::Live { "o.owner" } else { "NULL::uuid" };
+            let known = if from == Table::Live { "JOIN owned o ON o.id = i.id" } else { "" };
+            let owner = if from == Table::Live { "i.owner" } else { "NULL::uuid" };
+            let mut parts = Vec::new();
+            if from == Table::Live {
+                parts.push(
+                    "owned AS MATERIALIZED (SELECT r.id, r.owner FROM @.live r JOIN input i ON i.id = r.id)".into(),
+                );
+            }
+            parts.push(format!(
+                "done AS (UPDATE @.{to} r SET revision = r.revision + 1, stamp = i.stamp, epoch = i.epoch, body = i.body,
+                         story = r.story || i.story, {}
+                     FROM input i {known} WHERE r.id = i.id AND r.revision = i.expected {}
+                     RETURNING r.id, {was} AS was, {owner} AS owner, octet_length(r.story) AS long)",
+                assigned.join(", "),
+                believed(way)
+            ));
+            parts
+        }
+        Origin::In(from) => {
+            let was = if from == Table::Live { "r.owner" } else { "NULL::uuid" };
+            vec![
+                format!(
+                    "moved AS (DELETE FROM @.{} r USING input i
+                         WHERE r.id = ANY($1) AND r.id = i.id AND r.revision = i.expected {}
+                         RETURNING i.*, r.story AS before, {was} AS was)",
+                    from.name(),
+                    believed(way)
+                ),
+                put("expected + 1", "before || story", "moved"),
+                format!("done AS (SELECT id, was, {owner} AS owner, 0 AS long FROM moved)"),
+            ]
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Stories: what was done to a run, a line for each event.
+//!
+//! Most lines are of runs that are made, claimed and done. They are written in few words, separated by tabs; any other
+//! line is JSON.
+
+use uuid::Uuid;
+
+use super::owners::{Named, Owners};
+use crate::id::Epoch;
+use crate::run::{Actor, Event, StateName};
+use crate::store::Error;
+use crate::time::Timestamp;
+
+/// The words of an owner's event, in the order of its line, with the letter that it begins with.
+const OWNED: [(&str, StateName, StateName, &str); 2] =
+    [("C", StateName::Pending, StateName::Running, "claim"), ("S", StateName::Running, StateName::Succeeded, "finish")];
+
+/// Appends the line of an event. `owner` is who owns the run, or did until then.
+pub(super) fn tell(story: &mut String, event: &Event, owner: Option<&Named>) -> Result<(), Error> {
+    match short(event, owner) {
+        Some(line) => story.push_str(&line),
+        None => {
+            let unwritable = |error| Error::Corrupt(format!("an event cannot be written down: {error}"));
+            story.push_str(&serde_json::to_string(event).map_err(unwritable)?);
+        }
+    }
+    story.push('\n');
+    Ok(())
+}
+
+fn short(event: &Event, owner: Option<&Named>) -> Option<String> {
+    let Event { at, action, by, from, to, epoch, attempt, worker, reason, evidence } = event;
+    let is_word = |text: &str| !text.contains(['\t', '\n', '\r']);
+    if reason.is_some() || evidence.is_some() || !is_word(&by.user) || !is_word(&by.host) {
+        return None;
+    }
+    let (at, user) = (at.as_micros(), &by.user);
+    if (action.as_str(), *from, *to, *epoch, *attempt, worker)
+        == ("enqueue", None, StateName::Pending, Epoch(0), 1, &None)
+    {
+        return Some(format!("E\t{at}\t{user}\t{}\t{}", by.host, by.pid));
+    }
+    let owner = owner?;
+    let (letter, ..) =
+        OWNED.iter().find(|(_, before, after, name)| (*from, to, action.as_str()) == (Some(*before), after, *name))?;
+    let is_owners = *worker == Some(owner.owner.worker) && *by == actor(owner.owner.identity.pid, user, owner);
+    is_owners.then(|| format!("{letter}\t{at}\t{epoch}\t{attempt}\t{}\t{user}", owner.id.simple()))
+}
+
+fn actor(pid: u32, user: &str, owner: &Named) -> Actor {
+    Actor { user: user.into(), host: owner.owner.identity.vantage.host.clone(), pid }
+}
+
+/// The owners that a story refers to.
+pub(super) fn owners(story: &str) -> impl Iterator<Item = Uuid> {
+    story.lines().filter(|line| line.starts_with(['C', 'S'])).filter_map(|line| line.split('\t').nth(4)?.parse().ok())
+}
+
+/// The event of a line, if it can be understood.
+pub(super) fn event(line: &str, owners: &Owners) -> Option<Event> {
+    if line.starts_with('{') {
+        return serde_json::from_str(line).ok();
+    }
+    let words: Vec<&str> = line.split('\t').collect();
+    let at = Timestamp::from_micros(words.get(1)?.parse().ok()?);
+    let plain = |action: &str, by, from, to, epoch, attempt, worker| Event {
+        at,
+        action: action.into(),
+        by,
+        from,
+        to,
+        epoch,
+        attempt,
+        worker,
+        reason: None,
+        evidence: None,
+    };
+    match words.as_slice() {
+        ["E", _, user, host, pid] => {
+            let by = Actor { user: (*user).into(), host: (*host).into(), pid: pid.parse().ok()? };
+            Some(plain("enqueue", by, None, StateName::Pending, Epoch(0), 1, None))
+        }
+        [letter, _, epoch, attempt, owner, user] => {
+            let (_, from, to, action) = OWNED.iter().find(|(known, ..)| known == letter)?;
+            let owner = owners.get(owner.parse().ok()?)?;
+            let (host, pid) = (owner.identity.vantage.host.clone(), owner.identity.pid);
+            let by = Actor { user: (*user).into(), host, pid };
+            let (epoch, attempt) = (Epoch(epoch.parse().ok()?), attempt.parse().ok()?);
+            Some(plain(action, by, Some(*from), *to, epoch, attempt, Some(owner.worker)))
+        }
+        _ => None,
+    }
+}
