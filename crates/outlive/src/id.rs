@@ -53,6 +53,15 @@ macro_rules! uuid_id {
                 self.0
             }
 
+            /// The id that `source` alone gives, for what has none of its own.
+            #[cfg(feature = "object")]
+            pub(crate) fn of(source: &[u8]) -> Self {
+                use sha2::{Digest, Sha256};
+                let mut bytes = [0; 16];
+                bytes.copy_from_slice(&Sha256::digest(source)[..16]);
+                Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+            }
+
             #[cfg(feature = "postgres")]
             pub(crate) fn from_uuid(id: Uuid) -> Self {
                 Self(id)
@@ -120,6 +129,27 @@ impl RunId {
         let mut tail = [0; 10];
         tail.copy_from_slice(&Sha256::digest(source)[..10]);
         Self(version_7(now, &tail))
+    }
+
+    /// The id of a run that others made, who know no such ids: it follows from where its record is.
+    #[cfg(feature = "object")]
+    pub(crate) fn foreign(now: Timestamp, source: &[u8]) -> Self {
+        let mut bytes = *Self::derived(now, source).as_bytes();
+        bytes[6] = bytes[6] & 0x0f | 0x80;
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// Whether it is the id of a run that others made.
+    #[cfg(feature = "object")]
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.0.get_version_num() == 8
+    }
+
+    /// When it was drawn, to the millisecond.
+    #[cfg(feature = "object")]
+    pub(crate) fn time(&self) -> Timestamp {
+        let [a, b, c, d, e, f, ..] = *self.as_bytes();
+        Timestamp::from_micros(i64::from_be_bytes([0, 0, a, b, c, d, e, f]) * 1_000)
     }
 
     /// Whether `text` is an id, or so long a beginning of one that it can hardly be meant as anything else. The first

@@ -32,6 +32,8 @@ use crate::runtime::keeper::{Keeper, Keeping, lock};
 use crate::settle::{Doubt, settle};
 use crate::spool::Spool;
 use crate::store::memory::MemoryStore;
+#[cfg(feature = "object")]
+use crate::store::object::{Address as BucketAddress, ObjectStore};
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{Address, PostgresStore};
 #[cfg(feature = "sqlite")]
@@ -60,6 +62,8 @@ pub struct Registry {
     store: Arc<dyn Store>,
     #[cfg(feature = "sqlite")]
     local: Option<Arc<SqliteStore>>,
+    #[cfg(feature = "object")]
+    bucket: Option<Arc<ObjectStore>>,
     /// What a registry that is no directory calls itself.
     name: Option<String>,
     reopen: Reopen,
@@ -104,9 +108,15 @@ impl Registry {
         if Address::is_meant(url) {
             return Self::open_shared(url).await;
         }
+        #[cfg(feature = "object")]
+        if BucketAddress::is_meant(url) {
+            return Self::open_bucket(url).await;
+        }
         // A URL may bear a password.
         let url = Redactor::default().text(url);
-        Err(Error::Invalid(format!("`{url}` is not a registry: use sqlite:PATH, postgres://… or memory:")))
+        Err(Error::Invalid(format!(
+            "`{url}` is not a registry: use sqlite:PATH, postgres://…, s3://BUCKET/PREFIX or memory:"
+        )))
     }
 
     #[cfg(feature = "postgres")]
@@ -120,6 +130,20 @@ impl Registry {
         let reopen: Reopen = Arc::new(move || Ok(Arc::new(beating.clone()) as Arc<dyn Store>));
         let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
         Ok(Self { name: Some(name), ..Self::assemble(url.into(), Arc::new(store), reopen, trust)? })
+    }
+
+    #[cfg(feature = "object")]
+    async fn open_bucket(url: &str) -> Result<Self, Error> {
+        let address: BucketAddress = url.parse().map_err(|error| {
+            let form = "s3://BUCKET/PREFIX?endpoint=https://HOST&region=NAME";
+            Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{form}`"))
+        })?;
+        let store = Arc::new(ObjectStore::open(&address).await?);
+        let (name, beating) = (store.id(), store.clone());
+        let reopen: Reopen = Arc::new(move || Ok(beating.clone() as Arc<dyn Store>));
+        let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
+        let registry = Self::assemble(url.into(), store.clone(), reopen, trust)?;
+        Ok(Self { name: Some(name), bucket: Some(store), ..registry })
     }
 
     /// Opens the registry in a directory of this machine. With `create` it is made if it is missing.
@@ -176,6 +200,8 @@ impl Registry {
             store,
             #[cfg(feature = "sqlite")]
             local: None,
+            #[cfg(feature = "object")]
+            bucket: None,
             name: None,
             reopen,
             clock: Arc::new(SystemClock),
@@ -210,6 +236,8 @@ impl Registry {
             store,
             #[cfg(feature = "sqlite")]
             local: None,
+            #[cfg(feature = "object")]
+            bucket: None,
             name: None,
             reopen: Arc::new(move || Ok(reopened.clone())),
             clock,
@@ -297,6 +325,12 @@ impl Registry {
     #[cfg(feature = "sqlite")]
     pub fn local(&self) -> Option<&SqliteStore> {
         self.local.as_deref()
+    }
+
+    /// The bucket below, if it is one.
+    #[cfg(feature = "object")]
+    pub fn bucket(&self) -> Option<&ObjectStore> {
+        self.bucket.as_deref()
     }
 
     /// Who this process acts for.

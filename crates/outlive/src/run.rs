@@ -2,6 +2,7 @@
 
 mod brief;
 mod command;
+mod output;
 mod spec;
 mod state_name;
 mod stored;
@@ -21,6 +22,7 @@ use crate::time::{Timestamp, millis};
 
 pub use self::brief::Brief;
 pub use self::command::{Arg, Command, Program, Withheld};
+pub use self::output::{InvalidOutput, Output};
 pub use self::spec::{After, InvalidSpec, Key, Lineage, Release, Spec, Step};
 pub use self::state_name::{StateName, UnknownState};
 

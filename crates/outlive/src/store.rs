@@ -5,6 +5,8 @@
 
 pub(crate) mod files;
 pub mod memory;
+#[cfg(feature = "object")]
+pub mod object;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]

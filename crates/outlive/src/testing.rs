@@ -1,6 +1,10 @@
 //! What tests of stores and registries share: clocks that are moved by hand, numbers from a seed, people and specs.
 
+#[cfg(feature = "object")]
+pub mod bucket;
 pub mod lifecycle;
+#[cfg(feature = "object")]
+pub mod proxy;
 #[cfg(feature = "postgres")]
 pub mod server;
 

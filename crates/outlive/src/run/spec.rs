@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Actor, Command, LIST_LIMIT, NAME_LIMIT, Withheld};
+use super::{Actor, Command, LIST_LIMIT, NAME_LIMIT, Output, Withheld};
 use crate::id::RunId;
 use crate::policy::Policy;
 use crate::redact::Redactor;
@@ -58,6 +58,9 @@ pub struct Spec {
     /// The step of another run that it is, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
+    /// Where what it makes is, for whoever cleans up after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Output>,
     /// Nothing of what it writes is kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_log: bool,
@@ -89,6 +92,7 @@ impl Spec {
             policy: Policy::default(),
             lineage: None,
             step: None,
+            output: None,
             no_log: false,
             tty: false,
             notify: None,
@@ -134,6 +138,9 @@ impl Spec {
         if let Some(schedule) = &self.schedule {
             schedule.check().map_err(|error| InvalidSpec(error.to_string()))?;
         }
+        if let Some(output) = &self.output {
+            output.check().map_err(|error| InvalidSpec(error.to_string()))?;
+        }
         self.policy.check().map_err(|error| InvalidSpec(error.to_string()))
     }
 }
@@ -157,6 +164,7 @@ impl fmt::Debug for Spec {
             .field("policy", &self.policy)
             .field("lineage", &self.lineage)
             .field("step", &self.step)
+            .field("output", &self.output)
             .field("no_log", &self.no_log)
             .field("tty", &self.tty)
             .field("notify", &self.notify.as_deref().map(|command| redactor.text(command)))

@@ -13,12 +13,15 @@ use outlive::id::RunId;
 use outlive::id::SystemEntropy;
 use outlive::run::Event;
 use outlive::store::memory::MemoryStore;
+use outlive::store::object::{ObjectStore, ServerTime};
 use outlive::store::postgres::PostgresStore;
 use outlive::store::sqlite::{Sharing, SqliteStore};
 use outlive::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
 use outlive::testing::ManualClock;
+use outlive::testing::bucket::{Bucket, KEY, url_at};
+use outlive::testing::proxy::{Fate, Proxy};
 use outlive::testing::server::Server;
-use outlive::time::Clock;
+use outlive::time::{Clock, Timestamp};
 use tempfile::TempDir;
 
 use crate::fleet::Pooler;
@@ -249,5 +252,81 @@ impl Store for ByOurClock {
 
     fn witness(&self) -> Option<Arc<dyn Witness>> {
         self.store.witness()
+    }
+}
+
+/// Prefixes of the tests' bucket, whose server goes by the clock of the test.
+pub(crate) struct BucketGround {
+    clock: Arc<ManualClock>,
+    last: Mutex<String>,
+}
+
+impl BucketGround {
+    pub(crate) fn new(clock: Arc<ManualClock>) -> Self {
+        Self { clock, last: Mutex::default() }
+    }
+
+    pub(crate) async fn make(&self) -> ObjectStore {
+        let url = Bucket::shared().fresh_url();
+        *self.last.lock().unwrap() = url.clone();
+        self.open(&url, Duration::from_secs(20)).await
+    }
+
+    async fn open(&self, url: &str, patience: Duration) -> ObjectStore {
+        let time = Arc::new(ByTheTest(self.clock.clone()));
+        let opened = ObjectStore::open_by(&url.parse().unwrap(), time, patience).await;
+        opened.unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+#[async_trait]
+impl Ground for BucketGround {
+    async fn fresh(&self) -> Arc<dyn Store> {
+        Arc::new(self.make().await)
+    }
+
+    async fn again(&self) -> Arc<dyn Store> {
+        let url = self.last.lock().unwrap().clone();
+        Arc::new(self.open(&url, Duration::from_secs(20)).await)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.clock.pass(duration);
+    }
+
+    /// Somebody asks in vain all the while, and is answered in the end.
+    async fn deafen(&self, duration: Duration) {
+        let proxy = Proxy::new(Bucket::shared().port(), |_| Fate::Pass);
+        let last = self.last.lock().unwrap().clone();
+        let prefix = last.split_once('@').unwrap().1.split('?').next().unwrap().split_once('/').unwrap().1.to_owned();
+        let asking = self.open(&url_at(proxy.port(), KEY, &prefix), Duration::from_millis(200)).await;
+        proxy.cut_off(true);
+        asking.list(&Filter::default(), &Page::default()).await.unwrap_err();
+        self.clock.pass(duration);
+        proxy.cut_off(false);
+        asking.list(&Filter::default(), &Page::default()).await.unwrap();
+    }
+
+    fn stretch(&self) -> Duration {
+        STRETCH
+    }
+}
+
+/// A server whose clock is the test's, and whose objects are dated by it.
+struct ByTheTest(Arc<ManualClock>);
+
+impl ServerTime for ByTheTest {
+    fn awake(&self) -> Duration {
+        self.0.since_boot()
+    }
+
+    fn heard(&self, _: &str, _: Duration) {}
+
+    fn now(&self) -> Option<Timestamp> {
+        Some(Timestamp::from_micros(server_time(&self.0)))
+    }
+
+    fn put_at(&self, _: Timestamp, claimed: Timestamp) -> Timestamp {
+        claimed
     }
 }

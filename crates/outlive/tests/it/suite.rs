@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use outlive::conformance::{CHECKS, Check, Ground};
 use outlive::testing::ManualClock;
 
-use crate::ground::{MemoryGround, PostgresGround, SqliteGround};
+use crate::ground::{BucketGround, MemoryGround, PostgresGround, SqliteGround};
 use crate::mutant::{DEFECTS, MutantGround};
 
 /// How many promises the contract of `Store` makes.
@@ -28,6 +28,14 @@ fn on_sqlite(check: &str) {
 
 fn on_postgres(check: &str) {
     run(check, &PostgresGround::new(ManualClock::new()));
+}
+
+fn on_bucket(check: &str) {
+    run(check, &BucketGround::new(ManualClock::new()));
+}
+
+mod bucket {
+    outlive::conformance_tests!(super::on_bucket);
 }
 
 mod memory {

@@ -18,7 +18,7 @@ use outlive::runtime::reaper::{Reaped, Reaper};
 use outlive::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
 use outlive::testing::{ManualClock, SeededEntropy, person};
 
-use crate::ground::{MemoryGround, PostgresGround, SqliteGround};
+use crate::ground::{BucketGround, MemoryGround, PostgresGround, SqliteGround};
 
 /// The lease of runs that ask for none.
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
@@ -34,9 +34,12 @@ pub(crate) struct World {
 
 /// Runs a test on every store.
 pub(crate) fn on_each(test: impl AsyncFn(World)) {
-    for (name, make) in
-        [("memory", World::memory as fn() -> World), ("sqlite", World::sqlite), ("postgres", World::postgres)]
-    {
+    for (name, make) in [
+        ("memory", World::memory as fn() -> World),
+        ("sqlite", World::sqlite),
+        ("postgres", World::postgres),
+        ("bucket", World::bucket),
+    ] {
         println!("on {name}");
         pollster::block_on(test(make()));
     }
@@ -61,6 +64,13 @@ impl World {
     pub(crate) fn postgres() -> Self {
         let clock = ManualClock::new();
         let ground = PostgresGround::new(clock.clone());
+        let store = Arc::new(pollster::block_on(ground.make()));
+        Self { clock, store, ground: Box::new(ground), path: None, processes: first_process() }
+    }
+
+    pub(crate) fn bucket() -> Self {
+        let clock = ManualClock::new();
+        let ground = BucketGround::new(clock.clone());
         let store = Arc::new(pollster::block_on(ground.make()));
         Self { clock, store, ground: Box::new(ground), path: None, processes: first_process() }
     }

@@ -1,0 +1,167 @@
+//! Runs of writers that share only a bucket: one `run.yaml` per run, and its owner's lease inside it.
+//!
+//! Every change of a run is one conditional write on one object, its beats included, so that a late beat never undoes an
+//! end. Nothing is locked. The server's clock is the only one that is asked. Whether the server really refuses what its
+//! conditions forbid is tried out before a registry is made (ADR 0014).
+
+mod address;
+mod beats;
+mod bucket;
+mod calls;
+mod charter;
+mod commits;
+mod deaf;
+mod keys;
+mod known;
+mod link;
+mod probe;
+mod record;
+mod server_time;
+mod wire;
+mod yaml;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use self::address::{Address, InvalidAddress};
+use self::bucket::Bucket;
+use self::known::Known;
+pub use self::probe::{Finding, Probed};
+use self::server_time::Dates;
+pub use self::server_time::ServerTime;
+pub use self::wire::Counted;
+use super::Error;
+use crate::id::{RunId, Stamp, WorkerId};
+use crate::run::Heard;
+use crate::time::{SystemClock, Timestamp};
+
+/// The file of one run.
+const RECORD: &str = "run.yaml";
+
+/// A registry in a bucket.
+///
+/// Clones share what they know of it.
+#[derive(Clone)]
+pub struct ObjectStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    address: Address,
+    bucket: Bucket,
+    /// What tells this registry from any other.
+    id: Mutex<String>,
+    known: Mutex<Known>,
+    /// Claims whose answer was lost, by worker.
+    doubtful: Mutex<HashMap<WorkerId, BTreeSet<RunId>>>,
+    /// What workers that beat through this store were last told.
+    told: Mutex<HashMap<WorkerId, beats::Told>>,
+    /// Since when the bucket could hear anybody, in microseconds since 1970.
+    hears_since: AtomicI64,
+}
+
+impl ObjectStore {
+    /// Opens the registry at `address`. It is made if it is missing, by whoever comes first, on a server that keeps to its
+    /// conditions and on no other.
+    pub async fn open(address: &Address) -> Result<Self, Error> {
+        let store = Self::at(address, Arc::new(Dates::new(Arc::new(SystemClock))))?;
+        let opening = store.clone();
+        link::spawn(move || async move { opening.open_charter(true).await }).await?;
+        Ok(store)
+    }
+
+    /// The same on a server that is known to keep to its conditions, by a clock that is given.
+    #[cfg(any(test, feature = "testing"))]
+    pub async fn open_by(
+        address: &Address,
+        time: Arc<dyn ServerTime>,
+        patience: std::time::Duration,
+    ) -> Result<Self, Error> {
+        let mut store = Self::at(address, time)?;
+        if let Some(inner) = Arc::get_mut(&mut store.inner) {
+            inner.bucket.patience = patience;
+        }
+        let opening = store.clone();
+        link::spawn(move || async move { opening.open_charter(false).await }).await?;
+        Ok(store)
+    }
+
+    fn at(address: &Address, time: Arc<dyn ServerTime>) -> Result<Self, Error> {
+        let bucket = Bucket::new(address, time).map_err(|error| Error::Unsupported(error.to_string()))?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                address: address.clone(),
+                bucket,
+                id: Mutex::default(),
+                known: Mutex::default(),
+                doubtful: Mutex::default(),
+                told: Mutex::default(),
+                hears_since: AtomicI64::new(i64::MIN),
+            }),
+        })
+    }
+
+    /// What tells this registry from any other, wherever it is copied to.
+    pub fn id(&self) -> String {
+        lock(&self.inner.id).clone()
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> &Address {
+        &self.inner.address
+    }
+
+    /// How many requests it has made.
+    pub fn counted(&self) -> Counted {
+        self.bucket().counted()
+    }
+
+    fn bucket(&self) -> &Bucket {
+        &self.inner.bucket
+    }
+
+    /// What is below the prefix under that name.
+    fn below(&self, name: &str) -> String {
+        let prefix = &self.inner.address.prefix;
+        if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") }
+    }
+
+    /// What the records of runs are in.
+    fn runs(&self) -> String {
+        self.below(&self.inner.address.runs)
+    }
+
+    /// What is the registry's own, and of no run.
+    fn own(&self, name: &str) -> String {
+        self.below(&format!(".outlive/{}/{name}", self.inner.address.runs))
+    }
+
+    /// Where the record of a run is: the same for whoever knows its id. Names sort by time.
+    fn key_of(&self, id: RunId) -> String {
+        let unique = Stamp::of(id.as_bytes()).to_string().replace('-', "");
+        format!("{}/{}_run_id={id}_{unique}/{RECORD}", self.runs(), id.time())
+    }
+
+    /// The server's time.
+    fn now(&self) -> Result<Timestamp, Error> {
+        let none = || Error::Unsupported("the server's answers bear no date, by which owners could be judged".into());
+        self.bucket().time.now().ok_or_else(none)
+    }
+
+    /// What was heard of the owner of a document that was put at `modified`.
+    fn heard(&self, document: &record::Document, modified: Option<Timestamp>, now: Timestamp) -> Heard {
+        let beats = document.beats;
+        let at = match modified {
+            Some(modified) if beats.fresh => self.bucket().time.put_at(modified, beats.at),
+            _ => beats.at,
+        };
+        let hears_since = Timestamp::from_micros(self.inner.hears_since.load(Ordering::Relaxed));
+        Heard { beat: beats.count, at, silent_for: now.since(at.max(hears_since)) }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Everything behind these locks is replaced by finished values.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,227 @@
+//! Beats: the lease is in the record of each run, so a worker renews that of every run it holds, each with one write.
+//!
+//! Such a write is made from the version that the last one left. If it is refused, somebody has written meanwhile, and
+//! what they wrote is what the worker must know: that the run is lost, or is to be cancelled. What a worker owns is known
+//! from what went through this store: a worker is one process.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use futures_util::{StreamExt, stream};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::bucket::AT_ONCE;
+use super::known::Entry;
+use super::record::{Beats, Document};
+use super::{ObjectStore, lock, yaml};
+use crate::id::{Epoch, RunId, WorkerId};
+use crate::policy::Lease;
+use crate::process::Identity;
+use crate::run::{Heard, Run};
+use crate::store::{Beat, BeatReply, Error, Standing, Worker};
+use crate::time::Timestamp;
+
+/// How often a renewal is tried that others come before.
+const TRIES: usize = 8;
+/// After how much silence a worker that owns nothing is forgotten.
+const FORGOTTEN: std::time::Duration = std::time::Duration::from_secs(3_600);
+
+/// What a worker was last told.
+#[derive(Default)]
+pub(super) struct Told {
+    attention: u64,
+    /// The runs it owned, and whether each was to be cancelled.
+    owned: BTreeMap<RunId, (Epoch, bool)>,
+    /// How often it has beaten while it held nothing.
+    idle: u64,
+}
+
+/// A worker that owns nothing, as the bucket knows it.
+#[derive(Serialize, Deserialize)]
+struct Presence {
+    format: i64,
+    identity: Identity,
+    lease: Lease,
+    beats: u64,
+    at: Timestamp,
+}
+
+impl ObjectStore {
+    pub(super) async fn beat_once(&self, beat: &Beat) -> Result<BeatReply, Error> {
+        self.settle_doubts(beat.worker).await?;
+        let renewing = stream::iter(beat.held.iter().copied())
+            .map(async |(id, epoch)| (id, self.renew(beat.worker, id, epoch).await));
+        let renewed: Vec<(RunId, Result<Option<Standing>, Error>)> = renewing.buffer_unordered(AT_ONCE).collect().await;
+        let mut seen = HashMap::new();
+        for (id, standing) in renewed {
+            seen.insert(id, standing?);
+        }
+        let owned = self.owned_by(beat.worker);
+        if owned.is_empty() && beat.held.is_empty() {
+            self.beat_idly(beat).await?;
+            if beat.leaving {
+                return Ok(BeatReply::default());
+            }
+        }
+        let attention = {
+            let mut told = lock(&self.inner.told);
+            let told = told.entry(beat.worker).or_default();
+            let now = owned.iter().map(|(id, run)| (*id, (run.epoch, run.cancel.is_some()))).collect();
+            if told.owned != now {
+                told.attention += 1;
+                told.owned = now;
+            }
+            told.attention
+        };
+        self.note_outage().await?;
+        BeatReply::compare(beat, attention, owned, |id| Ok(seen.get(&id).cloned().flatten()))
+    }
+
+    fn owned_by(&self, worker: WorkerId) -> HashMap<RunId, Standing> {
+        let known = lock(&self.inner.known);
+        let runs = known.entries().filter_map(|entry| entry.document.as_ref().ok()).map(|document| &document.run);
+        runs.filter(|run| run.owner().is_some_and(|owner| owner.worker == worker))
+            .map(|run| (run.id, run.into()))
+            .collect()
+    }
+
+    /// Renews the lease of one run, if it is still held by that claim. Answers with how it stands; none where it is not on
+    /// record.
+    async fn renew(&self, worker: WorkerId, id: RunId, epoch: Epoch) -> Result<Option<Standing>, Error> {
+        let key = self.place_of(id);
+        let mut found = lock(&self.inner.known).find(&key);
+        if found.is_none() {
+            found = self.fetch(&key).await?;
+        }
+        for _ in 0..TRIES {
+            let Some(entry) = found else { return Ok(None) };
+            let document = entry.document.clone()?;
+            let is_held = |run: &Run| run.epoch == epoch && run.owner().is_some_and(|owner| owner.worker == worker);
+            if !is_held(&document.run) {
+                return Ok(Some((&document.run).into()));
+            }
+            let standing = Standing::from(&document.run);
+            match self.put(&key, self.beaten(&document)?, Some(&entry.version)).await? {
+                Ok(()) => return Ok(Some(standing)),
+                Err(now) => found = now,
+            }
+        }
+        Err(Error::Unavailable(format!("run `{id}` changes faster than its lease can be renewed")))
+    }
+
+    fn beaten(&self, document: &Document) -> Result<Document, Error> {
+        let beats = Beats { count: document.beats.count + 1, at: self.now()?, fresh: true };
+        Ok(Document { beats, ..document.clone() })
+    }
+
+    /// A claim counts as a beat of its worker: the other runs it owns are renewed with it, where that is due.
+    pub(super) async fn beat_the_others(&self, claimed: &Run) {
+        let Some(owner) = claimed.owner() else { return };
+        let Ok(now) = self.now() else { return };
+        let due: Vec<(RunId, Epoch)> = {
+            let known = lock(&self.inner.known);
+            let is_due = |entry: &&Entry| {
+                let Ok(document) = &entry.document else { return false };
+                document.run.id != claimed.id
+                    && document.run.owner().is_some_and(|other| {
+                        other.worker == owner.worker && now.since(document.beats.at) >= other.lease.beat()
+                    })
+            };
+            let runs = known.entries().filter(is_due).filter_map(|entry| entry.document.as_ref().ok());
+            runs.map(|document| (document.run.id, document.run.epoch)).collect()
+        };
+        let renewing = stream::iter(due).map(async |(id, epoch)| self.renew(owner.worker, id, epoch).await);
+        // What is not renewed now is with the next beat.
+        renewing.buffer_unordered(AT_ONCE).for_each(async |_| {}).await;
+    }
+
+    /// Keeps in mind that a claim may have been carried out.
+    pub(super) fn doubt(&self, run: &Run) {
+        if let Some(owner) = run.owner() {
+            lock(&self.inner.doubtful).entry(owner.worker).or_default().insert(run.id);
+        }
+    }
+
+    /// Looks what became of claims whose answer was lost.
+    async fn settle_doubts(&self, worker: WorkerId) -> Result<(), Error> {
+        let doubtful = lock(&self.inner.doubtful).remove(&worker).unwrap_or_default();
+        for id in &doubtful {
+            if let Err(error) = self.fetch(&self.place_of(*id)).await {
+                lock(&self.inner.doubtful).entry(worker).or_default().extend(doubtful);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// A worker that owns nothing is known by an object of its own, which only it writes.
+    async fn beat_idly(&self, beat: &Beat) -> Result<(), Error> {
+        let key = self.own(&format!("workers/{}.yaml", beat.worker));
+        let beats = {
+            let mut told = lock(&self.inner.told);
+            if beat.leaving {
+                told.remove(&beat.worker);
+            }
+            let idle = if beat.leaving { 0 } else { told.entry(beat.worker).or_default().idle + 1 };
+            if !beat.leaving {
+                told.entry(beat.worker).or_default().idle = idle;
+            }
+            idle
+        };
+        if beat.leaving {
+            self.bucket().delete(&[key]).await?;
+            return Ok(());
+        }
+        if beats == 1 {
+            self.forget_silent().await?;
+        }
+        let presence =
+            Presence { format: 1, identity: beat.identity.clone(), lease: beat.lease, beats, at: self.now()? };
+        self.bucket().overwrite(&key, yaml::write(&json!(presence)).into()).await
+    }
+
+    /// Clears away workers that have gone without a word.
+    async fn forget_silent(&self) -> Result<(), Error> {
+        let listed = self.bucket().list_all(&self.own("workers")).await?;
+        let now = self.now()?;
+        let is_silent = |modified: Timestamp| now.since(self.bucket().time.put_at(modified, modified)) > FORGOTTEN;
+        let silent: Vec<String> =
+            listed.into_iter().filter(|object| is_silent(object.modified)).map(|object| object.key).collect();
+        if !silent.is_empty() {
+            // The next one does what fails now.
+            let _ = self.bucket().delete(&silent).await;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn all_workers(&self) -> Result<Vec<Worker>, Error> {
+        let all = self.refresh().await?;
+        let mut workers: BTreeMap<WorkerId, Worker> = BTreeMap::new();
+        let records = self.tell(&all).await?;
+        let owners = records.iter().filter(|record| !record.run.copied).filter_map(|record| record.run.owner());
+        for owner in owners {
+            // It is heard of by the run that it was last heard of by.
+            let known = workers.entry(owner.worker).or_insert_with(|| owner.into());
+            if owner.heard.silent_for < known.heard.silent_for {
+                known.heard = owner.heard;
+            }
+        }
+        let owning: BTreeSet<WorkerId> = workers.keys().copied().collect();
+        for object in self.bucket().list_all(&self.own("workers")).await? {
+            let name = object.key.rsplit('/').next().and_then(|name| name.strip_suffix(".yaml"));
+            let Some(id) = name.and_then(|name| name.parse().ok()) else { continue };
+            if owning.contains(&id) {
+                continue;
+            }
+            let Some(found) = self.bucket().get(&object.key).await? else { continue };
+            // One that cannot be understood says nothing of its worker.
+            let read = yaml::read(&found.bytes).ok().and_then(|value| serde_json::from_value::<Presence>(value).ok());
+            let Some(Presence { identity, lease, beats, at, .. }) = read else { continue };
+            let (now, at) = (self.now()?, self.bucket().time.put_at(found.modified, at));
+            let hears_since = self.hears_since();
+            let heard = Heard { beat: beats, at, silent_for: now.since(at.max(hears_since)) };
+            workers.insert(id, Worker { id, identity, lease, heard });
+        }
+        Ok(workers.into_values().collect())
+    }
+}

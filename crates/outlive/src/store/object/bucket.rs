@@ -1,0 +1,428 @@
+//! A bucket: objects that are read, listed, deleted, and written on a condition.
+//!
+//! A conditional write is tried until it is known what became of it. Whoever writes puts something into the bytes that
+//! nobody else ever wrote, so that after a lost answer the object itself tells whose it is. The crate below asks once:
+//! what it would take for a lost race after a retry of its own may be a race that was won.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use object_store::path::Path;
+use object_store::{GetOptions, ObjectStore as Client, PutMode, PutOptions, UpdateVersion};
+
+use super::address::{Address, InvalidAddress};
+use super::server_time::ServerTime;
+use super::wire::{Counted, Fared, Wire, watched};
+use crate::id::{Entropy, SystemEntropy};
+use crate::store::Error;
+use crate::time::Timestamp;
+
+/// How long a call usually goes on asking.
+const PATIENCE: Duration = Duration::from_secs(12);
+/// The first pause before asking again, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(40), Duration::from_secs(2));
+/// How many requests of one call are under way at once.
+pub(super) const AT_ONCE: usize = 16;
+/// How many names one request deletes at most.
+pub const DELETED_AT_ONCE: usize = 1_000;
+
+/// A client of one bucket. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Bucket {
+    client: Arc<dyn Client>,
+    pub(super) wire: Arc<Wire>,
+    pub(super) time: Arc<dyn ServerTime>,
+    /// How long a call goes on asking before it gives up.
+    pub(super) patience: Duration,
+    name: String,
+}
+
+/// An object as it was read.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    pub(crate) bytes: Bytes,
+    pub(crate) version: Version,
+    /// When it was put, to the second.
+    pub(crate) modified: Timestamp,
+}
+
+/// What a listing tells of an object.
+#[derive(Debug, Clone)]
+pub(crate) struct Listed {
+    pub(crate) key: String,
+    pub(crate) tag: Option<String>,
+    pub(crate) modified: Timestamp,
+    pub(crate) size: u64,
+}
+
+/// Which version of an object is meant.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Version {
+    pub(crate) tag: Option<String>,
+    generation: Option<String>,
+}
+
+impl Version {
+    fn condition(&self) -> UpdateVersion {
+        UpdateVersion { e_tag: self.tag.clone(), version: self.generation.clone() }
+    }
+}
+
+/// What became of a conditional write.
+#[derive(Debug)]
+pub(crate) enum Landed {
+    /// It is there.
+    Done(Version),
+    /// Something else is, or nothing.
+    Other(Option<Object>),
+}
+
+/// How one request to write fared.
+pub(super) enum Tried {
+    Done(Version),
+    /// The condition did not hold.
+    Refused,
+    /// It may have been carried out, or may be yet.
+    Unknown(Error),
+    /// It has not been, and may be tried again.
+    NotYet(Error),
+    /// It has not been, and will not be.
+    Never(Error),
+}
+
+impl Bucket {
+    pub(crate) fn new(address: &Address, time: Arc<dyn ServerTime>) -> Result<Self, InvalidAddress> {
+        let wire = Wire::new(time.clone());
+        Ok(Self {
+            client: address.connect(wire.clone())?,
+            wire,
+            time,
+            patience: PATIENCE,
+            name: address.bucket.clone(),
+        })
+    }
+
+    /// A directory, where only reading, listing and deleting is asked for.
+    pub(crate) fn over(client: Arc<dyn Client>, name: String, time: Arc<dyn ServerTime>) -> Self {
+        Self { client, wire: Wire::new(time.clone()), time, patience: PATIENCE, name }
+    }
+
+    pub(crate) fn counted(&self) -> Counted {
+        self.wire.requests.counted()
+    }
+
+    /// The object, if there is one.
+    pub(crate) async fn get(&self, key: &str) -> Result<Option<Object>, Error> {
+        let path = path(key)?;
+        self.again(async || {
+            let read = async {
+                let found = self.client.get_opts(&path, GetOptions::default()).await?;
+                let (meta, bytes) = (found.meta.clone(), found.bytes().await?);
+                Ok::<_, object_store::Error>((meta, bytes))
+            };
+            match watched(read).await {
+                (Ok((meta, bytes)), _) => Ok(Some(Object {
+                    bytes,
+                    modified: Timestamp::from_micros(meta.last_modified.timestamp_micros()),
+                    version: Version { tag: meta.e_tag, generation: meta.version },
+                })),
+                (Err(object_store::Error::NotFound { source, .. }), _) if !says(&*source, "NoSuchBucket") => Ok(None),
+                (Err(error), fared) => Err(self.told(&error, &fared)),
+            }
+        })
+        .await
+    }
+
+    /// Puts an object where there is none, or in place of that version. `mark` is in its bytes and in no other object's.
+    pub(crate) async fn put(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        mark: &str,
+        instead: Option<&Version>,
+    ) -> Result<Landed, Error> {
+        let path = path(key)?;
+        let is_ours = |object: &Object| contains(&object.bytes, mark);
+        let mut doubt = None;
+        let mut tries = Tries::new(self.patience);
+        loop {
+            let error = match self.try_put(&path, bytes.clone(), instead).await {
+                Tried::Done(version) => return Ok(Landed::Done(version)),
+                Tried::Never(error) => return Err(doubt.unwrap_or(error)),
+                Tried::Refused => {
+                    let found = self.get(key).await.map_err(|error| doubt.clone().unwrap_or(error))?;
+                    return Ok(match found {
+                        Some(object) if is_ours(&object) => Landed::Done(object.version),
+                        found => Landed::Other(found),
+                    });
+                }
+                Tried::NotYet(error) => error,
+                Tried::Unknown(error) => {
+                    doubt = Some(Error::Unknown(error.to_string()));
+                    error
+                }
+            };
+            if !tries.again().await {
+                return Err(doubt.unwrap_or(error));
+            }
+            // What an earlier try has put is not put again; what somebody else has is not waited for.
+            if doubt.is_some()
+                && let Ok(found) = self.get(key).await
+            {
+                match found {
+                    Some(object) if is_ours(&object) => return Ok(Landed::Done(object.version)),
+                    Some(object) if instead.is_none_or(|instead| *instead != object.version) => {
+                        return Ok(Landed::Other(Some(object)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// One request to write, whatever it comes to.
+    pub(super) async fn try_once(&self, key: &str, bytes: Bytes, instead: Option<&Version>) -> Tried {
+        match path(key) {
+            Ok(path) => self.try_put(&path, bytes, instead).await,
+            Err(error) => Tried::Never(error),
+        }
+    }
+
+    async fn try_put(&self, path: &Path, bytes: Bytes, instead: Option<&Version>) -> Tried {
+        let mode = instead.map_or(PutMode::Create, |version| PutMode::Update(version.condition()));
+        let options = PutOptions { mode, ..PutOptions::default() };
+        let (done, fared) = watched(self.client.put_opts(path, bytes.into(), options)).await;
+        let error = match done {
+            Ok(done) => return Tried::Done(Version { tag: done.e_tag, generation: done.version }),
+            Err(error) => error,
+        };
+        let told = self.told(&error, &fared);
+        match fared.status {
+            Some(412 | 304) => Tried::Refused,
+            // Some servers say so where there is nothing to be replaced.
+            Some(404) if instead.is_some() && !says(&error, "NoSuchBucket") => Tried::Refused,
+            // Another writer is at it: what became of this one is seen by looking.
+            Some(409) => Tried::Unknown(told),
+            // Asked to come later, before it was looked at.
+            Some(429) => Tried::NotYet(told),
+            Some(408 | 500..=599) => Tried::Unknown(told),
+            Some(_) => Tried::Never(told),
+            None if fared.unsent => Tried::NotYet(told),
+            None if matches!(error, object_store::Error::NotImplemented { .. }) => Tried::Never(told),
+            None => Tried::Unknown(told),
+        }
+    }
+
+    /// Puts an object whatever is there. Only for what one writer alone ever writes.
+    pub(crate) async fn overwrite(&self, key: &str, bytes: Bytes) -> Result<(), Error> {
+        let path = path(key)?;
+        self.again(async || {
+            let put = self.client.put_opts(&path, bytes.clone().into(), PutOptions::default());
+            let (done, fared) = watched(put).await;
+            done.map(drop).map_err(|error| self.told(&error, &fared))
+        })
+        .await
+    }
+
+    /// Whatever is below a prefix, some at a time, in the order of their names where the bucket has one. What was handed
+    /// over is not again after a failure on the way.
+    pub(crate) async fn list(
+        &self,
+        prefix: &str,
+        mut hand_over: impl AsyncFnMut(Vec<Listed>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let prefix = path(prefix)?;
+        let mut after: Option<Path> = None;
+        let mut tries = Tries::new(self.patience);
+        loop {
+            let mut listed = match &after {
+                None => self.client.list(Some(&prefix)),
+                Some(after) => self.client.list_with_offset(Some(&prefix), after),
+            };
+            let mut page = Vec::new();
+            let failed = loop {
+                let (next, fared) = watched(listed.next()).await;
+                match next {
+                    Some(Ok(meta)) => page.push(meta),
+                    Some(Err(error)) => break Some(self.told(&error, &fared)),
+                    None => break None,
+                }
+                if page.len() == PAGE {
+                    after = page.last().map(|meta| meta.location.clone());
+                    tries = Tries::new(self.patience);
+                    hand_over(page.drain(..).map(listed_as).collect()).await?;
+                }
+            };
+            after = page.last().map(|meta| meta.location.clone()).or(after);
+            hand_over(page.into_iter().map(listed_as).collect()).await?;
+            match failed {
+                None => return Ok(()),
+                Some(error) if error.is_passing() && tries.again().await => {}
+                Some(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Everything below a prefix, which must be little.
+    pub(crate) async fn list_all(&self, prefix: &str) -> Result<Vec<Listed>, Error> {
+        let mut all = Vec::new();
+        self.list(prefix, async |page| {
+            all.extend(page);
+            Ok(())
+        })
+        .await?;
+        Ok(all)
+    }
+
+    /// Deletes objects, in requests of [`DELETED_AT_ONCE`] each. Answers with those that could not be, and why.
+    pub(crate) async fn delete(&self, keys: &[String]) -> Result<Vec<(String, Error)>, Error> {
+        let mut left: Vec<String> = keys.to_vec();
+        let mut tries = Tries::new(self.patience);
+        loop {
+            let mut failed = Vec::new();
+            for batch in left.chunks(DELETED_AT_ONCE) {
+                failed.extend(self.delete_once(batch).await?);
+            }
+            // Only what failed is asked for again, and only where asking again may help.
+            let hopeless = !failed.iter().any(|(_, error)| error.is_passing());
+            if failed.is_empty() || hopeless || !tries.again().await {
+                return Ok(failed);
+            }
+            left = failed.into_iter().map(|(key, _)| key).collect();
+        }
+    }
+
+    async fn delete_once(&self, batch: &[String]) -> Result<Vec<(String, Error)>, Error> {
+        let paths: Vec<Path> = batch.iter().map(|key| path(key)).collect::<Result<_, _>>()?;
+        let asked = stream::iter(paths.into_iter().map(Ok)).boxed();
+        let deleting = async { self.client.delete_stream(asked).collect::<Vec<_>>().await };
+        let (answers, fared) = watched(deleting).await;
+        if answers.len() != batch.len() {
+            // The request failed as a whole: of none is it known.
+            let error = answers.into_iter().find_map(Result::err);
+            let error = error.map_or_else(|| Error::Unavailable("no answer".into()), |error| self.told(&error, &fared));
+            return Ok(batch.iter().map(|key| (key.clone(), error.clone())).collect());
+        }
+        let is_left = |(key, answer): (&String, Result<Path, object_store::Error>)| match answer {
+            Ok(_) | Err(object_store::Error::NotFound { .. }) => None,
+            Err(error) => Some((key.clone(), self.told(&error, &fared))),
+        };
+        Ok(batch.iter().zip(answers).filter_map(is_left).collect())
+    }
+
+    /// Asks until there is an answer, as long as one may come.
+    async fn again<T>(&self, ask: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
+        let mut tries = Tries::new(self.patience);
+        loop {
+            match ask().await {
+                Err(error) if error.is_passing() && tries.again().await => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    /// What went wrong, for people.
+    fn told(&self, error: &object_store::Error, fared: &Fared) -> Error {
+        let whole = chain(error);
+        let (bucket, code) = (&self.name, code(&whole).unwrap_or_default());
+        let because = if code.is_empty() { String::new() } else { format!(" ({code})") };
+        let denied = |why: &str| Error::Denied(format!("bucket `{bucket}`: {why}{because}"));
+        match (code, fared.status) {
+            ("NoSuchBucket", _) => denied("there is no such bucket; make it, or check the name in the URL"),
+            ("RequestTimeTooSkewed", _) => {
+                denied("the clock of this host is too far off for the server to take its word; set it")
+            }
+            ("ExpiredToken" | "TokenRefreshRequired", _) => denied("the credentials have expired; renew them"),
+            ("InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken", _) => {
+                denied("the server does not know these credentials; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+            }
+            ("PermanentRedirect" | "AuthorizationHeaderMalformed" | "IllegalLocationConstraintException", _)
+            | (_, Some(301 | 307)) => denied("it is in another region; name it in the URL with `?region=…`"),
+            (_, Some(401 | 403)) => denied("this is not permitted with these credentials"),
+            (_, Some(501)) => Error::Unsupported(format!("bucket `{bucket}`: the server cannot do this{because}")),
+            (_, Some(408 | 409 | 429 | 500..=599)) => {
+                let status = fared.status.unwrap_or_default();
+                Error::Unavailable(format!("bucket `{bucket}`: the server answered with {status}{because}"))
+            }
+            (_, Some(status)) => {
+                Error::Denied(format!("bucket `{bucket}`: the server answered with {status}{because}"))
+            }
+            (_, None) if matches!(error, object_store::Error::NotImplemented { .. }) => {
+                Error::Unsupported(format!("bucket `{bucket}`: {error}"))
+            }
+            (_, None) if whole.contains("HTTP error") => {
+                Error::Unavailable(format!("bucket `{bucket}` cannot be reached: {}", last_cause(error)))
+            }
+            (_, None) => Error::Denied(format!("bucket `{bucket}`: {}", last_cause(error))),
+        }
+    }
+}
+
+/// How many names of a listing are handed over at a time.
+const PAGE: usize = 1_000;
+
+/// Tries of one call, with pauses that become longer and are never as long as another's.
+struct Tries {
+    until: Duration,
+    pause: Duration,
+}
+
+impl Tries {
+    fn new(patience: Duration) -> Self {
+        Self { until: clock().saturating_add(patience), pause: PAUSES.0 }
+    }
+
+    /// Waits for the next try; whether there is one.
+    async fn again(&mut self) -> bool {
+        let spread = (SystemEntropy.draw() % 1_000) as u32;
+        let pause = self.pause / 2 + self.pause * spread / 2_000;
+        if clock() + pause >= self.until {
+            return false;
+        }
+        tokio::time::sleep(pause).await;
+        self.pause = (self.pause * 2).min(PAUSES.1);
+        true
+    }
+}
+
+/// How long this machine has been awake: pauses are real, whatever clock a test goes by.
+fn clock() -> Duration {
+    use crate::time::{Clock, SystemClock};
+    SystemClock.awake()
+}
+
+fn listed_as(meta: object_store::ObjectMeta) -> Listed {
+    let modified = Timestamp::from_micros(meta.last_modified.timestamp_micros());
+    Listed { key: meta.location.to_string(), tag: meta.e_tag, modified, size: meta.size }
+}
+
+fn path(key: &str) -> Result<Path, Error> {
+    Path::parse(key).map_err(|error| Error::Corrupt(format!("`{key}` is no name of an object: {error}")))
+}
+
+fn contains(bytes: &[u8], mark: &str) -> bool {
+    memchr::memmem::find(bytes, mark.as_bytes()).is_some()
+}
+
+/// An error and all its causes.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn last_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let last = std::iter::successors(Some(error), |error| error.source()).last();
+    last.map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+fn says(error: &(dyn std::error::Error + 'static), word: &str) -> bool {
+    chain(error).contains(word)
+}
+
+/// The code by which a server names what went wrong.
+fn code(whole: &str) -> Option<&str> {
+    let (_, rest) = whole.split_once("<Code>")?;
+    rest.split_once("</Code>").map(|(code, _)| code).filter(|code| code.len() < 64)
+}

@@ -1,0 +1,153 @@
+//! Concurrency keys in a bucket, which changes one object at a time.
+//!
+//! Each key has an object that names whoever holds it or is about to: a run is named there before its record says that it
+//! runs. Whether a run that is named holds the key is told by its record alone, so that whatever ends the run frees it.
+//! One that was named and never began is waited for a while, and then kept from beginning late: its record gets another
+//! version, or, where it has none yet, a mark that nothing may be put there any more.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::bucket::{Landed, Object};
+use super::known::Entry;
+use super::{ObjectStore, yaml};
+use crate::id::{Epoch, RunId, Stamp, SystemEntropy};
+use crate::run::{Key, Run};
+use crate::store::{Error, Written};
+use crate::time::Timestamp;
+use crate::transition::has_room;
+
+/// How long a run that was named may take to begin.
+const BEGINS: std::time::Duration = std::time::Duration::from_secs(30);
+/// How often a key is tried for that others change meanwhile.
+const TRIES: usize = 64;
+
+#[derive(Serialize, Deserialize)]
+struct Named {
+    format: i64,
+    key: String,
+    nonce: Stamp,
+    runs: Vec<Holder>,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+struct Holder {
+    run: RunId,
+    epoch: Epoch,
+    limit: u32,
+    since: Timestamp,
+}
+
+impl ObjectStore {
+    /// Names a run with the keys that it newly holds. Answers with the key that has no holder to spare, if there is one.
+    pub(super) async fn take_keys(&self, before: Option<&Run>, after: &Run) -> Result<Option<Written>, Error> {
+        let held = before.map_or(&[][..], Run::held_keys);
+        for key in after.held_keys().iter().filter(|key| !held.contains(key)) {
+            if let Some(holders) = self.take_key(key, after).await? {
+                self.free_keys(after).await;
+                return Ok(Some(Written::KeyBusy { key: key.name.clone(), holders }));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn take_key(&self, key: &Key, run: &Run) -> Result<Option<Vec<RunId>>, Error> {
+        for _ in 0..TRIES {
+            let (found, named) = self.named(key).await?;
+            let mut runs = Vec::new();
+            for holder in named {
+                if holder.run != run.id && self.holds(key, &holder).await? {
+                    runs.push(holder);
+                }
+            }
+            let holders: Vec<Run> = runs.iter().map(|holder| as_run(key, holder, run)).collect();
+            if !has_room(key, &holders.iter().collect::<Vec<_>>()) {
+                return Ok(Some(runs.into_iter().map(|holder| holder.run).collect()));
+            }
+            runs.push(Holder { run: run.id, epoch: run.epoch, limit: key.limit, since: self.now()? });
+            if self.name(key, runs, found.as_ref()).await? {
+                return Ok(None);
+            }
+        }
+        Err(Error::Unavailable(format!("key `{}` changes faster than it can be taken", key.name)))
+    }
+
+    /// Takes a run off the keys that it was named with and did not come to hold.
+    pub(super) async fn free_keys(&self, run: &Run) {
+        for key in run.held_keys() {
+            // What stays is found not to hold it by whoever comes next.
+            let Ok((Some(found), mut runs)) = self.named(key).await else { continue };
+            let count = runs.len();
+            runs.retain(|holder| (holder.run, holder.epoch) != (run.id, run.epoch));
+            if runs.len() < count {
+                let _ = self.name(key, runs, Some(&found)).await;
+            }
+        }
+    }
+
+    fn place_of_key(&self, key: &Key) -> String {
+        self.own(&format!("keys/{}.yaml", Stamp::of(key.name.as_bytes())))
+    }
+
+    async fn named(&self, key: &Key) -> Result<(Option<Object>, Vec<Holder>), Error> {
+        let place = self.place_of_key(key);
+        let Some(object) = self.bucket().get(&place).await? else { return Ok((None, Vec::new())) };
+        let corrupt = |why: String| Error::Corrupt(format!("`{place}` cannot be read: {why}"));
+        let value = yaml::read(&object.bytes).map_err(|error| corrupt(error.to_string()))?;
+        let named: Named = serde_json::from_value(value).map_err(|error| corrupt(error.to_string()))?;
+        Ok((Some(object), named.runs))
+    }
+
+    /// Whether nobody has named anybody else meanwhile.
+    async fn name(&self, key: &Key, runs: Vec<Holder>, instead: Option<&Object>) -> Result<bool, Error> {
+        let nonce = Stamp::draw(&SystemEntropy);
+        let named = Named { format: 1, key: key.name.clone(), nonce, runs };
+        let bytes = Bytes::from(yaml::write(&json!(named)));
+        let instead = instead.map(|object| &object.version);
+        let landed = self.bucket().put(&self.place_of_key(key), bytes, &nonce.to_string(), instead).await?;
+        Ok(matches!(landed, Landed::Done(_)))
+    }
+
+    /// Whether a run that is named holds the key, or may still come to.
+    async fn holds(&self, key: &Key, holder: &Holder) -> Result<bool, Error> {
+        let place = self.place_of(holder.run);
+        let entry = self.fetch(&place).await?;
+        let run = match &entry {
+            Some(entry) => Some(entry.document.clone()?.run.clone()),
+            None => None,
+        };
+        if let Some(run) = &run
+            && run.epoch >= holder.epoch
+        {
+            return Ok(run.epoch == holder.epoch && run.held_keys().iter().any(|held| held.name == key.name));
+        }
+        if self.now()?.since(holder.since) <= BEGINS {
+            return Ok(true);
+        }
+        Ok(!self.keep_from_beginning(&place, entry).await?)
+    }
+
+    /// Sees to it that a write which is still on its way comes too late. Whether it does.
+    async fn keep_from_beginning(&self, place: &str, entry: Option<Entry>) -> Result<bool, Error> {
+        match entry {
+            Some(entry) => {
+                let document = entry.document?;
+                Ok(self.put(place, (*document).clone(), Some(&entry.version)).await?.is_ok())
+            }
+            None => {
+                let nonce = Stamp::draw(&SystemEntropy);
+                let mark = yaml::write(&json!({"format_version": super::record::CLOSED, "nonce": nonce}));
+                let landed = self.bucket().put(place, mark.into(), &nonce.to_string(), None).await?;
+                Ok(matches!(landed, Landed::Done(_)))
+            }
+        }
+    }
+}
+
+/// A holder as the rule sees it: a run with that key.
+fn as_run(key: &Key, holder: &Holder, like: &Run) -> Run {
+    let mut spec = (*like.spec).clone();
+    spec.keys = vec![Key { name: key.name.clone(), limit: holder.limit }];
+    Run { id: holder.run, spec: spec.into(), ..like.clone() }
+}

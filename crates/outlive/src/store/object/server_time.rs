@@ -1,0 +1,151 @@
+//! The server's time, as far as its answers tell it.
+//!
+//! An answer bears the second in which it was given. It was given between the moment its request was sent and the moment
+//! it came. Each answer so leaves a span of possible differences between the server's clock and how long this machine has
+//! been up; what all of them leave is far less than a second. The host's own clock is never asked: it may be wrong.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::time::{Clock, Timestamp};
+
+/// How long a span is believed before it is taken anew: clocks drift apart.
+const BELIEVED: Duration = Duration::from_secs(300);
+/// What an answer's second leaves open.
+const SECOND: i64 = 1_000_000;
+
+/// A server's clock, read from afar.
+pub trait ServerTime: Send + Sync {
+    /// How long this machine has been up; sleep counts, as it does for the server.
+    fn awake(&self) -> Duration;
+
+    /// Notes an answer of that date to a request that was sent at `sent`.
+    fn heard(&self, date: &str, sent: Duration);
+
+    /// What the server's clock says; none as long as nothing was heard of it.
+    fn now(&self) -> Option<Timestamp>;
+
+    /// When an object was put that the server dates `modified` and its writer `claimed`.
+    fn put_at(&self, modified: Timestamp, claimed: Timestamp) -> Timestamp;
+}
+
+/// The clock that answers tell.
+pub(super) struct Dates {
+    clock: Arc<dyn Clock>,
+    span: Mutex<Option<Span>>,
+}
+
+/// What the server's clock may say more than this machine has been up, in microseconds.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    least: i64,
+    most: i64,
+    taken: Duration,
+}
+
+impl Dates {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, span: Mutex::default() }
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl ServerTime for Dates {
+    fn awake(&self) -> Duration {
+        self.clock.since_boot()
+    }
+
+    fn heard(&self, date: &str, sent: Duration) {
+        let Some(date) = parse(date) else { return };
+        let came = self.awake();
+        let told = Span {
+            least: date.as_micros() - micros(came),
+            most: date.as_micros() + SECOND - micros(sent),
+            taken: came,
+        };
+        let mut span = self.span.lock().unwrap_or_else(PoisonError::into_inner);
+        *span = Some(match *span {
+            Some(known) if came.saturating_sub(known.taken) < BELIEVED => {
+                let (least, most) = (known.least.max(told.least), known.most.min(told.most));
+                // Answers that contradict each other are of a clock that was set: the last is believed.
+                if least <= most { Span { least, most, taken: known.taken } } else { told }
+            }
+            _ => told,
+        });
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        let span = (*self.span.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let middle = span.least + (span.most - span.least) / 2;
+        Some(Timestamp::from_micros(micros(self.awake()) + middle))
+    }
+
+    /// The server's word counts; what the writer says may only tell when within that second it was.
+    fn put_at(&self, modified: Timestamp, claimed: Timestamp) -> Timestamp {
+        let end = Timestamp::from_micros(modified.as_micros() + SECOND);
+        claimed.clamp(modified, end)
+    }
+}
+
+/// A date as HTTP spells it: `Mon, 16 Nov 2026 11:54:39 GMT`.
+fn parse(date: &str) -> Option<Timestamp> {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let mut words = date.split_once(", ")?.1.split(' ');
+    let (day, month, year, time) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let month = MONTHS.iter().position(|known| *known == month)? + 1;
+    format!("{year}-{month:02}-{day:0>2}T{time}Z").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::ManualClock;
+
+    fn date(at: Timestamp) -> String {
+        let text = at.to_string();
+        let (day, time) = text.split_once('T').unwrap();
+        let [year, _, day]: [&str; 3] = day.split('-').collect::<Vec<_>>().try_into().unwrap();
+        format!("Mon, {day} Nov {year} {} GMT", &time[..8])
+    }
+
+    #[test]
+    fn f_75_a_host_whose_clock_is_off_by_hours_knows_the_servers_time() {
+        for off in [0, 7_200, -7_200] {
+            let clock = ManualClock::new();
+            let server = |clock: &ManualClock| -> Timestamp {
+                let since = clock.since_boot() - Duration::from_secs(1_000_000);
+                "2026-11-16T11:00:00.700000Z".parse::<Timestamp>().unwrap().after(since)
+            };
+            clock.step_wall(off);
+            let dates = Dates::new(clock.clone());
+            assert_eq!(dates.now(), None);
+            for _ in 0..40 {
+                let sent = clock.since_boot();
+                clock.pass(Duration::from_millis(7));
+                let answer = date(server(&clock));
+                clock.pass(Duration::from_millis(4));
+                dates.heard(&answer, sent);
+                clock.pass(Duration::from_millis(93));
+            }
+            let (told, is) = (dates.now().unwrap(), server(&clock));
+            let error = told.since(is).max(is.since(told));
+            assert!(error < Duration::from_millis(110), "off by {off}: {told} is told at {is}");
+        }
+    }
+
+    #[test]
+    fn f_75_a_writer_moves_its_date_within_the_servers_second_alone() {
+        let (clock, at) = (ManualClock::new(), |text: &str| text.parse::<Timestamp>().unwrap());
+        let (dates, modified) = (Dates::new(clock), at("2026-11-16T11:00:05Z"));
+        for (claimed, put_at) in [
+            ("2026-11-16T11:00:05.250000Z", "2026-11-16T11:00:05.250000Z"),
+            ("2026-11-16T13:00:00Z", "2026-11-16T11:00:06Z"),
+            ("2026-11-16T09:00:00Z", "2026-11-16T11:00:05Z"),
+        ] {
+            assert_eq!(dates.put_at(modified, at(claimed)), at(put_at));
+        }
+    }
+}

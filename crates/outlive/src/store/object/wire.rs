@@ -1,0 +1,308 @@
+//! The wire to a bucket: every request is counted, every answer's date is noted, and a caller learns how its own request
+//! fared, which the crate above does not tell.
+//!
+//! A request can be made to wait with its last byte until others are as far: that is how a race is made certain.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::{DATE, SERVER};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+};
+use tokio::sync::Barrier;
+
+use super::server_time::ServerTime;
+
+/// How long a connection may take to be made.
+const CONNECTING: Duration = Duration::from_secs(3);
+/// How long a request may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+tokio::task_local! {
+    /// What the requests of this task came to.
+    static FARED: RefCell<Fared>;
+    /// Where this task's request waits with its last byte.
+    static GATE: Arc<Barrier>;
+}
+
+/// How a request fared.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fared {
+    /// What the server answered, if it did.
+    pub(super) status: Option<u16>,
+    /// No connection was made: nothing can have reached the server.
+    pub(super) unsent: bool,
+}
+
+/// Does `work`, and answers with how its last request fared too.
+pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Fared) {
+    FARED.scope(RefCell::default(), async { (work.await, FARED.with(|fared| fared.borrow().clone())) }).await
+}
+
+/// Does `work`, whose request waits with its last byte until all at the gate are as far.
+pub(super) async fn held_back<T>(gate: Arc<Barrier>, work: impl Future<Output = T>) -> T {
+    GATE.scope(gate, work).await
+}
+
+/// How many requests there were of each kind.
+#[derive(Debug, Default)]
+pub struct Requests {
+    gets: AtomicU64,
+    puts: AtomicU64,
+    lists: AtomicU64,
+    deletes: AtomicU64,
+}
+
+/// So many requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// For one object.
+    pub gets: u64,
+    /// That write one.
+    pub puts: u64,
+    /// For a page of names.
+    pub lists: u64,
+    /// That delete, one object or a thousand.
+    pub deletes: u64,
+}
+
+impl Requests {
+    /// How many there were so far.
+    pub fn counted(&self) -> Counted {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counted {
+            gets: read(&self.gets),
+            puts: read(&self.puts),
+            lists: read(&self.lists),
+            deletes: read(&self.deletes),
+        }
+    }
+
+    fn count(&self, request: &HttpRequest) {
+        let query = request.uri().query().unwrap_or_default();
+        let is_list = query.contains("list-type=") || query.contains("comp=list") || query.contains("prefix=");
+        let count = match request.method().as_str() {
+            "GET" | "HEAD" if is_list => &self.lists,
+            "GET" | "HEAD" => &self.gets,
+            "DELETE" => &self.deletes,
+            "POST" if query.split('&').any(|pair| pair == "delete" || pair == "delete=") => &self.deletes,
+            _ => &self.puts,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl std::ops::Sub for Counted {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            gets: self.gets - before.gets,
+            puts: self.puts - before.puts,
+            lists: self.lists - before.lists,
+            deletes: self.deletes - before.deletes,
+        }
+    }
+}
+
+/// What is seen on the wire.
+pub(super) struct Wire {
+    time: Arc<dyn ServerTime>,
+    pub(super) requests: Requests,
+    /// What the server calls itself.
+    server: Mutex<Option<String>>,
+    /// Since when nothing was answered, if that is so.
+    unanswered: Mutex<Option<Duration>>,
+    /// When that last was so.
+    outage: Mutex<Option<Outage>>,
+}
+
+/// A time in which the server answered nothing, or with errors of its own; as how long this machine had been up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Outage {
+    pub(super) began: Duration,
+    pub(super) ended: Duration,
+}
+
+impl Wire {
+    pub(super) fn new(time: Arc<dyn ServerTime>) -> Arc<Self> {
+        Arc::new(Self {
+            time,
+            requests: Requests::default(),
+            server: Mutex::default(),
+            unanswered: Mutex::default(),
+            outage: Mutex::default(),
+        })
+    }
+
+    /// What the server calls itself, once it has answered.
+    pub(super) fn server(&self) -> Option<String> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The last outage that was at least so long, told once.
+    pub(super) fn outage(&self, shortest: Duration) -> Option<Outage> {
+        let outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        (outage.ended.saturating_sub(outage.began) >= shortest).then_some(outage)
+    }
+
+    fn note_answer(&self, sent: Duration, answer: &Result<HttpResponse, HttpError>) {
+        let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        if answer.as_ref().is_ok_and(|response| !response.status().is_server_error()) {
+            if let Some(began) = unanswered.take() {
+                let outage = Outage { began, ended: self.time.awake() };
+                *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = Some(outage);
+            }
+        } else {
+            unanswered.get_or_insert(sent);
+        }
+    }
+
+    fn note(&self, sent: Duration, response: &HttpResponse) {
+        let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+        if let Some(date) = text(DATE) {
+            self.time.heard(date, sent);
+        }
+        if let Some(server) = text(SERVER) {
+            *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.chars().take(128).collect());
+        }
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").finish_non_exhaustive()
+    }
+}
+
+/// Makes the clients of one bucket.
+#[derive(Debug)]
+pub(super) struct Connector(pub(super) Arc<Wire>);
+
+impl HttpConnector for Connector {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        // Whoever has installed another before us has one that will do.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("outlive/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECTING)
+            .read_timeout(PATIENCE)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| object_store::Error::Generic { store: "http", source: Box::new(error) })?;
+        Ok(HttpClient::new(Line { client, wire: self.0.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct Line {
+    client: reqwest::Client,
+    wire: Arc<Wire>,
+}
+
+#[async_trait]
+impl HttpService for Line {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        self.wire.requests.count(&request);
+        let sent = self.wire.time.awake();
+        let answer = tokio::time::timeout(PATIENCE, self.exchange(request)).await;
+        let answer = answer.unwrap_or_else(|late| Err(HttpError::new(HttpErrorKind::Timeout, late)));
+        self.wire.note_answer(sent, &answer);
+        // Without anybody who watches there is nobody to tell.
+        let _ = FARED.try_with(|fared| {
+            *fared.borrow_mut() = Fared {
+                status: answer.as_ref().ok().map(|response| response.status().as_u16()),
+                unsent: answer.as_ref().is_err_and(|error| error.kind() == HttpErrorKind::Connect),
+            }
+        });
+        let response = answer?;
+        self.wire.note(sent, &response);
+        Ok(response)
+    }
+}
+
+impl Line {
+    async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (parts, body) = request.into_parts();
+        let unusable = |error| HttpError::new(HttpErrorKind::Request, error);
+        let url: reqwest::Url = parts.uri.to_string().parse().map_err(unusable)?;
+        let mut request = reqwest::Request::new(parts.method, url);
+        *request.headers_mut() = parts.headers;
+        // A few kilobytes at most: what is large is never written here.
+        let bytes = body.collect().await?.to_bytes();
+        *request.body_mut() = Some(match GATE.try_with(Clone::clone) {
+            Ok(gate) => reqwest::Body::wrap(HeldBack::new(bytes, gate)),
+            Err(_) => bytes.into(),
+        });
+        let response = self.client.execute(request).await.map_err(told)?;
+        let (parts, body) = http::Response::<reqwest::Body>::from(response).into_parts();
+        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body.map_err(told))))
+    }
+}
+
+fn told(error: reqwest::Error) -> HttpError {
+    let kind = if error.is_connect() {
+        HttpErrorKind::Connect
+    } else if error.is_timeout() {
+        HttpErrorKind::Timeout
+    } else {
+        HttpErrorKind::Interrupted
+    };
+    HttpError::new(kind, error)
+}
+
+type Waiting = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
+
+/// A body whose last byte waits.
+struct HeldBack {
+    first: Option<Bytes>,
+    last: Option<Bytes>,
+    waiting: Waiting,
+}
+
+impl HeldBack {
+    fn new(mut bytes: Bytes, gate: Arc<Barrier>) -> Self {
+        let last = bytes.split_off(bytes.len().saturating_sub(1));
+        let wait = async move {
+            gate.wait().await;
+        };
+        Self { first: Some(bytes), last: Some(last), waiting: Box::pin(wait) }
+    }
+}
+
+impl Body for HeldBack {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        if self.last.is_none() {
+            return Poll::Ready(None);
+        }
+        match self.waiting.as_mut().poll(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => Poll::Ready(self.last.take().map(|last| Ok(Frame::data(last)))),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let length = |part: &Option<Bytes>| part.as_ref().map_or(0, |part| part.len() as u64);
+        SizeHint::with_exact(length(&self.first) + length(&self.last))
+    }
+}
