@@ -1,12 +1,12 @@
 //! Benchmarks: what outlive costs, as ratios measured in one run.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's result is what it prints")]
-
 mod beats;
 mod fleet;
 mod lists;
 mod output;
 mod peers;
 mod plain;
+mod plane;
 mod rounds;
 mod run;
 mod scratch;

@@ -18,8 +18,9 @@ use crate::workers::{hooks, supervise, work};
 use crate::{launcher, logs, terminal};
 
 /// The nouns that group verbs, with what they are about.
-const NOUNS: [(&str, &str); 5] = [
+const NOUNS: [(&str, &str); 6] = [
     ("service", "A supervisor that the machine starts by itself"),
+    ("registry", "The repositories whose runs are found from anywhere, and the index of them"),
     ("queue", "Runs that wait for a worker"),
     ("checkpoint", "Inside a run: what its next attempt is to be handed"),
     ("artifact", "Inside a run: what it has made"),
@@ -58,12 +59,8 @@ pub fn main() -> u8 {
         Some((adopt::NAME, matches)) => adopt::run(matches, &context, json, mask, report),
         Some((hooks::NAME, matches)) => hooks::run(matches, &context),
         Some((work::HAND, matches)) => work::hand(matches, &context, mask, report),
-        Some((work::NAME, matches)) => work::run(matches, &context, json, mask, false),
+        Some((work::NAME, matches)) => work::run(matches, &context, json, mask),
         Some((supervise::NAME, matches)) => supervise::run(matches, &context, json, mask),
-        Some(("queue", matches)) if matches.subcommand_name() == Some("drain") => {
-            let matches = matches.subcommand_matches("drain").unwrap_or(matches);
-            work::run(matches, &context, json, mask, true)
-        }
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
         Some((attach::NAME, matches)) => attach::run(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
@@ -155,9 +152,7 @@ pub fn command(verb: Option<&str>) -> Command {
     ];
     let grouped = NOUNS.iter().map(|(name, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *name));
-        noun(name, about)
-            .subcommands(verbs.map(|operation| (operation.command)()))
-            .subcommands((*name == "queue").then(work::drain_command))
+        noun(name, about).subcommands(verbs.map(|operation| (operation.command)()))
     });
     root.about("Every run outlives its process: run, watch, resume, cancel and reap")
         .after_help("`outlive run -- sleep 60` starts a run; `outlive ps` lists what is in flight.")
@@ -214,9 +209,14 @@ pub fn say_line(line: &str) {
 
 /// An error for people: the runs that may have been meant have a line each.
 fn told(error: &Error) -> String {
-    let Error::Ambiguous { what, candidates, more } = error else { return terminal::plain(&harmless(error)) };
-    let line = |candidate: &Candidate| format!("\n  {}", terminal::plain(&format!("{candidate}")));
-    let lines: String = candidates.iter().map(line).collect();
+    let (what, candidates, more) = match error {
+        Error::Ambiguous { what, candidates, more } => {
+            (what, candidates.iter().map(Candidate::to_string).collect::<Vec<_>>(), more)
+        }
+        Error::AmbiguousRepository { what, candidates, more } => (what, candidates.clone(), more),
+        _ => return terminal::plain(&harmless(error)),
+    };
+    let lines: String = candidates.iter().map(|line| format!("\n  {}", terminal::plain(line))).collect();
     format!("`{}` names several runs:{lines}{}", terminal::plain(what), if *more { "\n  and more" } else { "" })
 }
 

@@ -1,12 +1,12 @@
 //! The command `outlive`.
 #![cfg_attr(not(test), no_main)]
-
 mod cli;
 mod inside;
 mod launcher;
 mod logs;
 mod operation;
 mod operations;
+mod plane;
 mod run_view;
 mod settings;
 mod terminal;

@@ -7,15 +7,22 @@ pub mod checkpoint;
 pub mod completions;
 pub mod doctor;
 pub mod fence;
+pub mod gc;
+pub mod history;
 pub mod init;
+pub mod list;
 pub mod man;
 pub mod progress;
 pub mod ps;
 pub mod queue;
 pub mod reap;
+pub mod registry;
+pub mod rerun;
 pub mod resume;
+pub mod search;
 pub mod service;
 pub mod show;
+pub mod stats;
 pub mod trust;
 pub mod wait;
 pub mod why;
@@ -32,12 +39,27 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<cancel::Cancel>(),
     Operation::of::<resume::Resume>(),
     Operation::of::<resume::Unpark>(),
+    Operation::of::<rerun::Rerun>(),
     Operation::of::<reap::Reap>(),
     Operation::of::<archive::Archive>(),
     Operation::of::<archive::Unarchive>(),
+    Operation::of::<search::Search>(),
+    Operation::of::<history::History>(),
+    Operation::of::<list::List>(),
+    Operation::of::<stats::Stats>(),
+    Operation::of::<gc::Gc>(),
+    Operation::of::<registry::Add>(),
+    Operation::of::<registry::Remove>(),
+    Operation::of::<registry::List>(),
+    Operation::of::<registry::Refresh>(),
+    Operation::of::<registry::Show>(),
     Operation::of::<queue::Add>(),
     Operation::of::<queue::List>(),
     Operation::of::<queue::Show>(),
+    Operation::of::<queue::entry::Drain>(),
+    Operation::of::<queue::entry::Beat>(),
+    Operation::of::<queue::entry::Done>(),
+    Operation::of::<queue::entry::Release>(),
     Operation::of::<queue::Cancel>(),
     Operation::of::<workers::Workers>(),
     Operation::of::<service::Install>(),

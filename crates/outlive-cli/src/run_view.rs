@@ -73,6 +73,8 @@ pub struct RunView {
     pub step_attempt: Option<u32>,
     /// The step of an earlier attempt whose result it repeats.
     pub replays: Option<RunId>,
+    /// Its repository, where runs of several are listed.
+    pub repo: Option<String>,
     /// The command as a shell must be given it.
     #[serde(skip)]
     pub command_line: Option<String>,
@@ -212,6 +214,7 @@ impl RunView {
             step_of: step.map(|step| step.of),
             step_attempt: step.map(|step| step.attempt),
             replays: step.and_then(|step| step.replays),
+            repo: None,
             command_line: spec.command.as_ref().map(|command| quoted(&command.argv)),
             resumable: spec.command.is_some()
                 && spec.withheld != Some(Withheld::Arguments)

@@ -118,6 +118,7 @@ impl Context {
         };
         let registry = registry.redacting(redactor);
         tell_damage(&registry);
+        crate::plane::register_own(&registry);
         deliver(&registry).await?;
         Ok(registry)
     }

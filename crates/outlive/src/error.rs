@@ -25,6 +25,29 @@ pub enum Error {
         /// There are others.
         more: bool,
     },
+    /// Runs of several repositories are meant.
+    #[error("`{what}` names several runs: {}{}", candidates.join("; "), if *more { "; and more" } else { "" })]
+    AmbiguousRepository {
+        /// What was asked for.
+        what: String,
+        /// The first few that it names, each as it can be asked for, and what it is.
+        candidates: Vec<String>,
+        /// There are others.
+        more: bool,
+    },
+    /// There is no index yet.
+    #[error("there is no index of the runs of all repositories yet")]
+    NoIndex,
+    /// A run is there and cannot be understood.
+    #[error("run `{run}` of `{repo}` cannot be understood: {reason}")]
+    Unreadable {
+        /// Its name there.
+        run: String,
+        /// The repository.
+        repo: String,
+        /// Why not.
+        reason: String,
+    },
     /// There is no registry where one is looked for.
     #[error("{}there is no registry at `{place}`", .sought.iter().map(|run| format!("no run `{run}`: ")).collect::<String>())]
     NoRegistry {
@@ -113,11 +136,15 @@ pub enum Code {
     Newer,
     /// The store cannot be understood.
     Corrupt,
+    /// What is known is not up to date.
+    Stale,
+    /// A run cannot be understood.
+    Unreadable,
 }
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::NotFound,
         Self::Ambiguous,
         Self::Invalid,
@@ -130,6 +157,8 @@ impl Code {
         Self::Denied,
         Self::Newer,
         Self::Corrupt,
+        Self::Stale,
+        Self::Unreadable,
     ];
 
     /// The word.
@@ -147,13 +176,15 @@ impl Code {
             Self::Denied => "denied",
             Self::Newer => "newer",
             Self::Corrupt => "corrupt",
+            Self::Stale => "stale",
+            Self::Unreadable => "unreadable",
         }
     }
 
     /// What it says to people.
     pub fn meaning(self) -> &'static str {
         match self {
-            Self::NotFound => "there is no such run or registry",
+            Self::NotFound => "there is no such run, registry or index",
             Self::Ambiguous => "several runs are meant",
             Self::Invalid => "the call makes no sense as it is",
             Self::Refused => "the run does not allow it as it stands",
@@ -165,6 +196,8 @@ impl Code {
             Self::Denied => "the registry may not be used, or cannot do what is needed",
             Self::Newer => "a later outlive made the registry",
             Self::Corrupt => "the registry cannot be read",
+            Self::Stale => "the index is not up to date: `registry show`",
+            Self::Unreadable => "the run is there, and its source cannot be understood",
         }
     }
 
@@ -184,6 +217,8 @@ impl Code {
             Self::Denied => 109,
             Self::Newer => 110,
             Self::Corrupt => 111,
+            Self::Stale => 112,
+            Self::Unreadable => 113,
         }
     }
 }
@@ -192,8 +227,9 @@ impl Error {
     /// Its kind.
     pub fn code(&self) -> Code {
         match self {
-            Self::NotFound(_) | Self::NoRegistry { .. } => Code::NotFound,
-            Self::Ambiguous { .. } => Code::Ambiguous,
+            Self::NotFound(_) | Self::NoRegistry { .. } | Self::NoIndex => Code::NotFound,
+            Self::Ambiguous { .. } | Self::AmbiguousRepository { .. } => Code::Ambiguous,
+            Self::Unreadable { .. } => Code::Unreadable,
             Self::Invalid(_) => Code::Invalid,
             Self::Refused { refusal: Refusal::Lost { .. }, .. } => Code::Lost,
             Self::Refused { .. } => Code::Refused,
@@ -214,6 +250,9 @@ impl Error {
         Some(match self {
             Self::NotFound(_) => "`outlive ps --all` lists every run of this registry".into(),
             Self::Ambiguous { .. } => "give more characters of the id".into(),
+            Self::AmbiguousRepository { .. } => "name it as REPOSITORY:ID, as they are listed".into(),
+            Self::NoIndex => "`outlive registry refresh` makes it; `outlive registry list` tells from what".into(),
+            Self::Unreadable { repo, .. } => format!("mend or remove it in `{repo}`, then `outlive registry refresh`"),
             Self::NoRegistry { sought: Some(_), .. } => {
                 "the first `outlive run -- COMMAND` makes it; `outlive init` makes one in this directory".into()
             }

@@ -72,8 +72,9 @@ impl Index {
         Ok(self.sources()?.into_iter().map(|known| known.address).collect())
     }
 
-    fn reader(&self) -> Result<Option<Reader>, Error> {
-        database::read(&self.home)?.map(Reader::new).transpose()
+    /// What `read` makes of the index; none where there is none. It may be called more than once.
+    fn read<T>(&self, read: impl Fn(&Reader) -> Result<T, Error>) -> Result<Option<T>, Error> {
+        database::read(&self.home, |connection| read(&Reader::new(connection)?))
     }
 
     /// Brings it up to date: all of it, or what comes from these addresses.
@@ -92,37 +93,36 @@ impl Index {
     pub fn report(&self, repo: Option<&str>) -> Result<Report, Error> {
         let known: Vec<Address> =
             self.known()?.into_iter().filter(|address| repo.is_none_or(|repo| address.repo() == repo)).collect();
-        match self.reader()? {
-            Some(reader) => reader.report(&known),
-            None => Ok(Report::absent(&known)),
-        }
+        Ok(self.read(|reader| reader.report(&known))?.unwrap_or_else(|| Report::absent(&known)))
     }
 
     /// A page of the runs that match; none where there is no index. What is listed was looked at.
     pub fn search(&self, query: &Query) -> Result<Option<Found>, Error> {
-        self.reader()?.map(|reader| reader.search(query)).transpose()
+        self.read(|reader| reader.search(query))
     }
 
     /// The runs that `text` may mean, up to `limit`; none where there is no index.
     pub fn find(&self, text: &str, repo: Option<&str>, limit: usize) -> Result<Option<Vec<Listed>>, Error> {
-        self.reader()?.map(|reader| reader.find(text, repo, limit)).transpose()
+        self.read(|reader| reader.find(text, repo, limit))
     }
 
     /// Where a run of this name cannot be understood, and why.
     pub fn unreadable(&self, name: &str) -> Result<Vec<Named>, Error> {
-        self.reader()?.map_or(Ok(Vec::new()), |reader| reader.unreadable(name))
+        Ok(self.read(|reader| reader.unreadable(name))?.unwrap_or_default())
     }
 
-    /// Has `visit` called with every run that matches, as it is indexed. False where there is no index.
-    pub fn each(&self, query: &Query, visit: impl FnMut(&Record)) -> Result<bool, Error> {
-        let Some(reader) = self.reader()? else { return Ok(false) };
-        reader.each(query, visit).map(|()| true)
+    /// What `visit` makes of every run that matches, as it is indexed, beginning with nothing; none where there is no index.
+    pub fn fold<T: Default>(&self, query: &Query, visit: impl Fn(&mut T, &Record)) -> Result<Option<T>, Error> {
+        self.read(|reader| {
+            let mut made = T::default();
+            reader.each(query, |record| visit(&mut made, record))?;
+            Ok(made)
+        })
     }
 
     /// The runs that are gone since before a moment: repository and name of each.
     pub fn gone(&self, before: Timestamp) -> Result<Vec<(String, String)>, Error> {
-        let Some(reader) = self.reader()? else { return Ok(Vec::new()) };
-        let gone = refresh::gone_before(&reader.connection, before)?;
+        let gone = self.read(|reader| refresh::gone_before(&reader.connection, before))?.unwrap_or_default();
         Ok(gone.into_iter().map(|(_, name, repo)| (repo, name)).collect())
     }
 

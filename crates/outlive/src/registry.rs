@@ -4,8 +4,10 @@
 //! the key that signs. Every change goes through `settle.rs`, which knows what a lost answer means.
 
 mod adopt;
+mod again;
 mod brief;
 mod find;
+mod handing;
 mod leaving;
 mod queue;
 mod seeing;
@@ -44,6 +46,7 @@ use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
 use crate::trust::{Trust, has_key};
 
 pub use self::brief::Glimpse;
+pub use self::handing::{HANDED_OUT, Handed};
 pub use self::queue::{Parent, Planned, next_due};
 pub use self::spooled::Delivered;
 use self::spooled::spool_key;

@@ -107,6 +107,34 @@ impl<'de> Deserialize<'de> for Timestamp {
 #[error("`{0}` is not a time such as 2026-11-15T09:30:00Z")]
 pub struct InvalidTime(String);
 
+/// A moment as a person says it: with any offset, without one in the zone of this machine, as a day, as so long before
+/// `now`, or as `now`, `today` or `yesterday`.
+pub fn parse_moment(text: &str, now: Timestamp) -> Result<Timestamp, InvalidMoment> {
+    let zone = jiff::tz::TimeZone::system();
+    let begins = |day: jiff::civil::Date| day.to_zoned(zone.clone()).ok().map(|day| day.timestamp());
+    let today = || now.to_jiff().to_zoned(zone.clone()).date();
+    let local = || text.parse::<jiff::civil::DateTime>().ok()?.to_zoned(zone.clone()).ok().map(|at| at.timestamp());
+    let ago = || Some(Timestamp(now.0.saturating_sub(i64::try_from(parse_duration(text).ok()?.as_micros()).ok()?)));
+    let found = match text {
+        "now" => return Ok(now),
+        "today" => begins(today()),
+        "yesterday" => today().yesterday().ok().and_then(begins),
+        _ => text
+            .parse::<Timestamp>()
+            .ok()
+            .map(Timestamp::to_jiff)
+            .or_else(local)
+            .or_else(|| text.parse::<jiff::civil::Date>().ok().and_then(begins)),
+    };
+    let found = found.map(|found| Timestamp(found.as_microsecond())).or_else(ago);
+    found.ok_or_else(|| InvalidMoment(text.chars().take(64).collect()))
+}
+
+/// Text that is not a moment, however a person may say it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a time such as 2026-11-15T09:30:00+01:00, 2026-11-15, 2h (ago), today or yesterday")]
+pub struct InvalidMoment(String);
+
 /// The name of this machine's time zone; UTC where it has none.
 pub(crate) fn zone_name() -> String {
     jiff::tz::TimeZone::system().iana_name().unwrap_or("UTC").to_owned()
@@ -252,6 +280,22 @@ mod tests {
         assert_eq!(Timestamp::from_micros(i64::MAX).after(Duration::MAX), Timestamp::from_micros(i64::MAX));
         assert_eq!(Timestamp::default().since(time), Duration::ZERO);
         assert!(!Timestamp::from_micros(i64::MIN).to_string().is_empty());
+    }
+
+    #[test]
+    fn moments_are_taken_as_people_say_them() {
+        let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
+        let read = |text: &str| parse_moment(text, now).map(|at| now.since(at));
+        assert_eq!(read("2h"), Ok(Duration::from_secs(7_200)));
+        assert_eq!(read("2026-11-16T12:00:00+01:00"), Ok(Duration::from_secs(3_600)));
+        assert_eq!(read("2026-11-16T10:00:00-02:00"), Ok(Duration::ZERO));
+        assert_eq!(read("now"), Ok(Duration::ZERO));
+        let (today, yesterday) = (read("today").unwrap(), read("yesterday").unwrap());
+        assert!(today <= Duration::from_secs(86_400 + 3_600) && yesterday > today, "{today:?} {yesterday:?}");
+        assert!(read("2026-11-15").is_ok() && read("2026-11-15T09:30:00").is_ok());
+        for text in ["", "tomorrowish", "2026-13-01", "12", "-2h", "2026-11-16T25:00:00Z"] {
+            assert!(read(text).is_err(), "{text:?} was taken for a moment");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::again::close;
+pub use self::again::rerun;
 use self::checks::{check_adopt, check_claim, check_fence, check_reap, check_resume, check_said, lost, take_report};
 pub use self::refusal::Refusal;
 

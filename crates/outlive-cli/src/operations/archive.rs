@@ -2,35 +2,48 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
 
 use clap::Args;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::health::Seen;
 use outlive::id::RunId;
+use outlive::index::Kind;
 use outlive::registry::Registry;
 use outlive::run::StateName;
 use outlive::runtime::reaper::Reaper;
+use outlive::time::{Timestamp, parse_duration};
 use outlive::transition::Refusal;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
-use crate::settings::Context;
+use crate::plane::{Elsewhere, Scope, elsewhere, gone, index, refuse_foreign};
+use crate::settings::{Context, duration};
+use crate::terminal::plain;
 use crate::workers::hooks;
 
 /// Hide runs that have ended
 ///
 /// `outlive ps` no longer lists them; `outlive ps --all` does. Nothing is deleted, and `outlive unarchive` shows them
-/// again. The death of a run whose owner is gone is put on record first.
+/// again. The death of a run whose owner is gone is put on record first. With --older-than every run that ended longer ago
+/// is hidden, in one write; nothing is hidden by itself unless the configuration says so.
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Archive {
-    /// Ids, beginnings of ids, names, @last, or @~2
-    #[arg(required_unless_present = "status")]
+    /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
+    #[arg(required_unless_present_any = ["status", "older_than"])]
     pub runs: Vec<String>,
     /// Every run in this state (repeatable)
-    #[arg(long = "status", value_name = "STATE", conflicts_with = "runs")]
+    #[arg(long = "status", visible_alias = "state", value_name = "STATE", conflicts_with = "runs")]
     pub status: Vec<String>,
+    /// Every run that ended longer ago than this
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "runs")]
+    #[serde(deserialize_with = "duration")]
+    pub older_than: Option<Duration>,
+    /// With --status or --older-than: the runs of the registry here, or of every one that is known [default: repo]
+    #[arg(long, value_enum, conflicts_with = "runs")]
+    pub scope: Option<Scope>,
     /// Only say what would be archived
     #[arg(long)]
     pub dry_run: bool,
@@ -40,7 +53,7 @@ pub struct Archive {
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Unarchive {
-    /// Ids, beginnings of ids, names, @last, or @~2
+    /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
     #[arg(required = true)]
     pub runs: Vec<String>,
     /// Only say what would be shown again
@@ -60,15 +73,14 @@ impl Operate for Archive {
     const NAME: &'static str = "archive";
     const EFFECT: Effect = Effect::Write;
     const EXAMPLES: &'static str = "outlive archive --status dead --status interrupted\n\
-                                    outlive archive --status failed --dry-run";
+                                    outlive archive --status failed --dry-run\n\
+                                    outlive archive --older-than 30d --state succeeded --scope home";
     type Output = Marked;
 
     async fn operate(self, context: &Context) -> Result<Marked, Error> {
         let mut marked = Marked { archived: true, dry_run: self.dry_run, runs: Vec::new() };
-        if self.status.is_empty() {
-            let registry = context.for_report(self.runs.first().map_or("", String::as_str)).await?;
-            let found = find(&registry, &self.runs).await?;
-            marked.runs = mark(&registry, found, true, self.dry_run).await?;
+        if !self.runs.is_empty() {
+            marked.runs = mark_named(context, &self.runs, true, self.dry_run).await?;
             return Ok(marked);
         }
         let states: Result<BTreeSet<StateName>, _> = self.status.iter().map(|state| state.parse()).collect();
@@ -76,12 +88,45 @@ impl Operate for Archive {
         if let Some(state) = states.iter().find(|state| !state.is_ended()) {
             return Err(Error::Invalid(format!("a run that is {state} has not ended, and cannot be archived")));
         }
-        if let Some(registry) = context.to_change().await? {
-            // Steps are out of sight with the runs that they are steps of.
-            let filter = Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states(states) };
-            marked.runs = mark(&registry, registry.all(&filter).await?, true, self.dry_run).await?;
+        let ended = || StateName::ALL.into_iter().filter(|state| state.is_ended()).collect();
+        let states = if states.is_empty() { ended() } else { states };
+        if self.scope != Some(Scope::Home) {
+            if let Some(registry) = context.to_change().await? {
+                marked.runs = self.mark_all(&registry, &states).await?;
+            }
+            return Ok(marked);
+        }
+        for known in index()?.sources()?.iter().filter(|known| known.address.kind == Kind::Outlive) {
+            match Context::new(Some(known.address.url.clone())).to_change().await {
+                Ok(Some(registry)) => marked.runs.extend(self.mark_all(&registry, &states).await?),
+                Ok(None) => {}
+                Err(error) => {
+                    let repo = plain(&known.address.repo());
+                    crate::cli::talk(&format!("outlive: {repo} is left alone: {}\n", plain(&error.to_string())));
+                }
+            }
         }
         Ok(marked)
+    }
+}
+
+impl Archive {
+    /// Marks every run of a registry that stands so and, where it is asked for, ended long enough ago.
+    async fn mark_all(&self, registry: &Registry, states: &BTreeSet<StateName>) -> Result<Vec<RunId>, Error> {
+        // Steps are out of sight with the runs that they are steps of.
+        let filter =
+            Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states(states.iter().copied()) };
+        let Some(age) = self.older_than else {
+            return mark(registry, registry.all(&filter).await?, true, self.dry_run).await;
+        };
+        let age = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
+        let before = Timestamp::from_micros(registry.clock().now().as_micros().saturating_sub(age));
+        if !self.dry_run {
+            registry.deliver_spooled().await?;
+            return registry.archive_all(filter, before).await;
+        }
+        let is_old = |seen: &&Seen| seen.run.ending().is_some_and(|ending| ending.at < before);
+        Ok(registry.all(&filter).await?.iter().filter(is_old).map(|seen| seen.run.id).collect())
     }
 }
 
@@ -93,10 +138,34 @@ impl Operate for Unarchive {
     type Output = Marked;
 
     async fn operate(self, context: &Context) -> Result<Marked, Error> {
-        let registry = context.for_report(self.runs.first().map_or("", String::as_str)).await?;
-        let found = find(&registry, &self.runs).await?;
-        let runs = mark(&registry, found, false, self.dry_run).await?;
+        let runs = mark_named(context, &self.runs, false, self.dry_run).await?;
         Ok(Marked { archived: false, dry_run: self.dry_run, runs })
+    }
+}
+
+/// Marks the runs that are named, wherever they are.
+async fn mark_named(context: &Context, words: &[String], archive: bool, dry_run: bool) -> Result<Vec<RunId>, Error> {
+    let here = match context.for_report(words.first().map_or("", String::as_str)).await {
+        Ok(registry) => find(&registry, words).await.map(|found| (registry, found)),
+        Err(error) => Err(error),
+    };
+    let error = match here {
+        Ok((registry, found)) => return mark(&registry, found, archive, dry_run).await,
+        Err(error) => error,
+    };
+    if words.len() > 1 {
+        let mut marked = Vec::new();
+        for word in words {
+            marked.extend(Box::pin(mark_named(context, std::slice::from_ref(word), archive, dry_run)).await?);
+        }
+        return Ok(marked);
+    }
+    match elsewhere(context, &words[0], error)? {
+        Elsewhere::Registry(context, run) => Box::pin(mark_named(&context, &[run], archive, dry_run)).await,
+        Elsewhere::Foreign(listed) => {
+            Err(refuse_foreign(&listed, if archive { "archive" } else { "archive --unarchive" }))
+        }
+        Elsewhere::Gone(listed) => Err(gone(&listed)),
     }
 }
 

@@ -8,6 +8,7 @@ use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::health::{Health, why_ended};
 use outlive::id::RunId;
+use outlive::index::Kind;
 use outlive::registry::{Glimpse, Registry};
 use outlive::run::{Brief, End, StateName, Withheld};
 use outlive::steps::KIND;
@@ -15,6 +16,8 @@ use outlive::store::{Cursor, Page};
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Form, Operate};
+use crate::plane::index;
+use crate::plane::listing::repo_name;
 use crate::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, resume_step, short_ids};
 use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Step, Table};
@@ -51,6 +54,9 @@ pub struct Ps {
     /// The page behind an earlier one: its `next`
     #[arg(long, value_name = "NEXT")]
     pub after: Option<String>,
+    /// Runs of every repository that is known
+    #[arg(short, long)]
+    pub global: bool,
     /// Show all columns, hosts included, and cut nothing
     #[arg(short, long)]
     pub wide: bool,
@@ -91,6 +97,8 @@ struct Line {
     progress: String,
     percent: Option<u64>,
     host: Option<String>,
+    /// Its repository, where runs of several are listed.
+    repo: Option<String>,
     reason: String,
     awaits_resume: bool,
     next_step: Option<String>,
@@ -108,6 +116,7 @@ impl Line {
             progress: run.progress(),
             percent: run.percent(),
             host: run.host.clone(),
+            repo: None,
             reason: reason(run),
             awaits_resume: run.awaits_resume(),
             next_step: run.next_step(),
@@ -139,6 +148,7 @@ impl Line {
             progress: progress_of(run.done, run.total),
             percent: percent_of(run.done, run.total),
             host: run.host,
+            repo: None,
             reason: reason.collect::<Vec<_>>().join("; "),
             awaits_resume,
             next_step: awaits_resume.then(|| resume_step(run.id)),
@@ -213,6 +223,9 @@ impl Operate for Ps {
         if self.limit == 0 || self.limit > MOST {
             return Err(Error::Invalid(format!("a page has 1 to {MOST} runs, not {}", self.limit)));
         }
+        if self.global {
+            return self.everywhere(context, &filter, after, &wanted).await;
+        }
         let Some(registry) = context.existing().await? else {
             let place = context.place()?;
             let nothing = format!(
@@ -243,6 +256,59 @@ impl Operate for Ps {
 }
 
 impl Ps {
+    /// The runs of every registry that is known, each as its own registry sees it. One that is away hides no other.
+    async fn everywhere(
+        &self,
+        context: &Context,
+        filter: &Filter,
+        after: Option<Cursor>,
+        wanted: &Wanted,
+    ) -> Result<Runs, Error> {
+        let mut found: Vec<(Cursor, RunView, Option<Line>)> = Vec::new();
+        let mut cut_off = false;
+        let here = outlive::home::home().unwrap_or_default().display().to_string();
+        for known in index()?.sources()?.iter().filter(|known| known.address.kind == Kind::Outlive) {
+            let opened = Context::new(Some(known.address.url.clone())).existing().await;
+            let registry = match opened {
+                Ok(Some(registry)) => registry,
+                Ok(None) => continue,
+                Err(error) => {
+                    let (repo, error) = (plain(&known.address.repo()), plain(&error.to_string()));
+                    crate::cli::talk(&format!("outlive: {repo} is left out: {error}\n"));
+                    continue;
+                }
+            };
+            let repo = known.address.repo();
+            let next = self
+                .gather(&registry, filter, after, wanted, Form::Json, |glimpse| {
+                    let Glimpse::Seen(seen) = glimpse else { return };
+                    let mut view = match context.form() {
+                        Form::Json => RunView::new(&seen, &registry),
+                        Form::Text => RunView::unsigned(&seen, &registry),
+                    };
+                    view.repo = Some(repo.clone());
+                    let line = Line { repo: Some(repo.clone()), ..Line::of(&view) };
+                    found.push((Cursor::at(&seen.run), view, Some(line)));
+                })
+                .await?;
+            cut_off |= next.is_some();
+        }
+        found.sort_by_key(|(place, ..)| std::cmp::Reverse((place.created_at, place.id)));
+        cut_off |= found.len() > self.limit;
+        found.truncate(self.limit);
+        let next = found.last().filter(|_| cut_off).map(|(place, ..)| place.to_string());
+        let shown = Shown { nothing: self.nothing(&here), wide: self.wide, hosts_differ: false };
+        let more = next.as_ref().map(|next| self.again(context, next));
+        let (mut runs, mut lines) = (Vec::new(), Vec::new());
+        for (_, view, line) in found {
+            match context.form() {
+                Form::Json => runs.push(view),
+                Form::Text => lines.extend(line),
+            }
+        }
+        Ok(Runs { registry: here, runs, next, more, lines, shown })
+    }
+
     /// Has `take` called with the runs that are wanted, and answers where the next page begins. Health is seen only by
     /// looking, so more may have to be read than are taken.
     async fn gather(
@@ -313,6 +379,7 @@ impl Ps {
         words.extend(self.all.then(|| "--all".into()));
         words.extend(self.steps.then(|| "--steps".into()));
         words.extend(self.wide.then(|| "--wide".into()));
+        words.extend(self.global.then(|| "--global".into()));
         let status = self.status.iter().map(|word| ("--status", word));
         let labels = self.label.iter().map(|word| ("--label", word));
         let one = self.name.iter().map(|word| ("--name", word)).chain(self.kind.iter().map(|word| ("--kind", word)));
@@ -361,22 +428,22 @@ impl Runs {
         let host = self.shown.wide || self.shown.hosts_differ;
         let ids: Vec<RunId> = self.lines.iter().map(|line| line.id).collect();
         let ids = if self.shown.wide { ids.iter().map(ToString::to_string).collect() } else { short_ids(&ids) };
-        let headings = ["ID", "RUN", "STATE", "ATTEMPT", "TIME", "PROGRESS", "HOST", "REASON"];
-        let headings: Vec<&'static str> = headings.into_iter().filter(|name| host || *name != "HOST").collect();
+        let repo = self.lines.iter().any(|line| line.repo.is_some());
+        let headings = ["ID", "REPO", "RUN", "STATE", "ATTEMPT", "TIME", "PROGRESS", "HOST", "REASON"];
+        let is_shown = |name: &&'static str| (host || *name != "HOST") && (repo || *name != "REPO");
+        let headings: Vec<&'static str> = headings.into_iter().filter(is_shown).collect();
         let rows = self.lines.iter().zip(ids).map(|(line, id)| {
             let title = if self.shown.wide { line.title.as_str().into() } else { cut(&line.title, LONGEST) };
             let host = host.then(|| Cell::new(plain(line.host.as_deref().unwrap_or_default())));
-            [
-                Cell::new(id),
+            let repo = repo.then(|| Cell::new(plain(repo_name(line.repo.as_deref().unwrap_or_default()))));
+            let rest = [
                 Cell::new(title),
                 Cell::new(line.word).coloured(line.colour),
                 Cell::new(line.attempt.to_string()),
                 Cell::new(line.duration.as_str()),
                 progress(line, look),
-            ]
-            .into_iter()
-            .chain(host)
-            .chain([Cell::new(line.reason.as_str())])
+            ];
+            [Cell::new(id)].into_iter().chain(repo).chain(rest).chain(host).chain([Cell::new(line.reason.as_str())])
         });
         let mut text = Table::new(&headings, rows).show(look, &FIRST, &THEN) + "\n";
         let resumable = self.lines.iter().filter(|line| line.awaits_resume).count();

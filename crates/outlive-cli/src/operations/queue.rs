@@ -1,5 +1,6 @@
 //! `outlive queue`: runs that wait for a worker.
 
+pub mod entry;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -12,13 +13,14 @@ use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::health::Seen;
 use outlive::id::RunId;
-use outlive::registry::{Parent, Planned, Registry};
+use outlive::registry::{HANDED_OUT, Parent, Planned, Registry};
 use outlive::run::{Release, StateName};
 use outlive::schedule::{Missed, Schedule};
 use outlive::time::{Timestamp, parse_duration};
 use outlive::transition::Refusal;
 use serde::{Deserialize, Serialize};
 
+use self::entry::{EntryFlags, EntryView, home_registry};
 use self::plan::read;
 use crate::launcher::flags::SpecFlags;
 use crate::operation::{Effect, Operate};
@@ -30,6 +32,8 @@ use crate::terminal::{Look, plain};
 /// Put a command into the queue, to be executed by `outlive work` or `outlive supervise`
 ///
 /// It costs no process while it waits. Lower priorities are executed first, and among equals whatever was added first.
+/// With --app, --workflow or --run it is no command but an entry of the queue of all repositories, which is in the home:
+/// `outlive queue drain` hands it to an executor outside outlive.
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Add {
@@ -61,6 +65,9 @@ pub struct Add {
     pub file: Option<PathBuf>,
     #[command(flatten)]
     #[serde(flatten)]
+    pub entry: EntryFlags,
+    #[command(flatten)]
+    #[serde(flatten)]
     pub spec: SpecFlags,
 }
 
@@ -77,9 +84,15 @@ pub enum OnMissed {
 }
 
 /// Show what waits in the queue, in the order in which it is executed, and why
+///
+/// Behind it, the entries of the queue of all repositories.
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct List {}
+pub struct List {
+    /// Only entries about this repository
+    #[arg(long, value_name = "PATH")]
+    pub repo: Option<PathBuf>,
+}
 
 /// Show how a run stands in the queue
 #[derive(Debug, Default, Args, Deserialize)]
@@ -127,6 +140,8 @@ pub struct Queued {
     /// In the order in which they are executed.
     waiting: Vec<RunView>,
     running: Vec<RunView>,
+    /// The queue of all repositories: what waits in the order in which it is handed out, then what is.
+    entries: Vec<EntryView>,
 }
 
 /// How a run stands in the queue.
@@ -135,6 +150,8 @@ pub struct Place {
     run: RunView,
     /// How many are executed before it, if it waits.
     ahead: Option<usize>,
+    /// What it is about, where it is an entry of the queue of all repositories.
+    entry: Option<EntryView>,
 }
 
 /// Runs that were taken out.
@@ -147,10 +164,13 @@ pub struct Taken {
 impl Add {
     /// The run that is described.
     async fn planned(&self, registry: &Registry, context: &Context, names: &Names) -> Result<Planned, Error> {
-        if self.spec.argv.is_empty() {
+        if self.spec.argv.is_empty() && !self.entry.is_any() {
             return Err(Error::Invalid("a queued run needs a command".into()));
         }
         let mut spec = self.spec.spec(registry, context)?;
+        if self.entry.is_any() {
+            spec = self.entry.entry(spec)?;
+        }
         spec.priority = self.priority;
         spec.not_before = self.not_before.as_deref().map(|text| not_before(text, registry)).transpose()?;
         spec.schedule = self.schedule()?;
@@ -217,6 +237,8 @@ impl Operate for Add {
     type Output = Added;
 
     async fn operate(self, context: &Context) -> Result<Added, Error> {
+        let of_home = if self.entry.is_any() { Some(home_registry()?) } else { None };
+        let context = of_home.as_ref().unwrap_or(context);
         let registry = context.registry().await?;
         let added = match &self.file {
             Some(file) => read(file)?,
@@ -248,16 +270,40 @@ impl Operate for List {
     type Output = Queued;
 
     async fn operate(self, context: &Context) -> Result<Queued, Error> {
+        let entries = self.entries().await?;
         let Some(registry) = context.existing().await? else {
-            return Ok(Queued { waiting: Vec::new(), running: Vec::new() });
+            return Ok(Queued { waiting: Vec::new(), running: Vec::new(), entries });
         };
         let waiting = waiting(&registry).await?;
         let running = registry.all(&Filter::in_states([StateName::Running])).await?;
-        let view = |seen| RunView::new(seen, &registry);
+        let view = |seen: &Seen| RunView::new(seen, &registry);
+        let is_command = |seen: &&Seen| seen.run.spec.queued && seen.run.spec.kind != HANDED_OUT;
         Ok(Queued {
-            waiting: waiting.iter().map(view).collect(),
-            running: running.iter().filter(|seen| seen.run.spec.queued).map(view).collect(),
+            waiting: waiting.iter().filter(|seen| seen.run.spec.kind != HANDED_OUT).map(view).collect(),
+            running: running.iter().filter(is_command).map(view).collect(),
+            entries,
         })
+    }
+}
+
+impl List {
+    /// The queue of all repositories.
+    async fn entries(&self) -> Result<Vec<EntryView>, Error> {
+        let repo = match &self.repo {
+            Some(repo) => Some(repo.canonicalize().map_or_else(|_| repo.clone(), |found| found).display().to_string()),
+            None => None,
+        };
+        let registry = match home_registry()?.existing().await {
+            Ok(Some(registry)) => registry,
+            Ok(None) | Err(Error::NoRegistry { .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut all = waiting(&registry).await?;
+        all.extend(
+            registry.all(&Filter::in_states([StateName::Running, StateName::Dead, StateName::Suspended])).await?,
+        );
+        let entries = all.iter().filter_map(|seen| EntryView::of(&seen.run, seen.state));
+        Ok(entries.filter(|entry| repo.is_none() || entry.repo == repo).collect())
     }
 }
 
@@ -277,10 +323,23 @@ impl Operate for Show {
     type Output = Place;
 
     async fn operate(self, context: &Context) -> Result<Place, Error> {
-        let registry = context.for_lookup(&self.run).await?;
-        let seen = registry.find(&self.run).await?;
+        let here = match context.for_lookup(&self.run).await {
+            Ok(registry) => registry.find(&self.run).await.map(|seen| (registry, seen)),
+            Err(error) => Err(error),
+        };
+        let (registry, seen) = match here {
+            Ok(found) => found,
+            // It may be an entry of the queue of all repositories.
+            Err(error @ (Error::NotFound(_) | Error::NoRegistry { .. })) => {
+                let registry = home_registry()?.existing().await.ok().flatten().ok_or_else(|| error.clone())?;
+                let seen = registry.find(&self.run).await.map_err(|_| error)?;
+                (registry, seen)
+            }
+            Err(error) => return Err(error),
+        };
+        let entry = EntryView::of(&seen.run, seen.state);
         let ahead = registry.waiting().await?.iter().position(|run| run.id == seen.run.id);
-        Ok(Place { run: RunView::new(&seen, &registry), ahead })
+        Ok(Place { run: RunView::new(&seen, &registry), ahead, entry })
     }
 }
 
@@ -332,9 +391,37 @@ impl fmt::Display for Added {
 
 impl fmt::Display for Queued {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.waiting.is_empty() && self.running.is_empty() {
+        if self.waiting.is_empty() && self.running.is_empty() && self.entries.is_empty() {
             return writeln!(f, "nothing is queued");
         }
+        if !self.waiting.is_empty() || !self.running.is_empty() {
+            self.tell_commands(f)?;
+        }
+        self.tell_entries(f)
+    }
+}
+
+impl Queued {
+    fn tell_entries(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.entries.is_empty() {
+            return Ok(());
+        }
+        let ids = short_ids(&self.entries.iter().map(|entry| entry.id).collect::<Vec<_>>());
+        let row = |(entry, id): (&EntryView, &String)| {
+            let cells = [id.clone(), entry.state.to_string(), entry.priority.to_string(), entry.attempt.to_string()];
+            cells.into_iter().chain([entry.title()]).map(Cell::new).collect::<Vec<_>>()
+        };
+        let rows = self.entries.iter().zip(&ids).map(row);
+        let table = Table::new(&["ENTRY", "STATE", "PRIORITY", "ATTEMPT", "ABOUT"], rows);
+        writeln!(
+            f,
+            "{}",
+            table.show(Look::of_stdout(), &[Step::LeaveOut("PRIORITY"), Step::LeaveOut("ATTEMPT")], &[])
+        )?;
+        writeln!(f, "next: `outlive queue drain` hands out what is due")
+    }
+
+    fn tell_commands(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runs: Vec<&RunView> = self.running.iter().chain(&self.waiting).collect();
         let ids = short_ids(&runs.iter().map(|run| run.id).collect::<Vec<_>>());
         let row = |(run, id): (&&RunView, &String)| {
@@ -361,7 +448,8 @@ impl fmt::Display for Queued {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = self.run.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
-        writeln!(f, "{} {} is {}{reason}", self.run.id, self.run.title(), self.run.word())?;
+        let title = self.entry.as_ref().map_or_else(|| self.run.title(), EntryView::title);
+        writeln!(f, "{} {title} is {}{reason}", self.run.id, self.run.word())?;
         match self.ahead {
             Some(0) => writeln!(f, "  it is the next"),
             Some(ahead) => writeln!(f, "  {ahead} are executed before it"),

@@ -20,6 +20,7 @@ use crate::launcher::detach::Starting;
 use crate::launcher::own::{Job, changed_program};
 use crate::launcher::take_up;
 use crate::operation::{Effect, Operate};
+use crate::plane::{Elsewhere, elsewhere, foreign_command, gone};
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 use crate::workers::hooks;
@@ -36,7 +37,7 @@ const GRACE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Resume {
-    /// Ids, beginnings of ids, names, @last, or @~2
+    /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
     pub runs: Vec<String>,
     /// Every run that can be resumed
     #[arg(long, conflicts_with = "runs")]
@@ -70,6 +71,8 @@ pub struct Resumed {
     resumed: Vec<Line>,
     /// Those that were not, and why.
     left: Vec<Left>,
+    /// What to type for runs of sources that are only read.
+    commands: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -96,6 +99,42 @@ impl Operate for Resume {
     type Output = Resumed;
 
     async fn operate(self, context: &Context) -> Result<Resumed, Error> {
+        let error = match self.here(context).await {
+            Err(error @ (Error::NotFound(_) | Error::NoRegistry { .. })) if !self.runs.is_empty() => error,
+            done => return done,
+        };
+        if self.runs.len() > 1 {
+            return self.one_by_one(context).await;
+        }
+        match elsewhere(context, &self.runs[0], error)? {
+            Elsewhere::Registry(context, run) => Self { runs: vec![run], ..self }.here(&context).await,
+            Elsewhere::Foreign(listed) => {
+                Ok(Resumed { commands: vec![foreign_command(&listed, "resume", None)], ..Resumed::default() })
+            }
+            Elsewhere::Gone(listed) => Err(gone(&listed)),
+        }
+    }
+
+    fn exit_status(resumed: &Resumed) -> u8 {
+        u8::from(!resumed.left.is_empty())
+    }
+}
+
+impl Resume {
+    /// Runs of several registries: each where it is.
+    async fn one_by_one(self, context: &Context) -> Result<Resumed, Error> {
+        let mut all = Resumed { dry_run: self.dry_run, ..Resumed::default() };
+        for run in self.runs.clone() {
+            let one = Self { runs: vec![run], ..self };
+            let mut done = Box::pin(one.operate(context)).await?;
+            all.resumed.append(&mut done.resumed);
+            all.left.append(&mut done.left);
+            all.commands.append(&mut done.commands);
+        }
+        Ok(all)
+    }
+
+    async fn here(&self, context: &Context) -> Result<Resumed, Error> {
         let mut resumed = Resumed { dry_run: self.dry_run, ..Resumed::default() };
         let registry = if self.dry_run { context.existing().await? } else { context.to_change().await? };
         let Some(registry) = registry else {
@@ -133,12 +172,6 @@ impl Operate for Resume {
         Ok(resumed)
     }
 
-    fn exit_status(resumed: &Resumed) -> u8 {
-        u8::from(!resumed.left.is_empty())
-    }
-}
-
-impl Resume {
     /// The runs that are named, each once.
     async fn named(&self, registry: &Registry) -> Result<Vec<RunId>, Error> {
         let mut named = Vec::new();
@@ -281,6 +314,13 @@ impl fmt::Display for Resumed {
         for left in &self.left {
             writeln!(f, "{} left alone: {}", title(&left.id, &left.name), plain(&left.reason))?;
         }
-        if self.resumed.is_empty() && self.left.is_empty() { writeln!(f, "nothing to resume") } else { Ok(()) }
+        for command in &self.commands {
+            writeln!(f, "next: {command}")?;
+        }
+        if self.resumed.is_empty() && self.left.is_empty() && self.commands.is_empty() {
+            writeln!(f, "nothing to resume")
+        } else {
+            Ok(())
+        }
     }
 }

@@ -6,25 +6,54 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::health::Health;
 use outlive::id::RunId;
+use outlive::index::Listed;
 use outlive::logs::{Stream, show_bytes};
 use outlive::run::{Run, StateName};
 use outlive::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Effect, Operate};
+use crate::plane::listing::{counts, status};
+use crate::plane::{Elsewhere, Scope, elsewhere, foreign_command};
 use crate::run_view::{RunView, moment};
 use crate::settings::Context;
 use crate::terminal::{columns, plain, quote};
 
 /// Show one run: its spec, how it stands, and what to do next
+///
+/// It is looked for in the registry here, and then in every repository that is indexed.
 #[derive(Debug, Args, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Show {
-    /// An id, the beginning of one, a name, @last, or @~2
+    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
     pub run: String,
+    /// Only in the registry here, or in every repository that is known
+    #[arg(long, value_enum, default_value_t)]
+    #[serde(default)]
+    pub scope: Scope,
+}
+
+/// One run, of whichever source.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Told {
+    /// Of a registry of ours.
+    Own(Box<Shown>),
+    /// Of a source that is only read.
+    Foreign(Box<Foreign>),
+}
+
+/// A run as the index and its source tell of it.
+#[derive(Debug, Serialize)]
+pub struct Foreign {
+    /// Its source has it. Where not, this is the last that was known.
+    found: bool,
+    #[serde(flatten)]
+    listed: Listed,
+    next: String,
 }
 
 /// One run.
@@ -96,9 +125,39 @@ impl Operate for Show {
     const NAME: &'static str = "show";
     const EFFECT: Effect = Effect::Read;
     const EXAMPLES: &'static str = "outlive show train\noutlive show @last --json";
-    type Output = Shown;
+    type Output = Told;
 
-    async fn operate(self, context: &Context) -> Result<Shown, Error> {
+    async fn operate(self, context: &Context) -> Result<Told, Error> {
+        let error = match self.own(context).await {
+            Ok(shown) => return Ok(Told::Own(Box::new(shown))),
+            Err(error) if self.scope == Scope::Repo => return Err(error),
+            Err(error) => error,
+        };
+        match elsewhere(context, &self.run, error)? {
+            Elsewhere::Registry(context, run) => {
+                Self { run, ..self }.own(&context).await.map(|shown| Told::Own(Box::new(shown)))
+            }
+            Elsewhere::Foreign(listed) => {
+                let next = foreign_command(&listed, "show", None);
+                Ok(Told::Foreign(Box::new(Foreign { found: true, listed: *listed, next })))
+            }
+            Elsewhere::Gone(listed) => {
+                let next = "`outlive registry refresh`; `outlive gc` forgets what is gone".into();
+                Ok(Told::Foreign(Box::new(Foreign { found: false, listed: *listed, next })))
+            }
+        }
+    }
+
+    fn exit_status(told: &Told) -> u8 {
+        match told {
+            Told::Foreign(foreign) if !foreign.found => Code::NotFound.exit_status(),
+            Told::Own(_) | Told::Foreign(_) => 0,
+        }
+    }
+}
+
+impl Show {
+    async fn own(&self, context: &Context) -> Result<Shown, Error> {
         let registry = context.for_lookup(&self.run).await?;
         let seen = registry.get(registry.find(&self.run).await?.run.id).await?;
         let run = &seen.run;
@@ -128,6 +187,41 @@ fn logs(registry: &Path, run: &Run) -> Vec<Log> {
         }
     }
     logs
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own(shown) => shown.fmt(f),
+            Self::Foreign(foreign) => foreign.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let record = &self.listed.record;
+        let mut line = |label: &str, value: Option<String>| match value {
+            Some(value) if !value.is_empty() => writeln!(f, "{label:<11}{}", plain(&value)),
+            _ => Ok(()),
+        };
+        let reason = self.listed.freshness_reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        line("run", Some(record.run_id.clone()))?;
+        line("title", Some(record.title.clone()))?;
+        line("source", Some(format!("{} in {}", record.source, record.repo)))?;
+        line("app", record.app_id.clone())?;
+        line("workflow", record.workflow_id.clone())?;
+        line("lifecycle", Some(status(&self.listed)))?;
+        line("stage", record.loop_stage.clone())?;
+        line("freshness", Some(format!("{}{reason}", self.listed.freshness)))?;
+        line("counts", Some(counts(&self.listed)))?;
+        line("inputs", Some(record.inputs_digest.clone()))?;
+        line("repeats", record.provenance.as_ref().and_then(|provenance| provenance.rerun_of.clone()))?;
+        line("made", Some(record.created_at.clone()))?;
+        line("changed", Some(record.updated_at.clone()))?;
+        line("file", record.state_path.clone())?;
+        line("next", Some(self.next.clone()))
+    }
 }
 
 impl fmt::Display for Shown {

@@ -56,18 +56,10 @@ pub fn command() -> Command {
         .after_help("Examples:\n  outlive work --slots 4\n  outlive work --drain && echo all done")
 }
 
-/// `outlive queue drain`: the same, and end.
-pub fn drain_command() -> Command {
-    Work::augment_args(Command::new("drain"))
-        .about("Execute what waits in the queue, and end: short for `outlive work --drain`")
-        .mut_arg("drain", |drain| drain.hide(true))
-        .after_help("Examples:\n  outlive queue drain --slots 4")
-}
-
 /// Works as the flags say.
-pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, drains: bool) -> u8 {
+pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) -> u8 {
     let input = match Work::from_arg_matches(matches) {
-        Ok(input) => Work { drain: input.drain || drains, ..input },
+        Ok(input) => input,
         Err(error) => return fail(&Error::Invalid(error.to_string()), json),
     };
     // It is made, and what is wrong with it told, before any hand meets it.

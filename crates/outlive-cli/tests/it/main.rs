@@ -19,6 +19,7 @@ mod inside;
 mod listing;
 mod logs;
 mod many;
+mod plane;
 mod queueing;
 mod resuming;
 mod running;

@@ -89,6 +89,7 @@ impl Sandbox {
         let mut command = Command::new(program);
         let path = format!("{}:{}", binary().parent().unwrap().display(), std::env::var("PATH").unwrap_or_default());
         command.args(words).current_dir(self.work()).env("PATH", path).env("OUTLIVE_HOME", self.home());
+        command.env("CW_HOME", self.path().join("cool-workflow"));
         command.env_remove("OUTLIVE_REGISTRY").env_remove("OUTLIVE_RUN_ID").stdin(Stdio::null());
         command
     }

@@ -3,7 +3,7 @@
 use super::sandbox::{Ends, Sandbox, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 23] = [
+const VERBS: [(&str, bool); 38] = [
     ("step", true),
     ("ps", false),
     ("show", false),
@@ -14,6 +14,21 @@ const VERBS: [(&str, bool); 23] = [
     ("adopt", false),
     ("cancel", false),
     ("reap", false),
+    ("rerun", false),
+    ("search", false),
+    ("history", false),
+    ("list", false),
+    ("stats", false),
+    ("gc", false),
+    ("registry add", false),
+    ("registry remove", false),
+    ("registry list", false),
+    ("registry refresh", false),
+    ("registry show", false),
+    ("queue drain", false),
+    ("queue beat", false),
+    ("queue done", false),
+    ("queue release", false),
     ("archive", false),
     ("unarchive", false),
     ("progress", true),
@@ -127,7 +142,7 @@ const REPORTS: &str = "outlive progress 2/3 'half way, and more'; outlive checkp
                        outlive artifact add model.bin; outlive artifact add 'other model.bin'; echo made it";
 
 /// Durations, hosts and pids differ from one machine and moment to the next.
-fn without_durations(line: &str) -> String {
+pub(crate) fn without_durations(line: &str) -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_duration = |word: &str| {
         let word = word.trim_start_matches(['(', '+']);

@@ -29,7 +29,8 @@ fn f_34_nobody_opens_the_database_but_sqlite() {
     let mut mentions = Vec::new();
     for (path, source) in &sources {
         let code = source.split("#[cfg(test)]").next().unwrap();
-        if code.contains("registry.db\"") || code.contains("DATABASE") {
+        // In the form of a URL it is a word for people.
+        if code.contains("registry.db\"") || code.replace("/DATABASE", "").contains("DATABASE") {
             mentions.push(path.file_name().unwrap().to_str().unwrap());
         }
     }

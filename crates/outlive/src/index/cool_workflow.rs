@@ -202,7 +202,11 @@ impl Tree {
 }
 
 impl Source for Tree {
-    fn survey(&self, _: Option<&Token>) -> Result<Option<Survey>, String> {
+    fn whole(&self) -> Option<Look> {
+        None
+    }
+
+    fn survey(&self) -> Result<Survey, String> {
         let failed = |error: Errno| format!("`{}` cannot be listed: {error}", self.root.join(".cw/runs").display());
         let mut found: Vec<Found> = Vec::new();
         let mut problems = self.overlays().1.clone();
@@ -228,7 +232,7 @@ impl Source for Tree {
             }
         }
         found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        Ok(Some(Survey { token: None, found, problems }))
+        Ok(Survey { found, problems })
     }
 
     fn read(&self, name: &str) -> Reading {

@@ -13,6 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, Mode, flock};
 
+use super::settle::{changed_at, is_past, parts};
 use crate::id::{Entropy, Stamp, SystemEntropy};
 use crate::store::{Error, files};
 
@@ -52,23 +53,58 @@ pub(super) fn directory(home: &Path) -> PathBuf {
     home.join("index")
 }
 
-/// Opens the index to be read; none where there is none that can be.
-pub(super) fn read(home: &Path) -> Result<Option<Connection>, Error> {
+/// Has `read` called with the index; none where there is none that can be read.
+///
+/// Where nobody is changing it, it is read without a lock or a mark, so that not a byte is written; if it has changed by
+/// then, what was read says nothing, and it is read once more. Where somebody is, SQLite tells readers and writer apart.
+pub(super) fn read<T>(home: &Path, read: impl Fn(Connection) -> Result<T, Error>) -> Result<Option<T>, Error> {
     let dir = directory(home);
     for _ in 0..OPENINGS {
         let Ok(target) = std::fs::read_link(dir.join(CURRENT)) else { return Ok(None) };
-        let opened = connect(&dir.join(&target), OpenFlags::SQLITE_OPEN_READ_ONLY);
-        // Whatever was read of one that has been replaced says nothing.
-        if std::fs::read_link(dir.join(CURRENT)).is_ok_and(|now| now == target) {
-            return match opened {
-                Ok(connection) => Ok(connection),
+        let (path, before) = (dir.join(&target), Quiet::look(&dir.join(&target)));
+        let opened = match &before {
+            Some(_) => connect(&immutable(&path), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI),
+            None => connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY),
+        };
+        let done = opened.and_then(|connection| connection.map(&read).transpose());
+        // Whatever was read of one that has been changed or replaced meanwhile says nothing.
+        let is_current = std::fs::read_link(dir.join(CURRENT)).is_ok_and(|now| now == target);
+        if is_current && (before.is_none() || Quiet::look(&path) == before) {
+            return match done {
                 // It is derived: whoever refreshes makes it anew.
                 Err(Error::Corrupt(_)) => Ok(None),
-                Err(error) => Err(error),
+                done => done,
             };
         }
     }
-    Err(Error::Unavailable("the index is replaced again and again".into()))
+    Err(Error::Unavailable("the index is changed again and again".into()))
+}
+
+/// What an index looks like that nobody is changing: its log is empty, and its last change lies far enough back.
+#[derive(PartialEq, Eq)]
+struct Quiet([u64; 7]);
+
+impl Quiet {
+    fn look(path: &Path) -> Option<Self> {
+        let log = PathBuf::from(format!("{}-wal", path.display()));
+        let log_is_empty = rustix::fs::stat(&log).is_ok_and(|log| log.st_size == 0);
+        let stat = rustix::fs::stat(path).ok()?;
+        (log_is_empty && is_past(changed_at(&stat))).then(|| Self(parts(&stat)))
+    }
+}
+
+/// The name of a file for a reader that takes no lock on it.
+fn immutable(path: &Path) -> PathBuf {
+    let escaped: String = path
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .map(|byte| match byte {
+            b'/' | b'-' | b'_' | b'.' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => char::from(*byte).to_string(),
+            byte => format!("%{byte:02X}"),
+        })
+        .collect();
+    PathBuf::from(format!("file:{escaped}?immutable=1"))
 }
 
 /// The right to change the index, for one process at a time.

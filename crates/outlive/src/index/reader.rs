@@ -68,10 +68,10 @@ impl Indexed {
     }
 
     /// Whether one look is enough to tell that nothing in it has changed.
-    fn is_unchanged(&self) -> bool {
+    pub(super) fn is_unchanged(&self) -> bool {
         *self.unchanged.get_or_init(|| {
-            let Some(token) = &self.token else { return false };
-            self.open().is_ok_and(|source| matches!(source.survey(Some(token)), Ok(None)))
+            let whole = self.open().ok().and_then(|source| source.whole());
+            whole.is_some_and(|whole| self.token == Some(whole.token))
         })
     }
 

@@ -81,24 +81,36 @@ fn refresh_source(
 ) -> Result<(), Error> {
     done.sources += 1;
     let (id, token) = enter(connection, address, now)?;
-    let surveyed = address.open().and_then(|source| Ok((source.survey(token.as_ref())?, source)));
-    let (unavailable, problems, token) = match surveyed {
+    let (unavailable, problems, token) = match survey_changed(address, token.as_ref()) {
         // It may be back tomorrow: nothing is forgotten of it.
         Err(reason) => {
             done.unavailable += 1;
             (Some(reason), Vec::new(), None)
         }
-        Ok((None, _)) => (None, Vec::new(), token),
-        Ok((Some(survey), source)) => {
-            let Survey { token, found, problems } = survey;
+        Ok(None) => (None, Vec::new(), token),
+        Ok(Some((source, whole, Survey { found, problems }))) => {
             apply(connection, writer, (id, address), (&*source, found), done)?;
-            (None, problems, token)
+            (None, problems, whole.filter(|whole| whole.settled).map(|whole| whole.token))
         }
     };
     let sql = "SELECT count(*) FROM files WHERE source = ?1 AND reason IS NOT NULL";
     let unreadable: i64 = connection.query_row(sql, [id], |row| row.get(0)).map_err(from_sqlite)?;
     done.unreadable += usize::try_from(unreadable).unwrap_or(0);
     note(connection, id, unavailable.as_deref(), &problems, token.as_ref(), now)
+}
+
+type Surveyed = (Box<dyn Source>, Option<Look>, Survey);
+
+/// What can be told of a source; none where one look tells that nothing has changed.
+fn survey_changed(address: &Address, known: Option<&Token>) -> Result<Option<Surveyed>, String> {
+    let source = address.open()?;
+    // Before its runs are: what changes in between is found the next time.
+    let whole = source.whole();
+    if whole.as_ref().is_some_and(|whole| known == Some(&whole.token)) {
+        return Ok(None);
+    }
+    let survey = source.survey()?;
+    Ok(Some((source, whole, survey)))
 }
 
 /// The source in the index, made if it is not there, and what its last survey answered with.
@@ -191,7 +203,7 @@ pub(super) fn each_difference(
         }
         let gone: bool = row.get(3).map_err(from_sqlite)?;
         match found.next_if(|found| &*found.name == name) {
-            None if gone => {}
+            None if gone => each(Difference::StillGone(name)),
             None => each(Difference::Gone(name)),
             Some(again) if gone => each(Difference::New(&again)),
             Some(same) => {
@@ -212,6 +224,8 @@ pub(super) enum Difference<'a> {
     New(&'a Found),
     /// It is not there any more.
     Gone(&'a str),
+    /// It has not been there for longer.
+    StillGone(&'a str),
     /// It is there; it looks as it did, or does not.
     Known { found: &'a Found, is_equal: bool, settled: bool },
 }
@@ -232,7 +246,7 @@ fn compare(
             read.insert(Box::from(name));
             each(Step::Gone(name.into()));
         }
-        Difference::Known { is_equal: true, settled: true, .. } => {}
+        Difference::StillGone(_) | Difference::Known { is_equal: true, settled: true, .. } => {}
         Difference::Known { found, .. } => {
             read.insert(found.name.clone());
             each(Step::Read { name: found.name.clone(), is_new: false });

@@ -9,14 +9,14 @@ use std::sync::OnceLock;
 use rustix::fs::AtFlags;
 
 use super::record::{Kind, Lifecycle, Marks, Provenance, Record, Tasks};
-use super::settle::{changed_at, is_past, parts};
+use super::settle::{is_past, parts, written_at};
 use super::source::{Found, Look, Reading, Source, Survey, Token, content_fingerprint};
 use crate::filter::Filter;
 use crate::health::Seen;
 use crate::id::RunId;
 use crate::registry::Registry;
 use crate::run::{Run, State};
-use crate::store::sqlite::SqliteStore;
+use crate::store::sqlite::WRITTEN;
 use crate::store::{self, Page, Walk};
 
 /// The longest digest of a command.
@@ -50,19 +50,6 @@ impl Runs {
         self.registry.get_or_init(|| open().map_err(|error| error.to_string())).as_ref().map_err(Clone::clone)
     }
 
-    /// How the files of a registry in a directory look; none of one that is elsewhere.
-    fn files(&self) -> Option<Look> {
-        let dir = self.path.as_ref()?;
-        let (mut all, mut settled) = (Vec::new(), true);
-        for name in SqliteStore::WRITTEN {
-            if let Ok(stat) = rustix::fs::statat(rustix::fs::CWD, dir.join(name), AtFlags::SYMLINK_NOFOLLOW) {
-                settled &= is_past(changed_at(&stat));
-                all.extend(parts(&stat));
-            }
-        }
-        Some(Look { token: Token::of(&all), settled })
-    }
-
     fn revisions(&self) -> Result<Vec<(RunId, store::Revision)>, String> {
         let registry = self.registry()?;
         if let Some(local) = registry.local() {
@@ -85,19 +72,26 @@ impl Runs {
 }
 
 impl Source for Runs {
-    fn survey(&self, known: Option<&Token>) -> Result<Option<Survey>, String> {
-        // Before the runs are: what changes in between is found by the next survey.
-        let files = self.files();
-        if files.as_ref().is_some_and(|files| known == Some(&files.token)) {
-            return Ok(None);
+    /// Who reads may change who owns the files, and so their last time; who writes changes the one before.
+    fn whole(&self) -> Option<Look> {
+        let dir = self.path.as_ref()?;
+        let (mut all, mut settled) = (Vec::new(), true);
+        for name in WRITTEN {
+            if let Ok(stat) = rustix::fs::statat(rustix::fs::CWD, dir.join(name), AtFlags::SYMLINK_NOFOLLOW) {
+                settled &= is_past(written_at(&stat));
+                all.extend(&parts(&stat)[..5]);
+            }
         }
+        Some(Look { token: Token::of(&all), settled })
+    }
+
+    fn survey(&self) -> Result<Survey, String> {
         let revisions = self.revisions()?;
         let found = revisions.into_iter().map(|(id, revision)| Found {
             name: id.to_string().into(),
             look: Look { token: Token::of(&[revision.0]), settled: true },
         });
-        let token = files.filter(|files| files.settled).map(|files| files.token);
-        Ok(Some(Survey { token, found: found.collect(), problems: Vec::new() }))
+        Ok(Survey { found: found.collect(), problems: Vec::new() })
     }
 
     fn read(&self, name: &str) -> Reading {

@@ -110,6 +110,7 @@ pub struct Report {
     pub sources: Vec<SourceReport>,
 }
 
+const GONE_LONGER: &str = "gone since an earlier refresh";
 /// What was looked at, in words.
 const LOOKED: &str = "device, inode, size and times of every run's file; revisions where a database changed";
 
@@ -149,7 +150,7 @@ impl Reader {
                 None => {
                     report.freshness = Standing::Stale;
                     let mut new = Report::absent(std::slice::from_ref(address));
-                    if let Ok(Some(survey)) = address.open().and_then(|source| source.survey(None)) {
+                    if let Ok(survey) = address.open().and_then(|source| source.survey()) {
                         survey.found.iter().for_each(|found| report.new_runs.add(&address.repo(), &found.name, None));
                         report.looked_at += survey.found.len();
                     }
@@ -167,7 +168,11 @@ impl Reader {
     fn report_source(&self, indexed: &Indexed, report: &mut Report) -> Result<(), Error> {
         let repo = indexed.address.repo();
         let runs = self.count(indexed.id, &mut report.counts)?;
-        let surveyed = indexed.open().map_err(str::to_owned).and_then(|source| source.survey(indexed.token.as_ref()));
+        let surveyed = match indexed.open() {
+            Ok(_) if indexed.is_unchanged() => Ok(None),
+            Ok(source) => source.survey().map(Some),
+            Err(reason) => Err(reason.to_owned()),
+        };
         let mut shown = SourceReport {
             repo: repo.clone(),
             kind: indexed.address.kind.as_str(),
@@ -182,9 +187,11 @@ impl Reader {
             report.unreadable_runs.add(&repo, name, reason);
             shown.state = "degraded";
         })?;
-        self.on_file(indexed.id, "gone_at IS NOT NULL", |name, _| {
-            report.missing_runs.add(&repo, name, Some("gone since an earlier refresh"));
-        })?;
+        if !matches!(surveyed, Ok(Some(_))) {
+            self.on_file(indexed.id, "gone_at IS NOT NULL", |name, _| {
+                report.missing_runs.add(&repo, name, Some(GONE_LONGER));
+            })?;
+        }
         match surveyed {
             Err(reason) => {
                 // All of its runs are out of reach, and none of them is named.
@@ -224,6 +231,7 @@ impl Reader {
                 report.missing_runs.add(&repo, name, Some("gone since the last refresh"));
                 report.freshness = Standing::Stale;
             }
+            Difference::StillGone(name) => report.missing_runs.add(&repo, name, Some(GONE_LONGER)),
             Difference::Known { is_equal: true, settled: true, .. } => {}
             Difference::Known { found, .. } => _ = stale.insert(found.name.clone()),
         })?;

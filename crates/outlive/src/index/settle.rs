@@ -29,6 +29,16 @@ pub(super) fn parts(stat: &Stat) -> [u64; 7] {
 /// When it last changed, in content or otherwise.
 pub(super) fn changed_at(stat: &Stat) -> Timestamp {
     let [.., seconds, nanos] = parts(stat);
+    moment(seconds, nanos)
+}
+
+/// When it was last written.
+pub(super) fn written_at(stat: &Stat) -> Timestamp {
+    let [.., seconds, nanos, _, _] = parts(stat);
+    moment(seconds, nanos)
+}
+
+fn moment(seconds: u64, nanos: u64) -> Timestamp {
     let micros = seconds.cast_signed().saturating_mul(1_000_000).saturating_add((nanos / 1_000).cast_signed());
     Timestamp::from_micros(micros)
 }

@@ -14,9 +14,11 @@ use super::record::{Marks, Record};
 ///    nothing is known of it, and never that its runs are gone.
 /// 4. **Nothing is written, nothing is waited for.** Not even where a pipe lies in place of a file.
 pub(crate) trait Source: Send + Sync {
-    /// What can be told of its runs without reading them. None where nothing has changed since the survey that answered
-    /// with `known`.
-    fn survey(&self, known: Option<&Token>) -> Result<Option<Survey>, String>;
+    /// How the whole of it looks, where one look tells whether anything in it has changed.
+    fn whole(&self) -> Option<Look>;
+
+    /// What can be told of its runs without reading them.
+    fn survey(&self) -> Result<Survey, String>;
 
     /// Reads one run.
     fn read(&self, name: &str) -> Reading;
@@ -34,8 +36,6 @@ pub(crate) trait Source: Send + Sync {
 /// Everything that can be told of a source without reading its runs.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// Tells whether anything has changed, where one look is enough for that.
-    pub(crate) token: Option<Token>,
     /// Its runs, in the order of their names.
     pub(crate) found: Vec<Found>,
     /// What is wrong beside its runs.

@@ -1,8 +1,9 @@
-//! What follows the end of an attempt: rest, another attempt, or waiting for a person.
+//! What follows the end of an attempt: rest, another attempt, or waiting for a person. And what follows a run that is
+//! over: another like it.
 
-use super::waiting;
+use super::{Refusal, waiting};
 use crate::policy::OrphanPolicy;
-use crate::run::{End, Ending, Exit, Failure, GaveUp, Run, State, Suspended};
+use crate::run::{End, Ending, Exit, Failure, GaveUp, Lineage, Run, State, StateName, Suspended};
 use crate::time::Timestamp;
 
 /// The signal of a keyboard: a person stopped it.
@@ -85,6 +86,24 @@ fn after_reap(run: &Run, now: Timestamp) -> Next {
         OrphanPolicy::Requeue if run.reaps <= 1 => Next::Attempt(None),
         OrphanPolicy::Requeue => Next::Attempt(Some(now.after(retry.wait_after(run.reaps - 1, jitter(run))))),
     }
+}
+
+/// Where a run comes from that repeats `run`, or why it may not be repeated. One that goes on is repeated only where that
+/// is forced; `stands` is how it is seen to stand.
+pub fn rerun(run: &Run, stands: StateName, forced: bool, reason: Option<String>) -> Result<Lineage, Refusal> {
+    if let Some(step) = &run.spec.step {
+        return Err(Refusal::IsStep(step.of));
+    }
+    if !stands.is_ended() && !forced {
+        return Err(Refusal::WrongState { action: "rerun", state: stands });
+    }
+    let before = run.spec.lineage.as_ref();
+    Ok(Lineage {
+        rerun_of: run.id,
+        origin: before.map_or(run.id, |lineage| lineage.origin),
+        generation: before.map_or(0, |lineage| lineage.generation).saturating_add(1),
+        reason,
+    })
 }
 
 /// Spreads the waits of many runs that something went wrong with at once: no two have the same id.

@@ -63,6 +63,7 @@ fn run(number: u32, name: Option<&str>) -> RunView {
         step_of: None,
         step_attempt: None,
         replays: None,
+        repo: None,
         command_line: None,
         resumable: false,
     }
@@ -139,6 +140,7 @@ fn colours_change_no_place() {
 #[test]
 fn the_call_for_the_next_page_repeats_every_flag_and_can_be_pasted() {
     let ps = Ps {
+        global: false,
         all: true,
         steps: true,
         status: vec!["failed".into(), "orphaned".into()],

@@ -72,17 +72,12 @@ impl State {
 }
 
 /// A field that is an object or a list of the wanted shape, is something else, or is not there.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Field<T> {
+    #[default]
     Absent,
     Is(T),
     Other,
-}
-
-impl<T> Default for Field<T> {
-    fn default() -> Self {
-        Self::Absent
-    }
 }
 
 impl<T> Field<T> {

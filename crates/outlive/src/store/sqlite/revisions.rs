@@ -1,6 +1,6 @@
 //! Which runs there are and how often each was written: what an index needs to know before it reads any.
 
-use super::schema::{self, from_sqlite};
+use super::schema::from_sqlite;
 use super::{SqliteStore, rows};
 use crate::id::RunId;
 use crate::steps;
@@ -24,7 +24,4 @@ impl SqliteStore {
         found.sort_unstable_by_key(|(id, _)| *id);
         Ok(found)
     }
-
-    /// The files that change with every write, below the directory of a registry.
-    pub(crate) const WRITTEN: [&str; 2] = [schema::DATABASE, schema::LOG];
 }

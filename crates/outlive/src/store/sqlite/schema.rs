@@ -18,8 +18,10 @@ use crate::store::files::{self, Prepared};
 /// The database, below the registry's directory.
 pub(super) const DATABASE: &str = "registry.db";
 /// Its write-ahead log. It stays when the last connection is closed.
-pub(super) const LOG: &str = "registry.db-wal";
+const LOG: &str = "registry.db-wal";
 const LOG_HEAD: i64 = 32;
+/// The files that change with every write. They are only ever looked at from outside.
+pub(crate) const WRITTEN: [&str; 2] = [DATABASE, LOG];
 /// What it begins with; how its sums are made stands behind.
 const LOG_MAGIC: [u8; 3] = [0x37, 0x7f, 0x06];
 /// A page of the database, with what stands before it in the log.

@@ -1,0 +1,30 @@
+//! `outlive history`: the runs of every repository, the last made first.
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::index::Order;
+use serde::Deserialize;
+
+use crate::operation::{Effect, Operate};
+use crate::plane::listing::{Page, Wanted};
+use crate::settings::Context;
+
+/// Tell what was run in every repository, the last made first
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct History {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub wanted: Wanted,
+}
+
+impl Operate for History {
+    const NAME: &'static str = "history";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive registry refresh && outlive history --since 2h";
+    type Output = Page;
+
+    async fn operate(self, _: &Context) -> Result<Page, Error> {
+        self.wanted.page(Self::NAME, None, Order::Newest)
+    }
+}

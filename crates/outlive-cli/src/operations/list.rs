@@ -1,0 +1,32 @@
+//! `outlive list`: the runs of every repository, in the order in which they were made.
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::index::Order;
+use serde::Deserialize;
+
+use crate::operation::{Effect, Operate};
+use crate::plane::listing::{Page, Wanted};
+use crate::settings::Context;
+
+/// List the runs of every repository, the first made first
+///
+/// `outlive ps` lists those of one registry, without an index.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct List {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub wanted: Wanted,
+}
+
+impl Operate for List {
+    const NAME: &'static str = "list";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive registry refresh && outlive list --scope repo";
+    type Output = Page;
+
+    async fn operate(self, _: &Context) -> Result<Page, Error> {
+        self.wanted.page(Self::NAME, None, Order::Oldest)
+    }
+}

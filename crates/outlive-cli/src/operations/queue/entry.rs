@@ -1,0 +1,344 @@
+//! Entries of the queue of all repositories: work for an executor outside outlive.
+//!
+//! An entry is a run of the home registry that has no command. It waits, is claimed, comes again and is parked by the
+//! rules of any run; its holder is known by an epoch and a lease.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::id::{Epoch, RunId};
+use outlive::index::Address;
+use outlive::policy::{Lease, OrphanPolicy};
+use outlive::registry::{HANDED_OUT, Handed, Registry};
+use outlive::run::{Run, Spec, StateName};
+use outlive::time::{Clock, SystemClock, Timestamp, parse_duration, show_duration};
+use outlive::transition::Verdict;
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Effect, Operate};
+use crate::plane::{home, repository};
+use crate::settings::{Context, duration};
+use crate::terminal::plain;
+
+/// How long an entry is its holder's without a beat.
+const LEASE: Duration = Duration::from_secs(300);
+/// Two beats may be lost before a lease ends.
+const BEATS: u32 = 3;
+/// The most entries that are handed out at once.
+const MOST: usize = 1_000;
+
+/// What an entry is about.
+#[derive(Debug, Default, Clone, Args, Deserialize)]
+#[serde(default)]
+pub struct EntryFlags {
+    /// Instead of a command, work for an executor outside outlive: the app to run
+    #[arg(long, value_name = "APP", conflicts_with = "argv")]
+    pub app: Option<String>,
+    /// The same: the workflow to run
+    #[arg(long, value_name = "WORKFLOW", conflicts_with = "argv")]
+    pub workflow: Option<String>,
+    /// The same: the run to go on with
+    #[arg(long = "run", value_name = "ID", conflicts_with = "argv")]
+    pub run: Option<String>,
+    /// The repository it is about [default: this one]
+    #[arg(long, value_name = "PATH", conflicts_with = "argv")]
+    pub repo: Option<String>,
+    /// A word to whoever takes it
+    #[arg(long, conflicts_with = "argv")]
+    pub note: Option<String>,
+}
+
+impl EntryFlags {
+    /// Whether an entry is meant, and not a command.
+    pub fn is_any(&self) -> bool {
+        self.app.is_some() || self.workflow.is_some() || self.run.is_some()
+    }
+
+    /// The same spec, as an entry.
+    pub fn entry(&self, spec: Spec) -> Result<Spec, Error> {
+        let repo = match &self.repo {
+            Some(repo) => canonical(repo)?,
+            None => repository()?.display().to_string(),
+        };
+        // Its runs are found from anywhere from now on.
+        for address in Address::in_directory(Path::new(&repo)).unwrap_or_default() {
+            let _ = address.register(&home()?, SystemClock.now());
+        }
+        let mut spec = Spec { kind: HANDED_OUT.into(), command: None, queued: true, ..spec };
+        spec.policy.orphans = OrphanPolicy::Requeue;
+        spec.policy.retry.on_interrupt = true;
+        let about = [
+            ("app", &self.app),
+            ("workflow", &self.workflow),
+            ("run", &self.run),
+            ("repo", &Some(repo)),
+            ("note", &self.note),
+        ];
+        let labels = about.into_iter().filter_map(|(label, value)| Some((label.to_owned(), value.clone()?)));
+        spec.labels.extend(labels);
+        Ok(spec)
+    }
+}
+
+fn canonical(path: &str) -> Result<String, Error> {
+    let found = Path::new(path).canonicalize();
+    found
+        .map(|path| path.display().to_string())
+        .map_err(|error| Error::Invalid(format!("there is no repository `{path}`: {error}")))
+}
+
+/// The registry of the home, which has the queue of all repositories.
+pub fn home_registry() -> Result<Context, Error> {
+    Ok(Context::new(Some(format!("sqlite:{}", home()?.join("registry").display()))))
+}
+
+/// An entry as every surface shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct EntryView {
+    pub id: RunId,
+    pub state: StateName,
+    pub app: Option<String>,
+    pub workflow: Option<String>,
+    pub run: Option<String>,
+    pub repo: Option<String>,
+    pub note: Option<String>,
+    pub priority: i32,
+    pub attempt: u32,
+    /// What its holder presents.
+    pub epoch: u64,
+    pub enqueued_at: Timestamp,
+    /// How long it is its holder's without a beat.
+    pub lease_ms: Option<u64>,
+}
+
+impl EntryView {
+    /// The entry that a run is; none where it is something else.
+    pub fn of(run: &Run, state: StateName) -> Option<Self> {
+        let label = |name: &str| run.spec.labels.get(name).cloned();
+        let lease = run.owner().map(|owner| owner.lease.lasts());
+        (run.spec.kind == HANDED_OUT).then(|| Self {
+            id: run.id,
+            state,
+            app: label("app"),
+            workflow: label("workflow"),
+            run: label("run"),
+            repo: label("repo"),
+            note: label("note"),
+            priority: run.spec.priority,
+            attempt: run.attempt,
+            epoch: run.epoch.0,
+            enqueued_at: run.created_at,
+            lease_ms: lease.map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)),
+        })
+    }
+
+    /// What it is about, in a few words.
+    pub fn title(&self) -> String {
+        let parts = [("app", &self.app), ("workflow", &self.workflow), ("run", &self.run), ("in", &self.repo)];
+        let told = parts.into_iter().filter_map(|(word, value)| Some(format!("{word} {}", plain(value.as_ref()?))));
+        let note = self.note.iter().map(|note| format!("({})", plain(note)));
+        told.chain(note).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Take the next entries of the queue of all repositories, to be executed outside outlive
+///
+/// Each is handed out with an epoch and a lease: `queue beat` renews it, `queue done` ends it, `queue release` gives it back.
+/// One that is not heard of for as long as its lease is handed out again. What waits for its time, its turn or a key is
+/// not handed out. Commands are not executed: `outlive work` does that.
+#[derive(Debug, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Drain {
+    /// At most this many
+    #[arg(short = 'n', long, default_value_t = 1)]
+    pub limit: usize,
+    /// Only of this repository
+    #[arg(long, value_name = "PATH")]
+    pub repo: Option<String>,
+    /// How long each is held without a beat [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub lease: Option<Duration>,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self { limit: 1, repo: None, lease: None }
+    }
+}
+
+/// Keep an entry that was handed out
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Beat {
+    /// The entry
+    pub entry: String,
+    /// The epoch it was handed out with
+    #[arg(long)]
+    pub epoch: u64,
+}
+
+/// End an entry that was handed out
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Done {
+    /// The entry
+    pub entry: String,
+    /// The epoch it was handed out with
+    #[arg(long)]
+    pub epoch: u64,
+    /// It failed, for this reason; it comes again where it was added with --retry
+    #[arg(long, value_name = "REASON")]
+    pub failed: Option<String>,
+}
+
+/// Give back an entry that was handed out: it waits for the next to take it
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Release {
+    /// The entry
+    pub entry: String,
+    /// The epoch it was handed out with
+    #[arg(long)]
+    pub epoch: u64,
+    /// Why
+    #[arg(long)]
+    pub reason: Option<String>,
+}
+
+/// Entries that were handed out.
+#[derive(Debug, Serialize)]
+pub struct Drained {
+    entries: Vec<EntryView>,
+    /// How many still wait, for their time or for somebody.
+    remaining: usize,
+}
+
+/// What became of an entry.
+#[derive(Debug, Serialize)]
+pub struct Changed {
+    entry: EntryView,
+    /// Somebody wants it stopped.
+    cancel_requested: bool,
+    #[serde(skip)]
+    told: &'static str,
+}
+
+impl Operate for Drain {
+    const NAME: &'static str = "queue drain";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str =
+        "outlive queue add --app audit --note nightly && outlive queue drain --limit 4 --json";
+    type Output = Drained;
+
+    async fn operate(self, _: &Context) -> Result<Drained, Error> {
+        if self.limit == 0 || self.limit > MOST {
+            return Err(Error::Invalid(format!("1 to {MOST} entries are handed out at once, not {}", self.limit)));
+        }
+        let lasts = self.lease.unwrap_or(LEASE);
+        let lease = Lease::new(lasts / BEATS, lasts).map_err(|error| Error::Invalid(error.to_string()))?;
+        let repo = self.repo.as_deref().map(canonical).transpose()?;
+        let Some(registry) = existing_home().await? else { return Ok(Drained { entries: Vec::new(), remaining: 0 }) };
+        let is_wanted = |run: &Run| repo.is_none() || run.spec.labels.get("repo") == repo.as_ref();
+        let waiting = registry.waiting().await?;
+        registry.release(&waiting).await?;
+        let handed = registry.hand_out(self.limit, lease, &is_wanted).await?;
+        let view = |Handed { run, .. }: &Handed| EntryView::of(run, StateName::Running);
+        let entries: Vec<EntryView> = handed.iter().filter_map(view).collect();
+        let left = registry.waiting().await?;
+        let remaining = left.iter().filter(|run| run.spec.kind == HANDED_OUT && is_wanted(run)).count();
+        Ok(Drained { entries, remaining })
+    }
+}
+
+/// The registry of the home, to be changed; none where there is none yet.
+async fn existing_home() -> Result<Option<Registry>, Error> {
+    let context = home_registry()?;
+    match context.to_change().await {
+        Err(Error::NoRegistry { .. }) => Ok(None),
+        opened => opened,
+    }
+}
+
+/// The entry that is meant, and where it is.
+async fn find(entry: &str) -> Result<(Registry, RunId), Error> {
+    let registry = existing_home().await?.ok_or_else(|| Error::NotFound(entry.chars().take(80).collect()))?;
+    let id = registry.find(entry).await?.run.id;
+    Ok((registry, id))
+}
+
+fn changed(run: &Run, told: &'static str, cancel_requested: bool) -> Result<Changed, Error> {
+    let entry = EntryView::of(run, run.state.name()).ok_or_else(|| Error::NotFound(run.id.to_string()))?;
+    Ok(Changed { entry, cancel_requested, told })
+}
+
+impl Operate for Beat {
+    const NAME: &'static str = "queue beat";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str =
+        "outlive queue add --app audit && outlive queue drain && outlive queue beat @last --epoch 1";
+    type Output = Changed;
+
+    async fn operate(self, _: &Context) -> Result<Changed, Error> {
+        let (registry, id) = find(&self.entry).await?;
+        let cancelled = registry.beat_handed(id, Epoch(self.epoch)).await?;
+        changed(&registry.glance(id).await?.run, "is held on", cancelled)
+    }
+}
+
+impl Operate for Done {
+    const NAME: &'static str = "queue done";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str =
+        "outlive queue add --app audit && outlive queue drain && outlive queue done @last --epoch 1";
+    type Output = Changed;
+
+    async fn operate(self, _: &Context) -> Result<Changed, Error> {
+        let (registry, id) = find(&self.entry).await?;
+        let verdict = match self.failed {
+            Some(error_message) => Verdict::Failed { error_type: "entry".into(), error_message },
+            None => Verdict::Succeeded,
+        };
+        let run = registry.finish_handed(id, Epoch(self.epoch), verdict, None).await?;
+        changed(&run, "is", run.cancel.is_some())
+    }
+}
+
+impl Operate for Release {
+    const NAME: &'static str = "queue release";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str =
+        "outlive queue add --app audit && outlive queue drain && outlive queue release @last --epoch 1";
+    type Output = Changed;
+
+    async fn operate(self, _: &Context) -> Result<Changed, Error> {
+        let (registry, id) = find(&self.entry).await?;
+        let run = registry.give_back(id, Epoch(self.epoch), self.reason).await?;
+        changed(&run, "is given back, and", run.cancel.is_some())
+    }
+}
+
+impl fmt::Display for Drained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for entry in &self.entries {
+            let lease = show_duration(Duration::from_millis(entry.lease_ms.unwrap_or_default()));
+            writeln!(f, "{} epoch {} for {lease}: {}", entry.id, entry.epoch, entry.title())?;
+        }
+        let (taken, left) = (self.entries.len(), self.remaining);
+        writeln!(f, "{taken} handed out, {left} still wait")?;
+        match self.entries.first() {
+            Some(entry) => writeln!(f, "next: `outlive queue done {} --epoch {}`", entry.id, entry.epoch),
+            None => writeln!(f, "next: `outlive queue list` tells what waits, and for what"),
+        }
+    }
+}
+
+impl fmt::Display for Changed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {} {}", self.entry.id, self.told, self.entry.state)?;
+        if self.cancel_requested { writeln!(f, "  somebody wants it stopped") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,358 @@
+//! `outlive registry`: which repositories are known, and how far the index of their runs can be believed.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use outlive::error::{Code, Error};
+use outlive::index::{Address, Kind, Named, Refreshed, Registered, Report, Sort, Standing};
+use outlive::time::{Clock, SystemClock, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Effect, Operate};
+use crate::plane::{Scope, home, index, narrowed, repository};
+use crate::settings::Context;
+use crate::terminal::table::{Cell, Colour, Table};
+use crate::terminal::{Look, plain};
+
+/// How many runs of each sort a panel names.
+const NAMED: usize = 10;
+
+/// Have the runs of a repository found from anywhere
+///
+/// A repository registers itself with its first run; this adds one that has none yet, one with runs of cool-workflow, or a
+/// registry by its URL. What is added is only read.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Add {
+    /// Directories, or URLs of registries [default: this repository]
+    pub sources: Vec<String>,
+}
+
+/// Have the runs of a repository no longer found from anywhere
+///
+/// Nothing of the repository is touched. What is indexed of it is forgotten with the next refresh.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Remove {
+    /// Directories, or URLs of registries
+    #[arg(required = true)]
+    pub sources: Vec<String>,
+}
+
+/// List the repositories whose runs are found from anywhere
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct List {}
+
+/// Bring the index up to date
+///
+/// Every run is looked at from outside, and only those are read that look otherwise. The repository of the working
+/// directory is registered first, if it has runs. Interrupted at any point it leaves the index as it was.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Refresh {
+    /// Read everything again
+    #[arg(long)]
+    pub rebuild: bool,
+    /// This repository, or every one that is known
+    #[arg(long, value_enum, default_value_t)]
+    pub scope: Scope,
+}
+
+/// Tell whether the index is up to date, and what has changed since it was made
+///
+/// Every run that is known is looked at. The exit status is 112 where something has changed, 101 where there is no index.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Show {
+    /// This repository, or every one that is known
+    #[arg(long, value_enum, default_value_t)]
+    pub scope: Scope,
+}
+
+/// Sources that were added or removed.
+#[derive(Debug, Serialize)]
+pub struct Changed {
+    added: bool,
+    sources: Vec<SourceView>,
+}
+
+#[derive(Debug, Serialize)]
+struct SourceView {
+    kind: Kind,
+    repo: String,
+    url: String,
+    /// It was not known before, or was.
+    changed: bool,
+    /// `available` or `unavailable`.
+    state: &'static str,
+    added_at: Option<Timestamp>,
+}
+
+impl SourceView {
+    fn new(address: &Address, changed: bool, added_at: Option<Timestamp>) -> Self {
+        let state = if is_available(address) { "available" } else { "unavailable" };
+        Self { kind: address.kind, repo: address.repo(), url: address.shown(), changed, state, added_at }
+    }
+}
+
+fn is_available(address: &Address) -> bool {
+    let dir = match address.kind {
+        Kind::CoolWorkflow => address.url.strip_prefix("cw:").map(|root| Path::new(root).join(".cw/runs")),
+        Kind::Outlive => address.url.strip_prefix("sqlite:").map(PathBuf::from),
+    };
+    dir.is_none_or(|dir| dir.is_dir())
+}
+
+/// The sources that a word means.
+fn addresses(word: &str) -> Result<Vec<Address>, Error> {
+    if word.contains("://") {
+        return Ok(vec![Address { kind: Kind::Outlive, url: word.into() }]);
+    }
+    let path = word.strip_prefix("sqlite:").or_else(|| word.strip_prefix("cw:")).unwrap_or(word);
+    let found = Address::in_directory(Path::new(path))
+        .map_err(|error| Error::Invalid(format!("`{word}` cannot be looked into: {error}")))?;
+    if found.is_empty() {
+        return Err(Error::Invalid(format!(
+            "`{word}` has neither a registry (.outlive) nor runs of cool-workflow (.cw/runs)"
+        )));
+    }
+    Ok(found)
+}
+
+fn unwritten(error: std::io::Error) -> Error {
+    Error::Invalid(format!("the home cannot be written: {error}"))
+}
+
+impl Operate for Add {
+    const NAME: &'static str = "registry add";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive registry add .";
+    type Output = Changed;
+
+    async fn operate(self, _: &Context) -> Result<Changed, Error> {
+        let home = home()?;
+        let words = if self.sources.is_empty() { vec![repository()?.display().to_string()] } else { self.sources };
+        // All of them are understood before any is added.
+        let found: Result<Vec<Vec<Address>>, Error> = words.iter().map(|word| addresses(word)).collect();
+        let mut sources = Vec::new();
+        for address in found?.into_iter().flatten() {
+            let now = SystemClock.now();
+            let added = address.register(&home, now).map_err(unwritten)?;
+            sources.push(SourceView::new(&address, added, Some(now).filter(|_| added)));
+        }
+        Ok(Changed { added: true, sources })
+    }
+}
+
+impl Operate for Remove {
+    const NAME: &'static str = "registry remove";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive registry add . && outlive registry remove .";
+    type Output = Changed;
+
+    async fn operate(self, _: &Context) -> Result<Changed, Error> {
+        let (home, known) = (home()?, index()?.sources()?);
+        let mut meant = Vec::new();
+        for word in &self.sources {
+            let path = Path::new(word).canonicalize().map_or_else(|_| word.clone(), |path| path.display().to_string());
+            let is_it = |known: &&Registered| {
+                let address = &known.address;
+                address.url == *word || address.repo() == path || address.url.ends_with(&format!(":{path}"))
+            };
+            let found: Vec<&Registered> = known.iter().filter(is_it).collect();
+            if found.is_empty() {
+                return Err(Error::Invalid(format!("`{word}` is not known; `outlive registry list` lists what is")));
+            }
+            meant.extend(found);
+        }
+        let mut sources = Vec::new();
+        for known in meant {
+            let removed = known.address.forget(&home).map_err(unwritten)?;
+            sources.push(SourceView::new(&known.address, removed, known.added_at));
+        }
+        Ok(Changed { added: false, sources })
+    }
+}
+
+impl fmt::Display for Changed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for source in &self.sources {
+            let what = match (self.added, source.changed) {
+                (true, true) => "added",
+                (true, false) => "known already",
+                (false, true) => "removed",
+                (false, false) => "not registered; it is known otherwise",
+            };
+            writeln!(f, "{} {} {what}", source.kind, plain(&source.repo))?;
+        }
+        writeln!(f, "next: `outlive registry refresh` brings the index up to date")
+    }
+}
+
+/// The sources that are known.
+#[derive(Debug, Serialize)]
+pub struct Sources {
+    home: PathBuf,
+    sources: Vec<SourceView>,
+}
+
+impl Operate for List {
+    const NAME: &'static str = "registry list";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive registry list";
+    type Output = Sources;
+
+    async fn operate(self, _: &Context) -> Result<Sources, Error> {
+        let known = index()?.sources()?;
+        let sources = known.iter().map(|known| SourceView::new(&known.address, false, known.added_at)).collect();
+        Ok(Sources { home: home()?, sources })
+    }
+}
+
+impl fmt::Display for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.sources.is_empty() {
+            return writeln!(f, "no repository is known; the first `outlive run` of one registers it");
+        }
+        let row = |source: &SourceView| {
+            let colour = (source.state != "available").then_some(Colour::Bad);
+            vec![
+                Cell::new(source.kind.as_str()),
+                Cell::new(source.state).coloured(colour),
+                Cell::new(plain(&source.repo)),
+            ]
+        };
+        let table = Table::new(&["SOURCE", "STATE", "REPOSITORY"], self.sources.iter().map(row));
+        writeln!(f, "{}", table.show(Look::of_stdout(), &[], &[]))
+    }
+}
+
+/// What a refresh has done.
+#[derive(Debug, Serialize)]
+pub struct Done {
+    scope: Scope,
+    #[serde(flatten)]
+    refreshed: Refreshed,
+}
+
+impl Operate for Refresh {
+    const NAME: &'static str = "registry refresh";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive registry refresh\noutlive registry refresh --scope repo";
+    type Output = Done;
+
+    async fn operate(self, _: &Context) -> Result<Done, Error> {
+        let (index, here) = (index()?, repository()?);
+        let own = Address::in_directory(&here).unwrap_or_default();
+        for address in own.iter().filter(|address| !address.is_registered(index.home())) {
+            address.register(index.home(), SystemClock.now()).map_err(unwritten)?;
+        }
+        let urls: BTreeSet<String> = own.iter().map(|address| address.url.clone()).collect();
+        let refreshed = match (self.rebuild, self.scope) {
+            (true, _) => index.rebuild()?,
+            (false, Scope::Home) => index.refresh(None)?,
+            (false, Scope::Repo) => index.refresh(Some(&urls))?,
+        };
+        Ok(Done { scope: self.scope, refreshed })
+    }
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refreshed { sources, looked_at, read, added, changed, gone, unreadable, unavailable } = self.refreshed;
+        writeln!(f, "index valid: {looked_at} runs of {sources} sources looked at, {read} read")?;
+        writeln!(
+            f,
+            "  {added} added, {changed} changed, {gone} gone, {unreadable} unreadable, {unavailable} sources away"
+        )?;
+        match unreadable + unavailable {
+            0 => writeln!(f, "next: `outlive search WORDS` finds runs"),
+            _ => writeln!(f, "next: `outlive registry show` names what cannot be read"),
+        }
+    }
+}
+
+/// How far the index can be believed.
+#[derive(Debug, Serialize)]
+pub struct Shown {
+    scope: Scope,
+    #[serde(flatten)]
+    report: Report,
+    next_action: &'static str,
+}
+
+impl Operate for Show {
+    const NAME: &'static str = "registry show";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive registry refresh && outlive registry show --scope repo";
+    type Output = Shown;
+
+    async fn operate(self, _: &Context) -> Result<Shown, Error> {
+        let report = index()?.report(narrowed(self.scope)?.as_deref())?;
+        let next_action = match report.freshness {
+            Standing::Valid => "outlive search",
+            Standing::Stale | Standing::Absent => "outlive registry refresh",
+        };
+        Ok(Shown { scope: self.scope, report, next_action })
+    }
+
+    fn exit_status(shown: &Shown) -> u8 {
+        match shown.report.freshness {
+            Standing::Valid => 0,
+            Standing::Stale => Code::Stale.exit_status(),
+            Standing::Absent => Code::NotFound.exit_status(),
+        }
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = &self.report;
+        let counts = report.counts.iter().map(|(lifecycle, count)| format!("{count} {lifecycle}"));
+        let counts = counts.collect::<Vec<_>>().join(", ");
+        writeln!(f, "{:<11}{}", "index", report.freshness)?;
+        writeln!(f, "{:<11}{}", "runs", if counts.is_empty() { "none".into() } else { counts })?;
+        writeln!(f, "{:<11}{} runs: {}", "verified", report.looked_at, report.verified)?;
+        let sorts = [
+            ("stale", &report.stale_runs),
+            ("new", &report.new_runs),
+            ("missing", &report.missing_runs),
+            ("unreadable", &report.unreadable_runs),
+        ];
+        for (word, sort) in sorts.into_iter().filter(|(_, sort)| sort.count > 0) {
+            name(f, word, sort)?;
+        }
+        for source in &report.sources {
+            let reason = source.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
+            writeln!(
+                f,
+                "{:<11}{} {} ({}, {} runs){reason}",
+                "source",
+                source.state,
+                plain(&source.repo),
+                source.kind,
+                source.runs
+            )?;
+            for problem in &source.problems {
+                writeln!(f, "{:<11}{}: {}", "", plain(&problem.what), plain(&problem.reason))?;
+            }
+        }
+        writeln!(f, "{:<11}`{}`", "next", self.next_action)
+    }
+}
+
+fn name(f: &mut fmt::Formatter<'_>, word: &str, sort: &Sort) -> fmt::Result {
+    writeln!(f, "{word:<11}{}", sort.count)?;
+    for Named { repo, name, reason } in sort.runs.iter().take(NAMED) {
+        let reason = reason.as_deref().map(|reason| format!(" ({})", plain(reason))).unwrap_or_default();
+        writeln!(f, "{:<11}{}:{}{reason}", "", plain(repo), plain(name))?;
+    }
+    if sort.count > sort.runs.len().min(NAMED) {
+        writeln!(f, "{:<11}and more; --json names the first 100", "")
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,38 @@
+//! `outlive search`: finds runs of every repository.
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::index::Order;
+use serde::Deserialize;
+
+use crate::operation::{Effect, Operate};
+use crate::plane::listing::{Page, Wanted};
+use crate::settings::Context;
+
+/// Find runs of every repository, the first made first
+///
+/// Every word of the query must begin a word of the run's id, title, app, workflow, repository, status, labels or inputs;
+/// words of fewer than three characters must be one. What is listed is looked at in its repository before it is called
+/// valid, and nothing is written.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Search {
+    /// What to look for
+    pub query: Vec<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub wanted: Wanted,
+}
+
+impl Operate for Search {
+    const NAME: &'static str = "search";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive registry refresh && outlive search train\n\
+                                    outlive registry refresh && outlive search --status failed --since yesterday --json";
+    type Output = Page;
+
+    async fn operate(self, _: &Context) -> Result<Page, Error> {
+        let query = self.query.join(" ");
+        self.wanted.page(Self::NAME, Some(query.as_str()).filter(|query| !query.is_empty()), Order::Oldest)
+    }
+}

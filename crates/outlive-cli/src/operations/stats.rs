@@ -1,0 +1,188 @@
+//! `outlive stats`: how long runs take, how often they fail, and how many there are over time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::index::{Lifecycle, Order, Record};
+use outlive::time::{Clock, SystemClock, Timestamp, show_duration};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+use crate::operation::{Effect, Operate};
+use crate::plane::index;
+use crate::plane::listing::Wanted;
+use crate::settings::Context;
+use crate::terminal::Look;
+use crate::terminal::plain;
+use crate::terminal::table::{Cell, Step, Table};
+
+/// Into how many parts a time is cut.
+const PARTS: usize = 24;
+/// What the bars of a plot are drawn with.
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Tell how long runs take, how often they fail or die, and how many there were over time, by kind or workflow
+///
+/// Of every run that is indexed and matches, as it is indexed.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Stats {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub wanted: Wanted,
+}
+
+/// What became of many runs.
+#[derive(Debug, Serialize)]
+pub struct Told {
+    /// What was believed: the index, without a look at the sources.
+    verified: &'static str,
+    since: Option<Timestamp>,
+    until: Timestamp,
+    /// How long each part of a plot is.
+    part_ms: u64,
+    kinds: Vec<Kind>,
+}
+
+/// The runs of one kind.
+#[derive(Debug, Default, Serialize)]
+struct Kind {
+    kind: String,
+    runs: u64,
+    ended: u64,
+    failed: u64,
+    dead: u64,
+    /// Of those that have ended.
+    failure_rate: Option<f64>,
+    death_rate: Option<f64>,
+    p50_ms: Option<u64>,
+    p95_ms: Option<u64>,
+    p99_ms: Option<u64>,
+    /// How many were made in each part of the time.
+    throughput: Vec<u64>,
+    #[serde(skip)]
+    durations: Vec<u64>,
+    #[serde(skip)]
+    made: Vec<i64>,
+}
+
+impl Kind {
+    fn add(&mut self, record: &Record) {
+        self.runs += 1;
+        let stands = record.derived_lifecycle;
+        self.ended += u64::from(stands.is_ended());
+        self.failed += u64::from(stands == Lifecycle::Failed);
+        self.dead += u64::from(stands == Lifecycle::Dead);
+        self.durations.extend(record.duration_ms());
+        self.made.push(record.made().as_micros());
+    }
+
+    fn settle(&mut self, kind: String, from: i64, part: i64) {
+        self.kind = kind;
+        self.durations.sort_unstable();
+        [self.p50_ms, self.p95_ms, self.p99_ms] = [50, 95, 99].map(|percent| percentile(&self.durations, percent));
+        let rate = |count: u64| (self.ended > 0).then(|| count as f64 / self.ended as f64);
+        (self.failure_rate, self.death_rate) = (rate(self.failed), rate(self.dead));
+        self.throughput = vec![0; PARTS];
+        for made in &self.made {
+            let place = usize::try_from((made - from) / part.max(1)).unwrap_or(0).min(PARTS - 1);
+            self.throughput[place] += 1;
+        }
+    }
+}
+
+/// The least value that so many hundredths of all do not exceed.
+fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+impl Operate for Stats {
+    const NAME: &'static str = "stats";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive registry refresh && outlive stats --since 30d";
+    type Output = Told;
+
+    async fn operate(self, _: &Context) -> Result<Told, Error> {
+        let query = self.wanted.query(None, Order::Oldest)?;
+        let told =
+            index()?.fold(&query, |(kinds, first): &mut (BTreeMap<String, Kind>, Option<Timestamp>), record| {
+                let kind = [&record.kind, &record.app_id, &record.workflow_id].into_iter().flatten().next();
+                first.get_or_insert_with(|| record.made());
+                kinds.entry(kind.cloned().unwrap_or_default()).or_default().add(record);
+            })?;
+        let (kinds, first) = told.ok_or(Error::NoIndex)?;
+        let until = query.until.unwrap_or_else(|| SystemClock.now());
+        let since = query.since.or(first);
+        let from = since.unwrap_or(until).as_micros();
+        let part = (until.as_micros().saturating_sub(from) / PARTS as i64).max(1);
+        let settle = |(name, mut kind): (String, Kind)| {
+            kind.settle(name, from, part);
+            kind
+        };
+        let kinds = kinds.into_iter().map(settle).collect();
+        let part_ms = (part / 1_000).unsigned_abs();
+        Ok(Told { verified: "nothing: as it is indexed", since, until, part_ms, kinds })
+    }
+}
+
+/// Small bars, one for each part of a time.
+fn plot(counts: &[u64]) -> String {
+    let most = counts.iter().copied().max().unwrap_or(0).max(1);
+    let bar = |count: &u64| match count {
+        0 => ' ',
+        count => BARS[usize::try_from((count * 8).div_ceil(most)).unwrap_or(1).clamp(1, 8) - 1],
+    };
+    counts.iter().map(bar).collect()
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kinds.is_empty() {
+            return writeln!(
+                f,
+                "no such runs are indexed\nnext: `outlive registry show` tells whether the index is up to date"
+            );
+        }
+        let time = |ms: Option<u64>| ms.map_or_else(|| "-".into(), |ms| show_duration(Duration::from_millis(ms)));
+        let rate = |rate: Option<f64>| rate.map_or_else(|| "-".into(), |rate| format!("{:.1}%", rate * 100.0));
+        let row = |kind: &Kind| {
+            vec![
+                Cell::new(plain(&kind.kind)),
+                Cell::new(kind.runs.to_string()),
+                Cell::new(rate(kind.failure_rate)),
+                Cell::new(rate(kind.death_rate)),
+                Cell::new(time(kind.p50_ms)),
+                Cell::new(time(kind.p95_ms)),
+                Cell::new(time(kind.p99_ms)),
+                Cell::new(plot(&kind.throughput)),
+            ]
+        };
+        let headings = ["KIND", "RUNS", "FAILED", "DIED", "P50", "P95", "P99", "OVER TIME"];
+        let table = Table::new(&headings, self.kinds.iter().map(row));
+        writeln!(f, "{}", table.show(Look::of_stdout(), &[Step::Narrow("KIND", 24)], &[]))?;
+        let since = self.since.map_or_else(String::new, |since| format!("since {since}, "));
+        writeln!(f, "{since}{} a bar; as it is indexed", show_duration(Duration::from_millis(self.part_ms)))?;
+        writeln!(f, "next: `outlive search --status failed` lists what failed")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occur() {
+        let sorted: Vec<u64> = (1..=100).collect();
+        assert_eq!([50, 95, 99].map(|percent| percentile(&sorted, percent)), [Some(50), Some(95), Some(99)]);
+        assert_eq!((percentile(&[7], 99), percentile(&[], 50)), (Some(7), None));
+    }
+
+    #[test]
+    fn the_highest_bar_is_full_and_nothing_is_empty() {
+        assert_eq!(plot(&[0, 1, 4, 8]), " ▁▄█");
+        assert_eq!(plot(&[0, 0]), "  ");
+    }
+}

@@ -1,0 +1,169 @@
+//! The control plane: runs of every repository, from anywhere.
+//!
+//! What is meant by a scope, which index is asked, and where a run is found that the registry here does not know.
+
+pub mod listing;
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use outlive::error::Error;
+use outlive::index::{Address, Freshness, Index, Kind, Listed};
+use outlive::registry::Registry;
+use outlive::time::{Clock, SystemClock};
+use serde::{Deserialize, Serialize};
+
+use crate::settings::{Context, DIRECTORY};
+use crate::terminal::{command_line, plain};
+
+/// How many runs are named where several are meant.
+const SHOWN: usize = 5;
+
+/// Which repositories are meant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// The one of the working directory
+    Repo,
+    /// Every one that is known in the home
+    #[default]
+    Home,
+}
+
+impl std::fmt::Display for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Repo => "repo",
+            Self::Home => "home",
+        })
+    }
+}
+
+/// The user's home.
+pub fn home() -> Result<PathBuf, Error> {
+    outlive::home::home().ok_or_else(|| Error::Invalid("there is no home: neither HOME nor OUTLIVE_HOME is set".into()))
+}
+
+/// The index in the user's home.
+pub fn index() -> Result<Index, Error> {
+    Ok(Index::of(&home()?))
+}
+
+/// The repository of the working directory: the nearest directory with a registry, runs of cool-workflow, or a `.git`.
+pub fn repository() -> Result<PathBuf, Error> {
+    let gone = |error| Error::Invalid(format!("the working directory is gone: {error}"));
+    let here = std::env::current_dir().and_then(|here| here.canonicalize()).map_err(gone)?;
+    let is_root = |dir: &&Path| [DIRECTORY, ".cw", ".git"].iter().any(|name| dir.join(name).exists());
+    Ok(here.ancestors().find(is_root).map_or_else(|| here.clone(), Into::into))
+}
+
+/// The repository that a scope narrows to, as the index calls it.
+pub fn narrowed(scope: Scope) -> Result<Option<String>, Error> {
+    match scope {
+        Scope::Home => Ok(None),
+        Scope::Repo => Ok(Some(repository()?.display().to_string())),
+    }
+}
+
+/// Registers the repository of a registry in the home, unless it is known there: one look, mostly.
+pub fn register_own(registry: &Registry) {
+    let (Some(home), Some(local)) = (outlive::home::home(), registry.local()) else { return };
+    let Some(path) = local.path().parent().and_then(|parent| parent.canonicalize().ok()) else { return };
+    let path = path.join(local.path().file_name().unwrap_or_default());
+    let address = Address::of_registry(&path);
+    // That of the home is known anyway. Whoever cannot be registered is found where it is.
+    if !path.starts_with(&home) && !address.is_registered(&home) {
+        let _ = address.register(&home, SystemClock.now());
+    }
+}
+
+/// Where a run is that the registry here does not know.
+pub enum Elsewhere {
+    /// In another registry of ours: what to call there, and its id.
+    Registry(Context, String),
+    /// In a source that is only read.
+    Foreign(Box<Listed>),
+    /// Nowhere any more: this is the last that was known of it.
+    Gone(Box<Listed>),
+}
+
+/// Looks for a run in every repository that is known, after `error` has said that it is not here.
+pub fn elsewhere(context: &Context, text: &str, error: Error) -> Result<Elsewhere, Error> {
+    if !matches!(error, Error::NotFound(_) | Error::NoRegistry { .. }) || context.named().is_some() {
+        return Err(error);
+    }
+    let Ok(index) = index() else { return Err(error) };
+    let (repo, id) = match text.rsplit_once(':') {
+        Some((repo, id)) if !repo.is_empty() && !id.is_empty() => (Some(repo), id),
+        _ => (None, text),
+    };
+    let Some(mut found) = index.find(id, repo, SHOWN + 1)? else { return Err(error) };
+    // What is gone is meant only where nothing else is.
+    if found.iter().any(|listed| listed.freshness != Freshness::Missing) {
+        found.retain(|listed| listed.freshness != Freshness::Missing);
+    }
+    match found.len() {
+        0 => match index.unreadable(id)?.into_iter().find(|named| repo.is_none_or(|repo| named.repo.ends_with(repo))) {
+            Some(named) => {
+                let reason = named.reason.unwrap_or_default();
+                Err(Error::Unreadable { run: named.name, repo: named.repo, reason })
+            }
+            None => Err(error),
+        },
+        1 => place(&index, found.remove(0)),
+        several => {
+            let one = |listed: &Listed| {
+                let record = &listed.record;
+                format!("{}:{} {} ({})", record.repo, record.run_id, record.title, record.lifecycle)
+            };
+            let candidates = found.iter().take(SHOWN).map(one).collect();
+            Err(Error::AmbiguousRepository { what: text.into(), candidates, more: several > SHOWN })
+        }
+    }
+}
+
+fn place(index: &Index, listed: Listed) -> Result<Elsewhere, Error> {
+    let record = &listed.record;
+    match (listed.freshness, record.source) {
+        (Freshness::Missing, _) => Ok(Elsewhere::Gone(Box::new(listed))),
+        (Freshness::Unreadable, _) => Err(Error::Unreadable {
+            run: record.run_id.clone(),
+            repo: record.repo.clone(),
+            reason: listed.freshness_reason.clone().unwrap_or_default(),
+        }),
+        (_, Kind::CoolWorkflow) => Ok(Elsewhere::Foreign(Box::new(listed))),
+        (_, Kind::Outlive) => {
+            let sources = index.sources()?;
+            let own = |known: &&outlive::index::Registered| {
+                known.address.kind == Kind::Outlive && known.address.repo() == record.repo
+            };
+            let url = sources.iter().find(own).map(|known| known.address.url.clone());
+            let url = url.ok_or_else(|| Error::NotFound(record.run_id.clone()))?;
+            Ok(Elsewhere::Registry(Context::new(Some(url)), record.run_id.clone()))
+        }
+    }
+}
+
+/// What to type about a run of cool-workflow: it is changed by cool-workflow alone.
+pub fn foreign_command(listed: &Listed, verb: &str, reason: Option<&str>) -> String {
+    let record = &listed.record;
+    let mut words: Vec<&[u8]> = vec![b"cw", b"run", verb.as_bytes(), record.run_id.as_bytes()];
+    if let Some(reason) = reason {
+        words.extend([b"--reason".as_slice(), reason.as_bytes()]);
+    }
+    format!("cd {} && {}", command_line([record.repo.as_bytes()]), command_line(words))
+}
+
+/// Says that a run is to be changed where it lives.
+pub fn refuse_foreign(listed: &Listed, verb: &str) -> Error {
+    Error::Invalid(format!(
+        "run `{}` belongs to cool-workflow, and is only read here; type: {}",
+        plain(&listed.record.run_id),
+        foreign_command(listed, verb, None)
+    ))
+}
+
+/// Says that a run is gone.
+pub fn gone(listed: &Listed) -> Error {
+    Error::NotFound(format!("{}:{}", listed.record.repo, listed.record.run_id))
+}

@@ -1,0 +1,275 @@
+//! Pages of runs of every repository: what can be asked of them, and how they are shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::index::{Freshness, Lifecycle, Listed, Order, PAGE_LIMIT, Query};
+use outlive::time::{Clock, SystemClock, Timestamp, parse_moment, show_duration};
+use serde::{Deserialize, Serialize};
+
+use super::{Scope, index, narrowed};
+use crate::operations::ps::parse_label;
+use crate::terminal::table::{Cell, Colour, Step, Table};
+use crate::terminal::{Look, command_line, cut, plain};
+
+/// Which runs are meant.
+#[derive(Debug, Clone, Args, Deserialize)]
+#[serde(default)]
+pub struct Wanted {
+    /// Only runs of this app or workflow
+    #[arg(long)]
+    pub app: Option<String>,
+    /// Only runs of this kind
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// Only runs that stand so, archived or not (repeatable)
+    #[arg(long = "status", value_name = "STATUS")]
+    pub status: Vec<String>,
+    /// Only runs of this repository
+    #[arg(long, value_name = "PATH")]
+    pub repo: Option<String>,
+    /// Made at or after this time: 2026-11-15T09:30:00+01:00, 2026-11-15, 2h (ago), today, yesterday
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Made before this time
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Only runs that bear this label (repeatable)
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    pub label: Vec<String>,
+    /// Only runs whose id, title, app, workflow, repository, status, labels or inputs have words that begin so
+    #[arg(long, value_name = "WORDS")]
+    pub text: Option<String>,
+    /// Leave out archived runs
+    #[arg(long)]
+    pub unarchived: bool,
+    /// At most this many, 10000 at the most
+    #[arg(short = 'n', long, default_value_t = 50)]
+    pub limit: usize,
+    /// The page behind an earlier one: its `next`
+    #[arg(long, value_name = "NEXT")]
+    pub after: Option<String>,
+    /// Runs of this repository, or of every one that is known
+    #[arg(long, value_enum, default_value_t)]
+    pub scope: Scope,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self {
+            app: None,
+            kind: None,
+            status: Vec::new(),
+            repo: None,
+            since: None,
+            until: None,
+            label: Vec::new(),
+            text: None,
+            unarchived: false,
+            limit: 50,
+            after: None,
+            scope: Scope::Home,
+        }
+    }
+}
+
+impl Wanted {
+    /// What the index is asked.
+    pub fn query(&self, more: Option<&str>, order: Order) -> Result<Query, Error> {
+        let invalid = |error: &dyn fmt::Display| Error::Invalid(error.to_string());
+        let now = SystemClock.now();
+        let moment = |text: &Option<String>| text.as_deref().map(|text| parse_moment(text, now)).transpose();
+        if self.limit == 0 || self.limit > PAGE_LIMIT {
+            return Err(Error::Invalid(format!("a page has 1 to {PAGE_LIMIT} runs, not {}", self.limit)));
+        }
+        let statuses: Result<BTreeSet<Lifecycle>, _> = self.status.iter().map(|word| word.parse()).collect();
+        let labels: Result<BTreeMap<String, String>, Error> =
+            self.label.iter().map(|label| parse_label(label)).collect();
+        let text = [more, self.text.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let after = self.after.as_deref().map(str::parse).transpose();
+        Ok(Query {
+            text: Some(text).filter(|text| !text.is_empty()),
+            app: self.app.clone(),
+            kind: self.kind.clone(),
+            statuses: statuses.map_err(|error| invalid(&error))?,
+            repos: self.repos()?,
+            since: moment(&self.since).map_err(|error| invalid(&error))?,
+            until: moment(&self.until).map_err(|error| invalid(&error))?,
+            labels: labels?,
+            archived: self.unarchived.then_some(false),
+            order,
+            after: after.map_err(|error| invalid(&error))?,
+            limit: self.limit,
+        })
+    }
+
+    fn repos(&self) -> Result<Option<BTreeSet<String>>, Error> {
+        let of_scope = narrowed(self.scope)?;
+        let Some(named) = &self.repo else { return Ok(of_scope.map(|repo| BTreeSet::from([repo]))) };
+        let path = Path::new(named).canonicalize().map_or_else(|_| named.clone(), |path| path.display().to_string());
+        let known: BTreeSet<String> = index()?.sources()?.iter().map(|known| known.address.repo()).collect();
+        let is_it = |repo: &&String| **repo == path || repo.ends_with(&format!("/{}", named.trim_matches('/')));
+        let meant: BTreeSet<String> = known.iter().filter(is_it).cloned().collect();
+        if meant.is_empty() {
+            return Err(Error::Invalid(format!(
+                "no repository `{named}` is known; `outlive registry list` lists them, `outlive registry add` adds one"
+            )));
+        }
+        Ok(Some(of_scope.map_or(meant.clone(), |repo| meant.into_iter().filter(|known| *known == repo).collect())))
+    }
+
+    /// The page of runs that are meant.
+    pub fn page(&self, verb: &'static str, more: Option<&str>, order: Order) -> Result<Page, Error> {
+        let query = self.query(more, order)?;
+        let found = index()?.search(&query)?.ok_or(Error::NoIndex)?;
+        let next = found.next.as_ref().map(ToString::to_string);
+        Ok(Page {
+            scope: self.scope,
+            verified: "device, inode, size and times of each run that is listed, its content where they differ",
+            more: next.as_deref().map(|next| self.again(verb, more, next)),
+            runs: found.runs,
+            missing: found.missing,
+            next,
+            now: SystemClock.now(),
+        })
+    }
+
+    /// This call again, for the page that begins at `next`.
+    fn again(&self, verb: &str, more: Option<&str>, next: &str) -> String {
+        let mut words: Vec<String> = vec!["outlive".into(), verb.into()];
+        words.extend(more.map(Into::into));
+        let one = [
+            ("--app", &self.app),
+            ("--kind", &self.kind),
+            ("--repo", &self.repo),
+            ("--since", &self.since),
+            ("--until", &self.until),
+            ("--text", &self.text),
+        ];
+        words.extend(one.into_iter().filter_map(|(flag, value)| Some(format!("{flag}={}", value.as_ref()?))));
+        words.extend(self.status.iter().map(|word| format!("--status={word}")));
+        words.extend(self.label.iter().map(|word| format!("--label={word}")));
+        words.extend(self.unarchived.then(|| "--unarchived".into()));
+        words.extend((self.scope == Scope::Repo).then(|| "--scope=repo".into()));
+        words.extend([format!("--limit={}", self.limit), format!("--after={next}")]);
+        command_line(words.iter().map(String::as_bytes))
+    }
+}
+
+/// A page of runs.
+#[derive(Debug, Serialize)]
+pub struct Page {
+    /// Which repositories were meant.
+    scope: Scope,
+    /// What was looked at before a run was called valid.
+    verified: &'static str,
+    /// The runs.
+    pub runs: Vec<Listed>,
+    /// Runs that would be here if their sources were.
+    missing: Vec<Listed>,
+    /// Where the next page begins.
+    next: Option<String>,
+    #[serde(skip)]
+    more: Option<String>,
+    #[serde(skip)]
+    now: Timestamp,
+}
+
+/// What the word for how a run stands wants to say.
+pub fn colour(lifecycle: Lifecycle) -> Option<Colour> {
+    match lifecycle {
+        Lifecycle::Dead | Lifecycle::Failed => Some(Colour::Bad),
+        Lifecycle::Blocked | Lifecycle::Interrupted => Some(Colour::Doubtful),
+        Lifecycle::Running | Lifecycle::Succeeded | Lifecycle::Completed => Some(Colour::Good),
+        Lifecycle::Cancelled | Lifecycle::Archived | Lifecycle::Reclaimed => Some(Colour::Quiet),
+        Lifecycle::Pending | Lifecycle::Queued | Lifecycle::Suspended => None,
+    }
+}
+
+/// How a run stands: what it is under its mark, too.
+pub fn status(listed: &Listed) -> String {
+    let record = &listed.record;
+    match record.lifecycle == record.derived_lifecycle {
+        true => record.lifecycle.to_string(),
+        false => format!("{} ({})", record.lifecycle, record.derived_lifecycle),
+    }
+}
+
+/// How many of what it is made of.
+pub fn counts(listed: &Listed) -> String {
+    let record = &listed.record;
+    let tasks = record.tasks;
+    let mut parts = Vec::new();
+    if tasks.total > 0 {
+        parts.push(format!("{}/{} tasks", tasks.completed, tasks.total));
+    }
+    let few = [(tasks.failed, "failed"), (record.open_feedback_count, "open"), (record.commit_count, "commits")];
+    parts.extend(few.into_iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")));
+    parts.join(", ")
+}
+
+/// The last part of a path: what people call a repository.
+pub fn repo_name(repo: &str) -> &str {
+    repo.rsplit('/').find(|part| !part.is_empty()).unwrap_or(repo)
+}
+
+impl fmt::Display for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.runs.is_empty() {
+            writeln!(f, "no such runs are indexed")?;
+        } else {
+            let row = |listed: &Listed| {
+                let record = &listed.record;
+                let age = show_duration(self.now.since(record.made()));
+                let fresh = (listed.freshness != Freshness::Valid).then_some(Colour::Doubtful);
+                vec![
+                    Cell::new(cut(&plain(&record.run_id), 40).into_owned()),
+                    Cell::new(plain(repo_name(&record.repo))),
+                    Cell::new(status(listed)).coloured(colour(record.lifecycle)),
+                    Cell::new(listed.freshness.as_str()).coloured(fresh),
+                    Cell::new(age),
+                    Cell::new(counts(listed)),
+                    Cell::new(cut(&plain(&record.title), 60).into_owned()),
+                ]
+            };
+            let headings = ["ID", "REPO", "STATUS", "FRESHNESS", "AGE", "COUNTS", "TITLE"];
+            let table = Table::new(&headings, self.runs.iter().map(row));
+            let first = [Step::LeaveOutEmpty("COUNTS"), Step::Narrow("REPO", 16), Step::LeaveOut("AGE")];
+            let then = [Step::LeaveOut("COUNTS"), Step::Narrow("ID", 16)];
+            writeln!(f, "{}", table.show(Look::of_stdout(), &first, &then))?;
+        }
+        writeln!(f, "{}", self.summary())?;
+        if let Some(more) = &self.more {
+            writeln!(f, "more: {more}")?;
+        }
+        writeln!(f, "next: {}", self.next_action())
+    }
+}
+
+impl Page {
+    fn summary(&self) -> String {
+        let mut counts: BTreeMap<Lifecycle, usize> = BTreeMap::new();
+        self.runs.iter().for_each(|listed| *counts.entry(listed.record.lifecycle).or_default() += 1);
+        let stands = counts.iter().map(|(lifecycle, count)| format!("{count} {lifecycle}"));
+        let doubtful = |freshness| self.runs.iter().filter(|listed| listed.freshness == freshness).count();
+        let doubts =
+            [Freshness::Stale, Freshness::Unreadable].map(|freshness| (doubtful(freshness), freshness.as_str()));
+        let doubts = doubts.into_iter().chain([(self.missing.len(), "missing")]).filter(|(count, _)| *count > 0);
+        let doubts = doubts.map(|(count, word)| format!("{count} {word}"));
+        format!("{} runs: {}", self.runs.len(), stands.chain(doubts).collect::<Vec<_>>().join(", "))
+            .trim_end_matches(": ")
+            .to_owned()
+    }
+
+    fn next_action(&self) -> &'static str {
+        let is_valid = |listed: &Listed| listed.freshness == Freshness::Valid;
+        match self.runs.iter().all(is_valid) && self.missing.is_empty() {
+            true if self.runs.is_empty() => "`outlive registry show` tells whether the index is up to date",
+            true => "`outlive show ID` tells about one of them",
+            false => "`outlive registry refresh` brings the index up to date",
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The queue of all repositories: entries that are handed out, kept, given back and ended by their epoch.
+
+use serde_json::{Value, json};
+
+use crate::sandbox::{Ends, Sandbox};
+
+fn add(sandbox: &Sandbox, words: &[&str]) -> String {
+    sandbox.outlive(["queue", "add"].iter().chain(words)).succeeds().trim().to_owned()
+}
+
+fn drain(sandbox: &Sandbox, words: &[&str]) -> Vec<Value> {
+    let drained = sandbox.outlive(["queue", "drain", "--json"].iter().chain(words)).current_dir("/").json();
+    drained["entries"].as_array().unwrap().clone()
+}
+
+#[test]
+fn c10_entries_are_handed_out_once_by_priority_time_and_id() {
+    let sandbox = Sandbox::new();
+    let late = add(&sandbox, &["--app", "audit", "--priority", "5", "--note", "last"]);
+    let first = add(&sandbox, &["--workflow", "wf", "--priority", "-1"]);
+    let second = add(&sandbox, &["--app", "audit"]);
+    let third = add(&sandbox, &["--run", "some-run"]);
+    let handed = drain(&sandbox, &["--limit", "3"]);
+    let ids: Vec<&str> = handed.iter().map(|entry| entry["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, [&first, &second, &third]);
+    let rest = drain(&sandbox, &["--limit", "3"]);
+    assert_eq!((rest.len(), rest[0]["id"].as_str().unwrap(), rest[0]["note"].as_str().unwrap()), (1, &*late, "last"));
+    assert_eq!(rest[0]["repo"], sandbox.work().canonicalize().unwrap().to_str().unwrap());
+    assert!(drain(&sandbox, &[]).is_empty());
+    // Nothing starts work on its own: what executes commands leaves entries alone.
+    add(&sandbox, &["--app", "other"]);
+    let url = format!("sqlite:{}", sandbox.home().join("registry").display());
+    sandbox.outlive(["--registry", &url, "work", "--drain"]).succeeds();
+    assert_eq!(drain(&sandbox, &[]).len(), 1);
+}
+
+#[test]
+fn c10_twelve_at_once_add_twelve_and_take_each_once() {
+    let sandbox = Sandbox::new();
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do outlive queue add --app a$i & done; wait";
+    assert_eq!(sandbox.shell(script).succeeds().lines().count(), 12);
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do outlive queue drain --limit 2 --json & done; wait";
+    let said = sandbox.shell(script).succeeds();
+    let answers: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut taken: Vec<String> = answers
+        .iter()
+        .flat_map(|answer| answer["entries"].as_array().unwrap())
+        .map(|entry| entry["id"].as_str().unwrap().to_owned())
+        .collect();
+    let with_nothing = answers.iter().filter(|answer| answer["entries"].as_array().unwrap().is_empty()).count();
+    taken.sort();
+    taken.dedup();
+    assert_eq!(taken.len(), 12);
+    assert!(with_nothing >= 6, "nobody came too late, so nobody raced");
+}
+
+#[test]
+fn c10_only_the_epoch_that_it_was_handed_out_with_speaks_for_an_entry() {
+    let sandbox = Sandbox::new();
+    let id = add(&sandbox, &["--app", "audit"]);
+    assert_eq!(drain(&sandbox, &[])[0]["epoch"], 1);
+    sandbox.outlive(["queue", "beat", &id, "--epoch", "1"]).succeeds();
+    for verb in ["beat", "done", "release"] {
+        sandbox.outlive(["queue", verb, &id, "--epoch", "2"]).fails_with(104);
+    }
+    sandbox.outlive(["queue", "release", &id, "--epoch", "1", "--reason", "busy"]).succeeds();
+    sandbox.outlive(["queue", "done", &id, "--epoch", "1"]).fails_with(104);
+    let again = drain(&sandbox, &[]);
+    assert_eq!((&again[0]["epoch"], &again[0]["attempt"]), (&json!(2), &json!(2)));
+    sandbox.outlive(["queue", "done", &id, "--epoch", "2"]).succeeds();
+    sandbox.outlive(["queue", "beat", &id, "--epoch", "2"]).fails_with(104);
+}
+
+#[test]
+fn c10_an_entry_whose_holder_is_not_heard_of_is_handed_out_once_more() {
+    let sandbox = Sandbox::new();
+    let id = add(&sandbox, &["--app", "audit"]);
+    assert_eq!(drain(&sandbox, &["--lease", "300ms"]).len(), 1);
+    let mut again = Vec::new();
+    crate::sandbox::until("the lease to lapse", || {
+        again = drain(&sandbox, &["--lease", "1h"]);
+        !again.is_empty()
+    });
+    assert_eq!((again[0]["id"].as_str().unwrap(), &again[0]["attempt"]), (&*id, &json!(2)));
+    // Whoever was thought dead comes back, and is told.
+    sandbox.outlive(["queue", "done", &id, "--epoch", "1"]).fails_with(104);
+    assert!(drain(&sandbox, &[]).is_empty());
+}
+
+#[test]
+fn c10_backoff_keys_and_times_hold_for_who_drains() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, &["--app", "later", "--not-before", "1h"]);
+    let one = add(&sandbox, &["--app", "one", "--lock", "db"]);
+    add(&sandbox, &["--app", "two", "--lock", "db"]);
+    let failing = add(&sandbox, &["--app", "failing", "--retry", "3"]);
+    let handed = drain(&sandbox, &["--limit", "9"]);
+    let apps: Vec<&str> = handed.iter().map(|entry| entry["app"].as_str().unwrap()).collect();
+    assert_eq!(apps, ["one", "failing"], "a key that is held, and a time that has not come");
+    sandbox.outlive(["queue", "done", &failing, "--epoch", "1", "--failed", "no luck"]).succeeds();
+    assert!(drain(&sandbox, &["--limit", "9"]).is_empty(), "it comes again, and not at once");
+    sandbox.outlive(["queue", "done", &one, "--epoch", "1"]).succeeds();
+    assert_eq!(drain(&sandbox, &["--limit", "9"])[0]["app"], "two");
+}

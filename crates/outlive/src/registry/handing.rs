@@ -1,0 +1,162 @@
+//! Handing waiting runs to executors outside outlive, which beat, give back and end them by their epoch.
+//!
+//! Such an owner is no process that could be looked at: its lease alone tells whether it lives. Each run has a worker of
+//! its own, so that one that is forgotten takes no other along. Everything else is as for any owner: the same rules
+//! decide who may claim, when it comes again, and when it is parked.
+
+use std::sync::{Arc, Mutex};
+
+use super::Registry;
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::id::{Epoch, RunId, Stamp, WorkerId};
+use crate::policy::Lease;
+use crate::process::{Identity, Vantage};
+use crate::run::{Exit, Heard, Interruption, Owner, Run, State, StateName};
+use crate::runtime::keeper::lock;
+use crate::runtime::reaper::Reaper;
+use crate::store::{self, Beat, Change, Order, Selection};
+use crate::transition::{Action, Fence, Refusal, Verdict, apply};
+
+/// The kind of runs that are executed outside outlive.
+pub const HANDED_OUT: &str = "entry";
+
+/// A run in the hands of somebody outside.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Handed {
+    /// The run.
+    pub run: Run,
+    /// What its holder presents.
+    pub epoch: Epoch,
+    /// How long it is its own without a beat.
+    pub lease: Lease,
+}
+
+impl Registry {
+    /// Takes up to `limit` runs that wait for somebody outside and match, in the order of their priority. Those whose
+    /// holder has not been heard of for too long are taken back first.
+    pub async fn hand_out(
+        &self,
+        limit: usize,
+        lease: Lease,
+        wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
+    ) -> Result<Vec<Handed>, Error> {
+        let of_ours = Filter { kind: Some(HANDED_OUT.into()), ..Filter::default() };
+        Reaper::new(None).pass_over(self, of_ours.clone()).await?;
+        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
+        let rule = |run: &Run, now| {
+            if !wanted(run) {
+                return None;
+            }
+            let owner = Owner {
+                worker: WorkerId::draw(now, &*self.entropy),
+                identity: outside(),
+                lease,
+                heard: Heard::default(),
+            };
+            let action = Action::Claim { owner, early: false, leftovers: Default::default() };
+            let transition = apply(run, &action, &self.me, now).ok()?;
+            let stamp = Stamp::draw(&*self.entropy);
+            lock(&tried).push((run.id, stamp));
+            Some(Change { transition, stamp })
+        };
+        let filter = Filter { states: Some([StateName::Pending].into()), ..of_ours };
+        let selection = Selection { filter, order: Order::Claim, limit, due: true };
+        let claimed = match self.store.update(&selection, &rule).await {
+            Ok(claimed) => claimed,
+            Err(unknown @ store::Error::Unknown(_)) => {
+                // The answer was lost: those that bear our stamp are ours.
+                let tried = std::mem::take(&mut *lock(&tried));
+                let ids: Vec<RunId> = tried.iter().map(|(id, _)| *id).collect();
+                let mut found = self.store.get(&ids).await.unwrap_or_default();
+                found.retain(|record| {
+                    tried.iter().any(|(id, stamp)| *id == record.run.id && self.is_own(record, *stamp))
+                });
+                if found.is_empty() {
+                    return Err(unknown.into());
+                }
+                found
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(claimed.into_iter().map(|record| Handed { epoch: record.run.epoch, lease, run: record.run }).collect())
+    }
+
+    /// Renews the lease of a run for whoever presents its epoch. Answers whether it is asked to stop.
+    pub async fn beat_handed(&self, id: RunId, epoch: Epoch) -> Result<bool, Error> {
+        let (run, owner) = self.held_outside(id, epoch).await?;
+        let beat = Beat {
+            worker: owner.worker,
+            identity: owner.identity.clone(),
+            lease: owner.lease,
+            held: Arc::from([(id, epoch)]),
+            attention: None,
+            leaving: false,
+        };
+        let reply = self.store.beat(&beat).await?;
+        if reply.lost.contains(&id) || reply.unknown.contains(&id) {
+            return Err(lost(&run, epoch));
+        }
+        Ok(run.cancel.is_some() || reply.cancelled.iter().any(|(cancelled, _)| *cancelled == id))
+    }
+
+    /// Says how a run came out, for whoever presents its epoch.
+    pub async fn finish_handed(
+        &self,
+        id: RunId,
+        epoch: Epoch,
+        verdict: Verdict,
+        exit: Option<Exit>,
+    ) -> Result<Run, Error> {
+        self.held_outside(id, epoch).await?;
+        let verdict = match verdict {
+            Verdict::Failed { error_type, error_message } => {
+                Verdict::Failed { error_type, error_message: self.redactor.text(&error_message) }
+            }
+            other => other,
+        };
+        let finish =
+            |run: &Run| Action::Finish { fence: fence(run, epoch, &*self.entropy), verdict: verdict.clone(), exit };
+        Ok(self.change(id, finish).await?.0.run)
+    }
+
+    /// Gives a run back unfinished, for whoever presents its epoch: it waits for the next.
+    pub async fn give_back(&self, id: RunId, epoch: Epoch, reason: Option<String>) -> Result<Run, Error> {
+        self.held_outside(id, epoch).await?;
+        let reason = self.redactor.text(&reason.unwrap_or_else(|| "given back".into()));
+        let interrupt = |run: &Run| Action::Interrupt {
+            fence: fence(run, epoch, &*self.entropy),
+            interruption: Interruption { signal: None, reason: reason.clone() },
+            exit: None,
+        };
+        Ok(self.change(id, interrupt).await?.0.run)
+    }
+
+    /// A run that somebody outside holds by this epoch.
+    async fn held_outside(&self, id: RunId, epoch: Epoch) -> Result<(Run, Owner), Error> {
+        let record = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
+        let run = record.run;
+        match &run.state {
+            State::Running(running) if run.epoch == epoch && run.spec.kind == HANDED_OUT => {
+                Ok((run.clone(), running.owner.clone()))
+            }
+            _ => Err(lost(&run, epoch)),
+        }
+    }
+}
+
+fn fence(run: &Run, epoch: Epoch, entropy: &dyn crate::id::Entropy) -> Fence {
+    // Where nobody owns it, no worker will do: the epoch alone says that the caller has lost it.
+    let worker = run.owner().map_or_else(|| WorkerId::draw(run.updated_at, entropy), |owner| owner.worker);
+    Fence { worker, epoch }
+}
+
+fn lost(run: &Run, claimed: Epoch) -> Error {
+    Error::Refused { run: run.id, refusal: Refusal::Lost { state: run.state.name(), epoch: run.epoch, claimed } }
+}
+
+/// An owner that no host can see. What is left empty proves nothing.
+fn outside() -> Identity {
+    let vantage = Vantage { host: "outside".into(), boot_id: String::new(), pid_ns: 0, time_ns: 0 };
+    Identity { vantage, pid: 0, start_ticks: 0, pidfs_inode: None, lock_inode: None }
+}

@@ -1,0 +1,129 @@
+//! Trees that were made to hurt: nothing hangs, nothing falls over, and what is sound in them is found.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use super::yard::{Yard, put, state};
+
+/// The variable that has more empty directories made.
+const EMPTY: &str = "OUTLIVE_INDEX_EMPTY_DIRECTORIES";
+const DAY: &str = "2026-01-01T00:00:00.000Z";
+
+#[test]
+fn c04_a_tree_of_pipes_holes_loops_and_crowds_hides_nothing_sound() {
+    let yard = Yard::new();
+    let repo = yard.repo("repo");
+    let runs = repo.join(".cw/runs");
+    put(&repo, "sound", &state("sound", DAY, &["completed"]));
+    let dir = |name: &str| {
+        std::fs::create_dir_all(runs.join(name)).unwrap();
+        runs.join(name).join("state.json")
+    };
+    assert!(Command::new("mkfifo").arg(dir("pipe")).status().unwrap().success());
+    std::fs::File::create(dir("hole")).unwrap().set_len(4 << 30).unwrap();
+    std::os::unix::fs::symlink("state.json", dir("loop")).unwrap();
+    std::fs::create_dir_all(dir("directory")).unwrap();
+    std::os::unix::fs::symlink("..", runs.join("up")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", dir("zero")).unwrap();
+    std::fs::write(dir("deep"), "[".repeat(100_000)).unwrap();
+    std::fs::write(dir("binary"), [0xff_u8; 64]).unwrap();
+    std::fs::write(dir("empty"), "").unwrap();
+    let huge = format!("{{\"schemaVersion\":1,\"workflow\":{{\"id\":\"{}\"}},\"paths\":{{}}}}", "x".repeat(1 << 20));
+    std::fs::write(dir("long\u{1b}[2J"), huge).unwrap();
+    let many = std::env::var(EMPTY).ok().and_then(|many| many.parse().ok()).unwrap_or(5_000);
+    for number in 0..many {
+        std::fs::create_dir(runs.join(format!("nothing-{number}"))).unwrap();
+    }
+    let refreshed = yard.index().refresh(None).unwrap();
+    let found = yard.all();
+    assert_eq!(found.iter().map(|run| run.record.run_id.as_str()).collect::<Vec<_>>(), ["long\u{1b}[2J", "sound"]);
+    assert!(found[0].record.title.len() <= 1_024, "a title of {} bytes", found[0].record.title.len());
+    assert_eq!(refreshed.unreadable, 8);
+    let report = yard.index().report(None).unwrap();
+    let reasons: Vec<String> = report
+        .unreadable_runs
+        .runs
+        .iter()
+        .map(|named| format!("{}: {}", named.name, named.reason.clone().unwrap_or_default()))
+        .collect();
+    insta::assert_snapshot!(reasons.join("\n"), @r"
+    binary: not understood: expected value at line 1 column 1
+    deep: not understood: EOF while parsing a list at line 1 column 100000
+    directory: not a regular file
+    empty: not understood: EOF while parsing a value at line 1 column 0
+    hole: larger than 32 MiB
+    loop: a link, which is not followed
+    pipe: not a regular file
+    zero: a link, which is not followed
+    ");
+}
+
+#[test]
+fn c04_what_may_not_be_read_is_said_and_the_rest_is_read() {
+    // Root may read everything: this test is itself again, as nobody.
+    if rustix_is_root() {
+        let yard = std::env::current_exe().unwrap();
+        let name = "index::hostile::c04_what_may_not_be_read_is_said_and_the_rest_is_read";
+        let output = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(readable(&yard))
+            .args([name, "--exact", "--nocapture"])
+            .env("TMPDIR", "/tmp")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        return;
+    }
+    let yard = Yard::new();
+    let (repo, closed) = (yard.repo("repo"), yard.repo("closed"));
+    for name in ["sound", "file", "dir"] {
+        put(&repo, name, &state(name, DAY, &[]));
+    }
+    put(&closed, "inside", &state("inside", DAY, &[]));
+    let mode =
+        |path: &std::path::Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    mode(&repo.join(".cw/runs/file/state.json"), 0o000);
+    mode(&repo.join(".cw/runs/dir"), 0o000);
+    mode(&closed.join(".cw/runs"), 0o000);
+    let refreshed = yard.index().refresh(None).unwrap();
+    assert_eq!((refreshed.added, refreshed.unreadable, refreshed.unavailable), (1, 2, 1));
+    assert_eq!(yard.all().len(), 1);
+    mode(&repo.join(".cw/runs/dir"), 0o700);
+    mode(&closed.join(".cw/runs"), 0o700);
+    yard.index().refresh(None).unwrap();
+    assert_eq!(yard.all().len(), 3);
+}
+
+fn rustix_is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// A copy of a program that anybody may execute.
+fn readable(program: &std::path::Path) -> std::path::PathBuf {
+    let copy = std::env::temp_dir().join(format!("outlive-as-nobody-{}", std::process::id()));
+    std::fs::copy(program, &copy).unwrap();
+    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+    copy
+}
+
+#[test]
+fn c11_one_changed_run_of_many_is_the_only_file_that_is_read() {
+    let many: usize = std::env::var("OUTLIVE_INDEX_RUNS").ok().and_then(|many| many.parse().ok()).unwrap_or(5_000);
+    let yard = Yard::new();
+    let repo = yard.repo("repo");
+    for number in 0..many {
+        put(&repo, &format!("run-{number:06}"), &state(&format!("run-{number:06}"), DAY, &["completed"]));
+    }
+    assert_eq!(yard.index().refresh(None).unwrap().read, many);
+    assert_eq!(yard.index().refresh(None).unwrap().read, 0);
+    put(&repo, "run-000123", &state("run-000123", DAY, &["failed"]));
+    let refreshed = yard.index().refresh(None).unwrap();
+    assert_eq!((refreshed.looked_at, refreshed.read, refreshed.changed), (many, 1, 1));
+    assert_eq!(yard.index().report(None).unwrap().counts["failed"], 1);
+}

@@ -1,0 +1,108 @@
+//! Registries of outlive as sources: what is in flight, what has ended, and what changes nothing.
+
+use outlive::index::{Address, Lifecycle, Query, Standing};
+use outlive::registry::Registry;
+use outlive::run::Spec;
+use outlive::store::sqlite::Sharing;
+use outlive::time::Timestamp;
+
+use super::yard::Yard;
+
+fn registry(yard: &Yard, name: &str) -> Registry {
+    let path = yard.path().canonicalize().unwrap().join(name).join(".outlive");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    Address::of_registry(&path).register(&yard.path().join("home"), Timestamp::default()).unwrap();
+    Registry::open_local(&path, Some(Sharing::Private)).unwrap()
+}
+
+fn named(registry: &Registry, name: &str) -> Spec {
+    let mut spec = Spec::new("import", registry.me().clone());
+    spec.name = Some(name.into());
+    spec.labels.insert("team".into(), "search".into());
+    spec
+}
+
+#[test]
+fn c01_runs_of_outlive_are_found_as_they_stand_and_read_again_only_where_they_changed() {
+    let yard = Yard::new();
+    let (one, other) = (registry(&yard, "one"), registry(&yard, "other"));
+    pollster::block_on(async {
+        one.start(named(&one, "done")).await.unwrap().succeed().await.unwrap();
+        let held = one.start(named(&one, "held")).await.unwrap();
+        other.start(named(&other, "failed")).await.unwrap().fail("exit", "code 3").await.unwrap();
+        assert_eq!(yard.index().refresh(None).unwrap().read, 3);
+        let stands = |query: &Query| -> Vec<(String, Lifecycle)> {
+            yard.search(query).iter().map(|run| (run.record.title.clone(), run.record.lifecycle)).collect()
+        };
+        assert_eq!(
+            stands(&Query::default()),
+            [
+                ("done".into(), Lifecycle::Succeeded),
+                ("held".into(), Lifecycle::Running),
+                ("failed".into(), Lifecycle::Failed)
+            ]
+        );
+        // It ends: shown is what is, before the index knows.
+        held.succeed().await.unwrap();
+        assert_eq!(stands(&Query::default())[1].1, Lifecycle::Succeeded);
+        assert_eq!(yard.index().report(None).unwrap().freshness, Standing::Stale);
+        let refreshed = yard.index().refresh(None).unwrap();
+        assert_eq!((refreshed.read, refreshed.changed), (1, 1));
+        let labelled = Query {
+            labels: [("team".into(), "search".into())].into(),
+            kind: Some("import".into()),
+            ..Query::default()
+        };
+        assert_eq!(stands(&labelled).len(), 3);
+        let ids: Vec<String> = yard.all().iter().map(|run| run.record.run_id.clone()).collect();
+        assert_eq!(stands(&Query { text: Some(ids[2][..13].into()), ..Query::default() }).len(), 1);
+        assert_eq!(yard.index().find(&ids[0], None, 5).unwrap().unwrap().len(), 1);
+        assert_eq!(yard.index().find("failed", None, 5).unwrap().unwrap()[0].record.title, "failed");
+        one.archive(ids[0].parse().unwrap(), true).await.unwrap();
+        yard.index().refresh(None).unwrap();
+        let archived = yard.search(&Query { statuses: [Lifecycle::Archived].into(), ..Query::default() });
+        assert_eq!((archived.len(), archived[0].record.derived_lifecycle), (1, Lifecycle::Succeeded));
+        one.close().await;
+        other.close().await;
+    });
+}
+
+#[test]
+fn c08_many_runs_are_archived_by_age_in_one_write_and_none_by_default() {
+    let yard = Yard::new();
+    let registry = registry(&yard, "one");
+    pollster::block_on(async {
+        for _ in 0..40 {
+            registry.start(named(&registry, "old")).await.unwrap().succeed().await.unwrap();
+        }
+        let far = registry.clock().now().after(std::time::Duration::from_secs(60));
+        assert!(registry.archive_all(Default::default(), Timestamp::default()).await.unwrap().is_empty());
+        assert_eq!(registry.archive_all(Default::default(), far).await.unwrap().len(), 40);
+        assert!(registry.archive_all(Default::default(), far).await.unwrap().is_empty());
+        registry.close().await;
+    });
+}
+
+#[test]
+fn c09_a_rerun_is_linked_its_origin_pinned_and_a_key_makes_it_once() {
+    let yard = Yard::new();
+    let registry = registry(&yard, "one");
+    pollster::block_on(async {
+        let first = registry.start(named(&registry, "job")).await.unwrap();
+        let id = first.run().id;
+        let refused = registry.rerun(id, None, None, false).await.unwrap_err();
+        assert!(refused.to_string().contains("it is running"), "{refused}");
+        first.fail("exit", "code 3").await.unwrap();
+        let before = registry.glance(id).await.unwrap().run;
+        let (again, made) = registry.rerun(id, Some("new data".into()), Some("k"), false).await.unwrap();
+        let lineage = again.spec.lineage.clone().unwrap();
+        assert_eq!((made, lineage.generation, lineage.origin, lineage.rerun_of), (true, 1, id, id));
+        let (same, made) = registry.rerun(id, None, Some("k"), false).await.unwrap();
+        assert_eq!((same.id, made), (again.id, false));
+        let (forced, _) = registry.rerun(again.id, None, None, true).await.unwrap();
+        let lineage = forced.spec.lineage.clone().unwrap();
+        assert_eq!((lineage.generation, lineage.origin, lineage.rerun_of), (2, id, again.id));
+        assert_eq!(registry.glance(id).await.unwrap().run, before);
+        registry.close().await;
+    });
+}
