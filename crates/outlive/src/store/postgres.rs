@@ -13,7 +13,9 @@ mod owners;
 mod reads;
 mod rows;
 mod schema;
+mod session;
 mod stories;
+mod tidying;
 mod tls;
 mod updates;
 mod writes;
@@ -24,6 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use self::address::Address;
 use self::link::Links;
 use self::owners::Owners;
+use self::tidying::Untidy;
 use super::Error;
 use crate::id::WorkerId;
 
@@ -44,6 +47,7 @@ struct Inner {
     /// The workers that beat through this store, and how often a change of theirs went through it.
     own: Mutex<HashMap<WorkerId, u64>>,
     owners: Owners,
+    untidy: Untidy,
 }
 
 impl PostgresStore {
@@ -52,7 +56,16 @@ impl PostgresStore {
         let links = Links::new(address.clone());
         let schema = address.quoted_schema();
         let id = schema::open(&links, &schema, address).await?;
-        Ok(Self { inner: Arc::new(Inner { links, schema, id, own: Mutex::default(), owners: Owners::default() }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                links,
+                schema,
+                id,
+                own: Mutex::default(),
+                owners: Owners::default(),
+                untidy: Untidy::default(),
+            }),
+        })
     }
 
     /// What tells this registry from any other, wherever it is moved to.
@@ -62,6 +75,10 @@ impl PostgresStore {
 
     fn owners(&self) -> &Owners {
         &self.inner.owners
+    }
+
+    fn untidy(&self) -> &Untidy {
+        &self.inner.untidy
     }
 
     fn links(&self) -> &Links {

@@ -1,6 +1,7 @@
 //! A fleet's database in trouble: killed, cut off, put back, locked, full, and reached through a pooler.
 
 mod crashes;
+mod history;
 mod opening;
 mod pooling;
 mod stories;

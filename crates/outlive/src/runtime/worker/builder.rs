@@ -190,10 +190,10 @@ fn work(floor: &Floor, handlers: &BTreeMap<String, Handler>) {
 }
 
 fn do_task(task: &Arc<Task>, handlers: &BTreeMap<String, Handler>) -> Result<Done, Failed> {
-    let kind = task.handle.run().spec.kind.clone();
-    match handlers.get(&kind) {
+    let spec = task.handle.spec();
+    match handlers.get(&spec.kind) {
         Some(handler) => handler(&Job { task: task.clone() }),
-        None => Err(Failed::new("kind", format!("its worker has no handler for kind `{kind}`"))),
+        None => Err(Failed::new("kind", format!("its worker has no handler for kind `{}`", spec.kind))),
     }
 }
 
