@@ -9,6 +9,7 @@ mod beats;
 mod calls;
 mod keys;
 mod link;
+mod news;
 mod owners;
 mod reads;
 mod rows;
@@ -25,6 +26,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::address::Address;
 use self::link::Links;
+pub use self::news::Listening;
+use self::news::Told;
 use self::owners::Owners;
 use self::tidying::Untidy;
 use super::Error;
@@ -48,6 +51,7 @@ struct Inner {
     own: Mutex<HashMap<WorkerId, u64>>,
     owners: Owners,
     untidy: Untidy,
+    told: Told,
 }
 
 impl PostgresStore {
@@ -64,6 +68,7 @@ impl PostgresStore {
                 own: Mutex::default(),
                 owners: Owners::default(),
                 untidy: Untidy::default(),
+                told: Told::default(),
             }),
         })
     }
@@ -75,6 +80,10 @@ impl PostgresStore {
 
     fn owners(&self) -> &Owners {
         &self.inner.owners
+    }
+
+    fn told(&self) -> &Told {
+        &self.inner.told
     }
 
     fn untidy(&self) -> &Untidy {

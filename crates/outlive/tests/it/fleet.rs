@@ -2,6 +2,7 @@
 
 mod crashes;
 mod history;
+mod news;
 mod opening;
 mod pooling;
 mod stories;

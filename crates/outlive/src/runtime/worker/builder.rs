@@ -150,9 +150,12 @@ impl Builder {
         if let Err(error) = pollster::block_on(registry.come(times.lease)) {
             order.survived(&error);
         }
+        let told = floor.clone();
+        let listening = registry.hear(move || told.wake());
         let mut worker = Worker {
             floor: floor.clone(),
             registry,
+            listening,
             is_over: false,
             grace,
             last_grace,

@@ -11,12 +11,15 @@ use std::time::Duration;
 use futures_util::future::{join, join3};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, Socket};
 
 use super::address::Address;
 use super::session::{self, Session};
+use super::tls::Tls;
 use crate::store::Error;
 
 /// How long a call waits for the server before its connection is given up.
@@ -42,10 +45,8 @@ fn runtime() -> Result<&'static Runtime, Error> {
 }
 
 /// Does something that nobody waits for.
-pub(super) fn in_passing(work: impl Future<Output = ()> + Send + 'static) {
-    if let Ok(runtime) = runtime() {
-        runtime.spawn(work);
-    }
+pub(super) fn in_passing(work: impl Future<Output = ()> + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    Ok(runtime()?.spawn(work))
 }
 
 /// How a call failed.
@@ -136,6 +137,8 @@ pub(super) struct Links {
 pub(super) struct Link<'a> {
     links: &'a Links,
     session: Option<Session>,
+    /// What is said behind the next commit.
+    news: Option<String>,
     _room: SemaphorePermit<'a>,
 }
 
@@ -167,6 +170,14 @@ impl Links {
         }
     }
 
+    /// A connection that somebody else looks after, on the runtime.
+    pub(super) async fn connect_raw(
+        &self,
+    ) -> Result<(Client, tokio_postgres::Connection<Socket, <Tls as MakeTlsConnect<Socket>>::Stream>), Error> {
+        let Address { config, tls, .. } = self.address.clone();
+        config.connect(tls).await.map_err(|error| from_connecting(&self.address.to_string(), &error))
+    }
+
     fn idle_one(&self) -> Option<Session> {
         std::iter::from_fn(|| self.idle().pop()).find(|session| !session.is_closed())
     }
@@ -181,7 +192,7 @@ impl Links {
             Some(session) => session,
             None => self.connect(PATIENCE).await?,
         };
-        Ok(Link { links: self, session: Some(session), _room: room })
+        Ok(Link { links: self, session: Some(session), news: None, _room: room })
     }
 
     /// Beats have a connection of their own, which nobody else keeps waiting.
@@ -229,6 +240,15 @@ impl Link<'_> {
         !self.links.shared.load(Ordering::Relaxed)
     }
 
+    /// Has something said behind the next commit.
+    pub(super) fn tell(&mut self, news: Option<String>) {
+        self.news = news;
+    }
+
+    fn commit_words(&mut self) -> String {
+        self.news.take().map_or_else(|| "COMMIT".to_owned(), |news| format!("COMMIT; {news}"))
+    }
+
     /// Leaves the connection to the next. Nothing is open on it.
     pub(super) fn put_back(mut self) {
         if let Some(session) = self.session.take().filter(|session| !session.is_closed()) {
@@ -252,12 +272,13 @@ impl Link<'_> {
         let session = self.session()?;
         let is_prepared = session.prepare_alone(may_prepare, sql, bound).await;
         self.heeded(is_prepared)?;
+        let commit = self.commit_words();
         let session = self.session()?;
         let begin = session.begin();
         let (begun, rows, committed) = join3(
             session.say(&begin, Effect::Possible),
             session.ask_within(sql, bound, Effect::Possible),
-            session.say("COMMIT", Effect::Possible),
+            session.say(&commit, Effect::Possible),
         )
         .await;
         self.heeded(begun)?;
@@ -299,9 +320,10 @@ impl Link<'_> {
         let may_prepare = self.may_prepare();
         let prepared = self.session()?.prepare_within(may_prepare, sql, bound).await;
         self.heeded(prepared)?;
+        let commit = self.commit_words();
         let session = self.session()?;
         let last = session.ask_within(sql, bound, Effect::Possible);
-        let (rows, committed) = join(last, session.say("COMMIT", Effect::Possible)).await;
+        let (rows, committed) = join(last, session.say(&commit, Effect::Possible)).await;
         let rows = self.heeded(rows)?;
         committed?;
         Ok(rows)
@@ -309,7 +331,8 @@ impl Link<'_> {
 
     /// Ends a transaction.
     pub(super) async fn commit(&mut self) -> Result<(), Fault> {
-        self.session()?.say("COMMIT", Effect::Possible).await
+        let commit = self.commit_words();
+        self.session()?.say(&commit, Effect::Possible).await
     }
 
     /// Ends a transaction without effect.

@@ -97,10 +97,10 @@ impl PostgresStore {
             return;
         }
         let (store, ending) = (self.clone(), self.clone());
-        link::in_passing(async move {
+        drop(link::in_passing(async move {
             // The next one does what fails now.
             let _ = work(store).await;
             ending.untidy().is_at_it.store(false, Ordering::Relaxed);
-        });
+        }));
     }
 }
