@@ -20,7 +20,7 @@ const ROUNDS: usize = 5;
 /// How many slots a worker has, which is how many runs a claim brings at most.
 const BATCHES: [usize; 4] = [1, 10, 100, 500];
 /// How many runs a round has, for each of them.
-const RUNS: [usize; 4] = [500, 2_000, 6_000, 6_000];
+const RUNS: [usize; 4] = [500, 2_000, 10_000, 20_000];
 
 /// What a round measured.
 #[derive(Default)]
@@ -30,16 +30,22 @@ struct Figures {
     wal: Vec<f64>,
     runs_per_claim: Vec<f64>,
     runs_per_commit: Vec<f64>,
+    /// Processor time of a claim and an end, in microseconds: of the worker and of the server.
+    own_time: Vec<f64>,
+    server_time: Vec<f64>,
 }
 
 /// Measures. There is no bar yet: peers are measured elsewhere.
 pub fn main(_dir: &Path) -> Outcome<bool> {
     let server = Server::alone(&["-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB"]);
-    let url = server.fresh_url();
+    let url = std::env::var("BENCH_URL").unwrap_or_else(|_| server.fresh_url());
     let schema = url.split("schema=").nth(1).and_then(|rest| rest.split('&').next()).unwrap_or_default().to_owned();
     let mut figures: Vec<Figures> = BATCHES.iter().map(|_| Figures::default()).collect();
     for round in 0..=ROUNDS {
         for (place, (batch, runs)) in BATCHES.into_iter().zip(RUNS).enumerate() {
+            if std::env::var("OUTLIVE_BENCH_SLOTS").is_ok_and(|only| only != batch.to_string()) {
+                continue;
+            }
             let mut scratch = Figures::default();
             // The first round warms up.
             let into = if round == 0 { &mut scratch } else { &mut figures[place] };
@@ -49,7 +55,7 @@ pub fn main(_dir: &Path) -> Outcome<bool> {
     println!(
         "PostgreSQL with default durability, one worker process, handlers that do nothing; {ROUNDS} rounds, interleaved"
     );
-    for (batch, figures) in BATCHES.iter().zip(&figures) {
+    for (batch, figures) in BATCHES.iter().zip(&figures).filter(|(_, figures)| !figures.done.is_empty()) {
         println!("  slots {batch:>3}");
         let print = |what: &str, values: &[f64]| {
             let Spread { median, min, max, .. } = Spread::of(values);
@@ -60,6 +66,8 @@ pub fn main(_dir: &Path) -> Outcome<bool> {
         print("WAL bytes a run", &figures.wal);
         print("runs a claim", &figures.runs_per_claim);
         print("ends a write", &figures.runs_per_commit);
+        print("processor µs a run, worker", &figures.own_time);
+        print("processor µs a run, server", &figures.server_time);
     }
     let hot = server.psql(&format!(
         "SELECT round(100.0 * n_tup_hot_upd / greatest(n_tup_upd, 1), 1) || ' % of ' || n_tup_upd FROM pg_stat_user_tables
@@ -85,6 +93,7 @@ fn measure_one(server: &Server, url: &str, batch: usize, runs: usize, figures: &
         Ok(())
     })?;
     let mut tally = Tally::default();
+    let (own, theirs) = (processor_time("self"), server_time(server));
     let done = measure(|| {
         let worker = Worker::builder(registry).slots(batch).handle("bench", |_| Ok(())).start()?;
         worker.wait_until(|tally| tally.succeeded == runs as u64);
@@ -93,10 +102,28 @@ fn measure_one(server: &Server, url: &str, batch: usize, runs: usize, figures: &
         Ok(())
     })?;
     let rate = |time: Duration| runs as f64 / time.as_secs_f64();
+    figures.own_time.push((processor_time("self") - own) / runs as f64);
+    figures.server_time.push((server_time(server) - theirs) / runs as f64);
     figures.enqueued.push(rate(enqueued));
     figures.done.push(rate(done));
     figures.wal.push((wal(server)? - before) / runs as f64);
     figures.runs_per_claim.push(tally.claimed as f64 / tally.claims.max(1) as f64);
     figures.runs_per_commit.push(runs as f64 / tally.commits.max(1) as f64);
     Ok(())
+}
+
+/// The processor time of a process and of the children that it has waited for, in microseconds.
+fn processor_time(pid: &str) -> f64 {
+    const TICK: f64 = 10_000.0;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    fields.iter().skip(11).take(4).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() * TICK
+}
+
+/// The processor time of a server and its sessions.
+fn server_time(server: &Server) -> f64 {
+    let file = std::fs::read_to_string(server.data().join("postmaster.pid")).unwrap_or_default();
+    let pid = file.lines().next().unwrap_or_default();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    processor_time(pid) + children.split_whitespace().map(processor_time).sum::<f64>()
 }

@@ -40,7 +40,7 @@ use crate::store::object::{Address as BucketAddress, ObjectStore};
 use crate::store::postgres::{Address, PostgresStore};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
-use crate::store::{self, Expect, Record, Store, Write};
+use crate::store::{self, Expect, News, Record, Store, Write};
 use crate::time::{Clock, SystemClock, Timestamp};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
 use crate::trust::{Trust, has_key};
@@ -58,6 +58,10 @@ const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Opens another connection to the same store, for the keeper's thread.
 type Reopen = Arc<dyn Fn() -> Result<Arc<dyn Store>, store::Error> + Send + Sync>;
+/// Somebody who is told of what others do.
+type Heard = Box<dyn Fn(News) + Send + Sync>;
+/// Has somebody told, until what is answered is dropped.
+type Listen = Arc<dyn Fn(Heard) -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;
 
 /// One store of runs.
 pub struct Registry {
@@ -70,6 +74,7 @@ pub struct Registry {
     /// What a registry that is no directory calls itself.
     name: Option<String>,
     reopen: Reopen,
+    listen: Option<Listen>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     me: Actor,
@@ -128,11 +133,13 @@ impl Registry {
             Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{}`", Address::FORM))
         })?;
         let store = PostgresStore::open(&address).await?;
-        let (name, beating) = (store.id().to_owned(), store.clone());
+        let (name, beating, listening) = (store.id().to_owned(), store.clone(), store.clone());
+        let listen: Listen = Arc::new(move |heard| Some(Box::new(listening.listen(heard).ok()?)));
         // Its beats have a connection of their own in any case.
         let reopen: Reopen = Arc::new(move || Ok(Arc::new(beating.clone()) as Arc<dyn Store>));
         let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
-        Ok(Self { name: Some(name), ..Self::assemble(url.into(), Arc::new(store), reopen, trust)? })
+        let assembled = Self::assemble(url.into(), Arc::new(store), reopen, trust)?;
+        Ok(Self { name: Some(name), listen: Some(listen), ..assembled })
     }
 
     #[cfg(feature = "object")]
@@ -207,6 +214,7 @@ impl Registry {
             bucket: None,
             name: None,
             reopen,
+            listen: None,
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             me: actor(),
@@ -243,6 +251,7 @@ impl Registry {
             bucket: None,
             name: None,
             reopen: Arc::new(move || Ok(reopened.clone())),
+            listen: None,
             clock,
             entropy,
             me,
@@ -363,6 +372,12 @@ impl Registry {
     /// Whether the stamp on a record is that of our own write.
     pub(crate) fn is_own(&self, record: &Record, stamp: Stamp) -> bool {
         (self.recognise)(record, stamp)
+    }
+
+    /// Has `heard` told of what others do as soon as the store can tell, until what is answered is dropped. None where it
+    /// cannot. Nobody may rely on it.
+    pub(crate) fn listen(&self, heard: impl Fn(News) + Send + Sync + 'static) -> Option<Box<dyn Any + Send + Sync>> {
+        self.listen.as_ref().and_then(|listen| listen(Box::new(heard)))
     }
 
     /// This process's worker, if it has claimed anything yet.

@@ -395,6 +395,15 @@ impl From<&Owner> for Worker {
     }
 }
 
+/// What a store may tell sooner than anybody asks. It may as well be lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// Something can be claimed.
+    Work,
+    /// Something of what a worker owns was changed by others.
+    Attention(WorkerId),
+}
+
 /// How a store fails.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {

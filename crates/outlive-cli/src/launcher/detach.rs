@@ -25,6 +25,7 @@ use super::tree;
 use crate::cli::{fail, say_line, talk};
 use crate::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
 use crate::operation::{SCHEMA, body, error_body};
+use crate::settings::REGISTRY_VARIABLE;
 
 /// What the processes of a run have in their environment. A detached run that is started inside another is none of it.
 const OF_THE_OTHER: [&str; 4] = [RUN_VARIABLE, REGISTRY_ID_VARIABLE, ATTEMPT_VARIABLE, EPOCH_VARIABLE];
@@ -103,7 +104,7 @@ impl Starting {
     /// Starts this program with these words to own a run, in a session of its own.
     pub fn begin(words: &[OsString], mask: &SigSet) -> std::io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        let mut argv = words.to_vec();
+        let (mut argv, registry) = apart(words);
         argv.splice(1..1, [DETACHED.into(), theirs.as_raw_fd().to_string().into()]);
         let mut placed = Vec::new();
         for number in 0..3 {
@@ -112,6 +113,7 @@ impl Starting {
         }
         tree::keep_locks_to_ourselves();
         let environment = OF_THE_OTHER.iter().fold(Environment::own(), |own, name| own.with(name, None));
+        let environment = registry.into_iter().fold(environment, |own, url| own.with(REGISTRY_VARIABLE, Some(url)));
         let kept = [theirs.as_fd()];
         let start = Start { argv: &argv, program: None, environment: &environment, mask, placed: &placed, kept: &kept };
         Ok(Self { listener: ours, pid: start.ourselves()? })
@@ -134,6 +136,17 @@ impl AsFd for Starting {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
+}
+
+/// The words without a registry's URL that they name first, which may bear a password: everybody on the machine may read
+/// the words of a process, and only its user its environment.
+fn apart(words: &[OsString]) -> (Vec<OsString>, Option<String>) {
+    let is_flag = |place: &usize| words.get(*place).is_some_and(|word| word == "--registry");
+    let place = [1, 2].into_iter().find(is_flag);
+    let url = place.and_then(|place| words.get(place + 1)?.to_str()).filter(|url| !url.starts_with("sqlite:"));
+    let (Some(place), Some(url)) = (place, url) else { return (words.to_vec(), None) };
+    let rest = [&words[..place], &words[place + 2..]].concat();
+    (rest, Some(url.to_owned()))
 }
 
 /// Has another process own the run that this one was asked for. Says the run's id once it is on record and started.

@@ -92,7 +92,7 @@ impl Operate for Workers {
         }
         let known = registry.store().workers().await?;
         let view = |worker: &Worker| WorkerView::new(worker, owned.get(&worker.id).copied().unwrap_or(0));
-        Ok(Known { registry: registry.url().into(), workers: known.iter().map(view).collect() })
+        Ok(Known { registry: registry.shown(), workers: known.iter().map(view).collect() })
     }
 }
 

@@ -3,6 +3,7 @@
 //! Most of what a short run costs is not its work. So one that may be over before its first beat starts no thread for it,
 //! and says goodbye in the same write that ends it.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,7 +14,7 @@ use crate::run::Exit;
 use crate::runtime::handle::{Recorded, RunHandle};
 use crate::runtime::keeper::{Keeper, lock};
 use crate::spool::OwnEnd;
-use crate::store::{self, Beat};
+use crate::store::{self, Beat, News};
 
 /// Starts the thread that beats.
 pub(super) fn start(keeper: &Keeper) -> Result<(), Error> {
@@ -36,6 +37,17 @@ impl Registry {
         keeping.promise(lease);
         self.start_beating()?;
         Ok(keeping.tick(&*self.store).await?)
+    }
+
+    /// Has `work` called whenever there may be work, and what others ask of this worker's runs looked after at once, as
+    /// far as the store tells. Until what is answered is dropped.
+    pub(crate) fn hear(&self, work: impl Fn() + Send + Sync + 'static) -> Option<Box<dyn Any + Send + Sync>> {
+        let keeping = self.keeping().ok()?;
+        self.listen(move |news| match news {
+            News::Work => work(),
+            News::Attention(worker) if worker == keeping.worker => keeping.ask(),
+            News::Attention(_) => {}
+        })
     }
 
     /// Has this process's worker beat, if it does not yet.

@@ -17,7 +17,7 @@ use crate::conceal;
 use crate::error::Error;
 use crate::id::{RunId, Stamp};
 use crate::redact::Redactor;
-use crate::run::{Event, Exit, Interruption, Progress, Run, StateName};
+use crate::run::{Event, Exit, Interruption, Progress, Run, Spec, StateName};
 use crate::settle::{Doubt, settle};
 use crate::spool::OwnEnd;
 use crate::store::{Record, Store, Write};
@@ -74,6 +74,11 @@ impl RunHandle {
     /// The run as it was last read or written here.
     pub fn run(&self) -> Run {
         self.held.record().run
+    }
+
+    /// What is to be done.
+    pub(super) fn spec(&self) -> Arc<Spec> {
+        lock(&self.held.record).run.spec.clone()
     }
 
     /// The claim, for whatever the work writes elsewhere.

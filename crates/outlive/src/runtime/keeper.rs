@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub(crate) struct Keeping {
     pub(crate) spool: Option<Spool>,
     state: Mutex<Keep>,
     wake: Wake,
+    /// Somebody says that a beat would bring something.
+    asked: AtomicBool,
 }
 
 #[derive(Default)]
@@ -122,7 +125,18 @@ impl Keeping {
         registry: String,
         spool: Option<Spool>,
     ) -> Self {
-        Self { worker, identity, me, clock, entropy, registry, spool, state: Mutex::default(), wake: Wake::new() }
+        Self {
+            worker,
+            identity,
+            me,
+            clock,
+            entropy,
+            registry,
+            spool,
+            state: Mutex::default(),
+            wake: Wake::new(),
+            asked: AtomicBool::default(),
+        }
     }
 
     /// This worker as the owner of a run with that lease.
@@ -191,6 +205,12 @@ impl Keeping {
     /// Whether ends are still to be delivered.
     pub(crate) fn owes(&self) -> bool {
         !self.keep().owed.is_empty()
+    }
+
+    /// Has the thread beat at once.
+    pub(crate) fn ask(&self) {
+        self.asked.store(true, Ordering::SeqCst);
+        self.wake.call();
     }
 
     fn keep(&self) -> MutexGuard<'_, Keep> {
@@ -459,6 +479,7 @@ fn keep_beating(
     loop {
         let next = last + keeping.interval();
         let rung = keeping.wake.wait(bell, next.saturating_sub(keeping.clock.awake()));
+        let rung = keeping.asked.swap(false, Ordering::SeqCst) || rung;
         let (leaving, owes) = {
             let keep = keeping.keep();
             (keep.leaving, !keep.owed.is_empty())

@@ -12,6 +12,7 @@ mod floor;
 mod job;
 mod times;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -59,6 +60,7 @@ type OnEnd = Arc<dyn Fn(&Run) + Send + Sync>;
 pub struct Worker {
     floor: Arc<Floor>,
     registry: Arc<Registry>,
+    listening: Option<Box<dyn Any + Send + Sync>>,
     is_over: bool,
     grace: Duration,
     last_grace: Duration,
@@ -109,6 +111,7 @@ impl Worker {
         let floor = self.floor.clone();
         let interrupted = |reason: &str| OwnEnd::Interrupted(Interruption { signal: None, reason: reason.into() });
         // Whoever claims may be at it: what it brings is given back too.
+        self.listening = None;
         floor.advance(Stage::Draining);
         join(self.claimer.take());
         for task in floor.unbegun() {

@@ -9,11 +9,14 @@ mod beats;
 mod calls;
 mod keys;
 mod link;
+mod news;
 mod owners;
 mod reads;
 mod rows;
 mod schema;
+mod session;
 mod stories;
+mod tidying;
 mod tls;
 mod updates;
 mod writes;
@@ -23,7 +26,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::address::Address;
 use self::link::Links;
+pub use self::news::Listening;
+use self::news::Told;
 use self::owners::Owners;
+use self::tidying::Untidy;
 use super::Error;
 use crate::id::WorkerId;
 
@@ -44,6 +50,8 @@ struct Inner {
     /// The workers that beat through this store, and how often a change of theirs went through it.
     own: Mutex<HashMap<WorkerId, u64>>,
     owners: Owners,
+    untidy: Untidy,
+    told: Told,
 }
 
 impl PostgresStore {
@@ -52,7 +60,17 @@ impl PostgresStore {
         let links = Links::new(address.clone());
         let schema = address.quoted_schema();
         let id = schema::open(&links, &schema, address).await?;
-        Ok(Self { inner: Arc::new(Inner { links, schema, id, own: Mutex::default(), owners: Owners::default() }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                links,
+                schema,
+                id,
+                own: Mutex::default(),
+                owners: Owners::default(),
+                untidy: Untidy::default(),
+                told: Told::default(),
+            }),
+        })
     }
 
     /// What tells this registry from any other, wherever it is moved to.
@@ -62,6 +80,14 @@ impl PostgresStore {
 
     fn owners(&self) -> &Owners {
         &self.inner.owners
+    }
+
+    fn told(&self) -> &Told {
+        &self.inner.told
+    }
+
+    fn untidy(&self) -> &Untidy {
+        &self.inner.untidy
     }
 
     fn links(&self) -> &Links {

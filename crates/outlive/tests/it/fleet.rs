@@ -1,6 +1,8 @@
 //! A fleet's database in trouble: killed, cut off, put back, locked, full, and reached through a pooler.
 
 mod crashes;
+mod history;
+mod news;
 mod opening;
 mod pooling;
 mod stories;

@@ -150,9 +150,12 @@ impl Builder {
         if let Err(error) = pollster::block_on(registry.come(times.lease)) {
             order.survived(&error);
         }
+        let told = floor.clone();
+        let listening = registry.hear(move || told.wake());
         let mut worker = Worker {
             floor: floor.clone(),
             registry,
+            listening,
             is_over: false,
             grace,
             last_grace,
@@ -190,10 +193,10 @@ fn work(floor: &Floor, handlers: &BTreeMap<String, Handler>) {
 }
 
 fn do_task(task: &Arc<Task>, handlers: &BTreeMap<String, Handler>) -> Result<Done, Failed> {
-    let kind = task.handle.run().spec.kind.clone();
-    match handlers.get(&kind) {
+    let spec = task.handle.spec();
+    match handlers.get(&spec.kind) {
         Some(handler) => handler(&Job { task: task.clone() }),
-        None => Err(Failed::new("kind", format!("its worker has no handler for kind `{kind}`"))),
+        None => Err(Failed::new("kind", format!("its worker has no handler for kind `{}`", spec.kind))),
     }
 }
 

@@ -81,6 +81,8 @@ struct State {
     look: bool,
     /// Slots that wait for something to begin.
     idle: usize,
+    /// One of them is called and has not come yet.
+    is_called: bool,
     /// Who waits for what, so that nobody is called who does not.
     awaits_room: bool,
     awaits_end: bool,
@@ -153,9 +155,10 @@ impl Floor {
     }
 
     /// Lets go of the state, and calls whoever waits for what it has become.
-    fn call(&self, state: MutexGuard<'_, State>) {
-        // A slot that is called calls the next: where work is short, few wake.
-        let work = !state.queue.is_empty() && state.idle > 0;
+    fn call(&self, mut state: MutexGuard<'_, State>) {
+        // A slot that has come calls the next: where work is short, few wake.
+        let work = !state.queue.is_empty() && state.idle > 0 && !state.is_called;
+        state.is_called |= work;
         let room = state.awaits_room && self.free(&state) > 0;
         let (ended, done) = (state.awaits_end && !state.ends.is_empty(), state.watchers > 0);
         drop(state);
@@ -240,7 +243,10 @@ impl Floor {
         let mut state = self.state();
         if idle(&mut state) {
             state.idle += 1;
-            state = wait_while(&self.work, state, idle);
+            while idle(&mut state) {
+                state = wait(&self.work, state);
+                state.is_called = false;
+            }
             state.idle -= 1;
         }
         if state.stage > Stage::Working {

@@ -39,7 +39,7 @@ const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
     SELECT EXISTS (SELECT 1 FROM @.live WHERE owner = $1)";
 
 /// Rows of workers that have said nothing for an hour and own nothing. One that beats meanwhile keeps its row.
-const FORGET_SILENT: &str = "DELETE FROM @.worker w WHERE w.heard_at < @.clock() - 3600000000
+pub(super) const FORGET_SILENT: &str = "DELETE FROM @.worker w WHERE w.heard_at < @.clock() - 3600000000
     AND @.hears_since() < @.clock() - 3600000000 AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = w.id)";
 
 impl PostgresStore {
@@ -64,6 +64,7 @@ impl PostgresStore {
             // Whoever comes clears away those that have gone without a word. The next one does what fails now.
             let _ = self.links().beat(&self.sql(FORGET_SILENT), &[]).await;
         }
+        self.tidy_in_passing();
         let (told, hears_since): (i64, i64) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
         // A server that was away may have come back with an older state, whose counts have been before: all is compared.
         let attention = (hears_since.unsigned_abs() << 12).wrapping_add(told.unsigned_abs() + changes);

@@ -69,6 +69,66 @@ CREATE TABLE worker (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
         autovacuum_vacuum_cost_delay = 0);
 
+-- History is kept in tables of a time each, which are dropped as a whole: what a run was made with, how it ended and its
+-- story go together. What belongs to no such time yet is in the tables called rest.
+CREATE TABLE part (name text PRIMARY KEY, since int8 NOT NULL, until int8 NOT NULL);
+
+-- The first id of a time.
+CREATE FUNCTION first_id(at int8) RETURNS uuid LANGUAGE sql IMMUTABLE
+    AS $$ SELECT (lpad(to_hex(at / 1000), 12, '0') || repeat('0', 20))::uuid $$;
+
+-- Makes the tables of the time to come, and drops those of which all has been over for longer than it is kept. Whoever holds
+-- anything of them longer, because it still waits or runs, holds all of its time. Answers with how many were dropped.
+CREATE FUNCTION tidy() RETURNS int8 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    day CONSTANT int8 := 86400000000;
+    keep int8 := (SELECT value::int8 FROM meta WHERE name = 'keep_days') * day;
+    -- Few tables, however long history is kept.
+    width int8 := greatest(coalesce(keep / 4 / day, 30), 1) * day;
+    since int8 := (SELECT max(until) FROM part);
+    dropped int8 := 0;
+    old record;
+    root text;
+    key text;
+    held bool;
+    lo uuid;
+    hi uuid;
+BEGIN
+    since := coalesce(since, clock() / day * day);
+    WHILE since < clock() + width LOOP
+        lo := first_id(since);
+        hi := first_id(since + width);
+        FOREACH root IN ARRAY ARRAY['spec', 'ended', 'story'] LOOP
+            key := CASE root WHEN 'story' THEN 'run' ELSE 'id' END;
+            EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', root || '_' || since / day, root);
+            EXECUTE format('WITH moved AS (DELETE FROM %I WHERE %I >= %L AND %I < %L RETURNING *)
+                            INSERT INTO %I SELECT * FROM moved', root || '_rest', key, lo, key, hi,
+                           root || '_' || since / day);
+            EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', root,
+                           root || '_' || since / day, lo, hi);
+        END LOOP;
+        INSERT INTO part VALUES ((since / day)::text, since, since + width);
+        since := since + width;
+    END LOOP;
+    FOR old IN SELECT * FROM part WHERE part.until < clock() - keep ORDER BY part.since LOOP
+        EXECUTE format('SELECT EXISTS (SELECT 1 FROM %I WHERE ended_at >= %L)', 'ended_' || old.name, clock() - keep)
+            INTO held;
+        CONTINUE WHEN held
+            OR EXISTS (SELECT 1 FROM waiting WHERE id >= first_id(old.since) AND id < first_id(old.until))
+            OR EXISTS (SELECT 1 FROM live WHERE id >= first_id(old.since) AND id < first_id(old.until));
+        EXECUTE format('DROP TABLE %I, %I, %I', 'spec_' || old.name, 'ended_' || old.name, 'story_' || old.name);
+        DELETE FROM part WHERE part.name = old.name;
+        dropped := dropped + 1;
+    END LOOP;
+    IF dropped > 0 THEN
+        DELETE FROM owner WHERE noted_at < (SELECT min(part.since) FROM part) - 2 * day
+            AND NOT EXISTS (SELECT 1 FROM live WHERE live.owned_by = owner.id)
+            AND NOT EXISTS (SELECT 1 FROM ended_rest WHERE ended_rest.owned_by = owner.id);
+    END IF;
+    RETURN dropped;
+END $$;
+SELECT tidy();
+
 -- Every run, for people.
 CREATE VIEW run AS
     SELECT spec.id, spec.name, spec.kind, stands.state, stands.epoch, spec.priority, owner.worker AS owner,

@@ -4,29 +4,28 @@
 //! executor or none. No state of a session is relied on: a pooler may hand every transaction to another one.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{join, join3};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, Socket};
 
 use super::address::Address;
+use super::session::{self, Session};
+use super::tls::Tls;
 use crate::store::Error;
 
 /// How long a call waits for the server before its connection is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a beat does.
 pub(super) const BEAT_PATIENCE: Duration = Duration::from_secs(2);
-/// How a transaction begins: it waits for nobody longer than a beat may be late, and whoever is stopped in the middle of
-/// one lets go of its locks before a lease is over. There is an index for whatever is looked for: a table that has grown
-/// since it was last counted is not to be read from end to end, or sorted, for that, nor is anything worth compiling.
-const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '8s';
-                     SET LOCAL idle_in_transaction_session_timeout = '8s';
-                     SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL jit = off";
 /// How often a transaction is tried that the server broke off in favour of another.
 const TRIES: u32 = 8;
 /// What a pause before the next try is a multiple of.
@@ -45,6 +44,11 @@ fn runtime() -> Result<&'static Runtime, Error> {
     built.as_ref().map_err(|error| Error::Unavailable(format!("no thread for the database's connections: {error}")))
 }
 
+/// Does something that nobody waits for.
+pub(super) fn in_passing(work: impl Future<Output = ()> + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    Ok(runtime()?.spawn(work))
+}
+
 /// How a call failed.
 #[derive(Debug)]
 pub(super) enum Fault {
@@ -54,6 +58,8 @@ pub(super) enum Fault {
     BrokenOff(Error),
     /// The connection was stale before anything was said on it.
     Stale(Error),
+    /// The session is not ours alone: what was prepared is another's, or gone. Nothing has had an effect.
+    Shared(Error),
 }
 
 impl From<Error> for Fault {
@@ -65,7 +71,7 @@ impl From<Error> for Fault {
 impl Fault {
     fn into_error(self) -> Error {
         match self {
-            Self::Error(error) | Self::BrokenOff(error) | Self::Stale(error) => error,
+            Self::Error(error) | Self::BrokenOff(error) | Self::Stale(error) | Self::Shared(error) => error,
         }
     }
 }
@@ -120,29 +126,34 @@ impl Tries {
 /// The connections of one store.
 pub(super) struct Links {
     address: Address,
-    idle: Mutex<Vec<Client>>,
+    idle: Mutex<Vec<Session>>,
     room: Arc<Semaphore>,
-    beating: tokio::sync::Mutex<Option<Client>>,
+    beating: tokio::sync::Mutex<Option<Session>>,
+    /// A pooler has been seen: nothing is prepared.
+    pub(super) shared: AtomicBool,
 }
 
 /// A connection that is taken. It goes back only if it is said to be in order.
 pub(super) struct Link<'a> {
     links: &'a Links,
-    client: Option<Client>,
+    session: Option<Session>,
+    /// What is said behind the next commit.
+    news: Option<String>,
     _room: SemaphorePermit<'a>,
 }
 
 impl Links {
     pub(super) fn new(address: Address) -> Self {
         let room = Arc::new(Semaphore::new(address.connections));
-        Self { address, idle: Mutex::default(), room, beating: tokio::sync::Mutex::default() }
+        let shared = AtomicBool::default();
+        Self { address, idle: Mutex::default(), room, beating: tokio::sync::Mutex::default(), shared }
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Client>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Session>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connect(&self, patience: Duration) -> Result<Client, Error> {
+    async fn connect(&self, patience: Duration) -> Result<Session, Error> {
         let Address { config, tls, .. } = self.address.clone();
         let shown = self.address.to_string();
         let connecting = runtime()?.spawn(async move {
@@ -152,15 +163,23 @@ impl Links {
             Ok::<Client, tokio_postgres::Error>(client)
         });
         match within(patience, connecting).await? {
-            Some(Ok(Ok(client))) => Ok(client),
+            Some(Ok(Ok(client))) => Ok(Session::new(client)),
             Some(Ok(Err(error))) => Err(from_connecting(&shown, &error)),
             Some(Err(error)) => Err(Error::Unavailable(format!("`{shown}` cannot be reached: {error}"))),
             None => Err(Error::Unavailable(format!("`{shown}` did not answer for {} s", patience.as_secs()))),
         }
     }
 
-    fn idle_one(&self) -> Option<Client> {
-        std::iter::from_fn(|| self.idle().pop()).find(|client| !client.is_closed())
+    /// A connection that somebody else looks after, on the runtime.
+    pub(super) async fn connect_raw(
+        &self,
+    ) -> Result<(Client, tokio_postgres::Connection<Socket, <Tls as MakeTlsConnect<Socket>>::Stream>), Error> {
+        let Address { config, tls, .. } = self.address.clone();
+        config.connect(tls).await.map_err(|error| from_connecting(&self.address.to_string(), &error))
+    }
+
+    fn idle_one(&self) -> Option<Session> {
+        std::iter::from_fn(|| self.idle().pop()).find(|session| !session.is_closed())
     }
 
     /// A connection, an idle one if there is any.
@@ -169,11 +188,11 @@ impl Links {
         let room = permit.ok_or_else(|| {
             Error::Unavailable(format!("all {} connections to the database are in use", self.address.connections))
         })?;
-        let client = match self.idle_one() {
-            Some(client) => client,
+        let session = match self.idle_one() {
+            Some(session) => session,
             None => self.connect(PATIENCE).await?,
         };
-        Ok(Link { links: self, client: Some(client), _room: room })
+        Ok(Link { links: self, session: Some(session), news: None, _room: room })
     }
 
     /// Beats have a connection of their own, which nobody else keeps waiting.
@@ -187,13 +206,13 @@ impl Links {
         }
     }
 
-    async fn beat_on(&self, beating: &mut Option<Client>, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Error> {
+    async fn beat_on(&self, beating: &mut Option<Session>, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Error> {
         let mut is_borrowed = false;
         // Taken out, so that one whose answer nobody waited for is not used again.
-        let client = match beating.take().filter(|client| !client.is_closed()) {
-            Some(client) => client,
+        let session = match beating.take().filter(|session| !session.is_closed()) {
+            Some(session) => session,
             None => match self.connect(BEAT_PATIENCE).await {
-                Ok(client) => client,
+                Ok(session) => session,
                 // Where the server has no room for another, the beats borrow one that nobody uses.
                 Err(error) => {
                     is_borrowed = true;
@@ -201,49 +220,69 @@ impl Links {
                 }
             },
         };
-        let rows = ask(&client, sql, bound, BEAT_PATIENCE, Effect::Possible).await.map_err(Fault::into_error)?;
+        let rows = session.ask(sql, bound, BEAT_PATIENCE, Effect::Possible).await.map_err(Fault::into_error)?;
         if is_borrowed {
-            self.idle().push(client);
+            self.idle().push(session);
         } else {
-            *beating = Some(client);
+            *beating = Some(session);
         }
         Ok(rows)
     }
 }
 
 impl Link<'_> {
-    fn client(&self) -> Result<&Client, Error> {
-        self.client.as_ref().ok_or_else(|| Error::Unavailable("the connection was given back".into()))
+    fn session(&mut self) -> Result<&mut Session, Fault> {
+        let gone = || Error::Unavailable("the connection was given back".into());
+        Ok(self.session.as_mut().ok_or_else(gone)?)
+    }
+
+    fn may_prepare(&self) -> bool {
+        !self.links.shared.load(Ordering::Relaxed)
+    }
+
+    /// Has something said behind the next commit.
+    pub(super) fn tell(&mut self, news: Option<String>) {
+        self.news = news;
+    }
+
+    fn commit_words(&mut self) -> String {
+        self.news.take().map_or_else(|| "COMMIT".to_owned(), |news| format!("COMMIT; {news}"))
     }
 
     /// Leaves the connection to the next. Nothing is open on it.
     pub(super) fn put_back(mut self) {
-        if let Some(client) = self.client.take().filter(|client| !client.is_closed()) {
-            self.links.idle().push(client);
+        if let Some(session) = self.session.take().filter(|session| !session.is_closed()) {
+            self.links.idle().push(session);
         }
     }
 
     /// Gives the connection up: what is open on it ends without effect.
     pub(super) fn give_up(&mut self) {
-        self.client = None;
+        self.session = None;
     }
 
     /// One statement that changes nothing.
     pub(super) async fn read(&mut self, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Fault> {
-        stale_if_lost(ask(self.client()?, sql, bound, PATIENCE, Effect::None).await)
+        stale_if_lost(self.session()?.ask(sql, bound, PATIENCE, Effect::None).await)
     }
 
     /// A transaction of one statement, in one round trip.
     pub(super) async fn write(&mut self, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Fault> {
-        let client = self.client()?;
+        let may_prepare = self.may_prepare();
+        let session = self.session()?;
+        let is_prepared = session.prepare_alone(may_prepare, sql, bound).await;
+        self.heeded(is_prepared)?;
+        let commit = self.commit_words();
+        let session = self.session()?;
+        let begin = session.begin();
         let (begun, rows, committed) = join3(
-            say(client, BEGIN, Effect::Possible),
-            ask(client, sql, bound, PATIENCE, Effect::Possible),
-            say(client, "COMMIT", Effect::Possible),
+            session.say(&begin, Effect::Possible),
+            session.ask_within(sql, bound, Effect::Possible),
+            session.say(&commit, Effect::Possible),
         )
         .await;
-        begun?;
-        let rows = rows?;
+        self.heeded(begun)?;
+        let rows = self.heeded(rows)?;
         committed?;
         Ok(rows)
     }
@@ -255,42 +294,63 @@ impl Link<'_> {
         sql: &str,
         bound: &[Bound<'_>],
     ) -> Result<Vec<Row>, Fault> {
-        let client = self.client()?;
-        let begin = before.map_or_else(|| BEGIN.to_owned(), |before| format!("{BEGIN}; {before}"));
-        let (begun, rows) =
-            join(say(client, &begin, Effect::None), ask(client, sql, bound, PATIENCE, Effect::None)).await;
-        stale_if_lost(begun)?;
-        rows
+        let may_prepare = self.may_prepare();
+        let session = self.session()?;
+        let is_prepared = session.prepare_alone(may_prepare, sql, bound).await;
+        self.heeded(stale_if_lost(is_prepared))?;
+        let session = self.session()?;
+        let begin = before.map_or_else(|| session.begin(), |before| format!("{}; {before}", session.begin()));
+        let (begun, rows) = join(session.say(&begin, Effect::None), session.ask_within(sql, bound, Effect::None)).await;
+        self.heeded(stale_if_lost(begun))?;
+        self.heeded(rows)
     }
 
     /// One statement of a transaction.
     pub(super) async fn then(&mut self, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Fault> {
-        ask(self.client()?, sql, bound, PATIENCE, Effect::None).await
+        let may_prepare = self.may_prepare();
+        let session = self.session()?;
+        let prepared = session.prepare_within(may_prepare, sql, bound).await;
+        self.heeded(prepared)?;
+        let rows = self.session()?.ask_within(sql, bound, Effect::None).await;
+        self.heeded(rows)
     }
 
     /// The last statement of a transaction, and its end.
     pub(super) async fn commit_with(&mut self, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Fault> {
-        let client = self.client()?;
-        let last = ask(client, sql, bound, PATIENCE, Effect::Possible);
-        let (rows, committed) = join(last, say(client, "COMMIT", Effect::Possible)).await;
-        let rows = rows?;
+        let may_prepare = self.may_prepare();
+        let prepared = self.session()?.prepare_within(may_prepare, sql, bound).await;
+        self.heeded(prepared)?;
+        let commit = self.commit_words();
+        let session = self.session()?;
+        let last = session.ask_within(sql, bound, Effect::Possible);
+        let (rows, committed) = join(last, session.say(&commit, Effect::Possible)).await;
+        let rows = self.heeded(rows)?;
         committed?;
         Ok(rows)
     }
 
     /// Ends a transaction.
     pub(super) async fn commit(&mut self) -> Result<(), Fault> {
-        say(self.client()?, "COMMIT", Effect::Possible).await
+        let commit = self.commit_words();
+        self.session()?.say(&commit, Effect::Possible).await
     }
 
     /// Ends a transaction without effect.
     pub(super) async fn roll_back(&mut self) -> Result<(), Fault> {
-        say(self.client()?, "ROLLBACK", Effect::None).await
+        self.session()?.say("ROLLBACK", Effect::None).await
     }
 
     /// Several statements without values.
     pub(super) async fn run(&mut self, sql: &str) -> Result<(), Fault> {
-        say(self.client()?, sql, Effect::None).await
+        self.session()?.say(sql, Effect::None).await
+    }
+
+    /// Notes that sessions are shared with others, where an answer says so.
+    fn heeded<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
+        if matches!(answer, Err(Fault::Shared(_))) {
+            self.links.shared.store(true, Ordering::Relaxed);
+        }
+        answer
     }
 }
 
@@ -312,22 +372,7 @@ fn is_lost(error: &Error) -> bool {
     matches!(error, Error::Unavailable(text) if text.starts_with(LOST))
 }
 
-async fn say(client: &Client, sql: &str, effect: Effect) -> Result<(), Fault> {
-    answered(within(PATIENCE, client.batch_execute(sql)).await?, PATIENCE, effect)
-}
-
-async fn ask(
-    client: &Client,
-    sql: &str,
-    bound: &[Bound<'_>],
-    patience: Duration,
-    effect: Effect,
-) -> Result<Vec<Row>, Fault> {
-    let bound: Vec<Bound<'_>> = bound.to_vec();
-    answered(within(patience, client.query_typed(sql, &bound)).await?, patience, effect)
-}
-
-fn answered<T>(
+pub(super) fn answered<T>(
     answer: Option<Result<T, tokio_postgres::Error>>,
     patience: Duration,
     effect: Effect,
@@ -337,6 +382,9 @@ fn answered<T>(
         Some(Err(error)) => {
             let broken_off = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
             let is_broken_off = error.code().is_some_and(|code| broken_off.contains(code));
+            if error.code().is_some_and(|code| session::SHARED.contains(&code.code())) {
+                return Err(Fault::Shared(from_postgres(&error, Effect::None)));
+            }
             if effect == Effect::None && is_ended(&error) {
                 return Err(Fault::Error(Error::Unavailable(format!("{LOST}: {error}"))));
             }
@@ -359,7 +407,7 @@ pub(super) async fn rest(pause: Duration) -> Result<(), Error> {
 }
 
 /// The answer of `work`, or none after `patience`.
-async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> Result<Option<T>, Error> {
+pub(super) async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> Result<Option<T>, Error> {
     let timed = {
         let _entered = runtime()?.enter();
         tokio::time::timeout(patience, work)

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::id::{Epoch, RunId};
-use crate::run::{End, Ending, Owner, Pending, Run, Running, Spec, State};
+use crate::run::{End, Ending, Owner, Run, Running, Spec, State};
 use crate::store::Error;
 use crate::time::Timestamp;
 
@@ -59,51 +59,33 @@ pub(super) fn body(run: &Run) -> Result<Option<String>, Error> {
 
 /// Whether the columns tell all there is to tell of a run.
 fn is_plain(run: &Run) -> bool {
-    let Run {
-        id: _,
-        spec,
-        signature: _,
-        epoch,
-        attempt,
-        state,
-        cancel,
-        progress,
-        checkpoint,
-        artifacts,
-        manifest_ref,
-        reaps,
-        failures,
-        created_at,
-        updated_at,
-        archived,
-        copied,
-    } = run;
-    let is_untouched = *attempt == 1
-        && cancel.is_none()
-        && progress.is_none()
-        && checkpoint.is_none()
-        && artifacts.is_empty()
-        && manifest_ref.is_none()
-        && (*reaps, *failures) == (0, 0)
-        && archived.is_none()
-        && !copied;
-    is_untouched
-        && match state {
-            State::Pending(Pending { since, not_before, waits_for, reason }) => {
-                *epoch == Epoch(0)
-                    && (since, updated_at) == (created_at, created_at)
-                    && *not_before == spec.not_before
-                    && waits_for.iter().eq(spec.after.iter().map(|after| &after.run))
-                    && reason.is_none()
-            }
-            State::Running(Running { owner: _, started_at, progressed_at, started_by }) => {
-                (progressed_at, updated_at) == (started_at, started_at) && started_by.is_none()
-            }
-            State::Suspended(_) => false,
-            State::Ended(Ending { how, at, started_at, owner, exit }) => {
-                *how == End::Succeeded && at == updated_at && started_at.is_some() && owner.is_some() && exit.is_none()
-            }
+    let ended_at = run.ending().map(|ending| ending.at);
+    let fresh = Run::new(run.id, run.spec.clone(), run.signature.clone(), run.created_at);
+    let state = run.state.name().as_str();
+    plainly(fresh, run.epoch, state, started_at(run), ended_at, owner(run).cloned()).is_some_and(|plain| plain == *run)
+}
+
+/// A run that stands as its columns say, if that is all there is to say.
+fn plainly(
+    fresh: Run,
+    epoch: Epoch,
+    state: &str,
+    started_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
+    owner: Option<Owner>,
+) -> Option<Run> {
+    let (state, updated_at) = match (state, started_at, ended_at, owner) {
+        ("pending", ..) => (fresh.state, fresh.created_at),
+        ("running", Some(started_at), None, Some(owner)) => {
+            (State::Running(Running { owner, started_at, progressed_at: started_at, started_by: None }), started_at)
         }
+        ("succeeded", Some(started_at), Some(at), Some(owner)) => {
+            let (started_at, owner) = (Some(started_at), Some(owner));
+            (State::Ended(Ending { how: End::Succeeded, at, started_at, owner, exit: None }), at)
+        }
+        _ => return None,
+    };
+    Some(Run { epoch, state, updated_at, ..fresh })
 }
 
 /// A run, from its row.
@@ -119,22 +101,9 @@ pub(super) fn run(id: RunId, row: Row<'_>) -> Result<Run, Error> {
         return Ok(Run { signature: row.signature.map(Into::into), ..run });
     }
     let spec: Spec = serde_json::from_str(row.spec).map_err(|error| odd(&error))?;
-    let mut run = Run::new(id, Arc::new(spec), row.signature.map(Into::into), row.created_at);
-    run.epoch = row.epoch;
-    match (row.state, row.started_at, row.ended_at, row.owner) {
-        ("pending", None, None, _) => {}
-        ("running", Some(started_at), None, Some(owner)) => {
-            run.updated_at = started_at;
-            run.state = State::Running(Running { owner, started_at, progressed_at: started_at, started_by: None });
-        }
-        ("succeeded", Some(started_at), Some(at), Some(owner)) => {
-            run.updated_at = at;
-            let (started_at, owner) = (Some(started_at), Some(owner));
-            run.state = State::Ended(Ending { how: End::Succeeded, at, started_at, owner, exit: None });
-        }
-        (state, ..) => return Err(odd(&format!("`{state}` without a word more"))),
-    }
-    Ok(run)
+    let fresh = Run::new(id, Arc::new(spec), row.signature.map(Into::into), row.created_at);
+    let plain = plainly(fresh, row.epoch, row.state, row.started_at, row.ended_at, row.owner);
+    plain.ok_or_else(|| odd(&format!("`{}` without a word more", row.state)))
 }
 
 #[cfg(test)]

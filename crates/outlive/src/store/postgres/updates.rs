@@ -24,6 +24,7 @@ impl PostgresStore {
         }
         let changed = on_link!(self.links(), |link| self.update_once(&mut link, selection, rule));
         self.note_own();
+        self.note_moved(changed.as_ref().map_or(0, Vec::len));
         changed
     }
 

@@ -11,7 +11,7 @@ use super::batch::{Batch, Origin, Way};
 use super::link::{Bound, Fault, Link, on_link};
 use super::reads::{Query, Table};
 use crate::id::RunId;
-use crate::run::Run;
+use crate::run::{Run, State};
 use crate::store::{Error, Expect, Revision, Write, Written};
 
 /// A story that is longer than this, in bytes, is put aside before it grows.
@@ -56,12 +56,15 @@ struct Outcome {
     /// The writes that took effect.
     done: HashSet<usize>,
     busy: BTreeMap<usize, Written>,
+    /// Whose runs they were, or are.
+    owners: BTreeSet<Uuid>,
 }
 
 impl Outcome {
     /// Notes which writes took effect. Answers with the runs whose stories have become long.
     fn note(&mut self, part: &[Numbered<'_>], rows: &[Row]) -> Vec<Uuid> {
         let done: HashSet<Uuid> = rows.iter().map(|row| row.get(0)).collect();
+        self.owners.extend(rows.iter().filter_map(|row| row.get::<_, Option<Uuid>>(1)));
         self.done
             .extend(part.iter().filter(|(_, write)| done.contains(&write.run.id.as_uuid())).map(|(index, _)| *index));
         let is_long = |row: &&Row| row.get::<_, Option<Uuid>>(1).is_some() && row.get::<_, i32>(2) > LONG_STORY;
@@ -102,6 +105,31 @@ impl PostgresStore {
     }
 
     async fn commit_once(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<Outcome, Fault> {
+        self.announce(link, writes);
+        let outcome = self.write_all(link, writes).await?;
+        self.alert(link, &outcome).await;
+        Ok(outcome)
+    }
+
+    /// Has it said that there is work, if these writes make any.
+    fn announce(&self, link: &mut Link<'_>, writes: &[Write]) {
+        let is_work = |write: &Write| match &write.run.state {
+            State::Pending(pending) => pending.waits_for.is_empty() && pending.not_before.is_none(),
+            _ => !write.run.spec.keys.is_empty() && write.run.ending().is_some(),
+        };
+        link.tell(writes.iter().any(is_work).then(|| self.news_of_work()).flatten());
+    }
+
+    /// Tells workers of others whose runs have changed. What is lost of it they learn with their next beat.
+    async fn alert(&self, link: &mut Link<'_>, outcome: &Outcome) {
+        let own = self.own_ids();
+        let others: Vec<Uuid> = outcome.owners.iter().copied().filter(|owner| !own.contains(owner)).collect();
+        if !others.is_empty() && link.run(&self.news_for(&others)).await.is_err() {
+            link.give_up();
+        }
+    }
+
+    async fn write_all(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<Outcome, Fault> {
         let mut outcome = Outcome::default();
         let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
         let rounds = rounds(&all);
@@ -125,6 +153,7 @@ impl PostgresStore {
 
     /// Writes that belong to a transaction of the caller's. Those whose keys are busy are left out.
     pub(super) async fn write_within(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<HashSet<usize>, Fault> {
+        self.announce(link, writes);
         let mut outcome = Outcome::default();
         let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
         self.write_round(link, &all, &mut outcome).await?;
@@ -134,6 +163,7 @@ impl PostgresStore {
     /// The last writes of a transaction of the caller's, and its end, in one round trip where they go one way. None of
     /// the runs has keys.
     pub(super) async fn write_last(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<HashSet<usize>, Fault> {
+        self.announce(link, writes);
         let mut outcome = Outcome::default();
         let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
         let ways = ways(&all);

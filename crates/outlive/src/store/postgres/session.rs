@@ -1,0 +1,124 @@
+//! Sessions: one connection, and what is prepared on it.
+//!
+//! Planning a statement takes longer than carrying it out for a few runs, so one that is used again is prepared. A pooler
+//! may hand every transaction to another session, where the same name means somebody else's statement. So a session is
+//! marked, every transaction that uses or prepares a statement looks for the mark first, and where it is missing nothing is
+//! prepared any more.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::future::join3;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row, Statement};
+
+use super::link::{Bound, Effect, Fault, PATIENCE, answered, within};
+use crate::id::{Entropy, SystemEntropy};
+
+/// How a transaction begins: it waits for nobody longer than a beat may be late, and whoever is stopped in the middle of
+/// one lets go of its locks before a lease is over. There is an index for whatever is looked for: a table that has grown
+/// since it was last counted is not to be read from end to end, or sorted, for that; nor is anything worth compiling.
+const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '8s';
+                     SET LOCAL idle_in_transaction_session_timeout = '8s'; SET LOCAL jit = off;
+                     SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off";
+
+/// What tells of a session that is not ours alone: the mark is missing (a division by zero), a statement is, or its name is
+/// taken.
+pub(super) const SHARED: [&str; 3] = ["22012", "26000", "42P05"];
+
+/// How many transactions a session has seen before anything is prepared on it: most commands make one or two.
+const USES: u32 = 3;
+/// How many statements are prepared on a session at most.
+const STATEMENTS: usize = 64;
+
+/// One connection.
+pub(super) struct Session {
+    client: Client,
+    /// How a transaction begins on it, once it is marked.
+    begin: Option<String>,
+    uses: u32,
+    prepared: HashMap<String, Statement>,
+}
+
+impl Session {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, begin: None, uses: 0, prepared: HashMap::new() }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// How a transaction begins.
+    pub(super) fn begin(&self) -> String {
+        self.begin.clone().unwrap_or_else(|| BEGIN.to_owned())
+    }
+
+    /// Sees to it that a statement is prepared that is to be used again, outside of any transaction.
+    pub(super) async fn prepare_alone(&mut self, may: bool, sql: &str, bound: &[Bound<'_>]) -> Result<(), Fault> {
+        self.uses = self.uses.saturating_add(1);
+        if !may {
+            self.begin = None;
+            self.prepared.clear();
+            return Ok(());
+        }
+        if self.uses <= USES || self.prepared.contains_key(sql) || self.prepared.len() >= STATEMENTS {
+            return Ok(());
+        }
+        let begin = match &self.begin {
+            Some(begin) => begin.clone(),
+            None => {
+                let mark = format!("{:x}", SystemEntropy.draw());
+                self.say(&format!("SET outlive.session = '{mark}'"), Effect::None).await?;
+                let is_ours = format!("coalesce(current_setting('outlive.session', true), '') = '{mark}'");
+                format!("{BEGIN}; SET LOCAL plan_cache_mode = force_generic_plan; SELECT 1 / ({is_ours})::int")
+            }
+        };
+        let (begun, statement, ended) =
+            join3(self.say(&begin, Effect::None), self.parse(sql, bound), self.say("COMMIT", Effect::None)).await;
+        begun?;
+        let statement = statement?;
+        ended?;
+        self.prepared.insert(sql.to_owned(), statement);
+        self.begin = Some(begin);
+        Ok(())
+    }
+
+    /// The same, within a transaction.
+    pub(super) async fn prepare_within(&mut self, may: bool, sql: &str, bound: &[Bound<'_>]) -> Result<(), Fault> {
+        let is_wanted = may && self.begin.is_some() && self.prepared.len() < STATEMENTS;
+        if is_wanted && !self.prepared.contains_key(sql) {
+            let statement = self.parse(sql, bound).await?;
+            self.prepared.insert(sql.to_owned(), statement);
+        }
+        Ok(())
+    }
+
+    async fn parse(&self, sql: &str, bound: &[Bound<'_>]) -> Result<Statement, Fault> {
+        let types: Vec<Type> = bound.iter().map(|(_, of)| of.clone()).collect();
+        answered(within(PATIENCE, self.client.prepare_typed(sql, &types)).await?, PATIENCE, Effect::None)
+    }
+
+    /// Statements without values.
+    pub(super) async fn say(&self, sql: &str, effect: Effect) -> Result<(), Fault> {
+        answered(within(PATIENCE, self.client.batch_execute(sql)).await?, PATIENCE, effect)
+    }
+
+    /// A statement.
+    pub(super) async fn ask(
+        &self,
+        sql: &str,
+        bound: &[Bound<'_>],
+        patience: Duration,
+        effect: Effect,
+    ) -> Result<Vec<Row>, Fault> {
+        answered(within(patience, self.client.query_typed(sql, bound)).await?, patience, effect)
+    }
+
+    /// A statement of a transaction, as it was prepared if it was.
+    pub(super) async fn ask_within(&self, sql: &str, bound: &[Bound<'_>], effect: Effect) -> Result<Vec<Row>, Fault> {
+        let Some(statement) = self.prepared.get(sql) else { return self.ask(sql, bound, PATIENCE, effect).await };
+        let values: Vec<&(dyn ToSql + Sync)> = bound.iter().map(|(value, _)| *value).collect();
+        answered(within(PATIENCE, self.client.query(statement, &values)).await?, PATIENCE, effect)
+    }
+}

@@ -1,0 +1,66 @@
+//! News: sooner than asking, and never relied on.
+
+use std::sync::mpsc::channel;
+
+use super::*;
+use outlive::runtime::Stop;
+use outlive::runtime::worker::{Done, StopReason, Times, Worker};
+
+const NEVER: Duration = Duration::from_secs(100_000);
+
+fn shared(url: &str) -> Registry {
+    pollster::block_on(Registry::open(url)).unwrap()
+}
+
+/// Times at which nothing is found by asking.
+fn deaf() -> Times {
+    Times::new(NEVER, NEVER * 3, NEVER, NEVER).unwrap()
+}
+
+#[test]
+fn work_is_begun_and_cancels_arrive_long_before_anybody_would_have_asked() {
+    let url = Server::shared().fresh_url();
+    let other = shared(&url);
+    let (begun, begins) = channel();
+    let (stopped, stops) = channel();
+    let worker = Worker::builder(shared(&url))
+        .times(deaf())
+        .handle("watched", move |job| {
+            begun.send(job.id()).unwrap();
+            stopped.send(job.wait_for_stop(PATIENCE)).unwrap();
+            Ok(Done::Stopped)
+        })
+        .start()
+        .unwrap();
+    // Whatever was there before it listened it finds by itself.
+    let made: Vec<RunId> = (0..3).map(|_| pollster::block_on(other.enqueue(spec("watched"))).unwrap().id).collect();
+    for _ in 0..3 {
+        let id = begins.recv_timeout(PATIENCE).unwrap();
+        assert!(made.contains(&id));
+        pollster::block_on(other.cancel(id, None)).unwrap();
+        let told = stops.recv_timeout(PATIENCE).unwrap();
+        assert!(matches!(told, Some(StopReason::Run(Stop::Cancelled(_)))), "{told:?}");
+        worker.waker().wake();
+    }
+    worker.wait_until(|tally| tally.stopped == 3);
+    worker.stop();
+}
+
+#[test]
+fn f_62_through_a_pooler_that_passes_no_news_on_work_is_found_by_asking() {
+    let direct = Server::shared().fresh_url();
+    let pooler = Pooler::start(Server::shared().port(), 4);
+    let other = shared(&direct);
+    let times =
+        Times::new(Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(1), Duration::from_millis(50));
+    let worker = Worker::builder(shared(&pooler.url(&direct)))
+        .times(times.unwrap())
+        .handle("found", |_| Ok(()))
+        .start()
+        .unwrap();
+    for done in 1..=3 {
+        pollster::block_on(other.enqueue(spec("found"))).unwrap();
+        worker.wait_until(|tally| tally.succeeded == done);
+    }
+    worker.stop();
+}
