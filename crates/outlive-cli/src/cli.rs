@@ -18,7 +18,8 @@ use crate::workers::{hooks, supervise, work};
 use crate::{launcher, logs, terminal};
 
 /// The nouns that group verbs, with what they are about.
-const NOUNS: [(&str, &str); 5] = [
+const NOUNS: [(&str, &str); 6] = [
+    ("registry", "The registry itself"),
     ("service", "A supervisor that the machine starts by itself"),
     ("queue", "Runs that wait for a worker"),
     ("checkpoint", "Inside a run: what its next attempt is to be handed"),
@@ -123,7 +124,7 @@ pub fn command(verb: Option<&str>) -> Command {
                 .long("registry")
                 .global(true)
                 .value_name("URL")
-                .help("The registry: sqlite:PATH (default: the nearest .outlive, else the user's)"),
+                .help("The registry: sqlite:PATH, postgres://… or s3://BUCKET/PREFIX (default: the nearest .outlive, else the user's)"),
         )
         .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Answer with JSON"));
     match verb {

@@ -13,9 +13,11 @@ pub mod progress;
 pub mod ps;
 pub mod queue;
 pub mod reap;
+pub mod registry;
 pub mod resume;
 pub mod service;
 pub mod show;
+pub mod sweep;
 pub mod trust;
 pub mod wait;
 pub mod why;
@@ -33,6 +35,7 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<resume::Resume>(),
     Operation::of::<resume::Unpark>(),
     Operation::of::<reap::Reap>(),
+    Operation::of::<sweep::Sweep>(),
     Operation::of::<archive::Archive>(),
     Operation::of::<archive::Unarchive>(),
     Operation::of::<queue::Add>(),
@@ -47,8 +50,10 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<checkpoint::Set>(),
     Operation::of::<checkpoint::Get>(),
     Operation::of::<artifact::Add>(),
+    Operation::of::<artifact::Manifest>(),
     Operation::of::<fence::Check>(),
     Operation::of::<init::Init>(),
+    Operation::of::<registry::Check>(),
     Operation::of::<trust::Trust>(),
     Operation::of::<doctor::Doctor>(),
     Operation::of::<completions::Completions>(),
