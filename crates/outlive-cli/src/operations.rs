@@ -23,6 +23,7 @@ pub mod search;
 pub mod service;
 pub mod show;
 pub mod stats;
+pub mod sweep;
 pub mod trust;
 pub mod wait;
 pub mod why;
@@ -41,6 +42,7 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<resume::Unpark>(),
     Operation::of::<rerun::Rerun>(),
     Operation::of::<reap::Reap>(),
+    Operation::of::<sweep::Sweep>(),
     Operation::of::<archive::Archive>(),
     Operation::of::<archive::Unarchive>(),
     Operation::of::<search::Search>(),
@@ -69,8 +71,10 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<checkpoint::Set>(),
     Operation::of::<checkpoint::Get>(),
     Operation::of::<artifact::Add>(),
+    Operation::of::<artifact::Manifest>(),
     Operation::of::<fence::Check>(),
     Operation::of::<init::Init>(),
+    Operation::of::<registry::check::Check>(),
     Operation::of::<trust::Trust>(),
     Operation::of::<doctor::Doctor>(),
     Operation::of::<completions::Completions>(),

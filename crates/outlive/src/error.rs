@@ -308,6 +308,8 @@ fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
         Refusal::NoAttemptsLeft(_) => format!("`outlive show {run}` has its command, to start a new run with"),
         Refusal::TooLarge { .. } | Refusal::TooMany { .. } => "keep it in a file, and name that".into(),
         Refusal::Copied => "change it in the registry that this one was copied from".into(),
+        Refusal::Swept => format!("`outlive show {run}` has its command, to start a new run with"),
+        Refusal::BeingSwept(_) => format!("`outlive why {run}` tells its story"),
         Refusal::Archived => format!("`outlive unarchive {run}` shows it again"),
         Refusal::NotArchived => format!("`outlive archive {run}` hides it"),
     })

@@ -53,15 +53,6 @@ macro_rules! uuid_id {
                 self.0
             }
 
-            /// The id that `source` alone gives, for what has none of its own.
-            #[cfg(feature = "object")]
-            pub(crate) fn of(source: &[u8]) -> Self {
-                use sha2::{Digest, Sha256};
-                let mut bytes = [0; 16];
-                bytes.copy_from_slice(&Sha256::digest(source)[..16]);
-                Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
-            }
-
             #[cfg(feature = "postgres")]
             pub(crate) fn from_uuid(id: Uuid) -> Self {
                 Self(id)
@@ -165,7 +156,22 @@ impl RunId {
     }
 }
 
+/// The id that `source` alone gives, for what has none of its own.
+#[cfg(feature = "object")]
+fn hashed(source: &[u8]) -> Uuid {
+    use sha2::{Digest, Sha256};
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&Sha256::digest(source)[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
 impl WorkerId {
+    /// The worker of which nothing is known but `source`.
+    #[cfg(feature = "object")]
+    pub(crate) fn of(source: &[u8]) -> Self {
+        Self(hashed(source))
+    }
+
     /// A new id for a process that starts at `now`.
     pub fn draw(now: Timestamp, entropy: &dyn Entropy) -> Self {
         Self(version_7(now, &tail(entropy)))
@@ -173,6 +179,12 @@ impl WorkerId {
 }
 
 impl Stamp {
+    /// The stamp that `source` alone gives.
+    #[cfg(feature = "object")]
+    pub(crate) fn of(source: &[u8]) -> Self {
+        Self(hashed(source))
+    }
+
     /// A stamp that no other write bears.
     pub fn draw(entropy: &dyn Entropy) -> Self {
         Self(uuid::Builder::from_random_bytes(entropy.draw().to_be_bytes()).into_uuid())

@@ -26,6 +26,8 @@ use crate::error::Error;
 use crate::health::Sight;
 use crate::home::{actor, home};
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
+#[cfg(feature = "object")]
+use crate::policy::Lease;
 use crate::process::{Identity, LifeLock};
 use crate::redact::Redactor;
 use crate::run::{Actor, Event, Owner, Run, Spec};
@@ -270,6 +272,18 @@ impl Registry {
         }
     }
 
+    /// The same over a bucket.
+    #[cfg(all(feature = "object", any(test, feature = "testing")))]
+    pub fn over_bucket(
+        store: Arc<ObjectStore>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        me: Actor,
+        identity: Identity,
+    ) -> Self {
+        Self { bucket: Some(store.clone()), ..Self::over(store, clock, entropy, me, identity) }
+    }
+
     /// Replaces how own writes are recognised after a lost answer, to prove that a wrong way is caught.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
@@ -426,6 +440,10 @@ impl Registry {
 
     /// A run of that id, with its secrets put away and signed by this user.
     fn draft_as(&self, id: RunId, mut spec: Spec, now: Timestamp) -> Result<Run, Error> {
+        #[cfg(feature = "object")]
+        if self.bucket.is_some() && spec.policy.lease == Lease::default() {
+            spec.policy.lease = Lease::far_away();
+        }
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         conceal::draft(&self.redactor, self.trust.as_ref(), || self.id(), id, &mut spec);
         let signature = self.trust.as_ref().map(|trust| trust.sign(id, &spec));

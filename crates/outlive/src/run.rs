@@ -97,6 +97,9 @@ pub struct Run {
     /// Put away by a person or a policy: hidden, not gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archived: Option<Archived>,
+    /// What it made and nobody needs was deleted, or is being.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swept: Option<Swept>,
     /// Came with a copied registry: its owner belongs to the original, so nobody here may judge or resume it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub copied: bool,
@@ -124,6 +127,7 @@ impl Run {
             created_at: now,
             updated_at: now,
             archived: None,
+            swept: None,
             copied: false,
         }
     }
@@ -437,6 +441,17 @@ pub struct Archived {
     pub by: Actor,
     /// When.
     pub at: Timestamp,
+}
+
+/// A mark that what a run made was deleted. It stands before anything is, so that nobody goes on with the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Swept {
+    /// By whom.
+    pub by: Actor,
+    /// Since when, or, where it is done, when.
+    pub at: Timestamp,
+    /// It is done.
+    pub done: bool,
 }
 
 /// One line of a run's story. Appended with the change it tells of, never edited.

@@ -5,8 +5,11 @@ pub mod handle;
 mod held;
 pub(crate) mod keeper;
 pub mod reaper;
+// What is deleted is in a bucket, or in a directory that is read as one.
 pub mod step;
 mod suspects;
+#[cfg(feature = "object")]
+pub mod sweeper;
 mod wake;
 pub mod worker;
 

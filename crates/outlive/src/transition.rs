@@ -17,7 +17,9 @@ use serde_json::Value;
 
 use self::again::close;
 pub use self::again::rerun;
-use self::checks::{check_adopt, check_claim, check_fence, check_reap, check_resume, check_said, lost, take_report};
+use self::checks::{
+    check_adopt, check_claim, check_fence, check_reap, check_resume, check_said, check_sweep, lost, take_report,
+};
 pub use self::refusal::Refusal;
 
 use crate::health::Leftovers;
@@ -26,7 +28,7 @@ use crate::policy::OrphanPolicy;
 use crate::process::Evidence;
 use crate::run::{
     Actor, Archived, CancelRequest, End, Ending, Event, Exit, Failure, Interruption, Key, Owner, Pending, Progress,
-    Reap, Release, Run, Running, State, StateName, Suspended, capped,
+    Reap, Release, Run, Running, State, StateName, Suspended, Swept, capped,
 };
 use crate::time::Timestamp;
 
@@ -176,6 +178,13 @@ pub enum Action {
     Archive,
     /// Show it again.
     Unarchive,
+    /// Somebody deletes what it made and nobody needs.
+    Sweep {
+        /// It is done, for now: what comes late is for the next sweep.
+        done: bool,
+        /// What is deleted, for people.
+        reason: String,
+    },
 }
 
 impl Action {
@@ -196,6 +205,7 @@ impl Action {
             Self::Resume { .. } => "resume",
             Self::Archive => "archive",
             Self::Unarchive => "unarchive",
+            Self::Sweep { .. } => "sweep",
         }
     }
 }
@@ -249,6 +259,10 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         }
         (Action::Archive, State::Ended(_)) => step.archive(),
         (Action::Unarchive, State::Ended(_)) => step.unarchive(),
+        (Action::Sweep { done, reason }, State::Ended(ending)) => {
+            check_sweep(run, ending, by, now)?;
+            Ok(step.sweep(*done, reason))
+        }
         (
             Action::Report { fence, .. }
             | Action::Suspend { fence, .. }
@@ -266,7 +280,8 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
             | Action::Adopt { .. }
             | Action::Resume { .. }
             | Action::Archive
-            | Action::Unarchive,
+            | Action::Unarchive
+            | Action::Sweep { .. },
             _,
         ) => Err(Refusal::WrongState { action: action.name(), state: run.state.name() }),
     }?;
@@ -497,6 +512,11 @@ impl Step<'_> {
             Some(_) => Ok(self.with(|next| next.archived = None)),
             None => Err(Refusal::NotArchived),
         }
+    }
+
+    fn sweep(&self, done: bool, reason: &str) -> Next {
+        let swept = Swept { by: self.by.clone(), at: self.now, done };
+        self.with(|next| next.swept = Some(swept)).because(reason.to_owned())
     }
 
     /// The change with the event that tells of it.

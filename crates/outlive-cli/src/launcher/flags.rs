@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use outlive::error::Error;
 use outlive::policy::{FailureClass, OnLeaseLoss, OrphanPolicy, Policy, TreePolicy};
 use outlive::registry::Registry;
-use outlive::run::{Arg, Command, Key, Program, Spec, Withheld};
+use outlive::run::{Arg, Command, Key, Output, Program, Spec, Withheld};
 use outlive::time::parse_duration;
 use serde::{Deserialize, Deserializer};
 
@@ -82,6 +82,16 @@ pub struct SpecFlags {
     /// Have a shell execute this when it has ended, with the run as JSON on its standard input
     #[arg(long, value_name = "COMMAND")]
     pub notify: Option<String>,
+    /// Where it writes what it makes, for `outlive sweep`: s3://BUCKET/PREFIX, or a directory
+    #[arg(long, value_name = "PREFIX")]
+    pub artifacts: Option<String>,
+    /// How what it makes is named below that: what the trees of runs are in, and the directory of one part [default:
+    /// shards:db={db_id:05d}]
+    #[arg(long, value_name = "TREES:PART", requires = "artifacts")]
+    pub layout: Option<String>,
+    /// What names the winners in a manifest that is a SQLite database [default: every text in it]
+    #[arg(long, value_name = "SQL", requires = "artifacts")]
+    pub winners: Option<String>,
     /// Keep this variable with the run, so that a later attempt finds it as it is now (repeatable)
     #[arg(long = "env", value_name = "NAME")]
     pub env: Vec<String>,
@@ -190,8 +200,30 @@ impl SpecFlags {
         spec.no_log = self.no_log;
         spec.tty = self.tty;
         spec.notify.clone_from(&self.notify);
+        spec.output = self.output()?;
         spec.withheld = self.no_argv.then_some(Withheld::Arguments);
         Ok(spec)
+    }
+
+    /// Where what it makes is.
+    fn output(&self) -> Result<Option<Output>, Error> {
+        let Some(artifacts) = &self.artifacts else { return Ok(None) };
+        let prefix = if artifacts.contains("://") {
+            artifacts.trim_end_matches('/').to_owned()
+        } else {
+            let path =
+                std::path::absolute(artifacts).map_err(|error| Error::Invalid(format!("`{artifacts}`: {error}")))?;
+            path.to_str().ok_or_else(|| Error::Invalid(format!("`{artifacts}` is not UTF-8")))?.to_owned()
+        };
+        let mut output = Output { prefix, winners: self.winners.clone(), ..Output::default() };
+        if let Some(layout) = &self.layout {
+            let parts = layout.split_once(':');
+            let (trees, part) = parts
+                .ok_or_else(|| Error::Invalid(format!("`{layout}` is not a layout such as shards:db={{db_id:05d}}")))?;
+            (output.shard_prefix, output.db_path_template) = (trees.into(), part.into());
+        }
+        output.check().map_err(|error| Error::Invalid(error.to_string()))?;
+        Ok(Some(output))
     }
 
     fn keys(&self) -> Result<Vec<Key>, Error> {

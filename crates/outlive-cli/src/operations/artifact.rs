@@ -20,6 +20,24 @@ pub struct Add {
     pub artifact: String,
 }
 
+/// Inside a run: name the manifest that tells which of what it has made is needed
+///
+/// Call it once the manifest is where it says, and before anything points at it: it is on record when this returns, and
+/// refused with `lost` where somebody else may own the run by now.
+#[derive(Debug, Args, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Where it is: below what `outlive run --artifacts` named
+    pub manifest: String,
+}
+
+/// The manifest on record.
+#[derive(Debug, Serialize)]
+pub struct Named {
+    id: RunId,
+    manifest_ref: Option<String>,
+}
+
 /// What the run has made so far.
 #[derive(Debug, Serialize)]
 pub struct Added {
@@ -38,6 +56,26 @@ impl Operate for Add {
         let registry = context.for_report(&id.to_string()).await?;
         let report = Report { artifact: Some(self.artifact), ..Report::default() };
         Ok(Added { id, artifacts: registry.report(id, epoch, report).await?.artifacts })
+    }
+}
+
+impl Operate for Manifest {
+    const NAME: &'static str = "artifact manifest";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive artifact manifest manifests/latest.json && echo point at it";
+    type Output = Named;
+
+    async fn operate(self, context: &Context) -> Result<Named, Error> {
+        let (id, epoch) = inside()?;
+        let registry = context.for_report(&id.to_string()).await?;
+        let report = Report { manifest_ref: Some(self.manifest), ..Report::default() };
+        Ok(Named { id, manifest_ref: registry.report(id, epoch, report).await?.manifest_ref })
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
     }
 }
 

@@ -1,5 +1,7 @@
 //! `outlive registry`: which repositories are known, and how far the index of their runs can be believed.
 
+pub mod check;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};

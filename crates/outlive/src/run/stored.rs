@@ -9,7 +9,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{Archived, CancelRequest, Ending, Pending, Progress, Run, Running, Spec, State, Suspended};
+use super::{Archived, CancelRequest, Ending, Pending, Progress, Run, Running, Spec, State, Suspended, Swept};
 use crate::id::{Epoch, RunId};
 use crate::time::Timestamp;
 
@@ -48,6 +48,8 @@ struct Stored {
     #[serde(default)]
     archived: Option<Archived>,
     #[serde(default)]
+    swept: Option<Swept>,
+    #[serde(default)]
     copied: bool,
 }
 
@@ -79,6 +81,7 @@ impl<'de> Deserialize<'de> for Run {
             created_at: stored.created_at,
             updated_at: stored.updated_at,
             archived: stored.archived,
+            swept: stored.swept,
             copied: stored.copied,
         })
     }

@@ -11,6 +11,8 @@ mod calls;
 mod charter;
 mod commits;
 mod deaf;
+#[cfg(any(test, feature = "testing"))]
+mod hands;
 mod keys;
 mod known;
 mod link;
@@ -25,12 +27,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::address::{Address, InvalidAddress};
-use self::bucket::Bucket;
+pub(crate) use self::bucket::{Bucket, DELETED_AT_ONCE, Listed};
 use self::known::Known;
+pub(crate) use self::link::spawn;
 pub use self::probe::{Finding, Probed};
 use self::server_time::Dates;
 pub use self::server_time::ServerTime;
 pub use self::wire::Counted;
+pub(crate) use self::yaml::read as read_yaml;
 use super::Error;
 use crate::id::{RunId, Stamp, WorkerId};
 use crate::run::Heard;
@@ -65,7 +69,7 @@ impl ObjectStore {
     /// Opens the registry at `address`. It is made if it is missing, by whoever comes first, on a server that keeps to its
     /// conditions and on no other.
     pub async fn open(address: &Address) -> Result<Self, Error> {
-        let store = Self::at(address, Arc::new(Dates::new(Arc::new(SystemClock))))?;
+        let store = Self::at(address, system_time())?;
         let opening = store.clone();
         link::spawn(move || async move { opening.open_charter(true).await }).await?;
         Ok(store)
@@ -159,6 +163,11 @@ impl ObjectStore {
         let hears_since = Timestamp::from_micros(self.inner.hears_since.load(Ordering::Relaxed));
         Heard { beat: beats.count, at, silent_for: now.since(at.max(hears_since)) }
     }
+}
+
+/// The time of whatever server answers.
+pub(crate) fn system_time() -> Arc<dyn ServerTime> {
+    Arc::new(Dates::new(Arc::new(SystemClock)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -31,7 +31,7 @@ const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 /// A column: its head, and the action on a run whose owner is the given worker.
 type Column = (&'static str, fn(WorkerId, &Run) -> Action);
 
-const COLUMNS: [Column; 18] = [
+const COLUMNS: [Column; 19] = [
     ("claim", |worker, _| Action::Claim {
         owner: owner(worker, Lease::default()),
         early: false,
@@ -53,6 +53,7 @@ const COLUMNS: [Column; 18] = [
     ("unpark", |_, _| Action::Unpark),
     ("archive", |_, _| Action::Archive),
     ("unarchive", |_, _| Action::Unarchive),
+    ("sweep", |_, _| Action::Sweep { done: true, reason: "nothing needs it".into() }),
     ("anything of an older claim", |worker, run| Action::Report {
         fence: Fence { worker, epoch: Epoch(run.epoch.0.saturating_sub(1)) },
         report: Report::default(),
@@ -145,6 +146,8 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::TooLarge { .. } => "too large",
         Refusal::TooMany { .. } => "too many",
         Refusal::Copied => "copied",
+        Refusal::Swept => "swept",
+        Refusal::BeingSwept(_) => "being swept",
         Refusal::Archived => "archived",
         Refusal::NotArchived => "not archived",
     }

@@ -1,12 +1,14 @@
 //! What must be so before a run may change: the conditions of the single rules.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::{Fence, Observed, Refusal, Report};
 use crate::health::Leftovers;
 use crate::id::WorkerId;
 use crate::process::Evidence;
-use crate::run::{CHECKPOINT_LIMIT, End, Ending, LIST_LIMIT, Pending, Progress, Run, Running, capped};
+use crate::run::{Actor, CHECKPOINT_LIMIT, End, Ending, LIST_LIMIT, Pending, Progress, Run, Running, capped};
 use crate::time::Timestamp;
 
 pub(super) fn lost(run: &Run, fence: &Fence) -> Refusal {
@@ -118,11 +120,29 @@ pub(super) fn check_resume(run: &Run, ending: &Ending, failed_too: bool, leftove
     };
     if !resumable {
         Err(Refusal::WrongState { action: "resume", state: ending.how.name() })
+    } else if run.swept.is_some() {
+        Err(Refusal::Swept)
     } else if !leftovers.is_empty() {
         Err(Refusal::LeftoversAlive(leftovers.clone()))
     } else if matches!(ending.how, End::Failed(_)) && run.failures >= run.spec.policy.retry.max_attempts {
         Err(Refusal::NoAttemptsLeft(run.failures))
     } else {
         Ok(())
+    }
+}
+
+/// How long whoever sweeps a run has it to itself.
+const SWEEPS: Duration = Duration::from_secs(15 * 60);
+
+/// What may go on is not swept, and nothing is by two at once. Whoever began and was not heard of again is not waited for.
+pub(super) fn check_sweep(run: &Run, ending: &Ending, by: &Actor, now: Timestamp) -> Result<(), Refusal> {
+    match &run.swept {
+        _ if matches!(ending.how, End::Interrupted(_)) => {
+            Err(Refusal::WrongState { action: "sweep", state: ending.how.name() })
+        }
+        Some(swept) if !swept.done && swept.by != *by && now.since(swept.at) < SWEEPS => {
+            Err(Refusal::BeingSwept(swept.by.clone()))
+        }
+        _ => Ok(()),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::health::Leftovers;
 use crate::id::{Epoch, RunId};
-use crate::run::StateName;
+use crate::run::{Actor, StateName};
 use crate::time::Timestamp;
 
 /// Why an action is refused. Nothing changed.
@@ -89,6 +89,12 @@ pub enum Refusal {
     /// It belongs to the registry that this one was copied from.
     #[error("it came with a copied registry and belongs to the original")]
     Copied,
+    /// What it had made is deleted.
+    #[error("what it had made was swept; it can only be done anew, as another run")]
+    Swept,
+    /// Somebody else deletes what it made.
+    #[error("{0} is sweeping it")]
+    BeingSwept(Actor),
     /// It is archived already.
     #[error("it is archived already")]
     Archived,
@@ -136,6 +142,7 @@ fn wrong_state(action: &str, state: StateName) -> String {
         "wake" => "only a suspended run can be woken",
         "reap" => "only a running run can be reaped",
         "adopt" => "only a running run can be adopted",
+        "sweep" => "only what can no longer go on is swept",
         "archive" | "unarchive" => "only a run that has ended can be archived",
         "resume" if state == StateName::Failed => "a failed run is resumed only where that is asked for",
         "resume" => "only an interrupted or dead run can be resumed",

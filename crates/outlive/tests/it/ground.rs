@@ -313,7 +313,7 @@ impl Ground for BucketGround {
 }
 
 /// A server whose clock is the test's, and whose objects are dated by it.
-struct ByTheTest(Arc<ManualClock>);
+pub(crate) struct ByTheTest(pub(crate) Arc<ManualClock>);
 
 impl ServerTime for ByTheTest {
     fn awake(&self) -> Duration {

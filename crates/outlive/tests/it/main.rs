@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::print_stdout, reason = "shown where a test fails: on which store, and how a race went")]
 
+mod bucket;
 mod docs;
 mod filters;
 mod fleet;

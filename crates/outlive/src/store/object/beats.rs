@@ -94,7 +94,11 @@ impl ObjectStore {
             found = self.fetch(&key).await?;
         }
         for _ in 0..TRIES {
-            let Some(entry) = found else { return Ok(None) };
+            let Some(entry) = found else {
+                // What was deleted is lost; of what never was, its owner knows more than anybody.
+                let lost = Standing { epoch, owner: None, cancel: None };
+                return Ok(lock(&self.inner.known).is_gone(&key).then_some(lost));
+            };
             let document = entry.document.clone()?;
             let is_held = |run: &Run| run.epoch == epoch && run.owner().is_some_and(|owner| owner.worker == worker);
             if !is_held(&document.run) {
@@ -206,6 +210,8 @@ impl ObjectStore {
                 known.heard = owner.heard;
             }
         }
+        // Before anybody is called silent: could anybody be heard?
+        self.learn_since_when_it_hears().await?;
         let owning: BTreeSet<WorkerId> = workers.keys().copied().collect();
         for object in self.bucket().list_all(&self.own("workers")).await? {
             let name = object.key.rsplit('/').next().and_then(|name| name.strip_suffix(".yaml"));

@@ -265,6 +265,27 @@ impl Bucket {
         }
     }
 
+    /// The next objects below a prefix, behind that name: as many as one answer holds, and none behind the last.
+    pub(crate) async fn list_page(&self, prefix: &str, after: Option<&str>) -> Result<Vec<Listed>, Error> {
+        let (prefix, after) = (path(prefix)?, after.map(path).transpose()?);
+        self.again(async || {
+            let mut listed = match &after {
+                None => self.client.list(Some(&prefix)),
+                Some(after) => self.client.list_with_offset(Some(&prefix), after),
+            };
+            let mut page = Vec::new();
+            while page.len() < PAGE {
+                match watched(listed.next()).await {
+                    (Some(Ok(meta)), _) => page.push(listed_as(meta)),
+                    (Some(Err(error)), fared) => return Err(self.told(&error, &fared)),
+                    (None, _) => break,
+                }
+            }
+            Ok(page)
+        })
+        .await
+    }
+
     /// Everything below a prefix, which must be little.
     pub(crate) async fn list_all(&self, prefix: &str) -> Result<Vec<Listed>, Error> {
         let mut all = Vec::new();

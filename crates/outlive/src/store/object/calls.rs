@@ -71,6 +71,19 @@ impl ObjectStore {
         Ok(records)
     }
 
+    /// All records, where those are that cannot be read, and the server's time.
+    pub async fn everything(&self) -> Result<(Vec<Record>, Vec<(String, Error)>, Timestamp), Error> {
+        let store = self.clone();
+        link::spawn(move || async move {
+            let all = store.refresh().await?;
+            let unreadable =
+                |(key, entry): &(String, Entry)| Some((key.clone(), entry.document.as_ref().err()?.clone()));
+            let unreadable = all.iter().filter_map(unreadable).collect();
+            Ok((store.tell(&all).await?, unreadable, store.now()?))
+        })
+        .await
+    }
+
     async fn all(&self, filter: &Filter) -> Result<Vec<(String, Entry)>, Error> {
         match &filter.ids {
             Some(ids) if ids.len() <= PAGE_LIMIT => self.find(ids).await,

@@ -87,6 +87,9 @@ impl ObjectStore {
 
     async fn create(&self, write: &Write) -> Result<Written, Error> {
         let key = self.key_of(write.run.id);
+        if lock(&self.inner.known).is_gone(&key) {
+            return Err(Error::Denied(format!("the record of run `{}` was deleted", write.run.id)));
+        }
         if write.run.owner().is_some()
             && let Some(busy) = self.take_keys(None, &write.run).await?
         {

@@ -2,7 +2,7 @@
 //!
 //! What is known may be old, and is never what a decision rests on: a write names the version it was made from.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
@@ -20,6 +20,9 @@ pub(super) struct Known {
     records: HashMap<String, Entry>,
     /// Where the records are whose ids do not tell.
     foreign: HashMap<RunId, String>,
+    /// Those that were there and are no more. Whoever held such a run is not to make it again: it was deleted by somebody
+    /// who knows what became of it since.
+    gone: HashSet<String>,
 }
 
 /// A record in one of its versions.
@@ -51,6 +54,7 @@ impl Known {
         {
             self.foreign.insert(document.run.id, key.to_owned());
         }
+        self.gone.remove(key);
         self.records.insert(key.to_owned(), entry);
     }
 
@@ -59,7 +63,14 @@ impl Known {
     }
 
     pub(super) fn forget(&mut self, key: &str) {
-        self.records.remove(key);
+        if self.records.remove(key).is_some() {
+            self.gone.insert(key.to_owned());
+        }
+    }
+
+    /// Whether the record was there, and is no more.
+    pub(super) fn is_gone(&self, key: &str) -> bool {
+        self.gone.contains(key)
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
@@ -115,7 +126,7 @@ impl ObjectStore {
                 }
             }
             if known.records.len() > listed.len() + changed.len() {
-                let names: std::collections::HashSet<&String> = listed.iter().map(|object| &object.key).collect();
+                let names: HashSet<&String> = listed.iter().map(|object| &object.key).collect();
                 known.records.retain(|key, _| names.contains(key));
             }
         }

@@ -14,7 +14,7 @@ use super::yaml;
 use crate::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::policy::Lease;
 use crate::process::{Identity, Vantage};
-use crate::run::{Actor, End, Ending, Event, Failure, Heard, Output, Owner, Run, Running, Spec, State, StateName};
+use crate::run::{Actor, End, Ending, Event, Failure, Heard, Output, Owner, Run, Running, Spec, State};
 use crate::store::{Error, Record, Revision};
 use crate::time::Timestamp;
 
@@ -268,9 +268,4 @@ fn stranger(key: &str, lease: Duration) -> Owner {
     let identity = Identity { vantage, pid: 0, start_ticks: 0, pidfs_inode: None, lock_inode: None };
     let lease = Lease::new(lease / 3, lease).unwrap_or_default();
     Owner { worker: WorkerId::of(key.as_bytes()), identity, lease, heard: Heard::default() }
-}
-
-/// Whether a run that stands so may still need what it has made.
-pub(crate) fn may_go_on(state: StateName) -> bool {
-    matches!(state, StateName::Pending | StateName::Running | StateName::Suspended | StateName::Interrupted)
 }

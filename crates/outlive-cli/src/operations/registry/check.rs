@@ -1,0 +1,79 @@
+//! `outlive registry check`: whether what a registry is kept on does what is relied on.
+
+use std::fmt;
+
+use clap::Args;
+use outlive::error::Error;
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Effect, Operate};
+use crate::settings::{Context, Location};
+use crate::terminal::plain;
+
+/// Try out what the registry is kept on
+///
+/// A bucket must refuse a write whose condition does not hold, also when writers race. That is tried out when a registry is
+/// made in it; this tries it again and tells what was found. Other registries are looked over by `outlive doctor`.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Check {}
+
+/// What was found.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    registry: String,
+    server: String,
+    /// By how much this host's clock is ahead of the server's.
+    skew_ms: i64,
+    checks: Vec<Line>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    what: String,
+    wrong: Option<String>,
+}
+
+impl Operate for Check {
+    const NAME: &'static str = "registry check";
+    const EFFECT: Effect = Effect::Write;
+    const EXAMPLES: &'static str = "outlive doctor || outlive --registry s3://bucket/prefix registry check";
+    type Output = Found;
+
+    async fn operate(self, context: &Context) -> Result<Found, Error> {
+        let url = match context.location()? {
+            Location::Url(url) if outlive::store::object::Address::is_meant(&url) => url,
+            _ => {
+                let place = context.place()?;
+                return Err(Error::Invalid(format!("`{place}` is no bucket; `outlive doctor` looks it over")));
+            }
+        };
+        let registry = outlive::registry::Registry::open(&url).await?;
+        let place = context.place()?;
+        let Some(bucket) = registry.bucket() else { return Err(Error::Invalid(format!("`{place}` is no bucket"))) };
+        let probed = bucket.check().await?;
+        let line = |finding: &outlive::store::object::Finding| Line {
+            what: finding.what.into(),
+            wrong: finding.wrong.clone(),
+        };
+        let checks = probed.findings.iter().map(line).collect();
+        Ok(Found { registry: place, server: probed.server, skew_ms: probed.skew_ms, checks })
+    }
+
+    fn exit_status(output: &Found) -> u8 {
+        u8::from(output.checks.iter().any(|line| line.wrong.is_some()))
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} on {}", plain(&self.registry), plain(&self.server))?;
+        for Line { what, wrong } in &self.checks {
+            match wrong {
+                None => writeln!(f, "ok       {what}")?,
+                Some(wrong) => writeln!(f, "problem  {what}: {}", plain(wrong))?,
+            }
+        }
+        writeln!(f, "clock    this host is {} ms ahead of the server", self.skew_ms)
+    }
+}

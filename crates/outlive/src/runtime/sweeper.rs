@@ -1,0 +1,212 @@
+//! The sweeper: deletes what runs made and nobody needs, and nothing else.
+//!
+//! What is to become of a run's artifacts is a pure function of its record, of what manifests and the pointer name, and of
+//! the time ([`decide`]). Whatever cannot be read or understood is kept, and told. A run is marked before anything of it is
+//! deleted, so that nobody goes on with it meanwhile and no two sweep it at once.
+
+mod manifest;
+mod pass;
+mod place;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::id::RunId;
+use crate::run::{End, Run, State};
+use crate::time::{Timestamp, show_duration};
+
+pub use self::manifest::Names;
+pub use self::pass::sweep;
+
+/// For how long nothing of a run is touched after its end, unless it is said otherwise.
+pub const GRACE: Duration = Duration::from_secs(3_600);
+
+/// What is to be spared. Each part only ever spares more.
+#[derive(Debug, Clone)]
+pub struct Spare {
+    /// Runs that have ended less long ago.
+    pub grace: Duration,
+    /// Of the runs of each place the last so many that have ended.
+    pub keep_last: usize,
+    /// Runs that ended less long ago than this.
+    pub older_than: Option<Duration>,
+    /// All runs but these, where there are any.
+    pub only: BTreeSet<RunId>,
+}
+
+impl Default for Spare {
+    fn default() -> Self {
+        Self { grace: GRACE, keep_last: 0, older_than: None, only: BTreeSet::new() }
+    }
+}
+
+/// What is known of a run beside its record.
+#[derive(Debug, Clone)]
+pub struct Facts<'a> {
+    /// The run.
+    pub run: &'a Run,
+    /// What its manifest names below the place; none where it has no manifest.
+    pub manifest: Option<Result<&'a Names, &'a str>>,
+    /// What the pointer's manifest names below the place, or why that cannot be known.
+    pub pointer: Result<&'a Names, &'a str>,
+    /// How many runs of the place have ended later.
+    pub rank: usize,
+    /// The store's time.
+    pub now: Timestamp,
+}
+
+/// What becomes of a run's artifacts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// They stay, and why.
+    Keep(Reason),
+    /// They are deleted, all but what these name, and why.
+    Delete {
+        /// What is needed.
+        except: Names,
+        /// Only attempts; what else is in the tree stays.
+        attempts_only: bool,
+        /// For people.
+        reason: String,
+    },
+}
+
+/// Why artifacts stay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// As they should.
+    Usual(String),
+    /// Because something is not as it should be, which somebody must look into.
+    Problem(String),
+}
+
+impl Decision {
+    fn usual(why: impl Into<String>) -> Self {
+        Self::Keep(Reason::Usual(why.into()))
+    }
+
+    fn problem(why: impl Into<String>) -> Self {
+        Self::Keep(Reason::Problem(why.into()))
+    }
+}
+
+/// Since when nothing more is to be expected of a run, and how it ended; why something is, where it is.
+fn over_since(run: &Run, now: Timestamp) -> Result<(Timestamp, &'static str), String> {
+    match &run.state {
+        State::Pending(_) => Err("it waits to be tried".into()),
+        State::Suspended(_) => Err("it is suspended, and may go on".into()),
+        State::Running(running) => {
+            let owner = &running.owner;
+            if !owner.lease.lapsed(owner.heard.silent_for) {
+                return Err("it is in flight".into());
+            }
+            if !run.copied {
+                return Err("its owner is silent; `outlive reap` puts its death on record".into());
+            }
+            // Whoever writes its own record alone says so itself, or is silent for good.
+            Ok((owner.heard.at.after(owner.lease.lasts()).min(now), "abandoned"))
+        }
+        State::Ended(ending) => match ending.how {
+            End::Interrupted(_) => Err("it was interrupted, and may go on".into()),
+            End::Succeeded => Ok((ending.at, "succeeded")),
+            End::Failed(_) => Ok((ending.at, "failed")),
+            End::Cancelled(_) => Ok((ending.at, "cancelled")),
+            End::Dead(_) => Ok((ending.at, "dead")),
+        },
+    }
+}
+
+/// What becomes of a run's artifacts: they stay unless everything speaks for it.
+pub fn decide(facts: &Facts<'_>, spare: &Spare) -> Decision {
+    let (run, now) = (facts.run, facts.now);
+    let Some(output) = &run.spec.output else { return Decision::usual("it says of no artifacts") };
+    let tree = match output.tree(run.id) {
+        Ok(tree) => tree,
+        Err(error) => return Decision::problem(error.to_string()),
+    };
+    let (since, how) = match over_since(run, now) {
+        Ok(over) => over,
+        Err(why) => return Decision::usual(why),
+    };
+    if !spare.only.is_empty() && !spare.only.contains(&run.id) {
+        return Decision::usual("it was not named");
+    }
+    let ago = now.since(since);
+    let younger = [Some(spare.grace), spare.older_than].into_iter().flatten().find(|limit| ago < *limit);
+    if let Some(limit) = younger {
+        return Decision::usual(format!("it is {how} for {}, not yet {}", show_duration(ago), show_duration(limit)));
+    }
+    if facts.rank < spare.keep_last {
+        return Decision::usual(format!("it is one of the last {}", spare.keep_last));
+    }
+    let pointer = match facts.pointer {
+        Ok(pointer) => pointer,
+        Err(why) => return Decision::problem(format!("the pointer cannot be read: {why}")),
+    };
+    match facts.manifest {
+        Some(Err(why)) => Decision::problem(format!("its manifest cannot be read: {why}")),
+        Some(Ok(names)) if !names.names_any_below(&tree) => {
+            Decision::problem("its manifest names nothing of it".to_owned())
+        }
+        Some(Ok(names)) => Decision::Delete {
+            except: names.and(pointer),
+            attempts_only: true,
+            reason: format!("{how}: attempts that its manifest does not name"),
+        },
+        None if how == "succeeded" => Decision::problem("it succeeded and names no manifest"),
+        None => Decision::Delete {
+            attempts_only: pointer.names_any_below(&tree),
+            except: pointer.clone(),
+            reason: format!("{how}, and it has no manifest"),
+        },
+    }
+}
+
+/// What a sweep did, or would do.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// Nothing was deleted.
+    pub dry_run: bool,
+    /// Runs whose artifacts are deleted, in part or all.
+    pub swept: Vec<Line>,
+    /// Runs whose artifacts stay.
+    pub kept: Vec<Line>,
+    /// What somebody must look into. Nothing of it was touched.
+    pub problems: Vec<Problem>,
+    /// How many objects are deleted.
+    pub objects: u64,
+    /// How many bytes they have.
+    pub bytes: u64,
+    /// How many could not be, and are left to the next sweep.
+    pub left: u64,
+}
+
+/// One run of a sweep.
+#[derive(Debug, Clone, Serialize)]
+pub struct Line {
+    /// The run.
+    pub id: RunId,
+    /// Its tree.
+    pub prefix: String,
+    /// Why.
+    pub reason: String,
+    /// How many objects are deleted.
+    pub objects: u64,
+    /// How many bytes they have.
+    pub bytes: u64,
+    /// How many objects of the tree stay.
+    pub kept: u64,
+    /// How many could not be deleted.
+    pub left: u64,
+}
+
+/// What is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Where.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}

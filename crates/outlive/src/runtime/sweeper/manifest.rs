@@ -1,0 +1,160 @@
+//! What manifests name: every text in one that is a path below the place is needed.
+//!
+//! A manifest may be JSON, YAML or a SQLite database. Which of its fields name winners is not asked: whatever it mentions
+//! is kept, so that a field nobody here knows of never costs anybody their data.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::store::object::read_yaml;
+
+/// The longest manifest that is read, in bytes.
+pub(super) const LIMIT: usize = 64 << 20;
+
+/// Paths below a place: each names an object, or everything below it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names(BTreeSet<String>);
+
+impl Names {
+    /// The same names and those of another.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self(self.0.union(&other.0).cloned().collect())
+    }
+
+    /// Adds a path.
+    pub fn insert(&mut self, path: &str) {
+        self.0.insert(path.trim_matches('/').to_owned());
+    }
+
+    /// Whether an object is named, or anything above it.
+    pub fn cover(&self, path: &str) -> bool {
+        let mut end = path.len();
+        loop {
+            if self.0.contains(&path[..end]) {
+                return true;
+            }
+            match path[..end].rfind('/') {
+                Some(slash) => end = slash,
+                None => return false,
+            }
+        }
+    }
+
+    /// Whether anything in a tree is named, or the tree itself.
+    pub fn names_any_below(&self, tree: &str) -> bool {
+        let below = format!("{tree}/");
+        self.cover(tree) || self.0.range(below.clone()..).next().is_some_and(|path| path.starts_with(&below))
+    }
+}
+
+/// What is said in a manifest: all its texts, in the order they come.
+pub(super) fn texts(bytes: &[u8], winners: Option<&str>) -> Result<Vec<String>, String> {
+    if bytes.starts_with(b"SQLite format 3\0") {
+        return in_database(bytes, winners);
+    }
+    // JSON is YAML, but for what is longer than any record.
+    let value = match serde_json::from_slice::<Value>(bytes) {
+        Ok(value) => value,
+        Err(_) => read_yaml(bytes).map_err(|error| error.to_string())?,
+    };
+    match value.get("format_version") {
+        None => {}
+        Some(version) if version.as_i64() == Some(1) => {}
+        Some(version) => return Err(format!("its `format_version` is {version}, and 1 is what is known")),
+    }
+    let mut texts = Vec::new();
+    gather(&value, &mut texts);
+    Ok(texts)
+}
+
+fn gather(value: &Value, texts: &mut Vec<String>) {
+    match value {
+        Value::String(text) => texts.push(text.clone()),
+        Value::Array(list) => list.iter().for_each(|item| gather(item, texts)),
+        Value::Object(map) => {
+            texts.extend(map.keys().cloned());
+            map.values().for_each(|item| gather(item, texts));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(feature = "sqlite")]
+fn in_database(bytes: &[u8], winners: Option<&str>) -> Result<Vec<String>, String> {
+    use rusqlite::limits::Limit;
+    use rusqlite::{Connection, MAIN_DB, OpenFlags};
+    // The query comes with the record, which anybody may have written: it reads the manifest, and comes to an end.
+    let words = winners.unwrap_or_default().to_ascii_lowercase();
+    if ["recursive", "attach", "pragma", "randomblob", "zeroblob"].iter().any(|word| words.contains(word)) {
+        return Err(format!("`{words}` does more than to read it"));
+    }
+    let told = |error: rusqlite::Error| error.to_string();
+    let mut database = Connection::open_in_memory_with_flags(OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(told)?;
+    database.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0).map_err(told)?;
+    database.deserialize_read_exact(MAIN_DB, bytes, bytes.len(), true).map_err(told)?;
+    let all = |sql: &str| -> Result<Vec<String>, rusqlite::Error> {
+        let mut statement = database.prepare(sql)?;
+        let columns = statement.column_count();
+        let mut rows = statement.query([])?;
+        let mut texts = Vec::new();
+        while let Some(row) = rows.next()? {
+            for column in 0..columns {
+                texts.extend(row.get_ref(column)?.as_str().ok().map(str::to_owned));
+            }
+        }
+        Ok(texts)
+    };
+    if let Some(query) = winners {
+        return all(query).map_err(|error| format!("`{query}`: {error}"));
+    }
+    let mut texts = Vec::new();
+    for table in all("SELECT name FROM sqlite_schema WHERE type = 'table'").map_err(told)? {
+        texts.extend(all(&format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""))).map_err(told)?);
+    }
+    Ok(texts)
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn in_database(_: &[u8], _: Option<&str>) -> Result<Vec<String>, String> {
+    Err("it is a SQLite database, which this outlive was built without".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b08_attempt_1_is_not_attempt_10() {
+        let mut names = Names::default();
+        names.insert("shards/run_id=a/db=00000/attempt=1");
+        assert!(names.cover("shards/run_id=a/db=00000/attempt=1/x"));
+        assert!(!names.cover("shards/run_id=a/db=00000/attempt=10/x"));
+        assert!(names.names_any_below("shards/run_id=a") && !names.names_any_below("shards/run_id=ab"));
+        assert!(!names.names_any_below("shards/run_id=") && !names.cover("shards/run_id=a/db=00000"));
+    }
+
+    #[test]
+    fn manifests_of_every_form_name_the_same() {
+        let json = br#"{"shards":[{"db_url":"s3://b/p/x"}],"n":1}"#;
+        let yaml = b"shards:\n- db_url: s3://b/p/x\nn: 1\n";
+        for bytes in [&json[..], &yaml[..]] {
+            assert!(texts(bytes, None).unwrap().contains(&"s3://b/p/x".to_owned()));
+        }
+        assert!(texts(b"format_version: 9\n", None).unwrap_err().contains("format_version"));
+        assert!(texts(b"a: [", None).is_err() && texts(b"", None).is_err());
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_manifest_that_is_a_database_names_by_query_or_by_every_text() {
+        let mut database = rusqlite::Connection::open_in_memory().unwrap();
+        database.execute_batch("CREATE TABLE shards (db_url TEXT, n INT); INSERT INTO shards VALUES ('s3://b/p/x', 1), ('s3://b/p/y', 2)").unwrap();
+        let bytes = database.serialize(rusqlite::MAIN_DB).unwrap().to_vec();
+        assert_eq!(texts(&bytes, None).unwrap(), ["s3://b/p/x", "s3://b/p/y"]);
+        assert_eq!(texts(&bytes, Some("SELECT db_url FROM shards WHERE n = 2")).unwrap(), ["s3://b/p/y"]);
+        assert!(texts(&bytes, Some("SELECT nothing")).is_err());
+        assert!(texts(&bytes[..600], None).is_err());
+    }
+}

@@ -1,0 +1,164 @@
+//! Places: where artifacts are, a prefix of a bucket or a directory, read, listed and deleted alike.
+
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use object_store::local::LocalFileSystem;
+
+use super::manifest::{LIMIT, Names, texts};
+use crate::store::Error;
+use crate::store::object::{Address, Bucket, Listed, spawn, system_time};
+
+/// What the pointer is called.
+const POINTER: &str = "_CURRENT";
+/// What manifests are in.
+const MANIFESTS: &str = "manifests";
+
+/// Where artifacts are.
+#[derive(Clone)]
+pub(super) struct Place {
+    bucket: Bucket,
+    /// What is before every name; without slashes at its ends.
+    prefix: String,
+    /// As records name it.
+    shown: String,
+    is_directory: bool,
+}
+
+impl Place {
+    /// The place that a record names, reached as its registry is.
+    pub(super) fn new(named: &str, registry: Option<&Address>) -> Result<Self, String> {
+        if Address::is_meant(named) {
+            let address = match registry {
+                Some(registry) => registry.beside(named),
+                None => named.parse(),
+            };
+            let address = address.map_err(|error| error.to_string())?;
+            let bucket = Bucket::new(&address, system_time()).map_err(|error| error.to_string())?;
+            let (prefix, shown) = (address.prefix.clone(), address.to_string());
+            return Ok(Self { bucket, prefix, shown, is_directory: false });
+        }
+        let path = named.strip_prefix("file://").unwrap_or(named);
+        if path.contains("://") || !Path::new(path).is_absolute() {
+            return Err("it is neither a bucket nor the full path of a directory".into());
+        }
+        if Path::new(path).components().any(|part| matches!(part, Component::ParentDir)) {
+            return Err("its path leads elsewhere".into());
+        }
+        let directory = LocalFileSystem::new_with_prefix(path).map_err(|error| error.to_string())?;
+        let client = Arc::new(directory.with_automatic_cleanup(true));
+        let bucket = Bucket::over(client, path.to_owned(), system_time());
+        let shown = path.trim_end_matches('/').to_owned();
+        Ok(Self { bucket, prefix: String::new(), shown, is_directory: true })
+    }
+
+    pub(super) fn shown(&self, path: &str) -> String {
+        format!("{}/{path}", self.shown)
+    }
+
+    fn key(&self, path: &str) -> String {
+        if self.prefix.is_empty() { path.to_owned() } else { format!("{}/{path}", self.prefix) }
+    }
+
+    fn path<'a>(&self, key: &'a str) -> Option<&'a str> {
+        if self.prefix.is_empty() { Some(key) } else { key.strip_prefix(&self.prefix)?.strip_prefix('/') }
+    }
+
+    /// A path below this place that a manifest or a record names; none where it names something else.
+    pub(super) fn below(&self, named: &str) -> Option<String> {
+        let named = named.strip_prefix("file://").unwrap_or(named);
+        let path = match named.strip_prefix(&self.shown) {
+            Some(rest) => rest.strip_prefix('/')?,
+            None if named.contains("://") || named.starts_with('/') => return None,
+            None => named,
+        };
+        let path = path.trim_end_matches('/');
+        let is_name = |part: &str| !part.is_empty() && part != "." && part != "..";
+        (path.split('/').all(is_name) && !path.chars().any(char::is_control)).then(|| path.to_owned())
+    }
+
+    async fn read(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
+        let (bucket, key) = (self.bucket.clone(), self.key(path));
+        let found = spawn(move || async move { bucket.get(&key).await }).await;
+        match found {
+            Ok(Some(object)) if object.bytes.len() > LIMIT => Err(format!("it has {} bytes", object.bytes.len())),
+            Ok(found) => Ok(found.map(|object| object.bytes.to_vec())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// What a manifest names below this place.
+    pub(super) async fn names_in(&self, manifest: &str, winners: Option<&str>) -> Result<Names, String> {
+        let path = self.below(manifest).ok_or_else(|| format!("`{manifest}` is not below `{}`", self.shown))?;
+        let bytes = self.read(&path).await?.ok_or_else(|| format!("there is no `{}`", self.shown(&path)))?;
+        let mut names = Names::default();
+        for text in texts(&bytes, winners).map_err(|why| format!("`{}`: {why}", self.shown(&path)))? {
+            // What is above the trees of runs, as the word `shards` is, names nothing of any of them.
+            let is_of_run = |path: &String| path.split('/').any(|part| part.starts_with("run_id="));
+            if let Some(path) = self.below(&text).filter(is_of_run) {
+                names.insert(&path);
+            }
+        }
+        Ok(names)
+    }
+
+    /// What the manifest names that the pointer points at; nothing where there is no pointer.
+    pub(super) async fn names_by_pointer(&self) -> Result<Names, String> {
+        let Some(bytes) = self.read(POINTER).await? else { return Ok(Names::default()) };
+        let said = texts(&bytes, None);
+        // One that is no document is the name itself.
+        let said = match said {
+            Ok(said) => said,
+            Err(_) => vec![String::from_utf8(bytes).map_err(|_| format!("`{POINTER}` is no text"))?.trim().to_owned()],
+        };
+        let mut names = Names::default();
+        let mut pointed = 0;
+        for path in said.iter().filter_map(|text| self.below(text)) {
+            // Of what it says, what is there is what it points at.
+            if path.contains('/')
+                && let Ok(found) = self.names_in(&path, None).await
+            {
+                names = names.and(&found);
+                names.insert(&path);
+                pointed += 1;
+            }
+        }
+        if pointed == 0 { Err(format!("`{POINTER}` points at no manifest that can be read")) } else { Ok(names) }
+    }
+
+    /// The manifests that are there, by the run they say they are of.
+    pub(super) async fn manifests(&self) -> Result<Vec<(String, String)>, Error> {
+        let (bucket, prefix) = (self.bucket.clone(), self.key(MANIFESTS));
+        let listed = spawn(move || async move { bucket.list_all(&prefix).await }).await?;
+        let of = |object: &Listed| {
+            let path = self.path(&object.key)?.to_owned();
+            let name = path.split('/').find_map(|part| part.split_once("run_id=")).map(|(_, name)| name.to_owned())?;
+            Some((name, path))
+        };
+        Ok(listed.iter().filter_map(of).collect())
+    }
+
+    /// The next objects below a path behind the one before, as paths; none behind the last.
+    pub(super) async fn page(&self, below: &str, after: Option<&str>) -> Result<Vec<(String, u64)>, Error> {
+        let (bucket, prefix, all) = (self.bucket.clone(), self.key(below), self.is_directory);
+        let after = after.map(|after| self.key(after));
+        if all && after.is_some() {
+            return Ok(Vec::new());
+        }
+        let listed = spawn(move || async move {
+            // A directory has no order.
+            if all { bucket.list_all(&prefix).await } else { bucket.list_page(&prefix, after.as_deref()).await }
+        })
+        .await?;
+        Ok(listed.iter().filter_map(|object| Some((self.path(&object.key)?.to_owned(), object.size))).collect())
+    }
+
+    /// Deletes objects; answers with those that could not be.
+    pub(super) async fn delete(&self, paths: &[String]) -> Result<Vec<(String, Error)>, Error> {
+        let keys: Vec<String> = paths.iter().map(|path| self.key(path)).collect();
+        let bucket = self.bucket.clone();
+        let left = spawn(move || async move { bucket.delete(&keys).await }).await?;
+        let named = |(key, error): (String, Error)| (self.path(&key).unwrap_or(&key).to_owned(), error);
+        Ok(left.into_iter().map(named).collect())
+    }
+}

@@ -1,0 +1,45 @@
+//! What tests do to a bucket by hand: as other writers, as somebody who deletes, as somebody who looks.
+
+use super::{Bucket, ObjectStore, link};
+use crate::store::Error;
+
+impl ObjectStore {
+    /// Puts an object, whatever is there.
+    pub async fn put_by_hand(&self, key: &str, bytes: &[u8]) -> Result<(), Error> {
+        let (key, bytes) = (key.to_owned(), bytes.to_vec());
+        self.by_hand(move |bucket| async move { bucket.overwrite(&key, bytes.into()).await }).await
+    }
+
+    /// The object, if there is one.
+    pub async fn get_by_hand(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
+        let key = key.to_owned();
+        let got = self.by_hand(move |bucket| async move { bucket.get(&key).await }).await?;
+        Ok(got.map(|object| object.bytes.to_vec()))
+    }
+
+    /// The names below a prefix of the bucket.
+    pub async fn list_by_hand(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        let prefix = prefix.to_owned();
+        let listed = self.by_hand(move |bucket| async move { bucket.list_all(&prefix).await }).await?;
+        Ok(listed.into_iter().map(|object| object.key).collect())
+    }
+
+    /// Deletes objects.
+    pub async fn delete_by_hand(&self, keys: &[String]) -> Result<(), Error> {
+        let keys = keys.to_vec();
+        self.by_hand(move |bucket| async move { bucket.delete(&keys).await.map(drop) }).await
+    }
+
+    async fn by_hand<T: Send + 'static, F: Future<Output = Result<T, Error>> + 'static>(
+        &self,
+        work: impl FnOnce(Bucket) -> F + Send + 'static,
+    ) -> Result<T, Error> {
+        let bucket = self.bucket().clone();
+        link::spawn(move || work(bucket)).await
+    }
+
+    /// Where the record of a run is.
+    pub fn place_of_record(&self, id: crate::id::RunId) -> String {
+        self.place_of(id)
+    }
+}

@@ -1,0 +1,87 @@
+"""The run registry's contract as seed 001 tells it: one YAML record per run, a lease, three words of status."""
+
+import re
+import sys
+import uuid
+from datetime import datetime, timedelta, timezone
+
+import yaml
+
+KEY = re.compile(r"^.*/(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)_run_id=(.+)_([0-9a-f]{32})/run\.yaml$")
+TEXTS = ["run_id", "writer_type", "status", "s3_prefix", "shard_prefix", "db_path_template"]
+NULLABLE = ["manifest_ref", "error_type", "error_message"]
+TIMES = ["started_at", "updated_at", "lease_expires_at"]
+
+
+def moment(text):
+    assert isinstance(text, str), text
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def load(payload):
+    record = yaml.safe_load(payload)
+    assert isinstance(record, dict)
+    assert record["format_version"] == 1
+    for name in TEXTS:
+        assert isinstance(record[name], str), name
+    for name in NULLABLE:
+        assert record[name] is None or isinstance(record[name], str), name
+    assert record["status"] in ("running", "succeeded", "failed")
+    started, updated, expires = (moment(record[name]) for name in TIMES)
+    assert started <= updated, (started, updated)
+    if record["status"] == "failed":
+        assert record["error_type"], record
+    else:
+        assert record["error_type"] is None and record["error_message"] is None
+    return record
+
+
+def read(now):
+    record = load(sys.stdin.buffer.read())
+    expired = moment(record["lease_expires_at"]) < moment(now)
+    if record["status"] == "running":
+        view = "abandoned" if expired else "active"
+    else:
+        view = "terminal"
+    print(record["run_id"], record["writer_type"], record["status"], view, record["s3_prefix"])
+
+
+def write(run_id, status, prefix, now):
+    now = moment(now)
+    spelt = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    record = {
+        "format_version": 1,
+        "run_id": run_id,
+        "writer_type": "spark",
+        "status": status,
+        "started_at": (now - timedelta(minutes=20)).isoformat(),
+        "updated_at": now.isoformat(),
+        "lease_expires_at": (now + timedelta(minutes=10 if status == "running" else 0)).isoformat(),
+        "s3_prefix": prefix,
+        "shard_prefix": "shards",
+        "db_path_template": "db={db_id:05d}",
+        "manifest_ref": None,
+        "error_type": "RuntimeError" if status == "failed" else None,
+        "error_message": "it's gone: " + "long " * 40 if status == "failed" else None,
+    }
+    print(f"runs/{spelt}_run_id={run_id}_{uuid.uuid4().hex}/run.yaml")
+    sys.stdout.write(yaml.safe_dump(record, sort_keys=True))
+
+
+def in_order():
+    text = sys.stdin.read()
+    keys = [line.split(":")[0] for line in text.splitlines() if line and not line.startswith((" ", "-"))]
+    assert keys == sorted(keys), keys
+    print("ok")
+
+
+verb, words = sys.argv[1], sys.argv[2:]
+if verb == "read":
+    read(*words)
+elif verb == "write":
+    write(*words)
+elif verb == "key":
+    assert KEY.match(words[0]), words[0]
+    print("ok")
+elif verb == "sorted":
+    in_order()

@@ -1,0 +1,371 @@
+//! Faults of object stores, F-67 to F-87, each with somebody between the client and the server.
+//!
+//! F-67 and F-68 are in `servers.rs`; F-75 is proved where the server's time is read, and here with hosts whose clocks
+//! are off; F-85 has no test, because nothing is ever copied.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outlive::run::StateName;
+use outlive::runtime::Stop;
+use outlive::runtime::reaper::Reaper;
+use outlive::runtime::sweeper::{Spare, sweep};
+use outlive::store::{Error, Store};
+use outlive::testing::bucket::Bucket;
+use outlive::testing::proxy::{Fate, Gate, Proxy, Request};
+use outlive::testing::spec;
+
+use super::yard::Yard;
+
+const LEASE: Duration = Duration::from_secs(60);
+
+/// A proxy that does `fate` to the first `count` requests that are meant.
+fn first(count: usize, is_meant: fn(&Request) -> bool, fate: Fate) -> (Proxy, Arc<AtomicUsize>) {
+    let left = Arc::new(AtomicUsize::new(count));
+    let counted = left.clone();
+    let proxy = Proxy::new(Bucket::shared().port(), move |request| {
+        let next = |left: usize| left.checked_sub(1);
+        let hit = is_meant(request) && counted.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok();
+        if hit { fate.clone() } else { Fate::Pass }
+    });
+    (proxy, left)
+}
+
+fn is_record(request: &Request) -> bool {
+    request.is_conditional() && request.target.contains("run.yaml")
+}
+
+fn is_create(request: &Request) -> bool {
+    is_record(request) && request.head.to_ascii_lowercase().contains("if-none-match")
+}
+
+fn is_change(request: &Request) -> bool {
+    is_record(request) && !is_create(request)
+}
+
+/// Starts a run through a proxy, reports, beats and ends it: all of it once, whatever the proxy does.
+async fn live(yard: &Yard, proxy: &Proxy) {
+    let (registry, store) = yard.process_at(proxy.port(), Duration::from_secs(15)).await;
+    let handle = registry.start(spec("job")).await.unwrap();
+    let id = handle.id();
+    handle.set_checkpoint(7.into()).await.unwrap();
+    registry.tick().await.unwrap();
+    assert_eq!(handle.stop_requested(), None, "it is told to be lost and is not");
+    handle.succeed().await.unwrap();
+    let run = yard.registry.get(id).await.unwrap().run;
+    assert_eq!((run.state.name(), run.checkpoint, run.epoch.0), (StateName::Succeeded, Some(7.into()), 1));
+    let actions: Vec<String> = store.events(id).await.unwrap().into_iter().map(|event| event.action).collect();
+    assert_eq!(actions, ["enqueue", "claim", "report", "finish"]);
+}
+
+#[test]
+fn f_69_a_lost_answer_is_read_back_and_nothing_is_done_twice() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        for (is_meant, count) in [(is_create as fn(&Request) -> bool, 1), (is_change, 3), (is_record, 4)] {
+            let (proxy, left) = first(count, is_meant, Fate::LoseAnswer);
+            live(&yard, &proxy).await;
+            assert_eq!(left.load(Ordering::SeqCst), 0, "not as many answers were lost as were to be");
+        }
+    });
+}
+
+#[test]
+fn f_69_a_request_that_never_arrived_is_made_again() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let (proxy, left) = first(4, is_record, Fate::Cut);
+        live(&yard, &proxy).await;
+        assert_eq!(left.load(Ordering::SeqCst), 0);
+    });
+}
+
+#[test]
+fn f_70_a_request_that_comes_after_the_run_was_resumed_changes_nothing() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let gate = Gate::new();
+        let (proxy, left) = first(0, is_change, Fate::Late(gate.clone()));
+        let (owner, _) = yard.process_at(proxy.port(), Duration::from_millis(300)).await;
+        let handle = owner.start(spec("job")).await.unwrap();
+        let id = handle.id();
+        left.store(usize::MAX, Ordering::SeqCst);
+        let unknown = handle.set_checkpoint(1.into()).await.unwrap_err();
+        assert!(unknown.to_string().contains("no answer"), "{unknown}");
+        let sent = usize::MAX - left.load(Ordering::SeqCst);
+        yard.clock.pass(LEASE * 2);
+        let mut reaper = Reaper::new(None);
+        assert_eq!(reaper.pass(&yard.registry).await.unwrap().ended.len(), 1);
+        let resumed = yard.registry.resume(id, false).await.unwrap();
+        let before = yard.store.get(&[id]).await.unwrap();
+        gate.open();
+        gate.wait_passed(sent);
+        assert!(sent > 0);
+        assert_eq!(yard.store.get(&[id]).await.unwrap(), before);
+        resumed.succeed().await.unwrap();
+        std::mem::forget(handle);
+    });
+}
+
+#[test]
+fn f_71_a_conflict_on_create_is_no_sign_that_anybody_was_first() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        for fate in
+            [Fate::Answer(409, "ConditionalRequestConflict"), Fate::PassAndAnswer(409, "ConditionalRequestConflict")]
+        {
+            let (proxy, left) = first(1, is_create, fate);
+            live(&yard, &proxy).await;
+            assert_eq!(left.load(Ordering::SeqCst), 0);
+        }
+    });
+}
+
+#[test]
+fn f_71_a_conflict_on_a_change_is_looked_into() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let (proxy, left) = first(2, is_change, Fate::Answer(409, "ConcurrentModification"));
+        live(&yard, &proxy).await;
+        assert_eq!(left.load(Ordering::SeqCst), 0);
+    });
+}
+
+#[test]
+fn f_72_slow_down_and_errors_of_the_server_are_waited_out() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        for (status, code) in [(503, "SlowDown"), (429, "TooManyRequests"), (500, "InternalError")] {
+            let (proxy, left) = first(5, |_| true, Fate::Answer(status, code));
+            live(&yard, &proxy).await;
+            assert_eq!(left.load(Ordering::SeqCst), 0);
+            let (proxy, _) = first(3, is_record, Fate::PassAndAnswer(status, code));
+            live(&yard, &proxy).await;
+        }
+    });
+}
+
+#[test]
+fn f_73_a_record_that_vanished_is_not_made_again_by_a_late_writer() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        for answer in [None, Some(Fate::Answer(404, "NoSuchKey")), Some(Fate::Answer(412, "PreconditionFailed"))] {
+            let (proxy, left) = first(0, is_change, answer.clone().unwrap_or(Fate::Pass));
+            let (owner, store) = yard.process_at(proxy.port(), Duration::from_secs(5)).await;
+            let handle = owner.start(spec("job")).await.unwrap();
+            let key = store.place_of_record(handle.id());
+            yard.store.delete_by_hand(std::slice::from_ref(&key)).await.unwrap();
+            left.store(usize::MAX, Ordering::SeqCst);
+            let error = handle.set_checkpoint(1.into()).await.unwrap_err();
+            assert!(yard.store.get_by_hand(&key).await.unwrap().is_none(), "{error}");
+            std::mem::forget(handle);
+        }
+    });
+}
+
+#[test]
+fn f_74_a_clock_that_the_server_does_not_believe_is_told_as_that() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let (proxy, left) = first(0, |_| true, Fate::Answer(403, "RequestTimeTooSkewed"));
+        let (registry, _) = yard.process_at(proxy.port(), Duration::from_secs(5)).await;
+        let handle = registry.start(spec("job")).await.unwrap();
+        left.store(usize::MAX, Ordering::SeqCst);
+        let error = registry.get(handle.id()).await.unwrap_err().to_string();
+        assert!(error.contains("clock of this host"), "{error}");
+        assert!(registry.tick().await.is_err());
+        assert_eq!(handle.stop_requested(), None, "an error was taken for a loss");
+        left.store(0, Ordering::SeqCst);
+        handle.succeed().await.unwrap();
+    });
+}
+
+#[test]
+fn f_76_a_listing_that_is_behind_ends_nobody() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let handle = yard.registry.start(spec("job")).await.unwrap();
+        // The listing of a moment when the owner was silent, told again after it has beaten.
+        let listing: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
+        yard.clock.pass(LEASE * 2);
+        let gate = Gate::new();
+        let held = gate.clone();
+        let hold = AtomicUsize::new(0);
+        let proxy = Proxy::new(Bucket::shared().port(), move |request| {
+            if is_change(request) && hold.fetch_add(1, Ordering::SeqCst) == 0 {
+                Fate::Hold(held.clone())
+            } else {
+                Fate::Pass
+            }
+        });
+        let (reaping, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
+        let reaper =
+            std::thread::spawn(move || pollster::block_on(Reaper::new(None).pass(&reaping)).unwrap().ended.len());
+        yard.registry.tick().await.unwrap();
+        gate.open();
+        let ended = reaper.join().unwrap();
+        let alive = yard.registry.get(handle.id()).await.unwrap().state == StateName::Running;
+        assert_eq!(usize::from(!alive), ended, "what the reaper was told is not what is on record");
+        drop(listing);
+        std::mem::forget(handle);
+    });
+}
+
+#[test]
+fn f_78_f_79_what_a_zombie_uploads_after_the_sweep_goes_with_the_next() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let handle = yard.start().await;
+        let id = handle.id().to_string();
+        yard.shard(&id, 0, 0).await;
+        yard.clock.pass(LEASE * 2);
+        assert_eq!(yard.reap().await, 1);
+        let at_once = Spare { grace: Duration::ZERO, ..Spare::default() };
+        assert_eq!(yard.sweep(&at_once, false).await.objects, 1);
+        yard.shard(&id, 0, 0).await;
+        yard.shard(&id, 1, 0).await;
+        assert_eq!(yard.sweep(&at_once, false).await.objects, 2);
+        assert!(yard.shards().await.is_empty());
+        std::mem::forget(handle);
+    });
+}
+
+#[test]
+fn f_81_of_a_batch_only_what_failed_is_asked_for_again() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let handle = yard.start().await;
+        for part in 0..3 {
+            yard.shard(&handle.id().to_string(), part, 0).await;
+        }
+        handle.fail("exit", "1").await.unwrap();
+        let (proxy, left) = first(2, |request| request.target.contains("delete"), Fate::Answer(503, "SlowDown"));
+        let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
+        let report = sweep(&sweeping, &Spare { grace: Duration::ZERO, ..Spare::default() }, false).await.unwrap();
+        assert_eq!((report.objects, report.left, left.load(Ordering::SeqCst)), (3, 0, 0));
+    });
+}
+
+#[test]
+fn f_83_a_bucket_that_forbids_deletion_is_asked_once() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let handle = yard.start().await;
+        yard.shard(&handle.id().to_string(), 0, 0).await;
+        handle.fail("exit", "1").await.unwrap();
+        let (proxy, left) =
+            first(usize::MAX, |request| request.target.contains("delete"), Fate::Answer(403, "AccessDenied"));
+        let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
+        let report = sweep(&sweeping, &Spare { grace: Duration::ZERO, ..Spare::default() }, false).await.unwrap();
+        assert_eq!((report.objects, report.left), (0, 1));
+        assert_eq!(usize::MAX - left.load(Ordering::SeqCst), 1, "a refusal was asked for again");
+        assert!(report.problems.iter().any(|problem| problem.why.contains("not permitted")), "{report:?}");
+    });
+}
+
+#[test]
+fn f_84_reads_that_fail_after_a_restart_are_no_absence() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let handle = yard.registry.start(spec("job")).await.unwrap();
+        let (proxy, left) = first(0, |request| request.method == "GET", Fate::Answer(500, "InternalError"));
+        let (reading, _) = yard.process_at(proxy.port(), Duration::from_millis(400)).await;
+        left.store(usize::MAX, Ordering::SeqCst);
+        let error = reading.get(handle.id()).await.unwrap_err();
+        assert_eq!(error.code(), outlive::error::Code::Unavailable, "{error}");
+        yard.clock.pass(LEASE * 2);
+        assert!(Reaper::new(None).pass(&reading).await.is_err(), "whoever cannot read has judged");
+        std::mem::forget(handle);
+    });
+}
+
+#[test]
+fn f_86_credentials_that_expire_are_told_and_end_nothing() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let (proxy, left) = first(0, |_| true, Fate::Answer(403, "ExpiredToken"));
+        let (registry, _) = yard.process_at(proxy.port(), Duration::from_secs(5)).await;
+        let handle = registry.start(spec("job")).await.unwrap();
+        assert!(handle.run().spec.policy.lease.lasts() >= LEASE);
+        left.store(usize::MAX, Ordering::SeqCst);
+        let error = registry.tick().await.unwrap_err().to_string();
+        assert!(error.contains("expired"), "{error}");
+        assert_eq!(handle.stop_requested(), None);
+        left.store(0, Ordering::SeqCst);
+        registry.tick().await.unwrap();
+        handle.succeed().await.unwrap();
+    });
+}
+
+#[test]
+fn f_87_an_owner_that_was_cut_off_and_reaped_learns_it_when_it_is_back() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let proxy = Proxy::new(Bucket::shared().port(), |_| Fate::Pass);
+        let (owner, _) = yard.process_at(proxy.port(), Duration::from_millis(300)).await;
+        let handle = owner.start(spec("job")).await.unwrap();
+        let other = yard.process().await;
+        let witness = other.start(spec("heard meanwhile")).await.unwrap();
+        proxy.cut_off(true);
+        assert!(owner.tick().await.is_err());
+        assert_eq!(handle.stop_requested(), None);
+        for _ in 0..3 {
+            yard.clock.pass(LEASE / 2 + Duration::from_secs(1));
+            other.tick().await.unwrap();
+        }
+        assert_eq!(Reaper::new(None).pass(&other).await.unwrap().ended.len(), 1);
+        proxy.cut_off(false);
+        owner.tick().await.unwrap();
+        assert_eq!(handle.stop_requested(), Some(Stop::Lost));
+        witness.succeed().await.unwrap();
+        std::mem::forget(handle);
+    });
+}
+
+#[test]
+fn f_84_a_server_that_is_killed_or_stopped_loses_nothing_and_doubles_nothing() {
+    pollster::block_on(async {
+        let server = Bucket::alone();
+        let clock = outlive::testing::ManualClock::new();
+        let store = super::yard::open(server.port(), "p", &clock, Duration::from_secs(60)).await;
+        let store: Arc<dyn Store> = Arc::new(store);
+        let entropy = Arc::new(outlive::testing::SeededEntropy::new(5));
+        let registry = outlive::registry::Registry::over(
+            store.clone(),
+            clock.clone(),
+            entropy,
+            outlive::testing::person("ada"),
+            crate::world::unseen(1),
+        );
+        let mut ids = Vec::new();
+        for round in 0..2 {
+            let handle = registry.start(spec("job")).await.unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    if round == 0 {
+                        server.kill();
+                        server.start();
+                    } else {
+                        server.pause();
+                        std::thread::park_timeout(Duration::from_millis(1_500));
+                        server.go_on();
+                    }
+                });
+                pollster::block_on(async {
+                    handle.set_checkpoint(1.into()).await.unwrap();
+                    registry.tick().await.unwrap();
+                });
+            });
+            ids.push(handle.id());
+            handle.succeed().await.unwrap();
+        }
+        for id in ids {
+            let told: Vec<String> = store.events(id).await.unwrap().into_iter().map(|event| event.action).collect();
+            assert_eq!(told, ["enqueue", "claim", "report", "finish"]);
+        }
+        server.kill();
+        let gone = super::yard::open_within(server.port(), "p", &clock, Duration::from_millis(200)).await;
+        assert!(matches!(gone, Err(Error::Unavailable(_))), "{:?}", gone.err());
+    });
+}

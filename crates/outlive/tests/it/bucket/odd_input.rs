@@ -1,0 +1,81 @@
+//! What is wrong with a bucket or a URL is told so that one knows what to do, and nothing is deleted over it.
+
+use std::time::Duration;
+
+use outlive::filter::Filter;
+use outlive::registry::Registry;
+use outlive::store::object::ObjectStore;
+use outlive::store::{Page, Store};
+use outlive::testing::bucket::{BUCKET, Bucket, KEY, READ_KEY, url_at};
+use outlive::testing::proxy::{Fate, Proxy};
+use outlive::testing::spec;
+
+use super::yard::{Yard, open_within};
+
+fn refused(url: &str) -> String {
+    match pollster::block_on(Registry::open(url)) {
+        Ok(_) => panic!("`{url}` was opened"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_missing_bucket_wrong_keys_and_missing_rights_are_told_apart() {
+    let port = Bucket::shared().port();
+    let url = url_at(port, KEY, "x").replace(BUCKET, "no-such-bucket");
+    insta::assert_snapshot!(refused(&url), @"bucket `no-such-bucket`: there is no such bucket; make it, or check the name in the URL (NoSuchBucket)");
+    insta::assert_snapshot!(refused(&url_at(port, ("NOBODY", "nothing"), "x")), @"bucket `outlive`: the server does not know these credentials; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (InvalidAccessKeyId)");
+    insta::assert_snapshot!(refused(&url_at(port, (KEY.0, "wrong"), "x")), @"bucket `outlive`: the server does not know these credentials; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (SignatureDoesNotMatch)");
+    insta::assert_snapshot!(refused(&url_at(port, READ_KEY, "never-made")), @"bucket `outlive`: this is not permitted with these credentials (AccessDenied)");
+    insta::assert_snapshot!(refused("s3://"), @"the registry's URL cannot be used: it names no bucket; it is written `s3://BUCKET/PREFIX?endpoint=https://HOST&region=NAME`");
+}
+
+#[test]
+fn a_wrong_region_is_told_as_that() {
+    let proxy = Proxy::new(Bucket::shared().port(), |_| Fate::Answer(400, "AuthorizationHeaderMalformed"));
+    let clock = outlive::testing::ManualClock::new();
+    let error = pollster::block_on(open_within(proxy.port(), "x", &clock, Duration::from_secs(1))).err().unwrap();
+    insta::assert_snapshot!(error.to_string(), @"bucket `outlive`: it is in another region; name it in the URL with `?region=…` (AuthorizationHeaderMalformed)");
+}
+
+#[test]
+fn whoever_may_only_read_reads() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let handle = yard.registry.start(spec("job")).await.unwrap();
+        let url = url_at(Bucket::shared().port(), READ_KEY, &yard.prefix);
+        let time = std::sync::Arc::new(crate::ground::ByTheTest(yard.clock.clone()));
+        let reading = ObjectStore::open_by(&url.parse().unwrap(), time, Duration::from_secs(2)).await.unwrap();
+        assert_eq!(reading.list(&Filter::default(), &Page::default()).await.unwrap().records.len(), 1);
+        assert_eq!(reading.get(&[handle.id()]).await.unwrap().len(), 1);
+        handle.succeed().await.unwrap();
+    });
+}
+
+#[test]
+fn records_that_cannot_be_read_hide_no_other_and_are_told() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let handle = yard.registry.start(spec("job")).await.unwrap();
+        for (index, text) in ["{", "format_version: 99\n", "a: &x [1]\nb: *x\n", "[]", "format_version: 1\nrun_id: 7\n"]
+            .iter()
+            .enumerate()
+        {
+            let key = format!("{}/runs/2020-01-01T00:00:00.000000Z_run_id=x_{index}/run.yaml", yard.prefix);
+            yard.store.put_by_hand(&key, text.as_bytes()).await.unwrap();
+        }
+        assert_eq!(yard.store.list(&Filter::default(), &Page::default()).await.unwrap().records.len(), 1);
+        let (_, unreadable, _) = yard.store.everything().await.unwrap();
+        let mut told: Vec<String> =
+            unreadable.into_iter().map(|(key, error)| error.to_string().replace(&key, "KEY")).collect();
+        told.sort();
+        insta::assert_snapshot!(told.join("\n"), @r"
+        `KEY` cannot be read: `run_id` is 7
+        `KEY` cannot be read: it has an alias
+        `KEY` cannot be read: it is no YAML: while parsing a node, did not find expected node content at byte 1 line 2 column 1
+        `KEY` cannot be read: it is no mapping
+        `KEY` has format 99; this outlive knows formats up to 1
+        ");
+        handle.succeed().await.unwrap();
+    });
+}
