@@ -202,9 +202,11 @@ async fn history(yard: Field, seed: u64) -> u64 {
 }
 
 /// Everybody stops, and what is left is what was published, or may be needed by somebody.
-async fn finish(yard: &Field, writers: &mut Vec<Writer>, oracle: &Oracle, seed: u64) {
+async fn finish(yard: &Field, writers: &mut [Writer], oracle: &Oracle, seed: u64) {
     for writer in writers.iter_mut() {
-        writer.handle.take().map(std::mem::forget);
+        if let Some(handle) = writer.handle.take() {
+            std::mem::forget(handle);
+        }
     }
     yard.clock().pass(HOUR);
     yard.reap().await;
