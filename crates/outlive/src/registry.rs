@@ -124,8 +124,7 @@ impl Registry {
     #[cfg(feature = "postgres")]
     async fn open_shared(url: &str) -> Result<Self, Error> {
         let address: Address = url.parse().map_err(|error| {
-            let form = "postgres://USER@HOST:PORT/DATABASE?schema=NAME";
-            Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{form}`"))
+            Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{}`", Address::FORM))
         })?;
         let store = PostgresStore::open(&address).await?;
         let (name, beating) = (store.id().to_owned(), store.clone());

@@ -148,7 +148,7 @@ fn s_28_messages_reasons_and_labels_are_stored_without_their_secrets() {
     let shown = sandbox.wait_for_state("talker", "cancelled");
     assert_eq!(shown["labels"], serde_json::json!({"team": "search", "token": "[redacted]"}));
     assert_eq!(shown["progress_message"], "login with --password [redacted]");
-    assert_eq!(shown["reason"], "by root: leaked mysql://app:[redacted]@db/x".replace("root", &user(&shown)));
+    assert_eq!(shown["reason"], "by root: leaked postgres://app:[redacted]@db/x".replace("root", &user(&shown)));
     // And a message of the library's own: the program that cannot be started bears a secret in its name.
     sandbox.outlive(["run", "--name", "spawn", "--", "/nonexistent/--token=canary-4-tok"]).fails_with(127);
     let everything = [all_bytes(&sandbox.registry()), all_said(&sandbox)].concat();

@@ -379,6 +379,7 @@ impl Inner {
         let _turn = self.queue.as_ref().map(|queue| queue.wait(self.patience)).transpose()?;
         let cuts = mapped::cuts();
         self.database.sync_commits(durable)?;
+        self.database.shorten_log();
         self.execute("BEGIN IMMEDIATE")?;
         let done = change(self);
         // What is committed to a database that was deleted is lost with it, however well it is committed.

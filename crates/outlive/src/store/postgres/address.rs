@@ -37,6 +37,9 @@ pub struct Address {
 pub struct InvalidAddress(String);
 
 impl Address {
+    /// How it is written.
+    pub const FORM: &str = "postgres://USER@HOST:PORT/DATABASE?schema=NAME";
+
     /// Whether `url` is of this kind.
     pub fn is_meant(url: &str) -> bool {
         url.starts_with("postgres://") || url.starts_with("postgresql://")

@@ -24,6 +24,9 @@ const LOG_HEAD: i64 = 32;
 const LOG_MAGIC: [u8; 3] = [0x37, 0x7f, 0x06];
 /// A page of the database, with what stands before it in the log.
 const FRAME: i64 = 24 + 4096;
+/// How many frames a log may have before what is in it goes to where it belongs. Whoever opens the database when nobody
+/// else has it open reads the whole log.
+const LONG_LOG: i64 = 100;
 /// The index of the log, shared by all who have the database open.
 const INDEX: &str = "registry.db-shm";
 /// What SQLite makes it longer by.
@@ -95,6 +98,8 @@ pub(super) struct Database {
     pub(super) synced: bool,
     /// Its log was not as long as one that something was written to.
     pub(super) log_is_cut: bool,
+    /// Its log may be too long.
+    pub(super) log_is_long: bool,
 }
 
 impl Database {
@@ -106,6 +111,22 @@ impl Database {
             self.synced = synced;
         }
         Ok(())
+    }
+
+    /// Has the next change begin a long log anew. SQLite does that for the second change of a process and later ones:
+    /// how much of a log is where it belongs is forgotten when nobody has the database open.
+    pub(super) fn shorten_log(&mut self) {
+        if !std::mem::take(&mut self.log_is_long) {
+            return;
+        }
+        let checkpoint = |mode: &str| {
+            let sql = format!("PRAGMA wal_checkpoint({mode})");
+            self.connection.query_row(&sql, [], |row| row.get::<_, i64>(1))
+        };
+        // A log that stays long is only slow to open.
+        if checkpoint("NOOP").is_ok_and(|frames| frames > LONG_LOG) {
+            let _ = checkpoint("PASSIVE");
+        }
     }
 }
 
@@ -167,7 +188,15 @@ fn make_or_migrate(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
 pub(super) fn salvage(fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Database, Error> {
     let connection = Connection::open_in_memory().map_err(from_sqlite)?;
     migrate(&connection, 0, fill)?;
-    Ok(Database { connection, inode: 0, version: FORMAT, read_only: true, synced: false, log_is_cut: false })
+    Ok(Database {
+        connection,
+        inode: 0,
+        version: FORMAT,
+        read_only: true,
+        synced: false,
+        log_is_cut: false,
+        log_is_long: false,
+    })
 }
 
 /// Whether the file at the database's name is another than the one that is open.
@@ -264,6 +293,12 @@ fn connect(place: &Place) -> Result<Option<Database>, Error> {
     if self::inode(&place.dir) == Some(inode) { connected.map(Some) } else { Ok(None) }
 }
 
+/// Whether the log may have more frames than it should: it is not made shorter when it is begun anew.
+fn is_log_long(place: &Place) -> bool {
+    let stat = rustix::fs::statat(&place.dir, LOG, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    stat.is_ok_and(|stat| (stat.st_size - LOG_HEAD) / FRAME > LONG_LOG)
+}
+
 /// Whether the log is missing, has no head, has a hole or ends within a frame: somebody cut it, or nobody has written to it yet.
 pub(super) fn is_log_cut(place: &Place) -> bool {
     let Ok(log) = files::open_file(&place.dir, Path::new(LOG)) else { return true };
@@ -306,7 +341,8 @@ fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
     let connection = Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(named)?;
     configure(&connection).map_err(named)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(named)?;
-    Ok(Database { connection, inode, version, read_only: version > FORMAT, synced: true, log_is_cut })
+    let (read_only, log_is_long) = (version > FORMAT, is_log_long(place));
+    Ok(Database { connection, inode, version, read_only, synced: true, log_is_cut, log_is_long })
 }
 
 /// The file may come from anywhere: nothing in it is trusted to run, and no crafted page is followed.
@@ -320,9 +356,10 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, 64 << 20)?;
     connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
     connection.set_prepared_statement_cache_capacity(32);
-    connection.execute_batch(
-        "PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 100;",
-    )
+    connection.execute_batch(&format!(
+        "PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON; PRAGMA synchronous = FULL;
+         PRAGMA wal_autocheckpoint = {LONG_LOG};"
+    ))
 }
 
 /// The format of the database, if it is a registry's.

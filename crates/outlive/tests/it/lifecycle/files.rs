@@ -199,3 +199,24 @@ fn c02_who_reads_while_the_first_change_is_written_waits_for_it() {
     let read = reader.join().unwrap().unwrap_or_else(|error| panic!("{error}"));
     assert!(read.trouble().is_none(), "a change that was not whole was read from its files: {:?}", read.trouble());
 }
+
+#[test]
+fn a_log_stays_short_though_each_process_makes_one_change() {
+    use std::sync::Arc;
+
+    use outlive::id::SystemEntropy;
+    use outlive::store::sqlite::{Sharing, SqliteStore};
+    use outlive::time::SystemClock;
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("registry");
+    let world = World::sqlite();
+    for _ in 0..100 {
+        let store = SqliteStore::create(&path, Sharing::Private, Arc::new(SystemClock), Arc::new(SystemEntropy));
+        let process = world.process_on(Arc::new(store.unwrap()), unseen(1));
+        pollster::block_on(process.enqueue(spec("job"))).unwrap();
+        pollster::block_on(process.close());
+    }
+    let frames = std::fs::metadata(path.join("registry.db-wal")).unwrap().len() / 4096;
+    assert!((50..200).contains(&frames), "{frames} frames");
+}
