@@ -13,8 +13,8 @@ mod scratch;
 mod sqlite;
 mod storm;
 mod supervise;
+mod sweep;
 mod time;
-
 fn main() -> std::process::ExitCode {
     scratch::main()
 }

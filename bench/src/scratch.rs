@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::{beats, fleet, lists, output, peers, plane, run, sqlite, storm, supervise};
+use crate::{beats, fleet, lists, output, peers, plane, run, sqlite, storm, supervise, sweep};
 
 /// What a benchmark answers: nothing, or why it could not measure.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -17,7 +17,7 @@ pub type Benchmark = (&'static str, fn(&Path) -> Outcome<bool>);
 
 const DIRECTORY_VARIABLE: &str = "OUTLIVE_BENCH_DIR";
 
-const BENCHMARKS: [Benchmark; 10] = [
+const BENCHMARKS: [Benchmark; 11] = [
     ("sqlite", sqlite::main),
     ("beats", beats::main),
     ("run", run::main),
@@ -27,6 +27,7 @@ const BENCHMARKS: [Benchmark; 10] = [
     ("supervise", supervise::main),
     ("fleet", fleet::main),
     ("plane", plane::main),
+    ("sweep", sweep::main),
     ("peers", peers::main),
 ];
 

@@ -61,7 +61,11 @@ fn programs() -> Result<(), Failed> {
     let mut dirs: Vec<PathBuf> = path.split(':').map(PathBuf::from).collect();
     let versions = std::fs::read_dir(POSTGRES).into_iter().flatten().flatten();
     dirs.extend(versions.map(|version| version.path().join("bin")));
-    let missing = missing(|program| dirs.iter().any(|dir| dir.join(program).is_file()));
+    let mut missing = missing(|program| dirs.iter().any(|dir| dir.join(program).is_file()));
+    // Debian ships Python without what makes an environment of its own.
+    if !succeeds("python3", &["-c", "import ensurepip, venv"]) && !missing.contains(&"python3-venv") {
+        missing.push("python3-venv");
+    }
     if missing.is_empty() {
         return Ok(());
     }

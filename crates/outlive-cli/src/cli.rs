@@ -120,7 +120,7 @@ pub fn command(verb: Option<&str>) -> Command {
                 .long("registry")
                 .global(true)
                 .value_name("URL")
-                .help("The registry: sqlite:PATH, postgres://… or s3://BUCKET/PREFIX (default: the nearest .outlive, else the user's)"),
+                .help("The registry: sqlite:PATH (default: the nearest .outlive, else the user's)"),
         )
         .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Answer with JSON"));
     match verb {

@@ -35,6 +35,7 @@ use outlive::id::RunId;
 use outlive::logs::LogPolicy;
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
+use outlive::run::NAME_LIMIT;
 use outlive::runtime::handle::{Recorded, RunHandle};
 use outlive::runtime::reaper::Reaper;
 
@@ -172,8 +173,16 @@ fn refuse(error: &Error, json: bool, report: Option<Report>) -> u8 {
 }
 
 async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle), Error> {
-    let registry = context.registry().await?.beating_later();
-    let spec = input.spec.spec(&registry, context)?;
+    let (registry, elsewhere) = match context.registry().await {
+        Err(error) => (context.instead(&error).await?.ok_or(error)?, true),
+        found => (found?, false),
+    };
+    let registry = registry.beating_later();
+    let mut spec = input.spec.spec(&registry, context)?;
+    if elsewhere {
+        // What it was meant for, so that it is found by that.
+        spec.labels.insert("registry".into(), context.place()?.chars().take(NAME_LIMIT).collect());
+    }
     let handle = match registry.start(spec.clone()).await {
         // A holder that is dead must not keep the living out.
         Err(Error::KeyBusy { holders, .. }) => {

@@ -123,6 +123,26 @@ impl Context {
         Ok(registry)
     }
 
+    /// Where runs are recorded while a bucket cannot be reached: in the user's own registry. None where that is no answer to
+    /// the error.
+    pub async fn instead(&self, error: &Error) -> Result<Option<Registry>, Error> {
+        let is_away = matches!(error, Error::Store(error) if error.is_passing());
+        let is_bucket =
+            matches!(self.location()?, Location::Url(url) if outlive::store::object::Address::is_meant(&url));
+        let Some(home) = outlive::home::home().filter(|_| is_away && is_bucket) else { return Ok(None) };
+        let failed = |error| Error::Invalid(format!("`{}` cannot be made: {error}", home.display()));
+        outlive::home::make(&home).map_err(failed)?;
+        let path = home.join("registry");
+        let said = Redactor::default().text(&error.to_string());
+        crate::cli::talk(&format!(
+            "outlive: {}; the run is recorded in {} instead\n",
+            crate::terminal::plain(&said),
+            path.display()
+        ));
+        let redactor = self.config()?.redactor()?;
+        Ok(Some(Registry::open_local(&path, Some(Sharing::Private))?.redacting(redactor)))
+    }
+
     /// The registry as it is; none where there is none yet. Nothing is written.
     pub async fn existing(&self) -> Result<Option<Registry>, Error> {
         self.open(Registry::read_local).await

@@ -5,6 +5,7 @@
 mod as_if_bare;
 mod attaching;
 mod bad_input;
+mod bucket;
 mod cancelling;
 mod detaching;
 mod faults_damage;

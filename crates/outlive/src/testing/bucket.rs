@@ -159,6 +159,7 @@ fn free_ports() -> u16 {
     std::iter::repeat_with(drawn).take(100).find(all_free).expect("free ports")
 }
 
+#[allow(clippy::zombie_processes, reason = "it goes on after whoever started it, and is stopped by its pid")]
 fn start(dir: &Path, port: u16) {
     let key = |(key, secret): (&str, &str)| format!(r#"[{{"accessKey":"{key}","secretKey":"{secret}"}}]"#);
     let who = |name: &str, credentials: String, actions: &str| {

@@ -2,6 +2,7 @@
 
 mod adversary;
 mod faults;
+mod field;
 mod interchange;
 mod odd_input;
 mod servers;

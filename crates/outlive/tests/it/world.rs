@@ -29,6 +29,8 @@ pub(crate) struct World {
     pub(crate) ground: Box<dyn Ground>,
     /// Where the registry is, if it is a directory.
     pub(crate) path: Option<PathBuf>,
+    /// Every call takes several times as long as elsewhere.
+    pub(crate) is_slow: bool,
     processes: AtomicU64,
 }
 
@@ -50,7 +52,7 @@ impl World {
         let clock = ManualClock::new();
         let ground = MemoryGround::new(clock.clone());
         let store = Arc::new(ground.make());
-        Self { clock, store, ground: Box::new(ground), path: None, processes: first_process() }
+        Self { clock, store, ground: Box::new(ground), path: None, is_slow: false, processes: first_process() }
     }
 
     pub(crate) fn sqlite() -> Self {
@@ -58,21 +60,21 @@ impl World {
         let ground = SqliteGround::new(clock.clone());
         let path = ground.next_path();
         let store = Arc::new(ground.open(&path));
-        Self { clock, store, ground: Box::new(ground), path: Some(path), processes: first_process() }
+        Self { clock, store, ground: Box::new(ground), path: Some(path), is_slow: false, processes: first_process() }
     }
 
     pub(crate) fn postgres() -> Self {
         let clock = ManualClock::new();
         let ground = PostgresGround::new(clock.clone());
         let store = Arc::new(pollster::block_on(ground.make()));
-        Self { clock, store, ground: Box::new(ground), path: None, processes: first_process() }
+        Self { clock, store, ground: Box::new(ground), path: None, is_slow: false, processes: first_process() }
     }
 
     pub(crate) fn bucket() -> Self {
         let clock = ManualClock::new();
         let ground = BucketGround::new(clock.clone());
         let store = Arc::new(pollster::block_on(ground.make()));
-        Self { clock, store, ground: Box::new(ground), path: None, processes: first_process() }
+        Self { clock, store, ground: Box::new(ground), path: None, is_slow: true, processes: first_process() }
     }
 
     fn number(&self) -> u64 {

@@ -29,6 +29,9 @@ const CONNECTING: Duration = Duration::from_secs(3);
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long what was sent may take to be looked at.
+const ARRIVING: Duration = Duration::from_millis(100);
+
 tokio::task_local! {
     /// What the requests of this task came to.
     static FARED: RefCell<Fared>;
@@ -276,6 +279,8 @@ impl HeldBack {
         let last = bytes.split_off(bytes.len().saturating_sub(1));
         let wait = async move {
             gate.wait().await;
+            // What has been sent is on its way: by then it has arrived.
+            tokio::time::sleep(ARRIVING).await;
         };
         Self { first: Some(bytes), last: Some(last), waiting: Box::pin(wait) }
     }

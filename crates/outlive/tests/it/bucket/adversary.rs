@@ -1,1 +1,246 @@
-//! To come.
+//! Random histories of writers and sweepers, and an oracle that knows what was published.
+//!
+//! Writers stop at any point between their start and their end; some go on after they were reaped, some are slow, some
+//! have the name of another. Two sweepers work at a time. After every step nothing that was published, and nothing of a
+//! writer that holds its run, may be gone; after a last sweep nothing is left of those who ended without publishing.
+//!
+//! `OUTLIVE_SWEEP_HISTORIES=10000` for more, `OUTLIVE_SWEEP_SEED=n` to replay one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use outlive::registry::Registry;
+use outlive::runtime::handle::RunHandle;
+use outlive::runtime::reaper::Reaper;
+use outlive::runtime::sweeper::{Spare, sweep};
+use outlive::testing::SeededEntropy;
+use outlive::transition::Report;
+
+use super::field::Field;
+use super::yard::HOUR;
+
+/// How many there are where all is in a bucket, and where it is in memory and a directory.
+const IN_BUCKETS: u64 = 2;
+const IN_DIRECTORIES: u64 = 60;
+const STEPS: usize = 60;
+const LEASE: Duration = Duration::from_secs(60);
+
+/// How far a writer has come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stage {
+    Writing,
+    /// Its manifest is there; nothing names it yet.
+    Written,
+    /// Its record names the manifest: it is published, whatever comes.
+    Named,
+    /// The pointer does, too.
+    Pointed,
+    Over,
+}
+
+struct Writer {
+    registry: Registry,
+    handle: Option<RunHandle>,
+    name: String,
+    stage: Stage,
+    /// It will say no more, and does not know it.
+    crashed: bool,
+    beats: bool,
+    manifest: Option<String>,
+}
+
+#[derive(Default)]
+struct Oracle {
+    /// Everything that was ever written, by run.
+    written: BTreeMap<String, BTreeSet<String>>,
+    /// What readers may be reading.
+    published: BTreeSet<String>,
+}
+
+impl Oracle {
+    async fn check(&self, yard: &Field, writers: &[Writer], seed: u64, step: usize) {
+        let there: BTreeSet<String> = yard.shards().await.into_iter().collect();
+        let gone: Vec<_> = self.published.difference(&there).collect();
+        assert!(gone.is_empty(), "seed {seed}, step {step}: published and gone: {gone:?}");
+        for writer in writers {
+            let Some(handle) = &writer.handle else { continue };
+            let run = yard.look().get(handle.id()).await.unwrap();
+            if run.run.is_current(handle.fence().epoch) && run.state == outlive::run::StateName::Running {
+                let gone: Vec<_> = self
+                    .written
+                    .get(&writer.name)
+                    .into_iter()
+                    .flatten()
+                    .filter(|path| !there.contains(*path))
+                    .collect();
+                assert!(gone.is_empty(), "seed {seed}, step {step}: in flight and gone: {gone:?}");
+            }
+        }
+    }
+}
+
+async fn go_on(yard: &Field, writer: &mut Writer, oracle: &mut Oracle, draw: &SeededEntropy) {
+    let Some(handle) = &writer.handle else { return };
+    match writer.stage {
+        Stage::Writing => {
+            let path = yard.shard(&writer.name, draw.below(3) as u32, draw.below(12) as u32).await;
+            oracle.written.entry(writer.name.clone()).or_default().insert(path);
+            if draw.one_in(3) {
+                let mine: Vec<String> = oracle.written[&writer.name]
+                    .iter()
+                    .map(|path| path.rsplit_once('/').unwrap().0.to_owned())
+                    .collect();
+                let winner = mine[draw.below(mine.len() as u64) as usize].clone();
+                writer.manifest = Some(yard.publish(&writer.name, &[winner]).await);
+                writer.stage = Stage::Written;
+            }
+        }
+        Stage::Written => {
+            let manifest = writer.manifest.clone();
+            // The fence before anything is published: whoever has lost the run stops here.
+            match handle.report(Report { manifest_ref: manifest, ..Report::default() }).await {
+                Ok(()) => {
+                    writer.stage = Stage::Named;
+                    publish(yard, writer, oracle).await;
+                }
+                Err(_) => (writer.stage, writer.crashed) = (Stage::Over, true),
+            }
+        }
+        Stage::Named => {
+            let place = format!("{}/{}", yard.place(), writer.manifest.clone().unwrap());
+            yard.put("_CURRENT", serde_json::json!({"manifest_ref": place}).to_string().as_bytes()).await;
+            writer.stage = Stage::Pointed;
+        }
+        Stage::Pointed => {
+            let handle = writer.handle.take().unwrap();
+            let _ = handle.succeed().await;
+            writer.stage = Stage::Over;
+        }
+        Stage::Over => {}
+    }
+}
+
+async fn publish(yard: &Field, writer: &Writer, oracle: &mut Oracle) {
+    let bytes = yard.get(writer.manifest.as_ref().unwrap()).await.unwrap();
+    let said = String::from_utf8(bytes).unwrap();
+    for path in oracle.written.get(&writer.name).into_iter().flatten() {
+        let attempt = path.rsplit_once('/').unwrap().0;
+        if said.contains(&format!("{attempt}\"")) {
+            oracle.published.insert(path.clone());
+        }
+    }
+}
+
+/// How many objects were swept while writers were at work.
+async fn history(yard: Field, seed: u64) -> u64 {
+    let draw = SeededEntropy::new(seed);
+    let (mut writers, mut oracle): (Vec<Writer>, Oracle) = Default::default();
+    let spare = Spare { grace: Duration::from_secs(30), ..Spare::default() };
+    let (mut swept, mut crashed) = (0, 0);
+    for step in 0..STEPS {
+        match draw.below(12) {
+            0..=1 => {
+                let registry = yard.process().await;
+                let handle = registry.start(yard.spec()).await.unwrap();
+                let name = handle.id().to_string();
+                let writer = Writer {
+                    registry,
+                    handle: Some(handle),
+                    name,
+                    stage: Stage::Writing,
+                    crashed: false,
+                    beats: true,
+                    manifest: None,
+                };
+                writers.push(writer);
+            }
+            2..=6 if !writers.is_empty() => {
+                let index = draw.below(writers.len() as u64) as usize;
+                go_on(&yard, &mut writers[index], &mut oracle, &draw).await;
+            }
+            7 if !writers.is_empty() => {
+                let index = draw.below(writers.len() as u64) as usize;
+                let writer = &mut writers[index];
+                // It dies, or is only silent and goes on as a zombie.
+                writer.beats = false;
+                crashed += 1;
+            }
+            8 if !writers.is_empty() => {
+                let index = draw.below(writers.len() as u64) as usize;
+                if writers[index].stage == Stage::Writing
+                    && let Some(handle) = writers[index].handle.take()
+                {
+                    let _ = handle.fail("exit", "1").await;
+                    writers[index].stage = Stage::Over;
+                }
+            }
+            9 => {
+                for _ in 0..1 + draw.below(8) {
+                    yard.clock().pass(LEASE / 3);
+                    for writer in writers.iter().filter(|writer| writer.beats) {
+                        let _ = writer.registry.tick().await;
+                    }
+                }
+            }
+            10 => drop(Reaper::new(None).pass(&yard.process().await).await.unwrap()),
+            _ => {
+                let (one, other) = (yard.process().await, yard.process().await);
+                let told: u64 = std::thread::scope(|scope| {
+                    let threads = [&one, &other].map(|registry| {
+                        scope.spawn(|| pollster::block_on(sweep(registry, &spare, false)).unwrap().objects)
+                    });
+                    threads.map(|thread| thread.join().unwrap()).iter().sum()
+                });
+                swept += told;
+            }
+        }
+        oracle.check(&yard, &writers, seed, step).await;
+    }
+    finish(&yard, &mut writers, &oracle, seed).await;
+    println!("seed {seed}: {} writers, {crashed} fell silent, {swept} objects swept on the way", writers.len());
+    swept
+}
+
+/// Everybody stops, and what is left is what was published, or may be needed by somebody.
+async fn finish(yard: &Field, writers: &mut [Writer], oracle: &Oracle, seed: u64) {
+    for writer in writers.iter_mut() {
+        if let Some(handle) = writer.handle.take() {
+            std::mem::forget(handle);
+        }
+    }
+    yard.clock().pass(HOUR);
+    yard.reap().await;
+    yard.clock().pass(HOUR);
+    let spare = Spare { grace: Duration::ZERO, ..Spare::default() };
+    yard.sweep(&spare, false).await;
+    oracle.check(yard, &[], seed, usize::MAX).await;
+    let named: BTreeSet<String> =
+        writers.iter().filter(|writer| writer.manifest.is_some()).map(|writer| writer.name.clone()).collect();
+    for path in yard.shards().await {
+        let name = path.split('/').nth(1).unwrap().strip_prefix("run_id=").unwrap();
+        // A manifest that was there when its writer stopped keeps what it names, named or not.
+        assert!(oracle.published.contains(&path) || named.contains(name), "seed {seed}: {path} was left behind");
+    }
+    assert_eq!(yard.sweep(&spare, false).await.objects, 0);
+}
+
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    match number("OUTLIVE_SWEEP_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("OUTLIVE_SWEEP_HISTORIES").unwrap_or(default),
+    }
+}
+
+#[test]
+fn whatever_writers_and_sweepers_do_nothing_published_or_in_flight_is_lost_in_a_bucket() {
+    for seed in seeds(IN_BUCKETS) {
+        pollster::block_on(async { history(Field::bucket().await, seed).await });
+    }
+}
+
+#[test]
+fn whatever_writers_and_sweepers_do_nothing_published_or_in_flight_is_lost_in_a_directory() {
+    let swept: u64 = seeds(IN_DIRECTORIES).map(|seed| pollster::block_on(history(Field::directory(), seed))).sum();
+    assert!(swept > 0, "histories in which nothing is swept prove nothing");
+}

@@ -1,0 +1,99 @@
+//! Writers and the sweeper as users of the command meet them: B01 to B04, B07 and B09.
+
+use std::process::Command;
+
+use outlive::testing::bucket::Bucket;
+use serde_json::Value;
+
+use super::sandbox::{Ends, Sandbox, text, until};
+
+fn on(sandbox: &Sandbox, url: &str, words: &[&str]) -> Command {
+    let mut command = sandbox.outlive(words);
+    command.env("OUTLIVE_REGISTRY", url);
+    command
+}
+
+fn json(mut command: Command) -> Value {
+    let output = command.output().unwrap();
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}{}", text(&output.stdout), text(&output.stderr)))
+}
+
+#[test]
+fn b02_b03_b04_writers_that_publish_fail_and_die_and_what_is_swept_of_them() {
+    let (sandbox, url) = (Sandbox::new(), Bucket::shared().fresh_url());
+    let place = sandbox.path().join("data");
+    std::fs::create_dir(&place).unwrap();
+    let artifacts = place.to_str().unwrap();
+    let write = "d=$0/shards/run_id=$OUTLIVE_RUN_ID/db=00000; mkdir -p $d/attempt=00 $d/attempt=01; \
+                 echo a > $d/attempt=00/x; echo b > $d/attempt=01/x";
+    let publish = format!(
+        "{write}; mkdir -p $0/manifests; m=manifests/$OUTLIVE_RUN_ID.json; \
+         echo \"{{\\\"db_url\\\": \\\"$d/attempt=01\\\"}}\" > $0/$m; outlive artifact manifest $m"
+    );
+    on(&sandbox, &url, &["run", "--name", "good", "--artifacts", artifacts, "--", "sh", "-ec", &publish, artifacts])
+        .succeeds();
+    let failed = on(
+        &sandbox,
+        &url,
+        &["run", "--name", "bad", "--artifacts", artifacts, "--", "sh", "-c", &format!("{write}; exit 3"), artifacts],
+    )
+    .status()
+    .unwrap();
+    assert_eq!(failed.code(), Some(3));
+    let shown = json(on(&sandbox, &url, &["show", "good", "--json"]));
+    assert_eq!(shown["state"], "succeeded");
+    assert!(shown["manifest_ref"].as_str().unwrap().starts_with("manifests/"));
+
+    let dry = json(on(&sandbox, &url, &["sweep", "--json"]));
+    assert_eq!((&dry["dry_run"], &dry["objects"]), (&true.into(), &0.into()), "they ended less than an hour ago");
+    let dry = json(on(&sandbox, &url, &["sweep", "--grace", "0s", "--json"]));
+    assert_eq!(dry["objects"], 3);
+    let done = json(on(&sandbox, &url, &["sweep", "--grace", "0s", "--yes", "--json"]));
+    assert_eq!((&done["objects"], &done["bytes"]), (&dry["objects"], &dry["bytes"]));
+    let good = shown["id"].as_str().unwrap();
+    assert!(place.join(format!("shards/run_id={good}/db=00000/attempt=01/x")).exists());
+    assert!(!place.join(format!("shards/run_id={good}/db=00000/attempt=00/x")).exists());
+    let why = on(&sandbox, &url, &["why", "bad"]).output().unwrap();
+    assert!(text(&why.stdout).contains("2 objects of 4 bytes deleted"), "{}", text(&why.stdout));
+    assert_eq!(json(on(&sandbox, &url, &["sweep", "--grace", "0s", "--yes", "--json"]))["objects"], 0);
+}
+
+#[test]
+fn b09_a_writer_whose_registry_is_away_runs_and_is_found_afterwards() {
+    let sandbox = Sandbox::new();
+    let url = "s3://K:S@nowhere/p?endpoint=http://127.0.0.1:1&region=us-east-1";
+    let output = on(&sandbox, url, &["run", "--name", "alone", "--", "echo", "worked"]).output().unwrap();
+    assert_eq!((text(&output.stdout).trim(), output.status.code()), ("worked", Some(0)), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("instead"), "{}", text(&output.stderr));
+    let home = format!("sqlite:{}", sandbox.home().join("registry").display());
+    let shown = json(on(&sandbox, &home, &["show", "alone", "--json"]));
+    assert_eq!(shown["state"], "succeeded");
+    assert_eq!(shown["labels"]["registry"].as_str().unwrap().split('?').next(), Some("s3://K:[redacted]@nowhere/p"));
+}
+
+#[test]
+fn b03_a_writer_that_is_killed_is_abandoned_and_one_that_is_cancelled_stops() {
+    let (sandbox, url) = (Sandbox::new(), Bucket::shared().fresh_url());
+    let mut command = on(&sandbox, &url, &["run", "--name", "long", "--", "sleep", "600"]);
+    let mut wrapper = command.spawn().unwrap();
+    until("the run to be on record", || on(&sandbox, &url, &["show", "long"]).output().unwrap().status.success());
+    on(&sandbox, &url, &["cancel", "long", "--reason", "enough"]).succeeds();
+    // The next beat brings the news.
+    until("the run to be cancelled", || json(on(&sandbox, &url, &["show", "long", "--json"]))["state"] == "cancelled");
+    wrapper.wait().unwrap();
+}
+
+#[test]
+fn registry_check_tells_what_the_server_does() {
+    let (sandbox, url) = (Sandbox::new(), Bucket::shared().fresh_url());
+    let found = json(on(&sandbox, &url, &["registry", "check", "--json"]));
+    assert!(
+        found["checks"].as_array().unwrap().len() == 6
+            && found["checks"].as_array().unwrap().iter().all(|check| check["wrong"].is_null()),
+        "{found}"
+    );
+    assert!(found["server"].as_str().unwrap().contains("SeaweedFS"));
+    let local = sandbox.outlive(["registry", "check"]).output().unwrap();
+    assert!(text(&local.stderr).contains("outlive doctor"), "{}", text(&local.stderr));
+}
