@@ -191,6 +191,7 @@ fn start(dir: &Path, port: u16) {
         "-s3.port.lance=0",
     ];
     command.args(fixed).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
+    #[expect(clippy::zombie_processes, reason = "it stays, and is ended by its pid")]
     let mut child = command.spawn().unwrap();
     std::fs::write(dir.join("pid"), child.id().to_string()).unwrap();
     let clock = SystemClock;
