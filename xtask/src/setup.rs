@@ -5,10 +5,10 @@
 
 use std::path::PathBuf;
 
-use crate::steps::{Failed, cargo, step, succeeds};
+use crate::steps::{Failed, cargo, root, step, succeeds};
 
 /// A program that tests call, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 25] = [
+const PROGRAMS: [(&str, &str); 28] = [
     ("strace", "strace"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
@@ -34,7 +34,17 @@ const PROGRAMS: [(&str, &str); 25] = [
     ("pgbouncer", "pgbouncer"),
     ("openssl", "openssl"),
     ("faketime", "faketime"),
+    ("chromium", "chromium"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
 ];
+
+/// Where clients that others made are kept, which tests of servers call.
+const TOOLS: &str = "target/tools";
+
+/// Those of Python, and those of Node.
+const PYTHON: [&str; 2] = ["mcp==2.3.0", "schemathesis==4.32.5"];
+const NODE: [&str; 3] = ["@modelcontextprotocol/sdk@1.32.2", "axe-core@4.14.0", "playwright-core@1.65.0"];
 
 /// Where programs of the administrator are, which not every `PATH` names.
 const ADMIN_DIRECTORIES: &str = "/usr/sbin:/sbin";
@@ -45,8 +55,30 @@ const POSTGRES: &str = "/usr/lib/postgresql";
 /// Installs what is missing.
 pub fn run(_: &[String]) -> Result<(), Failed> {
     programs()?;
+    clients()?;
     components()?;
     nextest()
+}
+
+/// Installs clients that others made, unless these very versions are there.
+fn clients() -> Result<(), Failed> {
+    let wanted = format!("{}\n", [&PYTHON[..], &NODE[..]].concat().join("\n"));
+    let tools = root().join(TOOLS);
+    let installed = tools.join("installed");
+    if std::fs::read_to_string(&installed).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    let venv = tools.join("venv").display().to_string();
+    if !succeeds("python3", &["-m", "venv", &venv]) {
+        // Debian keeps that apart from Python itself.
+        if is_root() {
+            step("env", &["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "python3-venv"])?;
+        }
+        step("python3", &["-m", "venv", &venv])?;
+    }
+    step(&format!("{venv}/bin/pip"), &[&["install", "--quiet"], &PYTHON[..]].concat())?;
+    step("npm", &[&["install", "--no-audit", "--no-fund", "--prefix", TOOLS], &NODE[..]].concat())?;
+    std::fs::write(&installed, wanted).map_err(|error| Failed(format!("{}: {error}", installed.display())))
 }
 
 fn programs() -> Result<(), Failed> {
@@ -124,7 +156,10 @@ mod tests {
                 "postgresql",
                 "pgbouncer",
                 "openssl",
-                "faketime"
+                "faketime",
+                "chromium",
+                "nodejs",
+                "npm"
             ]
         );
     }

@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod fence;
 pub mod init;
 pub mod man;
+pub mod output;
 pub mod progress;
 pub mod ps;
 pub mod queue;
@@ -16,6 +17,7 @@ pub mod reap;
 pub mod resume;
 pub mod service;
 pub mod show;
+pub mod token;
 pub mod trust;
 pub mod wait;
 pub mod why;
@@ -29,6 +31,7 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<show::Show>(),
     Operation::of::<why::Why>(),
     Operation::of::<wait::Wait>(),
+    Operation::of::<output::Output>(),
     Operation::of::<cancel::Cancel>(),
     Operation::of::<resume::Resume>(),
     Operation::of::<resume::Unpark>(),
@@ -48,6 +51,9 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<checkpoint::Get>(),
     Operation::of::<artifact::Add>(),
     Operation::of::<fence::Check>(),
+    Operation::of::<token::Create>(),
+    Operation::of::<token::List>(),
+    Operation::of::<token::Revoke>(),
     Operation::of::<init::Init>(),
     Operation::of::<trust::Trust>(),
     Operation::of::<doctor::Doctor>(),

@@ -52,6 +52,9 @@ pub enum Error {
         /// Who holds it.
         holders: Vec<RunId>,
     },
+    /// Whoever asked may not have it done.
+    #[error("{0}")]
+    Forbidden(String),
     /// Its spec was signed by nobody this user trusts.
     #[error("run `{0}` was made by somebody else: its command is shown, not executed")]
     Untrusted(RunId),
@@ -113,11 +116,17 @@ pub enum Code {
     Newer,
     /// The store cannot be understood.
     Corrupt,
+    /// Whoever asks may not have it done.
+    Forbidden,
+    /// Nobody knows who asks.
+    Unauthorised,
+    /// Too much is asked for at once.
+    Throttled,
 }
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::NotFound,
         Self::Ambiguous,
         Self::Invalid,
@@ -130,6 +139,9 @@ impl Code {
         Self::Denied,
         Self::Newer,
         Self::Corrupt,
+        Self::Forbidden,
+        Self::Unauthorised,
+        Self::Throttled,
     ];
 
     /// The word.
@@ -147,6 +159,9 @@ impl Code {
             Self::Denied => "denied",
             Self::Newer => "newer",
             Self::Corrupt => "corrupt",
+            Self::Forbidden => "forbidden",
+            Self::Unauthorised => "unauthorised",
+            Self::Throttled => "throttled",
         }
     }
 
@@ -165,6 +180,9 @@ impl Code {
             Self::Denied => "the registry may not be used, or cannot do what is needed",
             Self::Newer => "a later outlive made the registry",
             Self::Corrupt => "the registry cannot be read",
+            Self::Forbidden => "a server does not do this for whoever asks",
+            Self::Unauthorised => "a server does not know who asks",
+            Self::Throttled => "a server is asked for too much at once",
         }
     }
 
@@ -184,6 +202,24 @@ impl Code {
             Self::Denied => 109,
             Self::Newer => 110,
             Self::Corrupt => 111,
+            Self::Forbidden => 112,
+            Self::Unauthorised => 113,
+            Self::Throttled => 114,
+        }
+    }
+
+    /// The status of an HTTP answer that says so.
+    pub fn http_status(self) -> u16 {
+        match self {
+            Self::Invalid => 400,
+            Self::Unauthorised => 401,
+            Self::Forbidden | Self::Untrusted => 403,
+            Self::NotFound => 404,
+            Self::Ambiguous | Self::Refused | Self::Busy => 409,
+            Self::Lost => 412,
+            Self::Throttled => 429,
+            // The store behind the server, none of which a caller could mend by asking otherwise.
+            Self::Unavailable | Self::Full | Self::Denied | Self::Newer | Self::Corrupt => 503,
         }
     }
 }
@@ -195,6 +231,7 @@ impl Error {
             Self::NotFound(_) | Self::NoRegistry { .. } => Code::NotFound,
             Self::Ambiguous { .. } => Code::Ambiguous,
             Self::Invalid(_) => Code::Invalid,
+            Self::Forbidden(_) => Code::Forbidden,
             Self::Refused { refusal: Refusal::Lost { .. }, .. } => Code::Lost,
             Self::Refused { .. } => Code::Refused,
             Self::KeyBusy { .. } | Self::Contended(_) => Code::Busy,
@@ -238,7 +275,7 @@ impl Error {
                 }
                 store::Error::Unsupported(_) => "use a local directory: `--registry sqlite:PATH`".into(),
             },
-            Self::Invalid(_) => return None,
+            Self::Invalid(_) | Self::Forbidden(_) => return None,
         })
     }
 }

@@ -9,6 +9,7 @@ mod find;
 mod leaving;
 mod queue;
 mod seeing;
+mod sharing;
 mod spooled;
 mod steps;
 mod taking;

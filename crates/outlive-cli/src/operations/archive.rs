@@ -12,7 +12,8 @@ use outlive::registry::Registry;
 use outlive::run::StateName;
 use outlive::runtime::reaper::Reaper;
 use outlive::transition::Refusal;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
@@ -22,8 +23,7 @@ use crate::workers::hooks;
 ///
 /// `outlive ps` no longer lists them; `outlive ps --all` does. Nothing is deleted, and `outlive unarchive` shows them
 /// again. The death of a run whose owner is gone is put on record first.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Archive {
     /// Ids, beginnings of ids, names, @last, or @~2
     #[arg(required_unless_present = "status")]
@@ -37,8 +37,7 @@ pub struct Archive {
 }
 
 /// Show runs again that were archived
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Unarchive {
     /// Ids, beginnings of ids, names, @last, or @~2
     #[arg(required = true)]
@@ -49,7 +48,7 @@ pub struct Unarchive {
 }
 
 /// The runs whose mark was changed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Marked {
     archived: bool,
     dry_run: bool,

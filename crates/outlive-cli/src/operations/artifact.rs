@@ -6,22 +6,24 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::transition::Report;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::inside::inside;
+use crate::operation::inside::Claim;
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 
 /// Inside a run: name something that it has made
-#[derive(Debug, Args, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Args)]
 pub struct Add {
     /// A path, a URL, anything that finds it again
     pub artifact: String,
+    #[command(flatten)]
+    pub claim: Claim,
 }
 
 /// What the run has made so far.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Added {
     id: RunId,
     artifacts: Vec<String>,
@@ -34,7 +36,7 @@ impl Operate for Add {
     type Output = Added;
 
     async fn operate(self, context: &Context) -> Result<Added, Error> {
-        let (id, epoch) = inside()?;
+        let (id, epoch) = self.claim.attempt(context)?;
         let registry = context.for_report(&id.to_string()).await?;
         let report = Report { artifact: Some(self.artifact), ..Report::default() };
         Ok(Added { id, artifacts: registry.report(id, epoch, report).await?.artifacts })

@@ -17,21 +17,21 @@ use outlive::run::{Release, StateName};
 use outlive::schedule::{Missed, Schedule};
 use outlive::time::{Timestamp, parse_duration};
 use outlive::transition::Refusal;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use self::plan::read;
 use crate::launcher::flags::SpecFlags;
 use crate::operation::{Effect, Operate};
 use crate::run_view::{RunView, short_ids};
-use crate::settings::{Context, duration};
+use crate::settings::Context;
 use crate::terminal::table::{Cell, Step, Table};
 use crate::terminal::{Look, plain};
 
 /// Put a command into the queue, to be executed by `outlive work` or `outlive supervise`
 ///
 /// It costs no process while it waits. Lower priorities are executed first, and among equals whatever was added first.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Add {
     /// Lower is executed first
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
@@ -47,7 +47,6 @@ pub struct Add {
     pub after_any: Vec<String>,
     /// Again and again, with this long between two beginnings
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "cron")]
-    #[serde(deserialize_with = "duration")]
     pub every: Option<Duration>,
     /// Again and again by the calendar of this machine: minute, hour, day of the month, month, day of the week
     #[arg(long, value_name = "EXPRESSION")]
@@ -60,13 +59,11 @@ pub struct Add {
     #[arg(long, value_name = "FILE", conflicts_with = "argv")]
     pub file: Option<PathBuf>,
     #[command(flatten)]
-    #[serde(flatten)]
     pub spec: SpecFlags,
 }
 
 /// What becomes of times at which nobody worked.
-#[derive(Debug, Clone, Copy, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum OnMissed {
     /// It is executed once for all of them
     Once,
@@ -77,13 +74,11 @@ pub enum OnMissed {
 }
 
 /// Show what waits in the queue, in the order in which it is executed, and why
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct List {}
 
 /// Show how a run stands in the queue
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Show {
     /// An id, the beginning of one, a name, @last, or @~2
     pub run: String,
@@ -92,8 +87,7 @@ pub struct Show {
 /// Take runs out of the queue
 ///
 /// Only those that wait; `outlive cancel` stops one that runs. A run that comes again and again no longer does.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Cancel {
     /// Ids, beginnings of ids, names, @last, or @~2
     #[arg(required_unless_present = "all")]
@@ -110,19 +104,19 @@ pub struct Cancel {
 }
 
 /// Runs that were added.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Added {
     runs: Vec<Name>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Name {
     id: RunId,
     name: Option<String>,
 }
 
 /// What waits and what runs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Queued {
     /// In the order in which they are executed.
     waiting: Vec<RunView>,
@@ -130,7 +124,7 @@ pub struct Queued {
 }
 
 /// How a run stands in the queue.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Place {
     run: RunView,
     /// How many are executed before it, if it waits.
@@ -138,7 +132,7 @@ pub struct Place {
 }
 
 /// Runs that were taken out.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Taken {
     dry_run: bool,
     cancelled: Vec<RunId>,
@@ -209,12 +203,17 @@ fn not_before(text: &str, registry: &Registry) -> Result<Timestamp, Error> {
 
 impl Operate for Add {
     const NAME: &'static str = "queue add";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Execute;
     const EXAMPLES: &'static str = "outlive queue add --name build -- make\n\
                                     outlive queue add --after build --lock db -- ./migrate.sh\n\
                                     outlive queue add --cron '30 3 * * *' --name nightly -- ./backup.sh\n\
                                     outlive queue add --file jobs.jsonl";
     type Output = Added;
+
+    fn effect(&self) -> Effect {
+        // Files and variables are those of whoever executes this.
+        if self.file.is_some() || !self.spec.env.is_empty() { Effect::Local } else { Self::EFFECT }
+    }
 
     async fn operate(self, context: &Context) -> Result<Added, Error> {
         let registry = context.registry().await?;
@@ -286,7 +285,7 @@ impl Operate for Show {
 
 impl Operate for Cancel {
     const NAME: &'static str = "queue cancel";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Stop;
     const EXAMPLES: &'static str = "outlive queue cancel nightly\noutlive queue cancel --all --dry-run";
     type Output = Taken;
 

@@ -12,7 +12,8 @@ use outlive::id::RunId;
 use outlive::logs::{Stream, show_bytes};
 use outlive::run::{Run, StateName};
 use outlive::time::Timestamp;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::run_view::{RunView, moment};
@@ -20,15 +21,14 @@ use crate::settings::Context;
 use crate::terminal::{columns, plain, quote};
 
 /// Show one run: its spec, how it stands, and what to do next
-#[derive(Debug, Args, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Args)]
 pub struct Show {
     /// An id, the beginning of one, a name, @last, or @~2
     pub run: String,
 }
 
 /// One run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Shown {
     #[serde(flatten)]
     run: RunView,
@@ -44,7 +44,7 @@ pub struct Shown {
 }
 
 /// A file that keeps what an attempt has written.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Log {
     attempt: u32,
     path: PathBuf,
@@ -52,7 +52,7 @@ struct Log {
 }
 
 /// A step of the run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct StepView {
     attempt: Option<u32>,
     name: Option<String>,

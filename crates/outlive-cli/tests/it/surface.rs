@@ -3,12 +3,13 @@
 use super::sandbox::{Ends, Sandbox, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 23] = [
+const VERBS: [(&str, bool); 27] = [
     ("step", true),
     ("ps", false),
     ("show", false),
     ("why", false),
     ("wait", false),
+    ("output", false),
     ("logs", false),
     ("attach", false),
     ("adopt", false),
@@ -22,6 +23,9 @@ const VERBS: [(&str, bool); 23] = [
     ("artifact add", true),
     ("fence check", true),
     ("workers", false),
+    ("token create", false),
+    ("token list", false),
+    ("token revoke", false),
     ("init", false),
     ("trust", false),
     ("doctor", false),
