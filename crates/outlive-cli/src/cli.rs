@@ -7,21 +7,22 @@ use std::io::Write;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use outlive::error::{Candidate, Code, Error};
+use outlive::error::{Candidate, Error};
 
 use crate::launcher::descriptors;
 use crate::launcher::{adopt, attach, step, take_up};
-use crate::operation::{Answer, Form, body, error_body, exit_status_table, harmless};
+use crate::operation::{Answer, Failure, Form, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
 use crate::workers::{hooks, supervise, work};
-use crate::{launcher, logs, terminal};
+use crate::{http, launcher, logs, mcp, terminal};
 
 /// The nouns that group verbs, with what they are about.
-const NOUNS: [(&str, &str); 6] = [
+const NOUNS: [(&str, &str); 7] = [
     ("service", "A supervisor that the machine starts by itself"),
     ("registry", "The repositories whose runs are found from anywhere, and the index of them"),
     ("queue", "Runs that wait for a worker"),
+    ("token", "Who may ask `outlive serve` for what"),
     ("checkpoint", "Inside a run: what its next attempt is to be handed"),
     ("artifact", "Inside a run: what it has made"),
     ("fence", "Inside a run: whether this attempt still owns it"),
@@ -63,6 +64,8 @@ pub fn main() -> u8 {
         Some((supervise::NAME, matches)) => supervise::run(matches, &context, json, mask),
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
         Some((attach::NAME, matches)) => attach::run(matches, &context, json),
+        Some((http::NAME, matches)) => http::run(matches, &context, json),
+        Some((mcp::NAME, matches)) => mcp::run(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
         None => 2,
     }
@@ -73,15 +76,7 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
     // What stands behind `--` is a command's own.
     let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
     if json && error.use_stderr() {
-        let text = error.render().to_string();
-        let message = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
-        let tips: Vec<&str> = text.lines().filter_map(|line| line.trim_start().strip_prefix("tip: ")).collect();
-        let hint = if tips.is_empty() {
-            "`outlive --help` lists the commands and their flags".into()
-        } else {
-            tips.join("; ")
-        };
-        talk(&format!("{}\n", body(Code::Invalid, message.trim_start_matches("error: "), Some(hint))));
+        talk(&format!("{}\n", Failure::of_call(error).body));
     } else {
         // Help that nobody reads any more is no failure.
         let _ = error.print();
@@ -149,6 +144,8 @@ pub fn command(verb: Option<&str>) -> Command {
         attach::command(),
         work::command(),
         supervise::command(),
+        http::command(),
+        mcp::command(),
     ];
     let grouped = NOUNS.iter().map(|(name, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *name));

@@ -1,9 +1,10 @@
 //! The command `outlive`.
 #![cfg_attr(not(test), no_main)]
 mod cli;
-mod inside;
+mod http;
 mod launcher;
 mod logs;
+mod mcp;
 mod operation;
 mod operations;
 mod plane;

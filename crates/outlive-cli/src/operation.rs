@@ -4,42 +4,62 @@
 //! JSON fields. Its output is the JSON on every surface, and displayed it is the panel for people. Its effect says
 //! whether it only reads. A surface is a loop over [`crate::operations::TABLE`].
 
+pub mod calls;
+mod fields;
+pub mod inside;
+
 use std::fmt::Display;
 
 use clap::{ArgMatches, Args, Command};
 use outlive::error::{Code, Error};
 use outlive::redact::Redactor;
+use schemars::generate::SchemaSettings;
+use schemars::transform::{RecursiveTransform, ReplaceBoolSchemas};
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+pub use self::fields::from_query;
 use crate::settings::Context;
 
 /// The version of the JSON that every operation answers with.
 pub const SCHEMA: u32 = 1;
 
-/// What an operation does to the registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What an operation does. Whoever may have one done may have all before it done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// Nothing, not even a byte.
     Read,
     /// It changes or adds records.
     Write,
+    /// It ends work that is in flight.
+    Stop,
+    /// It has something executed that the call names.
+    Execute,
+    /// It removes what nobody can bring back.
+    Destroy,
+    /// It changes this machine, or whom this user trusts, or looks into this user's files: a call from a shell alone may.
+    Local,
 }
 
 /// One thing that outlive can do.
-pub trait Operate: Args + DeserializeOwned {
+pub trait Operate: Args {
     /// Its verb, behind the noun it belongs to where it has one: `ps`, `checkpoint get`.
     const NAME: &'static str;
-    /// What it does to the registry.
+    /// What it does.
     const EFFECT: Effect;
     /// Calls that show how it is used, one a line.
     const EXAMPLES: &'static str;
     /// What it answers.
-    type Output: Serialize + Display;
+    type Output: Serialize + Display + JsonSchema;
 
     /// Does it.
     fn operate(self, context: &Context) -> impl Future<Output = Result<Self::Output, Error>>;
+
+    /// What this call does, where its fields say more of it than its verb.
+    fn effect(&self) -> Effect {
+        Self::EFFECT
+    }
 
     /// The exit status of an answer that is no error and yet no plain success.
     fn exit_status(_output: &Self::Output) -> u8 {
@@ -64,25 +84,85 @@ pub struct Answer {
     pub exit_status: u8,
 }
 
+/// A refusal or failure, as every surface tells it.
+pub struct Failure {
+    /// Its kind.
+    pub code: Code,
+    /// The body that says so.
+    pub body: Value,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { code: error.code(), body: error_body(&error) }
+    }
+}
+
+impl Failure {
+    /// One that a surface itself has found.
+    pub fn new(code: Code, message: &str) -> Self {
+        Self { code, body: body(code, message, None) }
+    }
+
+    /// What it says.
+    pub fn message(&self) -> &str {
+        self.body["error"]["message"].as_str().unwrap_or_default()
+    }
+
+    /// A call whose words or fields make no sense.
+    pub fn of_call(error: &clap::Error) -> Self {
+        let text = error.render().to_string();
+        let message = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+        let tips: Vec<&str> = text.lines().filter_map(|line| line.trim_start().strip_prefix("tip: ")).collect();
+        let hint = if tips.is_empty() {
+            "`outlive --help` lists the commands and their flags".into()
+        } else {
+            tips.join("; ")
+        };
+        Self { code: Code::Invalid, body: body(Code::Invalid, message.trim_start_matches("error: "), Some(hint)) }
+    }
+}
+
 /// An operation as a surface sees it.
-#[allow(dead_code, reason = "the command line needs neither effect nor JSON input; the other surfaces do")]
 pub struct Operation {
     /// Its verb.
     pub name: &'static str,
-    /// What it does to the registry.
+    /// What it does.
     pub effect: Effect,
     /// Its flags and help.
     pub command: fn() -> Command,
+    /// The JSON Schema of its answer.
+    pub output: fn() -> Value,
     /// Does what the flags say.
     pub call: fn(&ArgMatches, &Context, Form) -> Result<Answer, Error>,
     /// Does what the fields of a JSON object say.
-    pub call_json: fn(Value, &Context) -> Result<Answer, Error>,
+    pub call_json: fn(Value, &Context) -> Result<Answer, Failure>,
 }
 
 impl Operation {
     /// The operation that `T` declares.
     pub const fn of<T: Operate>() -> Self {
-        Self { name: T::NAME, effect: T::EFFECT, command: command::<T>, call: call::<T>, call_json: call_json::<T> }
+        Self {
+            name: T::NAME,
+            effect: T::EFFECT,
+            command: command::<T>,
+            output: output::<T>,
+            call: call::<T>,
+            call_json: call_json::<T>,
+        }
+    }
+
+    /// The JSON Schema of its input.
+    pub fn input(&self) -> Value {
+        fields::schema(&(self.command)())
+    }
+
+    /// Its help in one line, and all of it.
+    pub fn about(&self) -> (String, String) {
+        let command = (self.command)();
+        let short = command.get_about().map(ToString::to_string).unwrap_or_default();
+        let long = command.get_long_about().map(ToString::to_string);
+        (short.clone(), long.unwrap_or(short))
     }
 }
 
@@ -92,14 +172,38 @@ fn command<T: Operate>() -> Command {
     T::augment_args(Command::new(verb)).after_help(format!("Examples:\n{}", examples.join("\n")))
 }
 
+fn output<T: Operate>() -> Value {
+    let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+        // Some clients know no schema that is a mere `true`, and none knows a `uint32`.
+        settings.transforms.push(Box::new(ReplaceBoolSchemas::default()));
+        settings.transforms.push(Box::new(RecursiveTransform(|schema: &mut Schema| {
+            if schema.get("format").and_then(Value::as_str).is_some_and(|format| format.contains("int")) {
+                schema.remove("format");
+            }
+        })));
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T::Output>().to_value();
+    schema["properties"]["schema"] = json!({ "const": SCHEMA });
+    schema
+}
+
 fn call<T: Operate>(matches: &ArgMatches, context: &Context, form: Form) -> Result<Answer, Error> {
     let input = T::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string()))?;
     answer(input, context, form)
 }
 
-fn call_json<T: Operate>(input: Value, context: &Context) -> Result<Answer, Error> {
-    let input = serde_json::from_value(input).map_err(|error| Error::Invalid(format!("{}: {error}", T::NAME)))?;
-    answer::<T>(input, context, Form::Json)
+fn call_json<T: Operate>(input: Value, context: &Context) -> Result<Answer, Failure> {
+    Ok(answer(read::<T>(input)?, context, Form::Json)?)
+}
+
+/// The input that a JSON object says.
+pub fn read<T: Operate>(input: Value) -> Result<T, Failure> {
+    let command = command::<T>().no_binary_name(true);
+    let words = fields::words(&command, input).map_err(|why| Failure::new(Code::Invalid, &why))?;
+    let matches = command.try_get_matches_from(words).map_err(|error| Failure::of_call(&error))?;
+    T::from_arg_matches(&matches).map_err(|error| Failure::of_call(&error))
 }
 
 /// The JSON of an answer: its own fields behind the version.
@@ -111,6 +215,7 @@ struct Versioned<'a, T> {
 }
 
 fn answer<T: Operate>(input: T, context: &Context, form: Form) -> Result<Answer, Error> {
+    context.permit(T::NAME, input.effect())?;
     context.answer_as(form);
     let output = pollster::block_on(input.operate(context))?;
     let text = match form {

@@ -12,6 +12,7 @@ pub mod history;
 pub mod init;
 pub mod list;
 pub mod man;
+pub mod output;
 pub mod progress;
 pub mod ps;
 pub mod queue;
@@ -24,6 +25,7 @@ pub mod service;
 pub mod show;
 pub mod stats;
 pub mod sweep;
+pub mod token;
 pub mod trust;
 pub mod wait;
 pub mod why;
@@ -37,6 +39,7 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<show::Show>(),
     Operation::of::<why::Why>(),
     Operation::of::<wait::Wait>(),
+    Operation::of::<output::Output>(),
     Operation::of::<cancel::Cancel>(),
     Operation::of::<resume::Resume>(),
     Operation::of::<resume::Unpark>(),
@@ -73,6 +76,9 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<artifact::Add>(),
     Operation::of::<artifact::Manifest>(),
     Operation::of::<fence::Check>(),
+    Operation::of::<token::Create>(),
+    Operation::of::<token::List>(),
+    Operation::of::<token::Revoke>(),
     Operation::of::<init::Init>(),
     Operation::of::<registry::check::Check>(),
     Operation::of::<trust::Trust>(),

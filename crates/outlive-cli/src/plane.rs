@@ -11,6 +11,7 @@ use outlive::error::Error;
 use outlive::index::{Address, Freshness, Index, Kind, Listed};
 use outlive::registry::Registry;
 use outlive::time::{Clock, SystemClock};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::{Context, DIRECTORY};
@@ -20,7 +21,7 @@ use crate::terminal::{command_line, plain};
 const SHOWN: usize = 5;
 
 /// Which repositories are meant.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// The one of the working directory

@@ -10,13 +10,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use outlive::run::{Actor, Arg, End, Exit, State, StateName, Withheld};
 use outlive::time::{Timestamp, show_duration};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::terminal::table::Colour;
 use crate::terminal::{plain, quote};
 
 /// A run, flat. Fields that do not apply are null, never missing.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, JsonSchema, Serialize)]
 pub struct RunView {
     pub id: RunId,
     pub name: Option<String>,

@@ -7,6 +7,7 @@ use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlive::error::Error;
@@ -18,7 +19,7 @@ use outlive::store::sqlite::{Sharing, SqliteStore};
 use outlive::time::{Timestamp, parse_duration};
 use serde::{Deserialize, Deserializer};
 
-use crate::operation::Form;
+use crate::operation::{Effect, Form};
 
 /// The variable that names the registry.
 pub const REGISTRY_VARIABLE: &str = "OUTLIVE_REGISTRY";
@@ -32,6 +33,20 @@ pub struct Context {
     named: Option<String>,
     config: OnceCell<Config>,
     form: Cell<Form>,
+    caller: Option<Caller>,
+}
+
+/// Somebody on whose behalf a server works.
+#[derive(Clone)]
+pub struct Caller {
+    /// What they are called in stories; none for the server's own user.
+    pub user: Option<String>,
+    /// The most that they may have done.
+    pub may: Effect,
+    /// For how long they may be kept waiting.
+    pub patience: Duration,
+    /// The server's registry, where it is one to be opened once.
+    pub registry: Option<Arc<Registry>>,
 }
 
 /// Where a registry is.
@@ -46,7 +61,50 @@ pub enum Location {
 impl Context {
     /// The context of a call that names a registry, or does not.
     pub fn new(named: Option<String>) -> Self {
-        Self { named, config: OnceCell::new(), form: Cell::new(Form::Json) }
+        Self { named, config: OnceCell::new(), form: Cell::new(Form::Json), caller: None }
+    }
+
+    /// The context of a call that a server answers.
+    pub fn served(registry: String, caller: Caller) -> Self {
+        Self { caller: Some(caller), ..Self::new(Some(registry)) }
+    }
+
+    /// Whether somebody else asks, who has neither this process's environment nor its standard input.
+    pub fn is_served(&self) -> bool {
+        self.caller.is_some()
+    }
+
+    /// For how long whoever asks may be kept waiting.
+    pub fn patience(&self) -> Option<Duration> {
+        self.caller.as_ref().map(|caller| caller.patience)
+    }
+
+    /// Refuses what whoever asks may not have done.
+    pub fn permit(&self, name: &str, effect: Effect) -> Result<(), Error> {
+        match &self.caller {
+            Some(_) if effect == Effect::Local => Err(Error::Forbidden(format!(
+                "this call of `{name}` is for a shell on the server's machine: it changes that machine or whom its user trusts, or reads their files or variables"
+            ))),
+            Some(caller) if effect > caller.may => {
+                Err(Error::Forbidden(format!("this call of `{name}` is more than you may have done here")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A registry as whoever asks sees it.
+    fn seen_by_caller(&self, registry: Registry) -> Registry {
+        match self.caller.as_ref().and_then(|caller| caller.user.as_deref()) {
+            Some(user) => registry.acting_for(user),
+            None => registry,
+        }
+    }
+
+    async fn open_url(&self, url: &str) -> Result<Registry, Error> {
+        match self.caller.as_ref().and_then(|caller| caller.registry.as_ref()) {
+            Some(shared) => Ok(shared.again()),
+            None => Registry::open(url).await,
+        }
     }
 
     /// The answer is to be rendered so: what would not be in it need not be found out.
@@ -114,9 +172,9 @@ impl Context {
                 }
                 Registry::open_local(&path, Some(Sharing::Private))?
             }
-            Location::Url(url) => Registry::open(&url).await?,
+            Location::Url(url) => self.open_url(&url).await?,
         };
-        let registry = registry.redacting(redactor);
+        let registry = self.seen_by_caller(registry.redacting(redactor));
         tell_damage(&registry);
         crate::plane::register_own(&registry);
         deliver(&registry).await?;
@@ -173,9 +231,9 @@ impl Context {
                     ));
                 }
                 tell_damage(&registry);
-                Ok(Some(registry))
+                Ok(Some(self.seen_by_caller(registry)))
             }
-            Location::Url(url) => Ok(Some(Registry::open(&url).await?)),
+            Location::Url(url) => Ok(Some(self.seen_by_caller(self.open_url(&url).await?))),
         }
     }
 

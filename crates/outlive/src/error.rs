@@ -75,6 +75,9 @@ pub enum Error {
         /// Who holds it.
         holders: Vec<RunId>,
     },
+    /// Whoever asked may not have it done.
+    #[error("{0}")]
+    Forbidden(String),
     /// Its spec was signed by nobody this user trusts.
     #[error("run `{0}` was made by somebody else: its command is shown, not executed")]
     Untrusted(RunId),
@@ -140,11 +143,17 @@ pub enum Code {
     Stale,
     /// A run cannot be understood.
     Unreadable,
+    /// Whoever asks may not have it done.
+    Forbidden,
+    /// Nobody knows who asks.
+    Unauthorised,
+    /// Too much is asked for at once.
+    Throttled,
 }
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::NotFound,
         Self::Ambiguous,
         Self::Invalid,
@@ -159,6 +168,9 @@ impl Code {
         Self::Corrupt,
         Self::Stale,
         Self::Unreadable,
+        Self::Forbidden,
+        Self::Unauthorised,
+        Self::Throttled,
     ];
 
     /// The word.
@@ -178,6 +190,9 @@ impl Code {
             Self::Corrupt => "corrupt",
             Self::Stale => "stale",
             Self::Unreadable => "unreadable",
+            Self::Forbidden => "forbidden",
+            Self::Unauthorised => "unauthorised",
+            Self::Throttled => "throttled",
         }
     }
 
@@ -198,6 +213,9 @@ impl Code {
             Self::Corrupt => "the registry cannot be read",
             Self::Stale => "the index is not up to date: `registry show`",
             Self::Unreadable => "the run is there, and its source cannot be understood",
+            Self::Forbidden => "a server does not do this for whoever asks",
+            Self::Unauthorised => "a server does not know who asks",
+            Self::Throttled => "a server is asked for too much at once",
         }
     }
 
@@ -219,6 +237,24 @@ impl Code {
             Self::Corrupt => 111,
             Self::Stale => 112,
             Self::Unreadable => 113,
+            Self::Forbidden => 114,
+            Self::Unauthorised => 115,
+            Self::Throttled => 116,
+        }
+    }
+
+    /// The status of an HTTP answer that says so.
+    pub fn http_status(self) -> u16 {
+        match self {
+            Self::Invalid => 400,
+            Self::Unauthorised => 401,
+            Self::Forbidden | Self::Untrusted => 403,
+            Self::NotFound => 404,
+            Self::Ambiguous | Self::Refused | Self::Busy | Self::Stale => 409,
+            Self::Lost => 412,
+            Self::Throttled => 429,
+            // The store behind the server, none of which a caller could mend by asking otherwise.
+            Self::Unavailable | Self::Full | Self::Denied | Self::Newer | Self::Corrupt | Self::Unreadable => 503,
         }
     }
 }
@@ -231,6 +267,7 @@ impl Error {
             Self::Ambiguous { .. } | Self::AmbiguousRepository { .. } => Code::Ambiguous,
             Self::Unreadable { .. } => Code::Unreadable,
             Self::Invalid(_) => Code::Invalid,
+            Self::Forbidden(_) => Code::Forbidden,
             Self::Refused { refusal: Refusal::Lost { .. }, .. } => Code::Lost,
             Self::Refused { .. } => Code::Refused,
             Self::KeyBusy { .. } | Self::Contended(_) => Code::Busy,
@@ -277,7 +314,7 @@ impl Error {
                 }
                 store::Error::Unsupported(_) => "use a local directory: `--registry sqlite:PATH`".into(),
             },
-            Self::Invalid(_) => return None,
+            Self::Invalid(_) | Self::Forbidden(_) => return None,
         })
     }
 }

@@ -102,6 +102,7 @@ pub fn judge(owner: &Owner, sight: Option<&Sight>) -> Judgement {
 
 /// How a running run does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
     /// Beats and, where that is asked for, progress arrive.

@@ -85,6 +85,17 @@ macro_rules! uuid_id {
                 if Self(id).is_spelt(text) { Ok(Self(id)) } else { Err(InvalidId(text.into())) }
             }
         }
+
+        #[cfg(feature = "schema")]
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "format": "uuid" })
+            }
+        }
     };
 }
 
@@ -204,6 +215,7 @@ fn version_7(now: Timestamp, tail: &[u8; 10]) -> Uuid {
 
 /// The fence of a run. Rises by one with every claim, resume or reap; never reset, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 

@@ -48,7 +48,8 @@ impl Stream {
         }
     }
 
-    fn index(self) -> usize {
+    /// Its place among both.
+    pub fn index(self) -> usize {
         self as usize
     }
 }

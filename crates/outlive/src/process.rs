@@ -229,6 +229,7 @@ impl fmt::Display for Liveness {
 
 /// What proves that an owner is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
     /// The lock it held until its end is free.

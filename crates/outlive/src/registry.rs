@@ -11,6 +11,7 @@ mod handing;
 mod leaving;
 mod queue;
 mod seeing;
+mod sharing;
 mod spooled;
 mod steps;
 mod taking;

@@ -37,6 +37,7 @@ pub const MESSAGE_LIMIT: usize = 4 << 10;
 
 /// Who did something: a person on a host, in a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Actor {
     /// The user's name.
     pub user: String,
@@ -456,6 +457,7 @@ pub struct Swept {
 
 /// One line of a run's story. Appended with the change it tells of, never edited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
     /// When.
     pub at: Timestamp,

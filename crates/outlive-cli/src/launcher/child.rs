@@ -32,8 +32,8 @@ use super::spawn::Start;
 use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
 use super::viewers::{Door, Viewers};
-use crate::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
 use crate::launcher::descriptors::STANDARD;
+use crate::operation::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
 use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.

@@ -23,7 +23,7 @@ use super::spawn::{Environment, Start, handed};
 use super::streams::Placed;
 use super::tree;
 use crate::cli::{fail, say_line, talk};
-use crate::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
+use crate::operation::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
 use crate::operation::{SCHEMA, body, error_body};
 use crate::settings::REGISTRY_VARIABLE;
 

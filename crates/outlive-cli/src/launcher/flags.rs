@@ -12,14 +12,12 @@ use outlive::policy::{FailureClass, OnLeaseLoss, OrphanPolicy, Policy, TreePolic
 use outlive::registry::Registry;
 use outlive::run::{Arg, Command, Key, Output, Program, Spec, Withheld};
 use outlive::time::parse_duration;
-use serde::{Deserialize, Deserializer};
 
 use crate::operations::ps::parse_label;
-use crate::settings::{Context, duration};
+use crate::settings::Context;
 
 /// What a run is to be.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Default, Args)]
 pub struct SpecFlags {
     /// What to call it; need not be unique
     #[arg(long)]
@@ -32,15 +30,12 @@ pub struct SpecFlags {
     pub labels: Vec<String>,
     /// End it after this long
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    #[serde(deserialize_with = "duration")]
     pub timeout: Option<Duration>,
     /// Call it stalled after this long without progress
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    #[serde(deserialize_with = "duration")]
     pub stall_after: Option<Duration>,
     /// End it, with all its processes, if its owner hangs for this long
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    #[serde(deserialize_with = "duration")]
     pub hung_after: Option<Duration>,
     /// Only one run at a time holds this key: `run` refuses to start (status 105) while another does, a queued run waits
     /// (repeatable)
@@ -64,7 +59,6 @@ pub struct SpecFlags {
     pub max_attempts: Option<u32>,
     /// How long to wait after the first failure; it doubles with every further one
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    #[serde(deserialize_with = "duration")]
     pub backoff: Option<Duration>,
     /// An exit code or error type that no further attempt would change (repeatable)
     #[arg(long = "permanent", value_name = "CODE|TYPE")]
@@ -109,18 +103,11 @@ pub struct SpecFlags {
     pub no_argv: bool,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
-    #[serde(deserialize_with = "words")]
     pub argv: Vec<OsString>,
 }
 
-/// Words in JSON are texts.
-fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<OsString>, D::Error> {
-    Ok(Vec::<String>::deserialize(deserializer)?.into_iter().map(OsString::from).collect())
-}
-
 /// What becomes of processes that live on.
-#[derive(Debug, Clone, Copy, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Orphans {
     /// They live on, as they would without outlive
     Keep,
@@ -129,8 +116,7 @@ pub enum Orphans {
 }
 
 /// What becomes of a run whose owner dies.
-#[derive(Debug, Clone, Copy, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum OnDeath {
     /// It is dead and can be resumed
     Dead,
@@ -141,8 +127,7 @@ pub enum OnDeath {
 }
 
 /// After what a run is tried again by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ResumeOn {
     /// Its owner died
     Crash,
@@ -155,8 +140,7 @@ pub enum ResumeOn {
 }
 
 /// What an owner does that cannot reach its registry.
-#[derive(Debug, Clone, Copy, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum LeaseLoss {
     /// It goes on until it is told that it is lost
     Continue,

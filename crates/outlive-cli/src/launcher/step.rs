@@ -29,7 +29,7 @@ use super::own::Job;
 use super::signals::Signals;
 use super::{keep_log, memory, recorded_badly, remark, tree};
 use crate::cli::{fail, talk};
-use crate::inside::inside;
+use crate::operation::inside::Claim;
 use crate::settings::Context;
 use crate::terminal::plain;
 
@@ -80,7 +80,10 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Err(error) => return fail(&Error::Invalid(error.to_string()), json),
     };
     // Inputs may be large, and whoever waits for them may give up.
-    let fingerprint = match inside().and_then(|(id, epoch)| Ok((id, epoch, input.fingerprint(Fingerprint::of(id))?))) {
+    let fingerprint = match Claim::default()
+        .attempt(context)
+        .and_then(|(id, epoch)| Ok((id, epoch, input.fingerprint(Fingerprint::of(id))?)))
+    {
         Ok(fingerprint) => fingerprint,
         Err(error) => return fail(&error, json),
     };

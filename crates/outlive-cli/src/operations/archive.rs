@@ -15,11 +15,12 @@ use outlive::run::StateName;
 use outlive::runtime::reaper::Reaper;
 use outlive::time::{Timestamp, parse_duration};
 use outlive::transition::Refusal;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::plane::{Elsewhere, Scope, elsewhere, gone, index, refuse_foreign};
-use crate::settings::{Context, duration};
+use crate::settings::Context;
 use crate::terminal::plain;
 use crate::workers::hooks;
 
@@ -28,8 +29,7 @@ use crate::workers::hooks;
 /// `outlive ps` no longer lists them; `outlive ps --all` does. Nothing is deleted, and `outlive unarchive` shows them
 /// again. The death of a run whose owner is gone is put on record first. With --older-than every run that ended longer ago
 /// is hidden, in one write; nothing is hidden by itself unless the configuration says so.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Archive {
     /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
     #[arg(required_unless_present_any = ["status", "older_than"])]
@@ -39,7 +39,6 @@ pub struct Archive {
     pub status: Vec<String>,
     /// Every run that ended longer ago than this
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "runs")]
-    #[serde(deserialize_with = "duration")]
     pub older_than: Option<Duration>,
     /// With --status or --older-than: the runs of the registry here, or of every one that is known [default: repo]
     #[arg(long, value_enum, conflicts_with = "runs")]
@@ -50,8 +49,7 @@ pub struct Archive {
 }
 
 /// Show runs again that were archived
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Unarchive {
     /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
     #[arg(required = true)]
@@ -62,7 +60,7 @@ pub struct Unarchive {
 }
 
 /// The runs whose mark was changed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Marked {
     archived: bool,
     dry_run: bool,

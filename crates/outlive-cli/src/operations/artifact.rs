@@ -6,40 +6,43 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::transition::Report;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::inside::inside;
+use crate::operation::inside::Claim;
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 
 /// Inside a run: name something that it has made
-#[derive(Debug, Args, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Args)]
 pub struct Add {
     /// A path, a URL, anything that finds it again
     pub artifact: String,
+    #[command(flatten)]
+    pub claim: Claim,
 }
 
 /// Inside a run: name the manifest that tells which of what it has made is needed
 ///
 /// Call it once the manifest is where it says, and before anything points at it: it is on record when this returns, and
 /// refused with `lost` where somebody else may own the run by now.
-#[derive(Debug, Args, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Args)]
 pub struct Manifest {
     /// Where it is: below what `outlive run --artifacts` named
     pub manifest: String,
+    #[command(flatten)]
+    pub claim: Claim,
 }
 
 /// The manifest on record.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Named {
     id: RunId,
     manifest_ref: Option<String>,
 }
 
 /// What the run has made so far.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Added {
     id: RunId,
     artifacts: Vec<String>,
@@ -52,7 +55,7 @@ impl Operate for Add {
     type Output = Added;
 
     async fn operate(self, context: &Context) -> Result<Added, Error> {
-        let (id, epoch) = inside()?;
+        let (id, epoch) = self.claim.attempt(context)?;
         let registry = context.for_report(&id.to_string()).await?;
         let report = Report { artifact: Some(self.artifact), ..Report::default() };
         Ok(Added { id, artifacts: registry.report(id, epoch, report).await?.artifacts })
@@ -66,7 +69,7 @@ impl Operate for Manifest {
     type Output = Named;
 
     async fn operate(self, context: &Context) -> Result<Named, Error> {
-        let (id, epoch) = inside()?;
+        let (id, epoch) = self.claim.attempt(context)?;
         let registry = context.for_report(&id.to_string()).await?;
         let report = Report { manifest_ref: Some(self.manifest), ..Report::default() };
         Ok(Named { id, manifest_ref: registry.report(id, epoch, report).await?.manifest_ref })

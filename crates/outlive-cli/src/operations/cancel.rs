@@ -14,19 +14,19 @@ use outlive::run::StateName;
 use outlive::runtime::reaper::Reaper;
 use outlive::time::parse_duration;
 use outlive::transition::Refusal;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::wait::until_ended;
 use crate::operation::{Effect, Operate};
-use crate::settings::{Context, deliver, duration};
+use crate::settings::{Context, deliver};
 
 /// Ask for runs to be stopped
 ///
 /// The request is durable: a local owner stops the run at once, any other with its next beat. The answer says
 /// `cancelled` only of a run that has stopped. A run whose owner is gone is ended here, with the processes it left
 /// behind. Where somebody has asked before, that request stands. If one of several cannot be cancelled, none is.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 #[command(override_usage = "outlive cancel [OPTIONS] <RUNS>...\n       outlive cancel [OPTIONS] --all")]
 pub struct Cancel {
     /// Ids, beginnings of ids, names, @last, or @~2
@@ -40,7 +40,6 @@ pub struct Cancel {
     pub reason: Option<String>,
     /// How long a run may take to stop by itself before it is killed
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    #[serde(deserialize_with = "duration")]
     pub grace: Option<Duration>,
     /// Kill an owner that lives but says nothing, with all processes of its run
     #[arg(long)]
@@ -54,7 +53,7 @@ pub struct Cancel {
 }
 
 /// What became of the requests.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Cancelled {
     dry_run: bool,
     runs: Vec<Outcome>,
@@ -62,7 +61,7 @@ pub struct Cancelled {
     waited: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Outcome {
     id: RunId,
     outcome: Word,
@@ -74,7 +73,7 @@ struct Outcome {
 }
 
 /// What became of one request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Word {
     /// It has stopped.
@@ -92,7 +91,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 impl Operate for Cancel {
     const NAME: &'static str = "cancel";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Stop;
     const EXAMPLES: &'static str = "outlive cancel train --reason 'wrong data'\n\
                                     outlive cancel train --grace 2m --wait\n\
                                     outlive cancel --all --dry-run";
@@ -124,7 +123,7 @@ impl Operate for Cancel {
             }
         }
         if self.wait {
-            wait(&registry, &mut cancelled.runs).await?;
+            wait(&registry, &mut cancelled.runs, context.patience()).await?;
         }
         Ok(cancelled)
     }
@@ -187,9 +186,9 @@ fn outcome(seen: &Seen, state: StateName, word: Word) -> Outcome {
 }
 
 /// Waits for the ends of all runs but those whose owner may never hear of the request.
-async fn wait(registry: &Registry, runs: &mut [Outcome]) -> Result<(), Error> {
+async fn wait(registry: &Registry, runs: &mut [Outcome], patience: Option<Duration>) -> Result<(), Error> {
     let waiting = runs.iter().filter(|run| run.outcome == Word::CancelRequested && run.silent_owner.is_none());
-    let ended = until_ended(registry, waiting.map(|run| run.id).collect(), false).await?;
+    let (ended, _) = until_ended(registry, waiting.map(|run| run.id).collect(), false, patience).await?;
     for run in runs {
         if let Some(ended) = ended.iter().find(|ended| ended.id == run.id) {
             run.state = ended.state;

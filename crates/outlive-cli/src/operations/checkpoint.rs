@@ -7,21 +7,23 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::transition::Report;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::Value;
 
-use crate::inside::inside;
+use crate::operation::inside::{Claim, Which};
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 
 /// Inside a run: keep what its next attempt is to be handed
 ///
 /// Durable when the command returns. Text that is not JSON is kept as text.
-#[derive(Debug, Args, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Args)]
 pub struct Set {
     /// JSON, or any text; `-` reads it from the standard input
     pub checkpoint: String,
+    #[command(flatten)]
+    pub claim: Claim,
 }
 
 /// How much of the standard input is read: more than any checkpoint may have.
@@ -30,12 +32,14 @@ const LIMIT: u64 = 64 << 20;
 /// Inside a run: say what the last checkpoint was
 ///
 /// Without one it prints nothing and ends with status 1.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Get {}
+#[derive(Debug, Default, Args)]
+pub struct Get {
+    #[command(flatten)]
+    pub which: Which,
+}
 
 /// A checkpoint.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Checkpoint {
     id: RunId,
     checkpoint: Option<Value>,
@@ -49,8 +53,12 @@ impl Operate for Set {
     const EXAMPLES: &'static str = "outlive checkpoint set '{\"epoch\": 4}'";
     type Output = Checkpoint;
 
+    fn effect(&self) -> Effect {
+        if self.checkpoint == "-" { Effect::Local } else { Self::EFFECT }
+    }
+
     async fn operate(self, context: &Context) -> Result<Checkpoint, Error> {
-        let (id, epoch) = inside()?;
+        let (id, epoch) = self.claim.attempt(context)?;
         let mut text = self.checkpoint;
         if text == "-" {
             text.clear();
@@ -71,7 +79,7 @@ impl Operate for Get {
     type Output = Checkpoint;
 
     async fn operate(self, context: &Context) -> Result<Checkpoint, Error> {
-        let (id, _) = inside()?;
+        let id = self.which.run(context)?;
         let registry = context.for_lookup(&id.to_string()).await?;
         Ok(Checkpoint { id, checkpoint: registry.get(id).await?.run.checkpoint, quiet: false })
     }

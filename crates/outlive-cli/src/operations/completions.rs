@@ -6,7 +6,8 @@ use clap::{Args, ValueEnum};
 use clap_complete::{Generator, Shell as Known, generate};
 use clap_complete_nushell::Nushell;
 use outlive::error::Error;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::cli;
 use crate::operation::{Effect, Operate};
@@ -15,15 +16,14 @@ use crate::settings::Context;
 /// Print the completions for a shell
 ///
 /// Put them where your shell looks for such files, or have it read them when it starts.
-#[derive(Debug, Args, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Args)]
 pub struct Completions {
     /// Which shell
     pub shell: Shell,
 }
 
 /// A shell that can be taught to complete.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Shell {
     Bash,
@@ -35,7 +35,7 @@ pub enum Shell {
 }
 
 /// A script for a shell.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Script {
     shell: Shell,
     script: String,

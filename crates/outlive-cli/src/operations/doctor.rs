@@ -7,7 +7,8 @@ use outlive::error::Error;
 use outlive::id::SystemEntropy;
 use outlive::process::{Identity, Vantage, may_have_group};
 use outlive::store::sqlite::SqliteStore;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::settings::{Context, Location, deliver};
@@ -17,8 +18,7 @@ use crate::terminal::plain;
 ///
 /// Without --fix nothing is changed. Nothing is ever deleted that holds data: a damaged database is kept under another
 /// name and rebuilt from the files of the runs.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Doctor {
     /// Mend what can be mended
     #[arg(long)]
@@ -26,13 +26,13 @@ pub struct Doctor {
 }
 
 /// What was found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Report {
     registry: String,
     checks: Vec<Check>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Check {
     /// `ok`, `mended` or `problem`.
     verdict: &'static str,
@@ -51,9 +51,13 @@ impl Check {
 
 impl Operate for Doctor {
     const NAME: &'static str = "doctor";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Read;
     const EXAMPLES: &'static str = "outlive doctor\noutlive doctor --fix";
     type Output = Report;
+
+    fn effect(&self) -> Effect {
+        if self.fix { Effect::Local } else { Self::EFFECT }
+    }
 
     async fn operate(self, context: &Context) -> Result<Report, Error> {
         let registry = context.place()?;

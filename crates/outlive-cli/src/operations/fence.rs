@@ -6,9 +6,10 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::transition::Refusal;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::inside::inside;
+use crate::operation::inside::Claim;
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 
@@ -16,12 +17,14 @@ use crate::settings::Context;
 ///
 /// Ends with status 0 while it does, and with `lost` as soon as somebody else may own the run. Ask right before an
 /// effect that must not happen twice.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Check {}
+#[derive(Debug, Default, Args)]
+pub struct Check {
+    #[command(flatten)]
+    pub claim: Claim,
+}
 
 /// The fence holds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Holds {
     id: RunId,
     epoch: u64,
@@ -34,7 +37,7 @@ impl Operate for Check {
     type Output = Holds;
 
     async fn operate(self, context: &Context) -> Result<Holds, Error> {
-        let (id, epoch) = inside()?;
+        let (id, epoch) = self.claim.attempt(context)?;
         let registry = context.for_lookup(&id.to_string()).await?;
         let run = registry.get(id).await?.run;
         if !run.is_current(epoch) {

@@ -5,38 +5,37 @@ use std::fmt;
 use clap::Args;
 use outlive::error::Error;
 use outlive::time::{Clock, SystemClock, Timestamp, parse_duration};
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
 
 use crate::operation::{Effect, Operate};
 use crate::plane::index;
-use crate::settings::{Context, duration};
+use crate::settings::Context;
 use crate::terminal::plain;
 
 /// Have the index forget runs whose sources are gone
 ///
 /// Only what the index knows of them is forgotten: no file of any run is touched, and nothing is forgotten of a repository
 /// that is away.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Gc {
     /// Only say what would be forgotten
     #[arg(long)]
     pub dry_run: bool,
     /// Only what has been gone for this long
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    #[serde(deserialize_with = "duration")]
     pub older_than: Option<Duration>,
 }
 
 /// What was forgotten.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Forgotten {
     dry_run: bool,
     runs: Vec<Gone>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Gone {
     repo: String,
     name: String,

@@ -3,18 +3,15 @@
 use clap::Args;
 use outlive::error::Error;
 use outlive::index::Order;
-use serde::Deserialize;
 
 use crate::operation::{Effect, Operate};
 use crate::plane::listing::{Page, Wanted};
 use crate::settings::Context;
 
 /// Tell what was run in every repository, the last made first
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct History {
     #[command(flatten)]
-    #[serde(flatten)]
     pub wanted: Wanted,
 }
 

@@ -7,7 +7,8 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::registry::Registry;
 use outlive::store::sqlite::Sharing;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::settings::{Context, DIRECTORY, Location};
@@ -16,8 +17,7 @@ use crate::settings::{Context, DIRECTORY, Location};
 ///
 /// Not needed: the first run makes one. Use it for a registry that a group shares, where everybody sees everybody's
 /// runs and nobody executes another's, or to have one in a directory that is no repository.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Init {
     /// Let the group of the directory see and use it
     #[arg(long)]
@@ -25,7 +25,7 @@ pub struct Init {
 }
 
 /// Where the registry is.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Initialised {
     registry: String,
     path: PathBuf,
@@ -34,7 +34,7 @@ pub struct Initialised {
 
 impl Operate for Init {
     const NAME: &'static str = "init";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Local;
     const EXAMPLES: &'static str = "outlive init\noutlive --registry sqlite:/srv/runs init --shared";
     type Output = Initialised;
 

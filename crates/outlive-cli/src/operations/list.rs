@@ -3,7 +3,6 @@
 use clap::Args;
 use outlive::error::Error;
 use outlive::index::Order;
-use serde::Deserialize;
 
 use crate::operation::{Effect, Operate};
 use crate::plane::listing::{Page, Wanted};
@@ -12,11 +11,9 @@ use crate::settings::Context;
 /// List the runs of every repository, the first made first
 ///
 /// `outlive ps` lists those of one registry, without an index.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct List {
     #[command(flatten)]
-    #[serde(flatten)]
     pub wanted: Wanted,
 }
 

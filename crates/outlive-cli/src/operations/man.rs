@@ -7,15 +7,15 @@ use clap::Args;
 use clap::builder::Resettable;
 use clap_mangen::roff::{Roff, roman};
 use outlive::error::Error;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::cli;
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 
 /// Print the manual page, or write all pages to a directory
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Man {
     /// Where to write the pages of all commands; made if it is missing. `-` prints the main page
     #[arg(value_name = "DIR")]
@@ -23,7 +23,7 @@ pub struct Man {
 }
 
 /// Manual pages.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Pages {
     /// The main page, where no directory was named.
     page: Option<String>,
@@ -36,6 +36,11 @@ impl Operate for Man {
     const EFFECT: Effect = Effect::Read;
     const EXAMPLES: &'static str = "outlive man > outlive.1\noutlive man - | head\noutlive man man1";
     type Output = Pages;
+
+    fn effect(&self) -> Effect {
+        let prints = self.dir.as_ref().is_none_or(|dir| dir.as_os_str() == "-");
+        if prints { Self::EFFECT } else { Effect::Local }
+    }
 
     async fn operate(self, _: &Context) -> Result<Pages, Error> {
         let Some(dir) = self.dir.filter(|dir| dir.as_os_str() != "-") else {

@@ -6,24 +6,26 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::transition::Report;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::inside::inside;
+use crate::operation::inside::Claim;
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 
 /// Inside a run: say how far it is
-#[derive(Debug, Args, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Args)]
 pub struct Progress {
     /// How much is done, or how much of how much: 40 or 40/100
     pub done: String,
     /// What is being done
     pub message: Option<String>,
+    #[command(flatten)]
+    pub claim: Claim,
 }
 
 /// How far it is.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Said {
     id: RunId,
     done: u64,
@@ -38,7 +40,7 @@ impl Operate for Progress {
     type Output = Said;
 
     async fn operate(self, context: &Context) -> Result<Said, Error> {
-        let (id, epoch) = inside()?;
+        let (id, epoch) = self.claim.attempt(context)?;
         let (done, total) = parse(&self.done)?;
         let progress = outlive::run::Progress { done: Some(done), total, message: self.message, ..Default::default() };
         let registry = context.for_report(&id.to_string()).await?;

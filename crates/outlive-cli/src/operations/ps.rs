@@ -13,7 +13,8 @@ use outlive::registry::{Glimpse, Registry};
 use outlive::run::{Brief, End, StateName, Withheld};
 use outlive::steps::KIND;
 use outlive::store::{Cursor, Page};
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Form, Operate};
 use crate::plane::index;
@@ -27,8 +28,7 @@ use crate::terminal::{self, Look, cut, plain};
 ///
 /// Reading never writes. A run whose owner is gone is shown as dead from the moment it is true, whether or not anybody
 /// has put that on record.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Ps {
     /// Also runs that have ended, and archived ones
     #[arg(short, long)]
@@ -68,7 +68,7 @@ const MOST: usize = 10_000;
 const AT_A_TIME: usize = 128;
 
 /// A page of runs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Runs {
     /// Where they are.
     pub registry: String,

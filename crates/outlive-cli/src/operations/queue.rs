@@ -18,14 +18,15 @@ use outlive::run::{Release, StateName};
 use outlive::schedule::{Missed, Schedule};
 use outlive::time::{Timestamp, parse_duration};
 use outlive::transition::Refusal;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use self::entry::{EntryFlags, EntryView, home_registry};
 use self::plan::read;
 use crate::launcher::flags::SpecFlags;
 use crate::operation::{Effect, Operate};
 use crate::run_view::{RunView, short_ids};
-use crate::settings::{Context, duration};
+use crate::settings::Context;
 use crate::terminal::table::{Cell, Step, Table};
 use crate::terminal::{Look, plain};
 
@@ -34,8 +35,7 @@ use crate::terminal::{Look, plain};
 /// It costs no process while it waits. Lower priorities are executed first, and among equals whatever was added first.
 /// With --app, --workflow or --run it is no command but an entry of the queue of all repositories, which is in the home:
 /// `outlive queue drain` hands it to an executor outside outlive.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Add {
     /// Lower is executed first
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
@@ -51,7 +51,6 @@ pub struct Add {
     pub after_any: Vec<String>,
     /// Again and again, with this long between two beginnings
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "cron")]
-    #[serde(deserialize_with = "duration")]
     pub every: Option<Duration>,
     /// Again and again by the calendar of this machine: minute, hour, day of the month, month, day of the week
     #[arg(long, value_name = "EXPRESSION")]
@@ -64,16 +63,13 @@ pub struct Add {
     #[arg(long, value_name = "FILE", conflicts_with = "argv")]
     pub file: Option<PathBuf>,
     #[command(flatten)]
-    #[serde(flatten)]
     pub entry: EntryFlags,
     #[command(flatten)]
-    #[serde(flatten)]
     pub spec: SpecFlags,
 }
 
 /// What becomes of times at which nobody worked.
-#[derive(Debug, Clone, Copy, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum OnMissed {
     /// It is executed once for all of them
     Once,
@@ -86,8 +82,7 @@ pub enum OnMissed {
 /// Show what waits in the queue, in the order in which it is executed, and why
 ///
 /// Behind it, the entries of the queue of all repositories.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct List {
     /// Only entries about this repository
     #[arg(long, value_name = "PATH")]
@@ -95,8 +90,7 @@ pub struct List {
 }
 
 /// Show how a run stands in the queue
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Show {
     /// An id, the beginning of one, a name, @last, or @~2
     pub run: String,
@@ -105,8 +99,7 @@ pub struct Show {
 /// Take runs out of the queue
 ///
 /// Only those that wait; `outlive cancel` stops one that runs. A run that comes again and again no longer does.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Cancel {
     /// Ids, beginnings of ids, names, @last, or @~2
     #[arg(required_unless_present = "all")]
@@ -123,19 +116,19 @@ pub struct Cancel {
 }
 
 /// Runs that were added.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Added {
     runs: Vec<Name>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Name {
     id: RunId,
     name: Option<String>,
 }
 
 /// What waits and what runs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Queued {
     /// In the order in which they are executed.
     waiting: Vec<RunView>,
@@ -145,7 +138,7 @@ pub struct Queued {
 }
 
 /// How a run stands in the queue.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Place {
     run: RunView,
     /// How many are executed before it, if it waits.
@@ -155,7 +148,7 @@ pub struct Place {
 }
 
 /// Runs that were taken out.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Taken {
     dry_run: bool,
     cancelled: Vec<RunId>,
@@ -229,12 +222,17 @@ fn not_before(text: &str, registry: &Registry) -> Result<Timestamp, Error> {
 
 impl Operate for Add {
     const NAME: &'static str = "queue add";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Execute;
     const EXAMPLES: &'static str = "outlive queue add --name build -- make\n\
                                     outlive queue add --after build --lock db -- ./migrate.sh\n\
                                     outlive queue add --cron '30 3 * * *' --name nightly -- ./backup.sh\n\
                                     outlive queue add --file jobs.jsonl";
     type Output = Added;
+
+    fn effect(&self) -> Effect {
+        // Files and variables are those of whoever executes this.
+        if self.file.is_some() || !self.spec.env.is_empty() { Effect::Local } else { Self::EFFECT }
+    }
 
     async fn operate(self, context: &Context) -> Result<Added, Error> {
         let of_home = if self.entry.is_any() { Some(home_registry()?) } else { None };
@@ -345,7 +343,7 @@ impl Operate for Show {
 
 impl Operate for Cancel {
     const NAME: &'static str = "queue cancel";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Stop;
     const EXAMPLES: &'static str = "outlive queue cancel nightly\noutlive queue cancel --all --dry-run";
     type Output = Taken;
 

@@ -9,7 +9,8 @@ use outlive::health::Health;
 use outlive::id::RunId;
 use outlive::run::StateName;
 use outlive::runtime::reaper::{Reaper, is_hung};
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::run_view::with_names;
@@ -21,8 +22,7 @@ use crate::workers::hooks;
 ///
 /// What becomes of each is the run's own policy. Runs whose owner lives, or of which processes are left, are listed and
 /// left alone. Any number of reapers may work at once: each run is told to one of them.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Reap {
     /// Only say what would be reaped
     #[arg(long)]
@@ -30,7 +30,7 @@ pub struct Reap {
 }
 
 /// What was found.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, JsonSchema, Serialize)]
 pub struct Found {
     dry_run: bool,
     /// Ended by this call, or, in a dry run, to be ended.
@@ -43,7 +43,7 @@ pub struct Found {
     live: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Line {
     id: RunId,
     state: StateName,

@@ -10,7 +10,8 @@ use clap::Args;
 use outlive::error::{Code, Error};
 use outlive::index::{Address, Kind, Named, Refreshed, Registered, Report, Sort, Standing};
 use outlive::time::{Clock, SystemClock, Timestamp};
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::plane::{Scope, home, index, narrowed, repository};
@@ -25,8 +26,7 @@ const NAMED: usize = 10;
 ///
 /// A repository registers itself with its first run; this adds one that has none yet, one with runs of cool-workflow, or a
 /// registry by its URL. What is added is only read.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Add {
     /// Directories, or URLs of registries [default: this repository]
     pub sources: Vec<String>,
@@ -35,8 +35,7 @@ pub struct Add {
 /// Have the runs of a repository no longer found from anywhere
 ///
 /// Nothing of the repository is touched. What is indexed of it is forgotten with the next refresh.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Remove {
     /// Directories, or URLs of registries
     #[arg(required = true)]
@@ -44,16 +43,14 @@ pub struct Remove {
 }
 
 /// List the repositories whose runs are found from anywhere
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct List {}
 
 /// Bring the index up to date
 ///
 /// Every run is looked at from outside, and only those are read that look otherwise. The repository of the working
 /// directory is registered first, if it has runs. Interrupted at any point it leaves the index as it was.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Refresh {
     /// Read everything again
     #[arg(long)]
@@ -66,8 +63,7 @@ pub struct Refresh {
 /// Tell whether the index is up to date, and what has changed since it was made
 ///
 /// Every run that is known is looked at. The exit status is 112 where something has changed, 101 where there is no index.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Show {
     /// This repository, or every one that is known
     #[arg(long, value_enum, default_value_t)]
@@ -75,13 +71,13 @@ pub struct Show {
 }
 
 /// Sources that were added or removed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Changed {
     added: bool,
     sources: Vec<SourceView>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct SourceView {
     kind: Kind,
     repo: String,
@@ -130,7 +126,7 @@ fn unwritten(error: std::io::Error) -> Error {
 
 impl Operate for Add {
     const NAME: &'static str = "registry add";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Local;
     const EXAMPLES: &'static str = "outlive registry add .";
     type Output = Changed;
 
@@ -151,7 +147,7 @@ impl Operate for Add {
 
 impl Operate for Remove {
     const NAME: &'static str = "registry remove";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Local;
     const EXAMPLES: &'static str = "outlive registry add . && outlive registry remove .";
     type Output = Changed;
 
@@ -195,7 +191,7 @@ impl fmt::Display for Changed {
 }
 
 /// The sources that are known.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Sources {
     home: PathBuf,
     sources: Vec<SourceView>,
@@ -233,7 +229,7 @@ impl fmt::Display for Sources {
 }
 
 /// What a refresh has done.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Done {
     scope: Scope,
     #[serde(flatten)]
@@ -278,7 +274,7 @@ impl fmt::Display for Done {
 }
 
 /// How far the index can be believed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Shown {
     scope: Scope,
     #[serde(flatten)]

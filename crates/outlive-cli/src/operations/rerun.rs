@@ -8,7 +8,8 @@ use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::index::Listed;
 use outlive::run::Run;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::launcher::detach::Starting;
 use crate::launcher::take_up;
@@ -21,8 +22,7 @@ use crate::settings::Context;
 /// The new run has the command, directory and promises of the old one, which is left as it is. It begins at once, in the
 /// background; one that came from the queue waits there. With the same --idempotency-key a second call answers with the run
 /// that the first one made. Of a run of cool-workflow it says what to type.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Rerun {
     /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
     pub run: String,
@@ -38,7 +38,7 @@ pub struct Rerun {
 }
 
 /// The run that repeats another.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Again {
     /// The new run; none where its source is only read.
     id: Option<RunId>,

@@ -14,7 +14,8 @@ use outlive::registry::Registry;
 use outlive::run::{End, Run, State, StateName};
 use outlive::runtime::reaper::Reaper;
 use outlive::transition::{Action, Refusal, apply};
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::launcher::detach::Starting;
 use crate::launcher::own::{Job, changed_program};
@@ -34,8 +35,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// and finds the last checkpoint in OUTLIVE_CHECKPOINT. Without a RUN, and with --all, every run that can be resumed is;
 /// not those that somebody cancelled or stopped from a keyboard, and not those of `--resume-on never`. Any number of calls
 /// at once resume each run once.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Resume {
     /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
     pub runs: Vec<String>,
@@ -56,8 +56,7 @@ pub struct Resume {
 /// Have parked runs tried again
 ///
 /// A run whose owners died again and again is parked: it waits for somebody to look at it. Its reaps are forgotten.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Unpark {
     /// Ids, beginnings of ids, names, @last, or @~2
     #[arg(required = true)]
@@ -65,7 +64,7 @@ pub struct Unpark {
 }
 
 /// What was resumed.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, JsonSchema, Serialize)]
 pub struct Resumed {
     dry_run: bool,
     resumed: Vec<Line>,
@@ -75,7 +74,7 @@ pub struct Resumed {
     commands: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Line {
     id: RunId,
     name: Option<String>,
@@ -84,7 +83,7 @@ struct Line {
     warning: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Left {
     id: RunId,
     name: Option<String>,
@@ -97,6 +96,10 @@ impl Operate for Resume {
     const EXAMPLES: &'static str =
         "outlive resume train\noutlive resume --all --dry-run\noutlive resume train --end-leftovers";
     type Output = Resumed;
+
+    fn effect(&self) -> Effect {
+        if self.end_leftovers { Effect::Stop } else { Self::EFFECT }
+    }
 
     async fn operate(self, context: &Context) -> Result<Resumed, Error> {
         let error = match self.here(context).await {
@@ -286,7 +289,7 @@ impl Operate for Unpark {
 }
 
 /// The runs that wait again.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Unparked {
     runs: Vec<RunId>,
 }

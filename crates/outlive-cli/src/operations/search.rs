@@ -3,7 +3,6 @@
 use clap::Args;
 use outlive::error::Error;
 use outlive::index::Order;
-use serde::Deserialize;
 
 use crate::operation::{Effect, Operate};
 use crate::plane::listing::{Page, Wanted};
@@ -14,13 +13,11 @@ use crate::settings::Context;
 /// Every word of the query must begin a word of the run's id, title, app, workflow, repository, status, labels or inputs;
 /// words of fewer than three characters must be one. What is listed is looked at in its repository before it is called
 /// valid, and nothing is written.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Search {
     /// What to look for
     pub query: Vec<String>,
     #[command(flatten)]
-    #[serde(flatten)]
     pub wanted: Wanted,
 }
 

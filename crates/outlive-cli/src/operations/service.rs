@@ -11,7 +11,8 @@ use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::run::StateName;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::operation::{Effect, Operate};
@@ -21,11 +22,9 @@ use crate::workers::supervise;
 /// Have the machine start `outlive supervise` by itself: a systemd user unit, or lines of the user's crontab
 ///
 /// Without --yes it only shows what would be written, and where.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Install {
     #[command(flatten)]
-    #[serde(flatten)]
     pub way: Way,
     /// How many runs of the queue it executes at a time
     #[arg(long, default_value_t = 1)]
@@ -38,11 +37,9 @@ pub struct Install {
 /// No longer have the machine start `outlive supervise` by itself
 ///
 /// Without --yes it only shows what would be removed. Runs that a supervisor has started go on.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Remove {
     #[command(flatten)]
-    #[serde(flatten)]
     pub way: Way,
     /// Remove it
     #[arg(long)]
@@ -50,13 +47,11 @@ pub struct Remove {
 }
 
 /// Tell whether the machine starts `outlive supervise` by itself, and whether one works
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Status {}
 
 /// How the machine is to start it.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Default, Args)]
 pub struct Way {
     /// By a systemd user unit (the default)
     #[arg(long, conflicts_with = "cron")]
@@ -102,7 +97,7 @@ impl Service {
 }
 
 /// What was written or removed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Changed {
     /// Whether it was done, or only shown.
     done: bool,
@@ -115,7 +110,7 @@ pub struct Changed {
 }
 
 /// How the machine starts a supervisor, and whether one works.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Found {
     registry: String,
     /// The unit, if it is installed.
@@ -129,7 +124,7 @@ pub struct Found {
 
 impl Operate for Install {
     const NAME: &'static str = "service install";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Local;
     const EXAMPLES: &'static str = "outlive service install\noutlive service install --slots 2 --yes\n\
                                     outlive service install --cron --yes";
     type Output = Changed;
@@ -146,7 +141,7 @@ impl Operate for Install {
 
 impl Operate for Remove {
     const NAME: &'static str = "service remove";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Local;
     const EXAMPLES: &'static str = "outlive service remove\noutlive service remove --yes";
     type Output = Changed;
 

@@ -13,7 +13,8 @@ use outlive::index::Listed;
 use outlive::logs::{Stream, show_bytes};
 use outlive::run::{Run, StateName};
 use outlive::time::Timestamp;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::plane::listing::{counts, status};
@@ -25,19 +26,17 @@ use crate::terminal::{columns, plain, quote};
 /// Show one run: its spec, how it stands, and what to do next
 ///
 /// It is looked for in the registry here, and then in every repository that is indexed.
-#[derive(Debug, Args, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Args)]
 pub struct Show {
     /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
     pub run: String,
     /// Only in the registry here, or in every repository that is known
     #[arg(long, value_enum, default_value_t)]
-    #[serde(default)]
     pub scope: Scope,
 }
 
 /// One run, of whichever source.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Told {
     /// Of a registry of ours.
@@ -47,7 +46,7 @@ pub enum Told {
 }
 
 /// A run as the index and its source tell of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Foreign {
     /// Its source has it. Where not, this is the last that was known.
     found: bool,
@@ -57,7 +56,7 @@ pub struct Foreign {
 }
 
 /// One run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Shown {
     #[serde(flatten)]
     run: RunView,
@@ -73,7 +72,7 @@ pub struct Shown {
 }
 
 /// A file that keeps what an attempt has written.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Log {
     attempt: u32,
     path: PathBuf,
@@ -81,7 +80,7 @@ struct Log {
 }
 
 /// A step of the run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct StepView {
     attempt: Option<u32>,
     name: Option<String>,

@@ -7,7 +7,8 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::index::{Lifecycle, Order, Record};
 use outlive::time::{Clock, SystemClock, Timestamp, show_duration};
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
 
 use crate::operation::{Effect, Operate};
@@ -26,16 +27,14 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 /// Tell how long runs take, how often they fail or die, and how many there were over time, by kind or workflow
 ///
 /// Of every run that is indexed and matches, as it is indexed.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Stats {
     #[command(flatten)]
-    #[serde(flatten)]
     pub wanted: Wanted,
 }
 
 /// What became of many runs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Told {
     /// What was believed: the index, without a look at the sources.
     verified: &'static str,
@@ -47,7 +46,7 @@ pub struct Told {
 }
 
 /// The runs of one kind.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 struct Kind {
     kind: String,
     runs: u64,

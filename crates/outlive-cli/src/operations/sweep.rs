@@ -8,10 +8,11 @@ use outlive::error::Error;
 use outlive::runtime::reaper::Reaper;
 use outlive::runtime::sweeper::{GRACE, Report, Spare, sweep};
 use outlive::time::parse_duration;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
-use crate::settings::{Context, deliver, duration};
+use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 use crate::workers::hooks;
 
@@ -21,8 +22,7 @@ use crate::workers::hooks;
 /// all of them go, of one with a manifest the attempts that neither it nor the pointer `_CURRENT` names. Runs in flight, runs
 /// that may go on, and whatever cannot be read are left alone and told. Nothing is deleted without --yes, and every flag
 /// only spares more.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Sweep {
     /// Delete; without it, only say what would be deleted
     #[arg(long, conflicts_with = "dry_run")]
@@ -32,14 +32,12 @@ pub struct Sweep {
     pub dry_run: bool,
     /// Spare runs that ended less long ago [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    #[serde(deserialize_with = "duration")]
     pub grace: Option<Duration>,
     /// Of each place, spare the last N runs that have ended
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub keep_last: usize,
     /// Spare runs that ended less long ago than this
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    #[serde(deserialize_with = "duration")]
     pub older_than: Option<Duration>,
     /// Spare all runs but this one: an id, the beginning of one, or a name (repeatable)
     #[arg(long = "run", value_name = "RUN")]
@@ -47,7 +45,7 @@ pub struct Sweep {
 }
 
 /// What was deleted, or would be.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Answer {
     #[serde(flatten)]
     report: Report,
@@ -55,9 +53,13 @@ pub struct Answer {
 
 impl Operate for Sweep {
     const NAME: &'static str = "sweep";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Destroy;
     const EXAMPLES: &'static str = "outlive sweep\noutlive sweep --older-than 7d --keep-last 3";
     type Output = Answer;
+
+    fn effect(&self) -> Effect {
+        if self.yes { Self::EFFECT } else { Effect::Read }
+    }
 
     async fn operate(self, context: &Context) -> Result<Answer, Error> {
         let dry_run = !self.yes;

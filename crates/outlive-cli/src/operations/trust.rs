@@ -7,7 +7,8 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::health::Seen;
 use outlive::registry::Registry;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::run_view::RunView;
@@ -18,8 +19,7 @@ use crate::terminal::plain;
 ///
 /// A registry may have come with a cloned repository, or be written by others. What they put there is shown and never
 /// executed, until you have read it and allowed it here. Without --yes it only shows what would be allowed.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Trust {
     /// Ids, beginnings of ids, names, @last, or @~2
     #[arg(required = true)]
@@ -30,14 +30,14 @@ pub struct Trust {
 }
 
 /// What was allowed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Trusted {
     allowed: bool,
     runs: Vec<Shown>,
 }
 
 /// All of a run that would be executed, or changes what is.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Shown {
     #[serde(flatten)]
     run: RunView,
@@ -63,7 +63,7 @@ impl Shown {
 
 impl Operate for Trust {
     const NAME: &'static str = "trust";
-    const EFFECT: Effect = Effect::Write;
+    const EFFECT: Effect = Effect::Local;
     const EXAMPLES: &'static str = "outlive trust nightly\noutlive trust nightly --yes";
     type Output = Trusted;
 

@@ -8,7 +8,9 @@ use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::registry::Registry;
 use outlive::run::StateName;
-use serde::{Deserialize, Serialize};
+use outlive::time::parse_duration;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::run_view::RunView;
@@ -20,9 +22,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// Wait until runs have ended
 ///
 /// Ends with the exit status of the run, or of the first of several that did not succeed. A run that ended without one
-/// gives 1.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+/// gives 1, and so does a run that has not ended in time. A server answers after half a minute at the latest: whoever still
+/// waits asks again for those that are named as `waiting`.
+#[derive(Debug, Default, Args)]
 pub struct Wait {
     /// Ids, beginnings of ids, names, @last, or @~2
     #[arg(required = true)]
@@ -30,12 +32,19 @@ pub struct Wait {
     /// Only until one of them has
     #[arg(long)]
     pub any: bool,
+    /// At most for this long
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub timeout: Option<Duration>,
 }
 
 /// The runs that have ended.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Ended {
     runs: Vec<RunView>,
+    /// Those that have not.
+    waiting: Vec<RunId>,
+    #[serde(skip)]
+    too_late: bool,
 }
 
 impl Operate for Wait {
@@ -50,26 +59,38 @@ impl Operate for Wait {
         for run in &self.runs {
             waiting.push(registry.find(run).await?.run.id);
         }
-        Ok(Ended { runs: until_ended(&registry, waiting, self.any).await? })
+        let patience = self.timeout.into_iter().chain(context.patience()).min();
+        let (runs, waiting) = until_ended(&registry, waiting, self.any, patience).await?;
+        let too_late = if self.any { runs.is_empty() } else { !waiting.is_empty() };
+        Ok(Ended { runs, waiting, too_late })
     }
 
     fn exit_status(ended: &Ended) -> u8 {
-        ended.runs.iter().map(status).find(|status| *status != 0).unwrap_or(0)
+        ended.runs.iter().map(status).find(|status| *status != 0).unwrap_or(ended.too_late.into())
     }
 }
 
-/// Waits until the runs have ended, or any of them has.
-pub async fn until_ended(registry: &Registry, mut waiting: Vec<RunId>, any: bool) -> Result<Vec<RunView>, Error> {
+/// Waits until the runs have ended, or any of them has, or for as long as there is patience. Answers with those that have,
+/// and those that have not.
+pub async fn until_ended(
+    registry: &Registry,
+    mut waiting: Vec<RunId>,
+    any: bool,
+    patience: Option<Duration>,
+) -> Result<(Vec<RunView>, Vec<RunId>), Error> {
+    let began = registry.clock().awake();
     let watch = registry.local().map(|local| local.watch()).transpose()?;
     let mut ended = Vec::new();
     loop {
         ended.extend(take_ended(registry, &mut waiting).await?);
-        if waiting.is_empty() || any && !ended.is_empty() {
-            return Ok(ended);
+        let waited = registry.clock().awake().saturating_sub(began);
+        let left = patience.map_or(LOOK_EVERY, |patience| patience.saturating_sub(waited).min(LOOK_EVERY));
+        if waiting.is_empty() || any && !ended.is_empty() || left.is_zero() {
+            return Ok((ended, waiting));
         }
         match &watch {
-            Some(watch) => watch.wait(LOOK_EVERY),
-            None => std::thread::sleep(LOOK_EVERY),
+            Some(watch) => watch.wait(left),
+            None => std::thread::sleep(left),
         }
     }
 }
@@ -101,6 +122,9 @@ impl fmt::Display for Ended {
         for run in &self.runs {
             let reason = run.reason.as_deref().map(|reason| format!(": {}", crate::terminal::plain(reason)));
             writeln!(f, "{} {}{}", run.title(), run.state, reason.unwrap_or_default())?;
+        }
+        if self.too_late {
+            self.waiting.iter().try_for_each(|id| writeln!(f, "{id} has not ended yet"))?;
         }
         Ok(())
     }

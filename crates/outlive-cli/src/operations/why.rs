@@ -7,7 +7,8 @@ use outlive::error::Error;
 use outlive::process::Evidence;
 use outlive::run::{Event, StateName};
 use outlive::time::show_duration;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::run_view::RunView;
@@ -15,15 +16,14 @@ use crate::settings::Context;
 use crate::terminal::plain;
 
 /// Tell a run's story: who did what, when, and on what evidence
-#[derive(Debug, Args, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Args)]
 pub struct Why {
     /// An id, the beginning of one, a name, @last, or @~2
     pub run: String,
 }
 
 /// A run and its story.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Story {
     #[serde(flatten)]
     run: RunView,

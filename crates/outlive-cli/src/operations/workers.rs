@@ -10,7 +10,8 @@ use outlive::id::WorkerId;
 use outlive::run::StateName;
 use outlive::store::{Page, Walk, Worker};
 use outlive::time::{Timestamp, show_duration};
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
@@ -21,19 +22,18 @@ use crate::terminal::{Look, plain};
 ///
 /// A worker is one process that owns runs, from its first claim to its end. One that has said nothing for longer than its
 /// lease is gone, as far as others can tell, and its runs are reaped.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Workers {}
 
 /// All workers that the registry knows.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub struct Known {
     registry: String,
     workers: Vec<WorkerView>,
 }
 
 /// A worker, as every surface shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct WorkerView {
     id: WorkerId,
     host: String,

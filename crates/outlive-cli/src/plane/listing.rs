@@ -8,7 +8,8 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::index::{Freshness, Lifecycle, Listed, Order, PAGE_LIMIT, Query};
 use outlive::time::{Clock, SystemClock, Timestamp, parse_moment, show_duration};
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{Scope, index, narrowed};
 use crate::operations::ps::parse_label;
@@ -16,8 +17,7 @@ use crate::terminal::table::{Cell, Colour, Step, Table};
 use crate::terminal::{Look, command_line, cut, plain};
 
 /// Which runs are meant.
-#[derive(Debug, Clone, Args, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Args)]
 pub struct Wanted {
     /// Only runs of this app or workflow
     #[arg(long)]
@@ -160,7 +160,7 @@ impl Wanted {
 }
 
 /// A page of runs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Page {
     /// Which repositories were meant.
     scope: Scope,

@@ -3,12 +3,13 @@
 use super::sandbox::{Ends, Sandbox, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 38] = [
+const VERBS: [(&str, bool); 42] = [
     ("step", true),
     ("ps", false),
     ("show", false),
     ("why", false),
     ("wait", false),
+    ("output", false),
     ("logs", false),
     ("attach", false),
     ("adopt", false),
@@ -37,6 +38,9 @@ const VERBS: [(&str, bool); 38] = [
     ("artifact add", true),
     ("fence check", true),
     ("workers", false),
+    ("token create", false),
+    ("token list", false),
+    ("token revoke", false),
     ("init", false),
     ("trust", false),
     ("doctor", false),

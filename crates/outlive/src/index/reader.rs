@@ -25,6 +25,7 @@ use crate::time::Timestamp;
 
 /// A run, and how much of what is said of it was borne out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Listed {
     /// The run.
     #[serde(flatten)]

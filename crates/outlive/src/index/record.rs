@@ -13,6 +13,7 @@ use crate::time::Timestamp;
 
 /// The sorts of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// A registry of outlive.
@@ -39,6 +40,7 @@ impl fmt::Display for Kind {
 
 /// How a run stands, in the words of its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "they are the words of their sources")]
 pub enum Lifecycle {
@@ -137,6 +139,7 @@ pub struct UnknownLifecycle(String);
 
 /// How much the index can be believed about a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Freshness {
     /// Its source is as it was when it was indexed.
@@ -169,6 +172,7 @@ impl fmt::Display for Freshness {
 
 /// How many tasks a run has, by how they stand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "they are counts of what they are called")]
 pub struct Tasks {
     pub total: u64,
@@ -180,6 +184,7 @@ pub struct Tasks {
 
 /// Where a run comes from that repeats another.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Provenance {
     /// The run it repeats.
     pub rerun_of: Option<String>,
@@ -195,6 +200,7 @@ pub struct Provenance {
 
 /// A run, as the index knows it. Fields that do not apply are null, never missing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Record {
     /// Its id, in its source.
     pub run_id: String,
@@ -302,6 +308,7 @@ impl Record {
 
 /// What a source keeps of a run beside the run itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Marks {
     pub(crate) archived: Option<ArchiveMark>,
     pub(crate) provenance: Option<Provenance>,
@@ -321,6 +328,7 @@ impl Marks {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ArchiveMark {
     pub(crate) at: Option<String>,
     pub(crate) reason: Option<String>,

@@ -24,6 +24,7 @@ const FEW: usize = 64;
 
 /// What a refresh has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Refreshed {
     /// Sources that were looked at.
     pub sources: usize,

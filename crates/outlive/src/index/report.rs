@@ -17,6 +17,7 @@ const NAMED: usize = 100;
 
 /// Whether the whole index can be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
     /// Nothing has changed since it was made.
@@ -39,6 +40,7 @@ impl std::fmt::Display for Standing {
 
 /// A run that is named in a report.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Named {
     /// The repository.
     pub repo: String,
@@ -50,6 +52,7 @@ pub struct Named {
 
 /// Runs of one sort: how many, and the first of them by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sort {
     /// How many.
     pub count: usize,
@@ -68,6 +71,7 @@ impl Sort {
 
 /// How a source stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourceReport {
     /// The repository.
     pub repo: String,
@@ -89,6 +93,7 @@ pub struct SourceReport {
 
 /// What a look at everything came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Whether the index can be believed.
     pub freshness: Standing,

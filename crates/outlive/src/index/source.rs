@@ -59,6 +59,7 @@ pub(crate) struct Look {
 
 /// Something that a source has and nobody can make sense of.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
     /// Which.
     pub what: String,

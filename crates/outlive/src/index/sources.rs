@@ -26,6 +26,7 @@ const CW_HOME: &str = "CW_HOME";
 
 /// A source, by its address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Address {
     /// What can be read there.
     pub kind: Kind,
@@ -43,6 +44,7 @@ pub struct Registered {
 }
 
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct File {
     #[serde(flatten)]
     address: Address,

@@ -9,6 +9,7 @@ use super::record::{Kind, Lifecycle, Provenance, Record, Tasks};
 use crate::time::Timestamp;
 
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Stored {
     #[serde(rename = "i")]
     run_id: String,

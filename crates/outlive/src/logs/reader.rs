@@ -110,6 +110,19 @@ impl LogReader {
         self
     }
 
+    /// Up to where each stream is read: a place to go on from.
+    pub fn place(&self) -> [u64; 2] {
+        self.sources.each_ref().map(|source| source.read)
+    }
+
+    /// Goes on from such a place.
+    pub fn go_to(&mut self, place: [u64; 2]) {
+        for (source, read) in self.sources.iter_mut().zip(place) {
+            source.read = read;
+        }
+        self.cursor.1 = 0;
+    }
+
     /// Ends with what is there now, however fast it grows.
     pub fn stop_at_present(&mut self) -> io::Result<()> {
         for source in &mut self.sources {

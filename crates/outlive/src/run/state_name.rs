@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The eight words for how a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StateName {
     /// Waiting to be claimed.

@@ -166,6 +166,7 @@ pub fn decide(facts: &Facts<'_>, spare: &Spare) -> Decision {
 
 /// What a sweep did, or would do.
 #[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Nothing was deleted.
     pub dry_run: bool,
@@ -185,6 +186,7 @@ pub struct Report {
 
 /// One run of a sweep.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Line {
     /// The run.
     pub id: RunId,
@@ -204,6 +206,7 @@ pub struct Line {
 
 /// What is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
     /// Where.
     pub what: String,

@@ -16,11 +16,12 @@ use outlive::registry::{HANDED_OUT, Handed, Registry};
 use outlive::run::{Run, Spec, StateName};
 use outlive::time::{Clock, SystemClock, Timestamp, parse_duration, show_duration};
 use outlive::transition::Verdict;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::plane::{home, repository};
-use crate::settings::{Context, duration};
+use crate::settings::Context;
 use crate::terminal::plain;
 
 /// How long an entry is its holder's without a beat.
@@ -31,8 +32,7 @@ const BEATS: u32 = 3;
 const MOST: usize = 1_000;
 
 /// What an entry is about.
-#[derive(Debug, Default, Clone, Args, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Default, Clone, Args)]
 pub struct EntryFlags {
     /// Instead of a command, work for an executor outside outlive: the app to run
     #[arg(long, value_name = "APP", conflicts_with = "argv")]
@@ -96,7 +96,7 @@ pub fn home_registry() -> Result<Context, Error> {
 }
 
 /// An entry as every surface shows it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct EntryView {
     pub id: RunId,
     pub state: StateName,
@@ -149,8 +149,7 @@ impl EntryView {
 /// Each is handed out with an epoch and a lease: `queue beat` renews it, `queue done` ends it, `queue release` gives it back.
 /// One that is not heard of for as long as its lease is handed out again. What waits for its time, its turn or a key is
 /// not handed out. Commands are not executed: `outlive work` does that.
-#[derive(Debug, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Args)]
 pub struct Drain {
     /// At most this many
     #[arg(short = 'n', long, default_value_t = 1)]
@@ -160,7 +159,6 @@ pub struct Drain {
     pub repo: Option<String>,
     /// How long each is held without a beat [default: 5m]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    #[serde(deserialize_with = "duration")]
     pub lease: Option<Duration>,
 }
 
@@ -171,8 +169,7 @@ impl Default for Drain {
 }
 
 /// Keep an entry that was handed out
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Beat {
     /// The entry
     pub entry: String,
@@ -182,8 +179,7 @@ pub struct Beat {
 }
 
 /// End an entry that was handed out
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Done {
     /// The entry
     pub entry: String,
@@ -196,8 +192,7 @@ pub struct Done {
 }
 
 /// Give back an entry that was handed out: it waits for the next to take it
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Release {
     /// The entry
     pub entry: String,
@@ -210,7 +205,7 @@ pub struct Release {
 }
 
 /// Entries that were handed out.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Drained {
     entries: Vec<EntryView>,
     /// How many still wait, for their time or for somebody.
@@ -218,7 +213,7 @@ pub struct Drained {
 }
 
 /// What became of an entry.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Changed {
     entry: EntryView,
     /// Somebody wants it stopped.

@@ -6,6 +6,7 @@ use std::path::Path;
 use outlive::error::Error;
 
 use super::Add;
+use crate::operation;
 
 /// The longest plan.
 const LIMIT: u64 = 64 << 20;
@@ -24,8 +25,9 @@ pub fn read(path: &Path) -> Result<Vec<Add>, Error> {
     }
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let parse = |(number, line): (usize, &str)| {
-        serde_json::from_str(line)
-            .map_err(|error| Error::Invalid(format!("line {} of `{}`: {error}", number + 1, path.display())))
+        let wrong = |why: &str| Error::Invalid(format!("line {} of `{}`: {why}", number + 1, path.display()));
+        let input = serde_json::from_str(line).map_err(|error| wrong(&error.to_string()))?;
+        operation::read(input).map_err(|failure| wrong(failure.message()))
     };
     let plan: Vec<Add> = lines.map(parse).collect::<Result<_, _>>()?;
     if plan.is_empty() { Err(Error::Invalid(format!("`{}` describes no runs", path.display()))) } else { Ok(plan) }

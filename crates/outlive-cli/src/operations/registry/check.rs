@@ -4,7 +4,8 @@ use std::fmt;
 
 use clap::Args;
 use outlive::error::Error;
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::settings::{Context, Location};
@@ -14,12 +15,11 @@ use crate::terminal::plain;
 ///
 /// A bucket must refuse a write whose condition does not hold, also when writers race. That is tried out when a registry is
 /// made in it; this tries it again and tells what was found. Other registries are looked over by `outlive doctor`.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Args)]
 pub struct Check {}
 
 /// What was found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Found {
     registry: String,
     server: String,
@@ -28,7 +28,7 @@ pub struct Found {
     checks: Vec<Line>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Line {
     what: String,
     wrong: Option<String>,

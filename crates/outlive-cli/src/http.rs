@@ -1,0 +1,157 @@
+//! `outlive serve`: everything in the table of operations over HTTP, with the dashboard.
+
+pub mod access;
+mod api;
+mod dashboard;
+mod door;
+mod guard;
+mod live;
+mod metrics;
+mod openapi;
+pub mod tokens;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{any, get, post};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use outlive::error::Error;
+use serde_json::json;
+use tokio::sync::watch;
+
+use self::access::Access;
+use self::door::Door;
+use self::live::Live;
+use self::metrics::Counters;
+use self::tokens::Tokens;
+use crate::cli::{fail, say_line, talk};
+use crate::mcp::{self, Allowed};
+use crate::operation::SCHEMA;
+use crate::operation::calls::Calls;
+use crate::settings::Context;
+
+/// The verb.
+pub const NAME: &str = "serve";
+
+/// Serve the registry over HTTP: the API, the dashboard, and MCP at /mcp
+///
+/// Whoever asks needs a token: on this machine yours, which our own commands find in your home; elsewhere one made with
+/// `outlive token create`. The link that is printed opens the dashboard. An address that others reach should have
+/// --tls-cert and --tls-key, or a proxy that does.
+#[derive(Debug, Args)]
+struct Serve {
+    /// Where: an address and a port, or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878")]
+    listen: String,
+    /// A name by which it is reached, besides localhost and its addresses (repeatable)
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+    /// The certificate chain, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<std::path::PathBuf>,
+    /// Its key, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<std::path::PathBuf>,
+    /// Open the dashboard in a browser
+    #[arg(long)]
+    open: bool,
+    /// What MCP tools may do besides reading
+    #[arg(long, value_enum, value_name = "EFFECT", default_value = "read")]
+    allow: Allowed,
+}
+
+/// The command's flags and help.
+pub fn command() -> Command {
+    Serve::augment_args(Command::new(NAME)).after_help(
+        "Examples:\n  outlive serve\n  outlive serve --listen 0.0.0.0:7878 --host runs.example.org --tls-cert chain.pem --tls-key key.pem\n  outlive serve --listen unix:/run/user/1000/outlive.sock",
+    )
+}
+
+/// What all requests share.
+pub struct Server {
+    calls: Calls,
+    access: Access,
+    live: Live,
+    counters: Counters,
+    /// Whether it goes on; streams end when it no longer does.
+    open: watch::Sender<bool>,
+}
+
+impl Server {
+    /// What answers its calls.
+    pub fn calls(&self) -> &Calls {
+        &self.calls
+    }
+}
+
+/// Serves until it is told to stop.
+pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
+    let serve = Serve::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string()));
+    match serve.and_then(|serve| serve.run(context, json)) {
+        Ok(()) => 0,
+        Err(error) => fail(&error, json),
+    }
+}
+
+impl Serve {
+    fn run(self, context: &Context, json: bool) -> Result<(), Error> {
+        let tokens = Tokens::open()?;
+        let calls = Calls::on(context)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().max_blocking_threads(256).build();
+        let runtime = runtime.map_err(|error| Error::Invalid(format!("no threads can be started: {error}")))?;
+        runtime.block_on(async {
+            let door = Door::open(&self.listen, self.tls_cert.as_deref().zip(self.tls_key.as_deref())).await?;
+            let access = Access::new(tokens, door.port(), self.hosts)?;
+            let link = door.url().map(|url| format!("{url}/#key={}", access.link()));
+            announce(door.place(), link.as_deref(), &calls.registry, json);
+            if let Some(link) = link.filter(|_| self.open) {
+                open_browser(&link);
+            }
+            let server = Arc::new(Server {
+                calls,
+                access,
+                live: Live::default(),
+                counters: Counters::default(),
+                open: watch::Sender::new(true),
+            });
+            door.serve(router(&server, self.allow), &server.open).await;
+            Ok(())
+        })
+    }
+}
+
+fn router(server: &Arc<Server>, allow: Allowed) -> Router {
+    let open = dashboard::routes().route("/healthz", get(api::healthy)).route("/readyz", get(api::ready));
+    Router::new()
+        .route("/v1/openapi.json", get(openapi::document))
+        .route("/v1/changes", get(live::changes))
+        .route("/v1/follow", get(live::follow))
+        .route("/v1/{*operation}", any(api::operate))
+        .route("/metrics", get(metrics::tell))
+        .nest_service("/mcp", mcp::http_service(server.clone(), allow))
+        .layer(from_fn_with_state(server.clone(), guard::known))
+        // Whoever is not known yet may look at the page, and become known.
+        .merge(open.route("/session", post(guard::begin_session)))
+        .fallback(api::nothing)
+        .layer(from_fn_with_state(server.clone(), guard::every))
+        .with_state(server.clone())
+}
+
+fn announce(place: &str, link: Option<&str>, registry: &str, json: bool) {
+    let registry = outlive::redact::Redactor::default().text(registry);
+    if json {
+        say_line(&json!({ "schema": SCHEMA, "url": place, "link": link, "registry": registry }).to_string());
+    } else {
+        talk(&format!("outlive: serving {registry} at {place}\n"));
+        if let Some(link) = link {
+            say_line(link);
+        }
+    }
+}
+
+/// Nobody waits for a browser, and one that is missing is no failure: the link is printed.
+fn open_browser(link: &str) {
+    let mut browser = std::process::Command::new("xdg-open");
+    let _ = browser.arg(link).stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).spawn();
+}

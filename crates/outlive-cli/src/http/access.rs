@@ -1,0 +1,181 @@
+//! Who asks, as far as they can prove it, and how often they may try.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use outlive::error::{Code, Error};
+use outlive::time::{Clock, SystemClock};
+
+use super::door::Peer;
+use super::tokens::{Role, Tokens, digest, draw};
+use crate::operation::Failure;
+use crate::operation::calls::Who;
+
+/// How often somebody may be wrong within [`WINDOW`] before they are not even listened to.
+const WRONG: u32 = 20;
+const WINDOW: Duration = Duration::from_secs(60);
+/// The most addresses that are remembered to have been wrong, and the most sessions of browsers.
+const REMEMBERED: usize = 10_000;
+const SESSIONS: usize = 1_000;
+/// How long a browser is known.
+const SESSION: Duration = Duration::from_secs(12 * 60 * 60);
+/// How many requests somebody may make within a second, after a rest.
+const RATE: f64 = 500.0;
+const BURST: f64 = 1_000.0;
+
+/// What somebody shows to be known by.
+pub enum Shown<'a> {
+    /// A token.
+    Token(&'a str),
+    /// The cookie of a session.
+    Session(&'a str),
+    /// Nothing.
+    Nothing,
+}
+
+/// Who is known to a server.
+pub struct Access {
+    tokens: Tokens,
+    /// This user's own token, by its digest.
+    own: String,
+    link: String,
+    /// The name of the cookie. A browser sends cookies to all ports of a host, so each port has its own.
+    pub cookie: String,
+    /// The names by which the server may be asked for.
+    pub hosts: Vec<String>,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Default)]
+struct Memory {
+    sessions: HashMap<String, Duration>,
+    wrong: HashMap<IpAddr, (u32, Duration)>,
+    /// The digests of tokens that were right.
+    right: HashSet<String>,
+    /// What is left of somebody's rate, and since when.
+    rates: HashMap<String, (f64, Duration)>,
+}
+
+impl Access {
+    /// Access to the server at `port`, which is also reached by these names.
+    pub fn new(tokens: Tokens, port: u16, hosts: Vec<String>) -> Result<Self, Error> {
+        let own = digest(&tokens.own()?);
+        let hosts = hosts.into_iter().map(|host| host.to_lowercase()).collect();
+        Ok(Self { tokens, own, link: draw(), cookie: format!("outlive_{port}"), hosts, memory: Mutex::default() })
+    }
+
+    /// What stands behind the `#` of the link to the dashboard.
+    pub fn link(&self) -> &str {
+        &self.link
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who this is.
+    pub fn who(&self, peer: Peer, shown: &Shown<'_>) -> Result<Who, Failure> {
+        let own_user = Who { user: None, may: Role::Admin.may() };
+        match (peer, shown) {
+            // The kernel says so.
+            (Peer::User(uid), _) if uid == rustix::process::geteuid().as_raw() || uid == 0 => Ok(own_user),
+            (Peer::User(_), _) => Err(Failure::new(Code::Forbidden, "this socket is another user's")),
+            (Peer::Address(address), Shown::Token(token)) => self.by_token(address, token, own_user),
+            (Peer::Address(address), Shown::Session(session)) => {
+                let now = SystemClock.awake();
+                let known = self.memory().sessions.get(&digest(session)).is_some_and(|until| now < *until);
+                if known { Ok(own_user) } else { Err(self.wrong(address)) }
+            }
+            (Peer::Address(_), Shown::Nothing) => Err(unknown()),
+        }
+    }
+
+    fn by_token(&self, address: IpAddr, token: &str, own_user: Who) -> Result<Who, Failure> {
+        let digest = digest(token);
+        if !self.memory().right.contains(&digest) {
+            self.listen_to(address)?;
+        }
+        // The own token lies in a file of this machine; whoever shows it from elsewhere has stolen it.
+        let who = if digest == self.own && address.is_loopback() {
+            Some(own_user)
+        } else {
+            let kept = self.tokens.list().map_err(Failure::from)?.into_iter().find(|kept| kept.digest == digest);
+            kept.map(|kept| Who { user: Some(kept.name), may: kept.role.may() })
+        };
+        match who {
+            Some(who) => {
+                let mut memory = self.memory();
+                if memory.right.len() < REMEMBERED {
+                    memory.right.insert(digest);
+                }
+                Ok(who)
+            }
+            None => Err(self.wrong(address)),
+        }
+    }
+
+    /// Makes a session for a browser that came with the link. Answers with its cookie.
+    pub fn begin_session(&self, peer: Peer, key: &str) -> Result<String, Failure> {
+        if let Peer::Address(address) = peer {
+            self.listen_to(address)?;
+            if digest(key) != digest(&self.link) {
+                return Err(self.wrong(address));
+            }
+        }
+        let (session, now) = (draw(), SystemClock.awake());
+        let mut memory = self.memory();
+        memory.sessions.retain(|_, until| now < *until);
+        if memory.sessions.len() >= SESSIONS {
+            return Err(Failure::new(Code::Throttled, "too many browsers are known; start the server anew"));
+        }
+        memory.sessions.insert(digest(&session), now + SESSION);
+        Ok(session)
+    }
+
+    /// Refuses whoever was wrong too often, unheard.
+    fn listen_to(&self, address: IpAddr) -> Result<(), Failure> {
+        let now = SystemClock.awake();
+        let often = self
+            .memory()
+            .wrong
+            .get(&address)
+            .is_some_and(|(times, since)| *times >= WRONG && now.saturating_sub(*since) < WINDOW);
+        if often { Err(Failure::new(Code::Throttled, "wrong too often; try again in a minute")) } else { Ok(()) }
+    }
+
+    fn wrong(&self, address: IpAddr) -> Failure {
+        let now = SystemClock.awake();
+        let mut memory = self.memory();
+        if memory.wrong.len() >= REMEMBERED {
+            memory.wrong.retain(|_, (_, since)| now.saturating_sub(*since) < WINDOW);
+        }
+        let (times, since) = memory.wrong.entry(address).or_insert((0, now));
+        if now.saturating_sub(*since) >= WINDOW {
+            (*times, *since) = (0, now);
+        }
+        *times += 1;
+        unknown()
+    }
+
+    /// Whether somebody may ask for one thing more now.
+    pub fn has_rate(&self, who: &Who) -> bool {
+        let (name, now) = (who.user.clone().unwrap_or_default(), SystemClock.awake());
+        let mut memory = self.memory();
+        let (left, since) = memory.rates.entry(name).or_insert((BURST, now));
+        *left = (*left + now.saturating_sub(*since).as_secs_f64() * RATE).min(BURST);
+        *since = now;
+        let has = *left >= 1.0;
+        if has {
+            *left -= 1.0;
+        }
+        has
+    }
+}
+
+fn unknown() -> Failure {
+    let hint = "send `Authorization: Bearer TOKEN`; `outlive token create NAME` makes one";
+    let message = "nobody is known by what was shown";
+    Failure { code: Code::Unauthorised, body: crate::operation::body(Code::Unauthorised, message, Some(hint.into())) }
+}

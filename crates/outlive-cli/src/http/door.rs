@@ -1,0 +1,214 @@
+//! The door: where a server listens, how many may come in, and how long anybody may take to say what they want.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use outlive::error::Error;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::cli::talk;
+
+/// The most connections at a time.
+const CONNECTIONS: usize = 2_048;
+/// How long somebody may take to shake hands, or to send the head of a request.
+const HEAD: Duration = Duration::from_secs(10);
+/// The most bytes of a head.
+const HEAD_BYTES: usize = 32 << 10;
+/// How long requests may take to end when the server does.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Whoever is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// Somebody at this address.
+    Address(IpAddr),
+    /// A process of this user, by the word of the kernel.
+    User(u32),
+}
+
+/// Where a server listens.
+pub struct Door {
+    listener: Listener,
+    tls: Option<TlsAcceptor>,
+    place: String,
+}
+
+enum Listener {
+    Tcp(TcpListener, SocketAddr),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Door {
+    /// Listens at an address or `unix:PATH`, with a certificate and its key if there are any.
+    pub async fn open(listen: &str, tls: Option<(&Path, &Path)>) -> Result<Self, Error> {
+        let failed = |error: io::Error| Error::Invalid(format!("nobody can be heard at `{listen}`: {error}"));
+        let tls = tls.map(|(chain, key)| acceptor(chain, key)).transpose()?;
+        if let Some(path) = listen.strip_prefix("unix:") {
+            let listener = listen_unix(Path::new(path)).map_err(failed)?;
+            return Ok(Self { listener: Listener::Unix(listener, path.into()), tls: None, place: listen.into() });
+        }
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        if !address.ip().is_loopback() && tls.is_none() {
+            talk(
+                "outlive: others can read what is said here: there is no TLS; --tls-cert and --tls-key, or a proxy, have it\n",
+            );
+        }
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        Ok(Self { listener: Listener::Tcp(listener, address), tls, place: format!("{scheme}://{address}") })
+    }
+
+    /// Where that is, for people.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// The URL that a browser of this machine opens.
+    pub fn url(&self) -> Option<String> {
+        match &self.listener {
+            Listener::Tcp(_, address) if address.ip().is_unspecified() => {
+                let scheme = self.place.split("://").next().unwrap_or("http");
+                Some(format!("{scheme}://localhost:{}", address.port()))
+            }
+            Listener::Tcp(..) => Some(self.place.clone()),
+            Listener::Unix(..) => None,
+        }
+    }
+
+    /// The port, if it has one.
+    pub fn port(&self) -> u16 {
+        if let Listener::Tcp(_, address) = &self.listener { address.port() } else { 0 }
+    }
+
+    /// Lets requests in until a signal says to stop; then those that are in may end.
+    pub async fn serve(self, router: Router, open: &watch::Sender<bool>) {
+        let connections = Arc::new(Semaphore::new(CONNECTIONS));
+        let graceful = GracefulShutdown::new();
+        let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+            return talk("outlive: no signal could be caught\n");
+        };
+        loop {
+            let Ok(turn) = connections.clone().acquire_owned().await else { break };
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                _ = term.recv() => break,
+                _ = int.recv() => break,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                // Out of descriptors, or gone before it was let in: neither ends the server.
+                Err(_) => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
+            };
+            let (router, tls, watcher) = (router.clone(), self.tls.clone(), graceful.watcher());
+            tokio::spawn(async move {
+                let _turn = turn;
+                let stream = match tls {
+                    None => stream,
+                    Some(tls) => match tokio::time::timeout(HEAD, tls.accept(stream)).await {
+                        Ok(Ok(stream)) => Box::new(stream) as Box<dyn Stream>,
+                        // Whoever does not speak TLS is told nothing.
+                        _ => return,
+                    },
+                };
+                let service = service_fn(move |mut request: Request<Incoming>| {
+                    request.extensions_mut().insert(peer);
+                    tower_call(router.clone(), request)
+                });
+                let mut server = http1::Builder::new();
+                server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).max_headers(64);
+                // A peer that is gone is no failure of ours.
+                let _ = watcher.watch(server.serve_connection(TokioIo::new(stream), service)).await;
+            });
+        }
+        open.send_replace(false);
+        drop(self);
+        if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+            talk("outlive: some requests did not end in time\n");
+        }
+    }
+}
+
+async fn tower_call(
+    mut router: Router,
+    request: Request<Incoming>,
+) -> Result<axum::response::Response, std::convert::Infallible> {
+    use tower_service::Service;
+    router.call(request.map(axum::body::Body::new)).await
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = &self.listener {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// What can be read and written like a connection.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
+        match self {
+            Self::Tcp(listener, _) => {
+                let (stream, address) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok((Box::new(stream), Peer::Address(address.ip().to_canonical())))
+            }
+            Self::Unix(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = stream.peer_cred()?;
+                Ok((Box::new(stream), Peer::User(peer.uid())))
+            }
+        }
+    }
+}
+
+/// Listens in the file system, for this user alone. What an earlier server left there is replaced.
+fn listen_unix(path: &Path) -> io::Result<UnixListener> {
+    if path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket()) {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there"));
+        }
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+fn acceptor(chain: &Path, key: &Path) -> Result<TlsAcceptor, Error> {
+    let unusable = |path: &Path, why: &dyn std::fmt::Display| Error::Invalid(format!("`{}`: {why}", path.display()));
+    let read = CertificateDer::pem_file_iter(chain).map_err(|error| unusable(chain, &error))?;
+    let certificates: Vec<_> = read.collect::<Result<_, _>>().map_err(|error| unusable(chain, &error))?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(chain, &error))?
+        .with_no_client_auth()
+        .with_single_cert(certificates, secret)
+        .map_err(|error| unusable(chain, &error))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}

@@ -1,0 +1,139 @@
+//! What every request must pass: it means this server, comes from no other site, and says who asks.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use outlive::error::Code;
+use serde_json::json;
+
+use super::Server;
+use super::access::Shown;
+use super::door::Peer;
+use crate::operation::{Failure, SCHEMA};
+
+/// Nothing but our own files is loaded, nothing is executed that stands in a page, and nobody frames us.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// How long a body may take to come.
+pub const BODY_TIME: std::time::Duration = std::time::Duration::from_secs(20);
+
+const HEADERS: [(HeaderName, &str); 6] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(self.body)).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// Held to by every request.
+pub async fn every(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    let refused = means_us(request.headers(), &server.access.hosts).and_then(|()| comes_from_us(&request));
+    let mut response = match refused {
+        Ok(()) => next.run(request).await,
+        Err(failure) => failure.into_response(),
+    };
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Held to by every request that is not for the mere page.
+pub async fn known(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().copied();
+    let who = peer.map(|peer| server.access.who(peer, &shown(request.headers(), &server.access.cookie)));
+    let who = match who {
+        Some(Ok(who)) if server.access.has_rate(&who) => who,
+        Some(Ok(_)) => {
+            return Failure::new(Code::Throttled, "too many requests; ask again in a moment").into_response();
+        }
+        Some(Err(failure)) => return failure.into_response(),
+        None => return Failure::new(Code::Unauthorised, "nobody is there").into_response(),
+    };
+    request.extensions_mut().insert(who);
+    next.run(request).await
+}
+
+/// A browser that came with the link becomes known.
+pub async fn begin_session(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Failure> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Begin {
+        key: String,
+    }
+    let peer = request.extensions().get::<Peer>().copied();
+    let peer = peer.ok_or_else(|| Failure::new(Code::Unauthorised, "nobody is there"))?;
+    let body = super::api::body(request).await?;
+    let wrong = |error: serde_json::Error| Failure::new(Code::Invalid, &error.to_string());
+    let begin: Begin = serde_json::from_slice(&body).map_err(wrong)?;
+    let session = server.access.begin_session(peer, &begin.key)?;
+    let cookie = format!("{}={session}; Path=/; HttpOnly; SameSite=Strict", server.access.cookie);
+    Ok(([(header::SET_COOKIE, cookie)], Json(json!({ "schema": SCHEMA }))).into_response())
+}
+
+fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Shown<'a> {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(token) = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")) {
+        return Shown::Token(token.trim());
+    }
+    let cookies = text(header::COOKIE).unwrap_or_default().split(';');
+    let found = cookies.filter_map(|one| one.trim().split_once('=')).find(|(name, _)| *name == cookie);
+    found.map_or(Shown::Nothing, |(_, session)| Shown::Session(session))
+}
+
+/// A name that somebody else's DNS can point at us must be one of ours; addresses cannot be pointed elsewhere.
+fn means_us(headers: &HeaderMap, hosts: &[String]) -> Result<(), Failure> {
+    let asked = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_lowercase();
+    let name = match asked.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => &asked,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    if name == "localhost" || bare.parse::<IpAddr>().is_ok() || hosts.iter().any(|host| host == name) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::Forbidden,
+        "this server is not asked for by that name; `outlive serve --host NAME` allows it",
+    ))
+}
+
+/// Nothing that another site has a browser send is heard.
+fn comes_from_us(request: &Request) -> Result<(), Failure> {
+    let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
+    let foreign = || Failure::new(Code::Forbidden, "another site asks this of your browser");
+    let host = text("host").unwrap_or_default();
+    if let Some(origin) = text("origin") {
+        let own = ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));
+        if !own {
+            return Err(foreign());
+        }
+    }
+    let is_page = request.method() == Method::GET && request.uri().path() == "/";
+    match text("sec-fetch-site") {
+        None | Some("same-origin" | "none") => Ok(()),
+        // A link from elsewhere leads to the page, which shows nothing by itself.
+        Some(_) if is_page && text("sec-fetch-mode") == Some("navigate") => Ok(()),
+        Some(_) => Err(foreign()),
+    }
+}

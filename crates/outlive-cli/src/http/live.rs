@@ -1,0 +1,264 @@
+//! What is going on, as it happens: server-sent events of changes to runs, and of what a run writes.
+//!
+//! One watcher looks at the registry for all who listen, and only while somebody does. Whoever listens too slowly is told
+//! to ask for everything again, and keeps nobody waiting.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::stream::{Stream, unfold};
+use outlive::error::{Code, Error};
+use outlive::filter::Filter;
+use outlive::health::Seen;
+use outlive::id::RunId;
+use outlive::registry::Registry;
+use outlive::run::StateName;
+use outlive::store::Page;
+use outlive::store::sqlite::Watch;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, broadcast, watch};
+
+use super::Server;
+use crate::operation::calls::Who;
+use crate::operation::{Effect, Failure, from_query};
+use crate::operations::TABLE;
+use crate::run_view::RunView;
+use crate::settings::Context;
+
+/// The most who may listen to changes, and to what runs write. Others still get in.
+const LISTENERS: usize = 1_536;
+const FOLLOWERS: usize = 64;
+/// How many events somebody may be behind.
+const BEHIND: usize = 256;
+/// How long the watcher waits for a change before it looks for what nobody writes down: owners that have died.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long it rests between two looks, however much changes.
+const REST: Duration = Duration::from_millis(200);
+/// The most runs in flight, and the most of the newest, that it looks at.
+const IN_FLIGHT: usize = 1_000;
+const NEWEST: usize = 100;
+/// How long whoever follows a run waits for more.
+const FOLLOW_EVERY: Duration = Duration::from_millis(150);
+const ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// Who listens, and what they are told.
+pub struct Live {
+    sender: broadcast::Sender<Arc<str>>,
+    is_watched: AtomicBool,
+    /// The watcher has looked: whatever changes from now on is told.
+    has_looked: watch::Sender<bool>,
+    listeners: Arc<Semaphore>,
+    followers: Arc<Semaphore>,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self {
+            sender: broadcast::Sender::new(BEHIND),
+            is_watched: AtomicBool::new(false),
+            has_looked: watch::Sender::new(false),
+            listeners: Arc::new(Semaphore::new(LISTENERS)),
+            followers: Arc::new(Semaphore::new(FOLLOWERS)),
+        }
+    }
+}
+
+impl Live {
+    /// How many listen.
+    pub fn listeners(&self) -> usize {
+        self.sender.receiver_count()
+    }
+}
+
+fn too_many() -> Failure {
+    Failure::new(Code::Throttled, "too many listen already; ask again later")
+}
+
+fn events(
+    stream: impl Stream<Item = Result<Event, Infallible>> + Send + 'static,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    Sse::new(stream).keep_alive(KeepAlive::new().interval(ALIVE_EVERY))
+}
+
+/// Until the server is about to end.
+async fn closing(open: &mut watch::Receiver<bool>) {
+    // Nobody is left to close it: it is closed.
+    let _ = open.wait_for(|open| !open).await;
+}
+
+/// Changes to runs, as they happen: `hello` when whatever changes from then on is told, `runs` with those that changed,
+/// `again` to whoever has missed some.
+pub async fn changes(
+    State(server): State<Arc<Server>>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
+    let turn = server.live.listeners.clone().try_acquire_owned().map_err(|_| too_many())?;
+    let receiver = server.live.sender.subscribe();
+    if !server.live.is_watched.swap(true, Ordering::Relaxed) {
+        tokio::spawn(watch_over(server.clone()));
+    }
+    let state = (receiver, server.open.subscribe(), Some(server.live.has_looked.subscribe()), turn);
+    Ok(events(unfold(state, |(mut receiver, mut open, looked, turn)| async move {
+        let event = match looked {
+            Some(mut looked) => tokio::select! {
+                () = closing(&mut open) => return None,
+                _ = looked.wait_for(|looked| *looked) => Event::default().event("hello").data("{}"),
+            },
+            None => tokio::select! {
+                () = closing(&mut open) => return None,
+                received = receiver.recv() => match received {
+                    Ok(runs) => Event::default().event("runs").data(&*runs),
+                    Err(broadcast::error::RecvError::Lagged(_)) => Event::default().event("again").data("{}"),
+                    Err(broadcast::error::RecvError::Closed) => return None,
+                },
+            },
+        };
+        Some((Ok(event), (receiver, open, None, turn)))
+    })))
+}
+
+/// Looks for as long as the server goes on.
+async fn watch_over(server: Arc<Server>) {
+    let own = Who { user: None, may: Effect::Read };
+    let mut open = server.open.subscribe();
+    let mut watcher = Watcher::default();
+    while *open.borrow_and_update() {
+        if server.live.listeners() == 0 {
+            // What happens meanwhile is nobody's news.
+            server.live.has_looked.send_replace(false);
+            watcher = Watcher::default();
+        } else {
+            let look = move |context: &Context| {
+                let news = pollster::block_on(watcher.look(context));
+                (watcher, news)
+            };
+            match server.calls.with(&own, look).await {
+                Ok((back, news)) => {
+                    watcher = back;
+                    server.live.has_looked.send_replace(watcher.seen.is_some());
+                    if let Ok(Some(news)) = news {
+                        // Whoever listened a moment ago may be gone.
+                        let _ = server.live.sender.send(news.to_string().into());
+                    }
+                }
+                // It will be looked at again.
+                Err(_) => watcher = Watcher::default(),
+            }
+        }
+        let _ = tokio::time::timeout(REST, closing(&mut open)).await;
+    }
+}
+
+/// What was seen last.
+#[derive(Default)]
+struct Watcher {
+    watch: Option<Watch>,
+    seen: Option<HashMap<RunId, u64>>,
+}
+
+impl Watcher {
+    /// The runs that are not as they were; none at the first look.
+    async fn look(&mut self, context: &Context) -> Result<Option<Value>, Error> {
+        let Some(registry) = context.existing().await? else { return Ok(None) };
+        match (&self.watch, registry.local()) {
+            (Some(watch), _) => watch.wait(LOOK_EVERY),
+            (None, Some(local)) => self.watch = Some(local.watch()?),
+            (None, None) => std::thread::sleep(LOOK_EVERY),
+        }
+        let found = self.find(&registry).await?;
+        let views = found.iter().map(|seen| json!(RunView::unsigned(seen, &registry)));
+        let views: Vec<(RunId, Value)> = found.iter().map(|seen| seen.run.id).zip(views).collect();
+        let now: HashMap<RunId, u64> = views.iter().map(|(id, view)| (*id, fingerprint(view))).collect();
+        let Some(before) = self.seen.replace(now) else { return Ok(None) };
+        let now = self.seen.as_ref();
+        let has_changed = |id: &RunId| before.get(id) != now.and_then(|now| now.get(id));
+        let changed: Vec<Value> = views.into_iter().filter(|(id, _)| has_changed(id)).map(|(_, view)| view).collect();
+        Ok((!changed.is_empty()).then(|| json!({ "runs": changed })))
+    }
+
+    async fn find(&self, registry: &Registry) -> Result<Vec<Seen>, Error> {
+        let in_flight = Filter::in_states([StateName::Pending, StateName::Running, StateName::Suspended]);
+        let mut found: HashMap<RunId, Seen> = HashMap::new();
+        for (filter, limit) in [(in_flight, IN_FLIGHT), (Filter::default(), NEWEST)] {
+            let page = Page { limit, ..Page::default() };
+            found.extend(registry.list(&filter, &page).await?.0.into_iter().map(|seen| (seen.run.id, seen)));
+        }
+        // What was in flight and no longer is has ended.
+        let gone: Vec<RunId> =
+            self.seen.iter().flat_map(HashMap::keys).filter(|id| !found.contains_key(*id)).copied().collect();
+        for ids in gone.chunks(NEWEST).take(IN_FLIGHT / NEWEST) {
+            let page = Page { limit: NEWEST, ..Page::default() };
+            let ended = registry.list(&Filter::of(ids.iter().copied()), &page).await?.0;
+            found.extend(ended.into_iter().filter(|seen| seen.state.is_ended()).map(|seen| (seen.run.id, seen)));
+        }
+        Ok(found.into_values().collect())
+    }
+}
+
+/// A run but for what changes by itself.
+fn fingerprint(view: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (name, value) in view.as_object().into_iter().flatten() {
+        if !matches!(name.as_str(), "duration_ms" | "last_beat_at") {
+            value.to_string().hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+/// What a run writes, as it does: `page` as `output` answers, `end` when it has ended, `failed` where it cannot be told.
+pub async fn follow(
+    State(server): State<Arc<Server>>,
+    Extension(who): Extension<Who>,
+    request: Request,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
+    let turn = server.live.followers.clone().try_acquire_owned().map_err(|_| too_many())?;
+    let output = TABLE.iter().find(|operation| operation.name == "output");
+    let output = output.ok_or_else(|| Failure::new(Code::NotFound, "there is no such operation"))?;
+    let pairs = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()).into_owned();
+    let mut input = from_query(&(output.command)(), pairs).map_err(|why| Failure::new(Code::Invalid, &why))?;
+    // A browser that comes back says up to where it has come.
+    if let Some(last) = request.headers().get("last-event-id").and_then(|last| last.to_str().ok()) {
+        input["after"] = last.into();
+        input["lines"] = Value::Null;
+    }
+    let state = (server.open.subscribe(), Some(input), turn);
+    Ok(events(unfold(state, move |(mut open, input, turn)| {
+        let (server, who) = (server.clone(), who.clone());
+        async move {
+            let mut input = input?;
+            loop {
+                let answer = tokio::select! {
+                    () = closing(&mut open) => return None,
+                    answer = server.calls.call(output, input.clone(), &who) => answer,
+                };
+                let page: Value = match answer {
+                    Ok(answer) => serde_json::from_str(&answer.text).unwrap_or_default(),
+                    Err(failure) => {
+                        let failed = Event::default().event("failed").data(failure.body.to_string());
+                        return Some((Ok(failed), (open, None, turn)));
+                    }
+                };
+                let next = page["next"].as_str().unwrap_or_default().to_owned();
+                let is_empty = page["pieces"].as_array().is_none_or(Vec::is_empty);
+                (input["after"], input["lines"]) = (next.clone().into(), Value::Null);
+                // It goes on with the attempt that it began with.
+                input["attempt"] = page["attempt"].clone();
+                if !is_empty {
+                    let event = Event::default().event("page").id(next).data(page.to_string());
+                    return Some((Ok(event), (open, Some(input), turn)));
+                }
+                if page["ended"] == true {
+                    return Some((Ok(Event::default().event("end").data("{}")), (open, None, turn)));
+                }
+                tokio::time::sleep(FOLLOW_EVERY).await;
+            }
+        }
+    })))
+}

@@ -1,0 +1,75 @@
+//! Inside a run: which run, and by which claim, the commands mean that a run's own processes call.
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::id::{Epoch, RunId};
+use outlive::process::RUN_VARIABLE;
+
+use crate::settings::Context;
+
+/// The variable that holds the number of the attempt.
+pub const ATTEMPT_VARIABLE: &str = "OUTLIVE_ATTEMPT";
+/// The variable that holds the fence of the attempt.
+pub const EPOCH_VARIABLE: &str = "OUTLIVE_EPOCH";
+
+/// The run that a call speaks for.
+#[derive(Debug, Default, Args)]
+pub struct Which {
+    /// The id of the run [default: the run that this process belongs to]
+    #[arg(long, value_name = "ID")]
+    pub run: Option<String>,
+}
+
+/// The attempt that a call speaks for.
+#[derive(Debug, Default, Args)]
+pub struct Claim {
+    #[command(flatten)]
+    pub which: Which,
+    /// The epoch of the attempt [default: that of the attempt that this process belongs to]
+    #[arg(long, value_name = "N")]
+    pub epoch: Option<u64>,
+}
+
+/// What the environment of a run's process says. A server's own says nothing of whoever asks it.
+fn variable(name: &str, context: &Context) -> Option<String> {
+    let read = || std::env::var(name).ok().filter(|value| !value.is_empty());
+    if context.is_served() { None } else { read() }
+}
+
+fn outside(context: &Context) -> Error {
+    Error::Invalid(if context.is_served() {
+        "say which attempt is meant: `run` and `epoch`, as OUTLIVE_RUN_ID and OUTLIVE_EPOCH have them inside a run"
+            .into()
+    } else {
+        format!(
+            "this is not inside a run: {RUN_VARIABLE} and {EPOCH_VARIABLE} are not set; start it with `outlive run -- COMMAND`"
+        )
+    })
+}
+
+impl Which {
+    /// The run that is named, or that this process belongs to.
+    pub fn run(&self, context: &Context) -> Result<RunId, Error> {
+        match (&self.run, variable(RUN_VARIABLE, context)) {
+            (Some(id), _) => id.parse().map_err(|error| Error::Invalid(format!("{error}"))),
+            (None, Some(id)) => id.parse().map_err(|error| Error::Invalid(format!("{RUN_VARIABLE}: {error}"))),
+            (None, None) => Err(outside(context)),
+        }
+    }
+}
+
+impl Claim {
+    /// The attempt that is named, or that this process belongs to.
+    pub fn attempt(&self, context: &Context) -> Result<(RunId, Epoch), Error> {
+        let id = self.which.run(context)?;
+        let epoch = match (self.epoch, variable(EPOCH_VARIABLE, context)) {
+            (Some(epoch), _) => epoch,
+            // The epoch of this process says nothing of another run.
+            (None, Some(text)) if self.which.run.is_none() => {
+                text.parse().map_err(|_| Error::Invalid(format!("{EPOCH_VARIABLE}: `{text}` is not a number")))?
+            }
+            (None, _) => return Err(outside(context)),
+        };
+        Ok((id, Epoch(epoch)))
+    }
+}

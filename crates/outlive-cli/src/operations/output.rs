@@ -1,0 +1,190 @@
+//! `outlive output`: what a run has written, a page at a time, for programs.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use outlive::error::Error;
+use outlive::id::RunId;
+use outlive::logs::{LogReader, Part, Piece, Stream};
+use outlive::store;
+use outlive::time::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::operation::{Effect, Operate};
+use crate::settings::Context;
+use crate::terminal::plain;
+
+/// Tell what a run has written, a page at a time
+///
+/// For programs, which ask for the page behind the last one until `ended` is true and `pieces` is empty. People want
+/// `outlive logs`.
+#[derive(Debug, Default, Args)]
+pub struct Output {
+    /// An id, the beginning of one, a name, @last, or @~2
+    pub run: String,
+    /// Only its standard output
+    #[arg(long, conflicts_with = "stderr")]
+    pub stdout: bool,
+    /// Only its standard error
+    #[arg(long)]
+    pub stderr: bool,
+    /// This attempt, instead of its last
+    #[arg(long, value_name = "N")]
+    pub attempt: Option<u32>,
+    /// Begin with the last N lines
+    #[arg(long, value_name = "N", conflicts_with = "after")]
+    pub lines: Option<u64>,
+    /// The page behind an earlier one: its `next`
+    #[arg(long, value_name = "NEXT")]
+    pub after: Option<String>,
+    /// About so many bytes, 1048576 at the most
+    #[arg(long, value_name = "BYTES", default_value_t = 65536)]
+    pub limit: u64,
+}
+
+/// The most bytes of one answer, and a piece.
+const MOST: u64 = 1 << 20;
+
+/// A page of what an attempt has written.
+#[derive(Debug, JsonSchema, Serialize)]
+pub struct Written {
+    id: RunId,
+    attempt: u32,
+    /// The attempt is over: what is not here by the last page will not come.
+    ended: bool,
+    pieces: Vec<Told>,
+    /// Where the next page begins.
+    next: String,
+}
+
+/// What was written at a time.
+#[derive(Debug, JsonSchema, Serialize)]
+struct Told {
+    at: Timestamp,
+    /// `out` or `err`.
+    stream: &'static str,
+    /// What, if it is text.
+    text: Option<String>,
+    /// What, if it is none.
+    base64: Option<String>,
+    /// So many bytes are not there any more.
+    left_out: Option<u64>,
+}
+
+impl Told {
+    fn of(piece: Piece) -> Self {
+        let (at, stream) = (piece.at, piece.stream.as_str());
+        let told = Self { at, stream, text: None, base64: None, left_out: None };
+        match piece.part {
+            Part::LeftOut(bytes) => Self { left_out: Some(bytes), ..told },
+            Part::Bytes(bytes) => match String::from_utf8(bytes) {
+                Ok(text) => Self { text: Some(text), ..told },
+                Err(error) => Self { base64: Some(STANDARD.encode(error.as_bytes())), ..told },
+            },
+        }
+    }
+}
+
+impl Operate for Output {
+    const NAME: &'static str = "output";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive output train\noutlive output train --lines 20 --json";
+    type Output = Written;
+
+    async fn operate(self, context: &Context) -> Result<Written, Error> {
+        if self.limit == 0 || self.limit > MOST {
+            return Err(Error::Invalid(format!("a page has 1 to {MOST} bytes, not {}", self.limit)));
+        }
+        let after = self.after.as_deref().map(place).transpose()?;
+        let registry = context.for_lookup(&self.run).await?;
+        let Some(local) = registry.local() else {
+            return Err(Error::Invalid(format!(
+                "`{}` keeps no logs: only a registry in a directory does",
+                registry.shown()
+            )));
+        };
+        let seen = registry.find(&self.run).await?;
+        let (id, attempts) = (seen.run.id, seen.run.attempt);
+        let attempt = self.attempt.unwrap_or(attempts);
+        if attempt == 0 || attempt > attempts {
+            return Err(Error::Invalid(format!("run `{id}` has no attempt {attempt}; its last is {attempts}")));
+        }
+        let ended = seen.state.is_ended() || attempt < attempts;
+        let mut written =
+            Written { id, attempt, ended, pieces: Vec::new(), next: self.after.unwrap_or_else(|| "0.0".into()) };
+        if let Some(mut reader) = local.read_logs(id, attempt)? {
+            for (wanted, stream) in [(self.stdout, Stream::Out), (self.stderr, Stream::Err)] {
+                reader = if wanted { reader.only(stream) } else { reader };
+            }
+            reader.read_unnoted(ended);
+            match (after, self.lines) {
+                (Some(place), _) => reader.go_to(place),
+                (None, Some(lines)) => reader.skip_to_last(lines).map_err(|error| unreadable(&error))?,
+                (None, None) => {}
+            }
+            written.pieces = page(&mut reader, self.limit, ended).map_err(|error| unreadable(&error))?;
+            let [out, err] = reader.place();
+            written.next = format!("{out}.{err}");
+        }
+        Ok(written)
+    }
+}
+
+fn unreadable(error: &std::io::Error) -> Error {
+    Error::Store(store::Error::Unavailable(format!("the log cannot be read: {error}")))
+}
+
+fn place(text: &str) -> Result<[u64; 2], Error> {
+    let parsed = text.split_once('.').and_then(|(out, err)| Some([out.parse().ok()?, err.parse().ok()?]));
+    parsed.ok_or_else(|| {
+        let text: String = text.chars().take(64).collect();
+        Error::Invalid(format!("`{text}` is not the `next` of an earlier page"))
+    })
+}
+
+/// About `limit` bytes from where the reader is. A character that is not whole yet is left to the next page.
+fn page(reader: &mut LogReader, limit: u64, ended: bool) -> std::io::Result<Vec<Told>> {
+    let (mut told, mut bytes) = (Vec::new(), 0);
+    while bytes < limit {
+        let Some(mut piece) = reader.next_piece()? else { break };
+        if let Part::Bytes(part) = &mut piece.part {
+            let cut = part.len() - whole(part);
+            if cut > 0 && (cut < part.len() || !ended) {
+                part.truncate(part.len() - cut);
+                let mut place = reader.place();
+                place[piece.stream.index()] -= cut as u64;
+                reader.go_to(place);
+            }
+            if part.is_empty() {
+                break;
+            }
+            bytes += part.len() as u64;
+        }
+        told.push(Told::of(piece));
+    }
+    Ok(told)
+}
+
+/// How many of the bytes are there without the beginning of a character at their end.
+fn whole(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => error.valid_up_to(),
+        _ => bytes.len(),
+    }
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for piece in &self.pieces {
+            match (&piece.text, &piece.base64, piece.left_out) {
+                (Some(text), ..) => text.lines().try_for_each(|line| writeln!(f, "{}", plain(line)))?,
+                (None, Some(base64), _) => writeln!(f, "base64: {base64}")?,
+                (None, None, left_out) => writeln!(f, "{} bytes are left out", left_out.unwrap_or_default())?,
+            }
+        }
+        if self.ended { Ok(()) } else { writeln!(f, "more: outlive output {} --after {}", self.id, self.next) }
+    }
+}

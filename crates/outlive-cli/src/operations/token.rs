@@ -1,0 +1,128 @@
+//! `outlive token`: who may ask a server of this user for what.
+
+use std::fmt;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::time::{Clock, SystemClock, Timestamp};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::http::tokens::{Role, Tokens};
+use crate::operation::{Effect, Operate};
+use crate::settings::Context;
+use crate::terminal::Look;
+use crate::terminal::table::{Cell, Table};
+
+/// Make a token, with which somebody may ask `outlive serve` for things
+///
+/// It is shown this once; kept is only what it is known by. On this machine you need none: your own is in your home, where
+/// our own commands find it.
+#[derive(Debug, Args)]
+pub struct Create {
+    /// Whose it is: stories tell this name
+    pub name: String,
+    /// What they may have done
+    #[arg(long, value_enum, default_value = "read")]
+    pub role: Role,
+}
+
+/// List the tokens, and what each allows
+#[derive(Debug, Default, Args)]
+pub struct List {}
+
+/// Have a token known no longer
+#[derive(Debug, Args)]
+pub struct Revoke {
+    /// Whose it is
+    pub name: String,
+}
+
+/// A token that was made.
+#[derive(Debug, JsonSchema, Serialize)]
+pub struct Created {
+    name: String,
+    role: Role,
+    token: String,
+}
+
+/// All tokens.
+#[derive(Debug, JsonSchema, Serialize)]
+pub struct Known {
+    tokens: Vec<One>,
+}
+
+#[derive(Debug, JsonSchema, Serialize)]
+struct One {
+    name: String,
+    role: Role,
+    created_at: Timestamp,
+}
+
+/// A token that is no more.
+#[derive(Debug, JsonSchema, Serialize)]
+pub struct Revoked {
+    name: String,
+}
+
+impl Operate for Create {
+    const NAME: &'static str = "token create";
+    const EFFECT: Effect = Effect::Local;
+    const EXAMPLES: &'static str = "outlive token create ada\noutlive token create ci --role operate";
+    type Output = Created;
+
+    async fn operate(self, _: &Context) -> Result<Created, Error> {
+        let token = Tokens::open()?.create(&self.name, self.role, SystemClock.now())?;
+        Ok(Created { name: self.name, role: self.role, token })
+    }
+}
+
+impl Operate for List {
+    const NAME: &'static str = "token list";
+    const EFFECT: Effect = Effect::Local;
+    const EXAMPLES: &'static str = "outlive token list";
+    type Output = Known;
+
+    async fn operate(self, _: &Context) -> Result<Known, Error> {
+        let one =
+            |kept: crate::http::tokens::Kept| One { name: kept.name, role: kept.role, created_at: kept.created_at };
+        Ok(Known { tokens: Tokens::open()?.list()?.into_iter().map(one).collect() })
+    }
+}
+
+impl Operate for Revoke {
+    const NAME: &'static str = "token revoke";
+    const EFFECT: Effect = Effect::Local;
+    const EXAMPLES: &'static str = "outlive token create ada && outlive token revoke ada";
+    type Output = Revoked;
+
+    async fn operate(self, _: &Context) -> Result<Revoked, Error> {
+        Tokens::open()?.revoke(&self.name)?;
+        Ok(Revoked { name: self.name })
+    }
+}
+
+impl fmt::Display for Created {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.token)
+    }
+}
+
+impl fmt::Display for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.tokens.is_empty() {
+            return writeln!(f, "no tokens; `outlive token create NAME` makes one");
+        }
+        let row = |one: &One| {
+            vec![Cell::new(one.name.clone()), Cell::new(one.role.as_str()), Cell::new(one.created_at.to_string())]
+        };
+        let table = Table::new(&["NAME", "ROLE", "MADE"], self.tokens.iter().map(row).collect::<Vec<_>>());
+        writeln!(f, "{}", table.show(Look::of_stdout(), &[], &[]))
+    }
+}
+
+impl fmt::Display for Revoked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "the token `{}` is known no longer", self.name)
+    }
+}

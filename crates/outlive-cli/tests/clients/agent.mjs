@@ -1,0 +1,35 @@
+// The official TypeScript SDK: lists and calls every tool, over the standard input and output, or over HTTP. It checks
+// every answer against the schema that the tool promised.
+import { createRequire } from "node:module";
+import { pathToFileURL } from "node:url";
+import assert from "node:assert/strict";
+
+const [tools, how, run, ...words] = process.argv.slice(2);
+const require = createRequire(`${tools}/`);
+const load = (path) => import(pathToFileURL(require.resolve(`@modelcontextprotocol/sdk/${path}`)).href);
+const { Client } = await load("client/index.js");
+const inputs = {
+  ps: { all: true, limit: 2 }, show: { run }, why: { run }, wait: { runs: [run] }, output: { run }, queue_show: { run },
+  completions: { shell: "bash" }, checkpoint_get: { run }, cancel: { all: true, dry_run: true }, resume: { dry_run: true },
+  reap: { dry_run: true }, archive: { runs: [run], dry_run: true }, queue_add: { argv: ["true"] }, queue_cancel: { all: true, dry_run: true },
+};
+let transport;
+if (how === "stdio") {
+  const { StdioClientTransport } = await load("client/stdio.js");
+  transport = new StdioClientTransport({ command: words[0], args: words.slice(1), env: process.env, stderr: "inherit" });
+} else {
+  const { StreamableHTTPClientTransport } = await load("client/streamableHttp.js");
+  transport = new StreamableHTTPClientTransport(new URL(words[0]), { requestInit: { headers: { Authorization: `Bearer ${words[1]}` } } });
+}
+const client = new Client({ name: "test", version: "1" });
+await client.connect(transport);
+const listed = (await client.listTools()).tools;
+let answered = 0;
+for (const tool of listed) {
+  const result = await client.callTool({ name: tool.name, arguments: inputs[tool.name] ?? {} });
+  if (result.isError) assert.ok(JSON.parse(result.content[0].text).error.code, JSON.stringify(result));
+  else answered++;
+}
+const read = await client.readResource({ uri: `outlive://runs/${run}/output` });
+console.log(JSON.stringify({ tools: listed.map((tool) => tool.name), answered, output: read.contents[0].text }));
+await client.close();

@@ -1,0 +1,106 @@
+//! Clients that others made: the official SDKs of MCP, schemathesis over the description of the API, and a browser.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::sandbox::{Ends, Sandbox, text};
+use super::served::Served;
+
+/// Where `cargo xtask setup` puts tools that are not of this machine.
+fn tools() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../target/tools")
+        .canonicalize()
+        .expect("`cargo xtask setup` makes it")
+}
+
+fn client(name: &str) -> String {
+    format!("{}/tests/clients/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn python() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/bin/python")
+}
+
+/// What an SDK has to say of all tools.
+fn is_served(said: &str) {
+    let said: Value =
+        serde_json::from_str(said.lines().last().unwrap_or_default()).unwrap_or_else(|_| panic!("{said}"));
+    let tools = said["tools"].as_array().unwrap();
+    assert!(tools.iter().any(|tool| tool == "ps") && tools.iter().any(|tool| tool == "queue_add"), "{said}");
+    assert!(said["answered"].as_u64().unwrap() + 6 >= tools.len() as u64, "most were refused: {said}");
+    assert_eq!(said["output"], "hello\n");
+}
+
+#[test]
+fn the_official_sdks_list_and_call_every_tool_on_both_transports() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.outlive(["run", "-d", "--name", "good", "--", "echo", "hello"]).succeeds();
+    let run = run.trim();
+    sandbox.wait_for_state("good", "succeeded");
+    let served = Served::start(&sandbox, &["--allow", "destroy"]);
+    let url = format!("http://{}/mcp", served.address);
+    let outlive = super::sandbox::binary().to_str().unwrap();
+    let (tools, in_python, in_node) = (tools(), client("agent.py"), client("agent.mjs"));
+    let spoken = [outlive, "mcp", "--allow", "destroy"];
+    let asked = [url.as_str(), served.token.as_str()];
+    for (how, words) in [("stdio", &spoken[..]), ("http", &asked[..])] {
+        let python_words = [&[in_python.as_str(), how, run][..], words].concat();
+        is_served(&sandbox.command(python(), python_words).succeeds());
+        let node_words = [&[in_node.as_str(), tools.to_str().unwrap(), how, run][..], words].concat();
+        is_served(&sandbox.command("node", node_words).succeeds());
+    }
+}
+
+#[test]
+fn schemathesis_finds_no_failure_of_the_server_and_no_answer_that_was_not_promised() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
+    let served = Served::start(&sandbox, &[]);
+    let examples = std::env::var("OUTLIVE_SCHEMATHESIS_EXAMPLES").unwrap_or_else(|_| "8".into());
+    let words = [
+        "run",
+        &format!("http://{}/v1/openapi.json", served.address),
+        "--header",
+        &format!("Authorization: Bearer {}", served.token),
+        "--checks",
+        "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,response_headers_conformance",
+        "--phases",
+        "examples,coverage,fuzzing",
+        "--max-examples",
+        &examples,
+        "--seed",
+        "8",
+        "--request-timeout",
+        "60",
+    ];
+    let output = sandbox.command(tools().join("venv/bin/schemathesis"), words).output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", text(&output.stderr));
+}
+
+#[test]
+fn a_person_with_a_browser_watches_follows_cancels_resumes_and_searches() {
+    let sandbox = Sandbox::new();
+    let hostile = "<img src=x onerror=window.pwned=1>";
+    let label = "x=<script>window.pwned=1</script>";
+    sandbox.outlive(["run", "--name", "javascript:window.pwned=1", "--label", label, "--", "true"]).succeeds();
+    sandbox.outlive(["queue", "add", "--name", hostile, "--label", label, "--", "sleep", "9"]).succeeds();
+    sandbox.outlive(["queue", "add", "--name", "second", "--after", hostile, "--", "true"]).succeeds();
+    sandbox.outlive(["run", "--name", "failing", "--", "sh", "-c", "exit 3"]).status().unwrap();
+    let steps = "outlive step fetch -- true; outlive step build -- sleep 0.1; outlive step test -- true";
+    sandbox.outlive(["run", "--name", "steps", "--", "sh", "-ec", steps]).succeeds();
+    let served = Served::start(&sandbox, &[]);
+    let pictures = tools().join("pictures");
+    std::fs::create_dir_all(&pictures).unwrap();
+    let (tools, outlive) = (tools(), super::sandbox::binary());
+    let words = [
+        client("browser.mjs"),
+        tools.display().to_string(),
+        served.link.clone(),
+        outlive.display().to_string(),
+        pictures.display().to_string(),
+    ];
+    println!("{}", sandbox.command("node", words).succeeds());
+}

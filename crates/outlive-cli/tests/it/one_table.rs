@@ -1,0 +1,252 @@
+//! One declaration, every surface: what the command line, HTTP and MCP answer is the same, and so are their errors.
+
+use serde_json::{Value, json};
+
+use super::sandbox::{Ends, Sandbox, text};
+use super::served::{Agent, Served};
+
+/// A call of an operation, as words and as fields.
+struct Call {
+    operation: &'static str,
+    words: Vec<String>,
+    fields: Value,
+}
+
+fn call(operation: &'static str, words: &[&str], fields: Value) -> Call {
+    Call { operation, words: words.iter().map(|word| (*word).to_owned()).collect(), fields }
+}
+
+/// At least one call of every operation that is on every surface, and the ways in which calls go wrong.
+fn calls(run: &Value) -> Vec<Call> {
+    let (id, epoch) = (run["id"].as_str().unwrap(), run["epoch"].to_string());
+    let claim = |mut fields: Value| {
+        (fields["run"], fields["epoch"]) = (id.into(), run["epoch"].clone());
+        fields
+    };
+    let inside = |words: &[&str]| -> Vec<String> {
+        let claim = ["--run", id, "--epoch", &epoch];
+        words.iter().chain(&claim).map(|word| (*word).to_owned()).collect()
+    };
+    let mut calls = vec![
+        call("ps", &[], json!({})),
+        call(
+            "ps",
+            &["--all", "--status", "failed", "--limit", "1"],
+            json!({ "all": true, "status": ["failed"], "limit": 1 }),
+        ),
+        call("ps", &["--label", "team=search"], json!({ "label": ["team=search"] })),
+        call("ps", &["--limit", "0"], json!({ "limit": 0 })),
+        call("ps", &["--status", "asleep"], json!({ "status": ["asleep"] })),
+        call("ps", &["--after", "nowhere"], json!({ "after": "nowhere" })),
+        call("show", &["bad"], json!({ "run": "bad" })),
+        call("show", &["nobody"], json!({ "run": "nobody" })),
+        call("show", &["../../etc/passwd"], json!({ "run": "../../etc/passwd" })),
+        call("show", &["twin"], json!({ "run": "twin" })),
+        call("show", &[], json!({})),
+        call("why", &["killed"], json!({ "run": "killed" })),
+        call("wait", &["good", "bad"], json!({ "runs": ["good", "bad"] })),
+        call("wait", &["busy", "--timeout", "10ms"], json!({ "runs": ["busy"], "timeout": "10ms" })),
+        call("wait", &[], json!({ "runs": [] })),
+        call("wait", &["busy", "--timeout", "soon"], json!({ "runs": ["busy"], "timeout": "soon" })),
+        call("output", &["good"], json!({ "run": "good" })),
+        call("output", &["good", "--stdout", "--stderr"], json!({ "run": "good", "stdout": true, "stderr": true })),
+        call("output", &["good", "--attempt", "9"], json!({ "run": "good", "attempt": 9 })),
+        call("cancel", &["busy", "--dry-run"], json!({ "runs": ["busy"], "dry_run": true })),
+        call("cancel", &["good"], json!({ "runs": ["good"] })),
+        call("cancel", &["--all", "busy"], json!({ "runs": ["busy"], "all": true })),
+        call("resume", &["killed", "--dry-run"], json!({ "runs": ["killed"], "dry_run": true })),
+        call("resume", &["bad"], json!({ "runs": ["bad"] })),
+        call("unpark", &["good"], json!({ "runs": ["good"] })),
+        call("reap", &["--dry-run"], json!({ "dry_run": true })),
+        call("archive", &["good", "--dry-run"], json!({ "runs": ["good"], "dry_run": true })),
+        call("archive", &["--status", "running"], json!({ "status": ["running"] })),
+        call("unarchive", &["good"], json!({ "runs": ["good"] })),
+        call(
+            "queue add",
+            &["--name", "later", "--priority", "7", "--", "true"],
+            json!({ "name": "later", "priority": 7, "argv": ["true"] }),
+        ),
+        call("queue add", &["--missed", "all", "--", "true"], json!({ "missed": "all", "argv": ["true"] })),
+        call("queue add", &["--on-death", "cry", "--", "true"], json!({ "on_death": "cry", "argv": ["true"] })),
+        call("queue list", &[], json!({})),
+        call("queue show", &["busy"], json!({ "run": "busy" })),
+        call("queue cancel", &["--all", "--dry-run"], json!({ "all": true, "dry_run": true })),
+        call("workers", &[], json!({})),
+        call("service status", &[], json!({})),
+        call("doctor", &[], json!({})),
+        call("completions", &["fish"], json!({ "shell": "fish" })),
+        call("completions", &["tea"], json!({ "shell": "tea" })),
+        call("man", &[], json!({})),
+        call("checkpoint get", &["--run", id], json!({ "run": id })),
+        call("fence check", &["--run", id, "--epoch", "99"], json!({ "run": id, "epoch": 99 })),
+        call("progress", &["much", "--run", id, "--epoch", &epoch], claim(json!({ "done": "much" }))),
+    ];
+    for (operation, words, fields) in [
+        ("progress", &["4/10", "half"][..], json!({ "done": "4/10", "message": "half" })),
+        ("checkpoint set", &["{\"epoch\": 4}"], json!({ "checkpoint": "{\"epoch\": 4}" })),
+        ("artifact add", &["model.bin"], json!({ "artifact": "model.bin" })),
+        ("fence check", &[], json!({})),
+    ] {
+        calls.push(Call { operation, words: inside(words), fields: claim(fields) });
+    }
+    calls
+}
+
+/// What differs from one moment to the next, made equal.
+fn settled(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(
+            fields
+                .into_iter()
+                .filter(|(name, _)| !VOLATILE.contains(&name.as_str()))
+                .map(|(name, value)| (name, settled(value)))
+                .collect(),
+        ),
+        Value::Array(values) => values.into_iter().map(settled).collect(),
+        other => other,
+    }
+}
+
+const VOLATILE: [&str; 7] = ["duration_ms", "silent_ms", "last_beat_at", "updated_at", "health", "next", "reason"];
+
+/// The same, of calls that make something: each makes its own, or adds one more.
+fn of_call(operation: &str, value: Value) -> Value {
+    let mut value = settled(value);
+    match operation {
+        "queue add" => value["runs"].as_array_mut().into_iter().flatten().for_each(|run| run["id"] = "its own".into()),
+        "artifact add" => value["artifacts"] = value["artifacts"][0].clone(),
+        // The surfaces before have queued what this one finds.
+        "queue list" | "queue cancel" | "ps" => {
+            for list in ["waiting", "cancelled", "runs"] {
+                let first = value[list].as_array().and_then(|runs| runs.last().cloned());
+                value[list] = first.unwrap_or_default();
+            }
+        }
+        _ => {}
+    }
+    value
+}
+
+fn on_command_line(sandbox: &Sandbox, call: &Call) -> (Value, Option<i32>) {
+    let words = call.operation.split(' ').map(str::to_owned).chain(["--json".to_owned()]).chain(call.words.clone());
+    let output = sandbox.outlive(words).output().unwrap();
+    let said = if output.stdout.is_empty() { text(&output.stderr) } else { text(&output.stdout) };
+    let value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{}: {said}", call.operation));
+    (value, output.status.code())
+}
+
+#[test]
+fn every_operation_answers_alike_on_every_surface_and_fails_alike() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
+    sandbox.outlive(["run", "--name", "bad", "--", "sh", "-c", "exit 3"]).status().unwrap();
+    for _ in 0..2 {
+        sandbox.outlive(["run", "--name", "twin", "--", "true"]).succeeds();
+    }
+    let mut killed = sandbox.start("killed", &["sleep", "300"]);
+    let child = super::running::child_of(killed.pid());
+    killed.kill();
+    super::sandbox::signal_pid(child, "KILL");
+    sandbox.wait_for_state("killed", "dead");
+    let _busy = sandbox.start("busy", &["sleep", "300"]);
+    let calls = calls(&sandbox.show("busy"));
+    let served = Served::start(&sandbox, &[]);
+    let mut agent = Agent::start(&sandbox, &["--allow", "destroy"]);
+
+    let described = served.get("/v1/openapi.json").json();
+    let tools = agent.tools();
+    let paths: Vec<&String> = described["paths"].as_object().unwrap().keys().collect();
+    assert_eq!(paths.len(), tools.len(), "one of them has more: {paths:?}");
+    for path in paths {
+        let name = path.trim_start_matches("/v1/").replace('/', " ");
+        assert!(calls.iter().any(|call| call.operation == name), "nobody calls `{name}` here");
+        assert!(tools.iter().any(|tool| tool["name"] == name.replace(' ', "_")), "there is no tool for `{name}`");
+    }
+    for call in &calls {
+        let name = call.operation;
+        let path = format!("/v1/{}", name.replace(' ', "/"));
+        let (said, status) = on_command_line(&sandbox, call);
+        let reply = served.post(&path, &call.fields);
+        let told = agent.call(&name.replace(' ', "_"), &call.fields);
+        let said = of_call(name, said);
+        assert_eq!(said, of_call(name, reply.json()), "HTTP says otherwise: {name} {}", call.fields);
+        assert_eq!(said, of_call(name, told), "MCP says otherwise: {name} {}", call.fields);
+        match reply.header("outlive-exit-status") {
+            Some(exit) => assert_eq!(exit.parse().ok(), status, "{name} {}", call.fields),
+            None => assert!(reply.status >= 400 && status != Some(0), "{name} {}: {}", call.fields, reply.head),
+        }
+    }
+}
+
+#[test]
+fn what_reads_is_also_asked_for_by_get_and_nothing_is_changed_by_it() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "good", "--label", "a=b&c", "--", "true"]).succeeds();
+    let served = Served::start(&sandbox, &[]);
+    let got = served.get("/v1/ps?all=true&status=succeeded&status=failed&label=a%3Db%26c&limit=5");
+    assert_eq!((got.status, got.json()["runs"][0]["name"].as_str()), (200, Some("good")), "{}", got.body);
+    let posted = served.post("/v1/ps", &json!({ "all": true, "status": ["succeeded"], "limit": 5 }));
+    assert_eq!(got.json()["runs"][0]["id"], posted.json()["runs"][0]["id"]);
+    for path in ["/v1/cancel?all=true", "/v1/reap", "/v1/queue/add?argv=true", "/v1/resume"] {
+        let refused = served.get(path);
+        assert_eq!((refused.status, refused.header("allow")), (405, Some("POST")), "{path}: {}", refused.body);
+    }
+    for (path, why) in [
+        ("/v1/ps?al=true", "there is no field `al`"),
+        ("/v1/ps?limit=1&limit=2", "given twice"),
+        ("/v1/ps?limit=many", "it is a number"),
+        ("/v1/ps?all=perhaps", "true or false"),
+    ] {
+        let refused = served.get(path);
+        let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(refused.status == 400 && message.contains(why), "{path}: {message}");
+    }
+}
+
+#[test]
+fn what_changes_this_machine_is_for_its_own_shell() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
+    std::fs::write(sandbox.work().join("plan.jsonl"), "secret-of-the-machine").unwrap();
+    let served = Served::start(&sandbox, &[]);
+    let mut agent = Agent::start(&sandbox, &["--allow", "destroy"]);
+    for (name, input) in [
+        ("init", json!({})),
+        ("trust", json!({ "runs": ["good"], "yes": true })),
+        ("service install", json!({ "yes": true })),
+        ("service remove", json!({ "yes": true })),
+        ("token create", json!({ "name": "me", "role": "admin" })),
+        ("token list", json!({})),
+        ("token revoke", json!({ "name": "me" })),
+        ("doctor", json!({ "fix": true })),
+        ("man", json!({ "dir": "pages" })),
+        ("checkpoint set", json!({ "checkpoint": "-" })),
+        ("queue add", json!({ "file": "plan.jsonl" })),
+        ("queue add", json!({ "env": ["PATH"], "argv": ["true"] })),
+    ] {
+        let refused = served.post(&format!("/v1/{}", name.replace(' ', "/")), &input);
+        assert_eq!((refused.status, refused.json()["error"]["code"].as_str()), (403, Some("forbidden")), "{name}");
+        let told = agent.call(&name.replace(' ', "_"), &input);
+        assert_eq!(told, refused.json(), "{name}");
+        assert!(!told.to_string().contains("secret-of-the-machine"));
+    }
+    assert!(!sandbox.work().join("pages").exists());
+}
+
+#[test]
+fn inside_a_run_a_call_from_elsewhere_says_which_it_means() {
+    let sandbox = Sandbox::new();
+    let script = "outlive serve --json --listen 127.0.0.1:0 > ../said & echo $! > ../pid; wait";
+    let _run = sandbox.start("server", &["sh", "-c", script]);
+    super::sandbox::until("the server inside a run to begin", || {
+        sandbox.path().join("said").metadata().is_ok_and(|said| said.len() > 0)
+    });
+    let said: Value = serde_json::from_str(&std::fs::read_to_string(sandbox.path().join("said")).unwrap()).unwrap();
+    let token = std::fs::read_to_string(sandbox.home().join("token")).unwrap();
+    let child = std::process::Command::new("true").spawn().unwrap();
+    let address = said["url"].as_str().unwrap().split("://").nth(1).unwrap().to_owned();
+    let served = Served { child, address, link: String::new(), token };
+    let refused = served.post("/v1/progress", &json!({ "done": "1" }));
+    assert_eq!(refused.status, 400, "it spoke for the run that the server is in: {}", refused.body);
+    assert!(refused.body.contains("say which attempt is meant"), "{}", refused.body);
+}

@@ -1,0 +1,179 @@
+//! A server of a sandbox, and the plainest client there is: what is sent is what the test says, byte for byte.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::sandbox::Sandbox;
+
+/// How long anybody is listened to who says nothing. Only a test that fails waits this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Served {
+    pub(crate) child: Child,
+    pub(crate) address: String,
+    pub(crate) link: String,
+    pub(crate) token: String,
+}
+
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {} {}", self.head, self.body))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        lines.into_iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Served {
+    pub(crate) fn start(sandbox: &Sandbox, words: &[&str]) -> Self {
+        let mut command = sandbox.outlive(["serve", "--json", "--listen", "127.0.0.1:0"].iter().chain(words));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("it did not begin to serve: {line}"));
+        let address = said["url"].as_str().unwrap().split("://").nth(1).unwrap().to_owned();
+        let link = said["link"].as_str().unwrap().to_owned();
+        let token = std::fs::read_to_string(sandbox.home().join("token")).unwrap().trim().to_owned();
+        Self { child, address, link, token }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Sends bytes as they are, and reads until the server closes the connection.
+    pub(crate) fn send(&self, bytes: &[u8]) -> Reply {
+        let mut stream = self.connect();
+        // A server that has heard enough may not read the rest.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        Reply { status, head: head.into(), body: body.into() }
+    }
+
+    /// A request with these headers and no others but what it cannot do without.
+    pub(crate) fn request(&self, line: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+        let mut head = format!("{line} HTTP/1.1\r\nConnection: close\r\n");
+        let has = |wanted: &str| headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        if !has("host") {
+            head.push_str(&format!("Host: {}\r\n", self.address));
+        }
+        if !body.is_empty() || line.starts_with("POST") {
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        self.send(format!("{head}\r\n{body}").as_bytes())
+    }
+
+    fn bearer(&self) -> String {
+        format!("Bearer {}", self.token)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        self.request(&format!("GET {path}"), &[("Authorization", &self.bearer())], "")
+    }
+
+    pub(crate) fn post(&self, path: &str, input: &Value) -> Reply {
+        let headers = [("Authorization", &*self.bearer()), ("Content-Type", "application/json")];
+        self.request(&format!("POST {path}"), &headers, &input.to_string())
+    }
+}
+
+/// `outlive mcp` on its standard input and output.
+pub(crate) struct Agent {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<std::process::ChildStdout>,
+    asked: u64,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Agent {
+    pub(crate) fn start(sandbox: &Sandbox, words: &[&str]) -> Self {
+        let mut command = sandbox.outlive(["mcp"].iter().chain(words));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut agent = Self { child, input, output, asked: 0 };
+        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } });
+        let answer = agent.ask("initialize", hello);
+        assert_eq!(answer["result"]["serverInfo"]["name"], "outlive", "{answer}");
+        agent.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        agent
+    }
+
+    pub(crate) fn say(&mut self, message: &Value) {
+        writeln!(self.input, "{message}").unwrap();
+    }
+
+    /// The next message, of which every line must be one.
+    pub(crate) fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("not a message: {line:?}"))
+    }
+
+    /// Asks for something without waiting for it. Answers with the id that the answer will have.
+    pub(crate) fn begin(&mut self, method: &str, params: &Value) -> u64 {
+        self.asked += 1;
+        self.say(&json!({ "jsonrpc": "2.0", "id": self.asked, "method": method, "params": params }));
+        self.asked
+    }
+
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin(method, &params);
+        loop {
+            let message = self.hear();
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+
+    /// What a tool answers, or what it failed with.
+    pub(crate) fn call(&mut self, tool: &str, input: &Value) -> Value {
+        let answer = self.ask("tools/call", json!({ "name": tool, "arguments": input }));
+        assert!(answer["result"].is_object(), "{answer}");
+        match &answer["result"] {
+            failed if failed["isError"] == true => {
+                serde_json::from_str(failed["content"][0]["text"].as_str().unwrap()).unwrap()
+            }
+            done => done["structuredContent"].clone(),
+        }
+    }
+
+    pub(crate) fn tools(&mut self) -> Vec<Value> {
+        self.ask("tools/list", json!({}))["result"]["tools"].as_array().unwrap().clone()
+    }
+}

@@ -1,0 +1,468 @@
+//! A server among strangers: other sites, other users, other people's names, and those who take their time.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::sandbox::{Ends, Sandbox, is_root, signal_pid, until};
+use super::served::{Agent, Reply, Served};
+
+fn code(reply: &Reply) -> (u16, String) {
+    (reply.status, reply.json()["error"]["code"].as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn s_06_ids_that_are_paths_name_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
+    let served = Served::start(&sandbox, &[]);
+    for id in [
+        "../../etc/passwd",
+        "..%2f..%2fetc",
+        "%2e%2e/",
+        "a\u{0}b",
+        "..\\..\\x",
+        "CON",
+        &"x".repeat(5_000),
+        "",
+        "/",
+        ".",
+    ] {
+        for operation in ["show", "why", "output", "queue/show"] {
+            let refused = served.post(&format!("/v1/{operation}"), &json!({ "run": id }));
+            assert!([400, 404].contains(&refused.status), "{operation} {id:?}: {}", refused.body);
+        }
+    }
+    for path in [
+        "/v1/../../etc/passwd",
+        "/v1/%2e%2e/%2e%2e/etc/passwd",
+        "/assets/../../Cargo.toml",
+        "/assets/%2e%2e/app.js",
+        "//etc/passwd",
+        "/v1/",
+        "/v1/ps/",
+    ] {
+        let refused = served.get(path);
+        assert_eq!(refused.status, 404, "{path}: {}", refused.body);
+    }
+}
+
+#[test]
+fn s_13_s_22_a_name_that_somebody_elses_dns_points_at_us_is_not_ours() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &["--host", "runs.example.org"]);
+    let port = served.address.rsplit(':').next().unwrap().to_owned();
+    let token = format!("Bearer {}", served.token);
+    for path in ["/", "/healthz", "/v1/ps", "/mcp", "/metrics", "/nothing"] {
+        for host in ["evil.test", &format!("evil.test:{port}"), "localhost.evil.test", "127.0.0.1.evil.test", ""] {
+            let refused = served.request(&format!("GET {path}"), &[("Host", host), ("Authorization", &token)], "");
+            assert_eq!(code(&refused), (403, "forbidden".into()), "{path} {host}");
+        }
+    }
+    for host in [
+        "localhost",
+        &format!("localhost:{port}"),
+        &served.address,
+        "[::1]:9",
+        "runs.example.org",
+        "RUNS.example.org:443",
+    ] {
+        assert_eq!(
+            served.request("GET /v1/ps", &[("Host", host), ("Authorization", &token)], "").status,
+            200,
+            "{host}"
+        );
+    }
+}
+
+#[test]
+fn s_14_s_15_s_26_another_site_has_a_browser_send_nothing_that_is_heard() {
+    let sandbox = Sandbox::new();
+    let _run = sandbox.start("busy", &["sleep", "300"]);
+    let served = Served::start(&sandbox, &[]);
+    let token = format!("Bearer {}", served.token);
+    let own = format!("http://{}", served.address);
+    let cancel = json!({ "runs": ["busy"] }).to_string();
+    let foreign: [&[(&str, &str)]; 6] = [
+        &[("Origin", "https://evil.test")],
+        &[("Origin", "null")],
+        &[("Origin", "http://127.0.0.1:1")],
+        &[("Sec-Fetch-Site", "cross-site")],
+        &[("Sec-Fetch-Site", "same-site")],
+        &[("Origin", &own), ("Sec-Fetch-Site", "cross-site")],
+    ];
+    for headers in foreign {
+        for line in [
+            "POST /v1/cancel",
+            "GET /v1/changes",
+            "GET /v1/follow?run=busy",
+            "POST /session",
+            "POST /mcp",
+            "GET /v1/ps",
+        ] {
+            let all = [headers, &[("Authorization", &token), ("Content-Type", "application/json")]].concat();
+            let body = if line.starts_with("POST") { cancel.as_str() } else { "" };
+            let refused = served.request(line, &all, body);
+            assert_eq!(code(&refused), (403, "forbidden".into()), "{line} {headers:?}");
+        }
+    }
+    // A form can send no JSON.
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""] {
+        let headers = [("Authorization", &*token), ("Content-Type", kind), ("Origin", &own)];
+        let refused = served.request("POST /v1/cancel", &headers, &cancel);
+        assert_eq!(code(&refused), (400, "invalid".into()), "{kind}");
+    }
+    assert_eq!(sandbox.show("busy")["cancel_requested_at"], Value::Null);
+    let headers = [
+        ("Authorization", &*token),
+        ("Content-Type", "application/json"),
+        ("Origin", &own),
+        ("Sec-Fetch-Site", "same-origin"),
+    ];
+    assert_eq!(served.request("POST /v1/cancel", &headers, &cancel).status, 200);
+}
+
+#[test]
+fn s_09_s_19_nothing_frames_us_and_a_page_executes_only_its_own_files() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &[]);
+    for path in ["/", "/assets/app.js", "/v1/ps", "/nothing", "/healthz"] {
+        let reply = served.get(path);
+        let policy = reply.header("content-security-policy").unwrap_or_default().to_owned();
+        for part in [
+            "default-src 'none'",
+            "script-src 'self'",
+            "frame-ancestors 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ] {
+            assert!(policy.contains(part), "{path}: {policy}");
+        }
+        assert!(!policy.contains("unsafe"), "{path}: {policy}");
+        for (name, value) in [
+            ("x-content-type-options", "nosniff"),
+            ("referrer-policy", "no-referrer"),
+            ("cross-origin-opener-policy", "same-origin"),
+            ("cross-origin-resource-policy", "same-origin"),
+            ("cache-control", "no-store"),
+        ] {
+            assert_eq!(reply.header(name), Some(value), "{path}: {name}");
+        }
+    }
+    // No script stands in the page itself, and no markup is made of text.
+    let page = served.get("/").body;
+    assert!(!page.contains("<style") && !page.contains(" style=") && !page.contains(" onclick="), "{page}");
+    for file in ["app", "ansi", "dom", "pages", "run", "runs"] {
+        let script = served.get(&format!("/assets/{file}.js")).body;
+        assert!(!script.is_empty(), "{file}");
+        for way in
+            ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "javascript:"]
+        {
+            assert!(!script.contains(way), "{file}.js uses {way}");
+        }
+    }
+}
+
+#[test]
+fn s_16_s_17_everybody_on_this_machine_needs_a_token_and_it_is_for_its_owner_alone() {
+    let sandbox = Sandbox::new();
+    let mut served = Served::start(&sandbox, &[]);
+    assert!(served.address.starts_with("127.0.0.1:"), "{}", served.address);
+    for path in ["/v1/ps", "/v1/openapi.json", "/v1/changes", "/v1/follow?run=x", "/metrics", "/mcp"] {
+        let refused = served.request(&format!("GET {path}"), &[], "");
+        assert_eq!(code(&refused), (401, "unauthorised".into()), "{path}");
+    }
+    let mode = |name: &str| sandbox.home().join(name).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("token"), mode("")), (0o600, 0o700));
+    // The key of the link is no token, and is not in what the server was called with.
+    let key = served.link.split("#key=").nth(1).unwrap().to_owned();
+    let words = std::fs::read(format!("/proc/{}/cmdline", served.child.id())).unwrap();
+    assert!(!String::from_utf8_lossy(&words).contains(&key));
+    let own = std::mem::replace(&mut served.token, key.clone());
+    assert_eq!(code(&served.get("/v1/ps")), (401, "unauthorised".into()));
+    // It is exchanged for a cookie that no script reads and no other site sends.
+    let headers = [("Content-Type", "application/json")];
+    let begun = served.request("POST /session", &headers, &json!({ "key": key }).to_string());
+    let cookie = begun.header("set-cookie").unwrap().to_owned();
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    let cookie = cookie.split(';').next().unwrap();
+    assert_eq!(served.request("GET /v1/ps", &[("Cookie", cookie)], "").status, 200);
+    assert_eq!(served.request("GET /v1/ps", &[("Cookie", &cookie[..cookie.len() - 1])], "").status, 401);
+    served.token = own;
+    assert_eq!(served.get("/v1/ps").status, 200);
+}
+
+#[test]
+fn s_17_a_socket_in_the_file_system_is_for_its_user_by_the_word_of_the_kernel() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
+    let path = sandbox.work().join("socket");
+    let listen = format!("unix:{}", path.display());
+    let mut server = sandbox.outlive(["serve", "--listen", &listen]).stderr(Stdio::null()).spawn().unwrap();
+    until("the socket to be there", || path.exists());
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let request = b"GET /v1/ps?all=true HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    stream.write_all(request).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"good\""), "{answer}");
+    if is_root() {
+        // Another user does not get in, though the file let them.
+        sandbox
+            .shell(&format!("chmod 755 {} {0}/work; chmod 666 {0}/work/socket", sandbox.path().display()))
+            .succeeds();
+        let script = format!(
+            "import socket;s=socket.socket(socket.AF_UNIX);s.connect('{}');s.sendall({:?}.encode());print(s.recv(4096).decode())",
+            path.display(),
+            String::from_utf8_lossy(request)
+        );
+        let words = ["--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c", &script];
+        let said = sandbox.command("setpriv", words).succeeds();
+        assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    }
+    signal_pid(server.id(), "TERM");
+    assert!(server.wait().unwrap().success());
+    assert!(!path.exists(), "the socket was left behind");
+}
+
+#[test]
+fn s_20_bodies_heads_and_patience_have_an_end() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &[]);
+    let token = format!("Bearer {}", served.token);
+    let headers = [("Authorization", &*token), ("Content-Type", "application/json")];
+    let long = format!("{{\"name\":\"{}\"}}", "x".repeat(2 << 20));
+    assert_eq!(code(&served.request("POST /v1/ps", &headers, &long)), (400, "invalid".into()));
+    let name = "x".repeat(1 << 20);
+    assert!([0, 400, 431].contains(&served.request("GET /v1/ps", &[("X-Long", &name)], "").status));
+    let many: Vec<(String, String)> = (0..200).map(|index| (format!("X-{index}"), "x".into())).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert!([0, 400, 431].contains(&served.request("GET /v1/ps", &many, "").status));
+    // Whoever says half of what they want is not waited for, and keeps nobody out.
+    let mut slow = Vec::new();
+    for _ in 0..200 {
+        let mut stream = served.connect();
+        stream.write_all(b"GET /v1/ps HTTP/1.1\r\nHost: local").unwrap();
+        slow.push(stream);
+    }
+    assert_eq!(served.get("/v1/ps").status, 200);
+    let mut rest = Vec::new();
+    let _ = slow[0].read_to_end(&mut rest);
+    assert!(!String::from_utf8_lossy(&rest).contains("200 OK"));
+}
+
+#[test]
+fn s_20_whoever_guesses_tokens_is_soon_not_listened_to_and_others_are() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &[]);
+    assert_eq!(served.get("/v1/ps").status, 200);
+    let guess = |guess: usize| served.request("GET /v1/ps", &[("Authorization", &format!("Bearer {guess:064}"))], "");
+    let answers: Vec<u16> = (0..40).map(|index| guess(index).status).collect();
+    assert_eq!((answers[0], answers[39]), (401, 429), "{answers:?}");
+    assert!(answers.iter().filter(|status| **status == 401).count() <= 20, "{answers:?}");
+    // Whoever was known before still is.
+    assert_eq!(served.get("/v1/ps").status, 200);
+}
+
+#[test]
+fn roles_allow_what_they_say_and_stories_tell_who_it_was() {
+    let sandbox = Sandbox::new();
+    let _run = sandbox.start("busy", &["sleep", "300"]);
+    let mut served = Served::start(&sandbox, &[]);
+    let token = |role: &str| {
+        let made = sandbox.outlive(["token", "create", &format!("{role}-of-ada"), "--role", role, "--json"]).json();
+        made["token"].as_str().unwrap().to_owned()
+    };
+    let kept = |name: &str| std::fs::read_to_string(sandbox.home().join(name)).unwrap();
+    let calls = [
+        ("/v1/ps", json!({}), [200, 200, 200]),
+        ("/v1/reap", json!({ "dry_run": true }), [403, 200, 200]),
+        ("/v1/archive", json!({ "status": ["failed"], "dry_run": true }), [403, 200, 200]),
+        ("/v1/queue/add", json!({ "argv": ["true"] }), [403, 403, 200]),
+        ("/v1/init", json!({}), [403, 403, 403]),
+    ];
+    for (place, role) in ["read", "operate", "admin"].into_iter().enumerate() {
+        served.token = token(role);
+        assert!(!kept("tokens.json").contains(&served.token), "a token is kept as it is");
+        for (path, input, statuses) in &calls {
+            assert_eq!(served.post(path, input).status, statuses[place], "{role} {path}");
+        }
+    }
+    served.token = token_of(&sandbox, "cleo", "operate");
+    assert_eq!(served.post("/v1/cancel", &json!({ "runs": ["busy"] })).status, 200);
+    let story = sandbox.outlive(["why", "busy", "--json"]).json();
+    assert!(story["events"].to_string().contains("\"user\":\"cleo\""), "{story}");
+    sandbox.outlive(["token", "revoke", "cleo"]).succeeds();
+    assert_eq!(served.get("/v1/ps").status, 401, "a token that was revoked is still known");
+    let listed = sandbox.outlive(["token", "list"]).succeeds();
+    assert!(listed.contains("read-of-ada") && !listed.contains("cleo"), "{listed}");
+}
+
+fn token_of(sandbox: &Sandbox, name: &str, role: &str) -> String {
+    let made = sandbox.outlive(["token", "create", name, "--role", role, "--json"]).json();
+    made["token"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn s_24_s_25_agents_only_look_until_they_are_allowed_more() {
+    let sandbox = Sandbox::new();
+    let _run = sandbox.start("busy", &["sleep", "300"]);
+    let mut looking = Agent::start(&sandbox, &[]);
+    let tools = looking.tools();
+    assert!(tools.iter().all(|tool| tool["annotations"]["readOnlyHint"] == true), "{tools:?}");
+    let refused = looking.call("cancel", &json!({ "runs": ["busy"] }));
+    assert_eq!(refused["error"]["code"], "forbidden");
+    assert_eq!(sandbox.show("busy")["cancel_requested_at"], Value::Null);
+    let all = Agent::start(&sandbox, &["--allow", "destroy"]).tools();
+    let hints = |name: &str| {
+        let tool = all.iter().find(|tool| tool["name"] == name).unwrap_or_else(|| panic!("no tool {name}"));
+        (tool["annotations"]["readOnlyHint"].clone(), tool["annotations"]["destructiveHint"].clone())
+    };
+    assert_eq!(hints("ps"), (true.into(), false.into()));
+    assert_eq!(hints("archive"), (false.into(), false.into()));
+    assert_eq!(hints("cancel"), (false.into(), true.into()));
+    assert!(Agent::start(&sandbox, &["--allow", "stop"]).tools().iter().all(|tool| tool["name"] != "queue_add"));
+    // What a tool says of itself is what is in the program, word for word.
+    let told: Vec<String> = all.iter().map(|tool| format!("{}: {}", tool["name"], tool["description"])).collect();
+    insta::assert_snapshot!("tools", told.join("\n"));
+}
+
+#[test]
+fn s_23_s_27_what_runs_say_and_write_does_not_speak_for_us() {
+    let sandbox = Sandbox::new();
+    let word = "a\u{1b}]0;x\u{7}\u{202e}\u{e0041}b\n{\"jsonrpc\":\"2.0\"}";
+    sandbox.outlive(["run", "--", "true", word]).succeeds();
+    let noisy = "echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}'; echo noise >&2; exec sleep 300";
+    let mut stopped = sandbox.start("stopped", &["sh", "-c", noisy]);
+    stopped.signal("TERM");
+    stopped.wrapper.wait().unwrap();
+    let mut agent = Agent::start(&sandbox, &["--allow", "stop"]);
+    // Every line that is heard is a message: `hear` refuses all else.
+    assert_eq!(agent.call("resume", &json!({ "runs": ["stopped"] }))["resumed"][0]["attempt"], 2);
+    sandbox.wait_for_state("stopped", "running");
+    for _ in 0..5 {
+        let told = agent.call("ps", &json!({ "all": true })).to_string();
+        assert!(!told.contains('\u{202e}') && !told.contains("\\u001b") && !told.contains('\u{e0041}'), "{told}");
+    }
+    agent.call("cancel", &json!({ "runs": ["stopped"], "wait": true }));
+}
+
+#[test]
+fn a_long_wait_is_told_of_and_comes_back_with_what_is_left_of_it() {
+    let sandbox = Sandbox::new();
+    let _run = sandbox.start("busy", &["sleep", "300"]);
+    let mut agent = Agent::start(&sandbox, &[]);
+    let params = json!({ "name": "wait", "arguments": { "runs": ["busy"], "timeout": "3s" }, "_meta": { "progressToken": "t" } });
+    let mut heard = Vec::new();
+    let answer = {
+        let id = agent.begin("tools/call", &params);
+        loop {
+            let message = agent.hear();
+            if message["id"] == id {
+                break message;
+            }
+            heard.push(message);
+        }
+    };
+    assert_eq!(answer["result"]["structuredContent"]["waiting"].as_array().unwrap().len(), 1, "{answer}");
+    assert!(heard.iter().any(|message| message["method"] == "notifications/progress"), "{heard:?}");
+    // Who changes their mind is not kept.
+    let id = agent.begin("tools/call", &json!({ "name": "wait", "arguments": { "runs": ["busy"] } }));
+    agent.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }));
+    assert_eq!(agent.call("ps", &json!({}))["runs"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn changes_and_output_come_as_they_happen_and_end_with_the_server() {
+    let sandbox = Sandbox::new();
+    let mut served = Served::start(&sandbox, &[]);
+    let listen = |path: &str| {
+        let mut stream = served.connect();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
+            served.address, served.token
+        )
+        .unwrap();
+        stream
+    };
+    let mut changes = listen("/v1/changes");
+    let heard = read_until(&mut changes, "event: hello");
+    assert!(heard.contains("text/event-stream"), "{heard}");
+    let script = "echo one; until [ -e go ]; do sleep 0.05; done; echo two; exec sleep 300";
+    sandbox.outlive(["run", "-d", "--name", "talker", "--", "sh", "-c", script]).succeeds();
+    read_until(&mut changes, "\"talker\"");
+    let mut output = listen("/v1/follow?run=talker");
+    read_until(&mut output, "one\\n");
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    read_until(&mut output, "two\\n");
+    sandbox.outlive(["cancel", "talker"]).succeeds();
+    read_until(&mut output, "event: end");
+    read_until(&mut changes, "\"cancelled\"");
+    // A server that is asked to stop ends what it can end, and fails nobody.
+    signal_pid(served.child.id(), "TERM");
+    let mut rest = String::new();
+    changes.read_to_string(&mut rest).unwrap();
+    assert!(served.child.wait().unwrap().success());
+}
+
+fn read_until(stream: &mut std::net::TcpStream, wanted: &str) -> String {
+    let mut heard = Vec::new();
+    let mut buffer = [0; 4096];
+    while !String::from_utf8_lossy(&heard).contains(wanted) {
+        let read = stream
+            .read(&mut buffer)
+            .unwrap_or_else(|error| panic!("{error} before {wanted:?}: {}", String::from_utf8_lossy(&heard)));
+        assert!(read > 0, "it ended before {wanted:?}: {}", String::from_utf8_lossy(&heard));
+        heard.extend_from_slice(&buffer[..read]);
+    }
+    String::from_utf8_lossy(&heard).into_owned()
+}
+
+#[test]
+fn numbers_for_prometheus_say_what_the_registry_holds() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--kind", "a\"b", "--", "true"]).succeeds();
+    let mut killed = sandbox.start("killed", &["sleep", "300"]);
+    let child = super::running::child_of(killed.pid());
+    killed.kill();
+    signal_pid(child, "KILL");
+    sandbox.wait_for_state("killed", "dead");
+    sandbox.outlive(["reap"]).succeeds();
+    let _busy = sandbox.start("busy", &["sleep", "300"]);
+    let id = sandbox.show("busy")["id"].clone();
+    let served = Served::start(&sandbox, &[]);
+    assert_eq!(served.post("/v1/progress", &json!({ "done": "1", "run": id, "epoch": 99 })).status, 412);
+    let told = served.get("/metrics").body;
+    for line in [
+        "outlive_runs{state=\"succeeded\",kind=\"a\\\"b\"} 1",
+        "outlive_runs{state=\"running\",kind=\"command\"} 1",
+        "outlive_runs{state=\"dead\",kind=\"command\"} 1",
+        "outlive_reaps{evidence=\"lock_free\"} 1",
+        "outlive_claims_total 3",
+        "outlive_stale_writes_refused_total 1",
+        "outlive_calls_total{operation=\"progress\",code=\"lost\"} 1",
+    ] {
+        assert!(told.lines().any(|found| found == line), "no {line} in\n{told}");
+    }
+}
+
+#[test]
+fn a_certificate_makes_it_unreadable_to_others() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .shell("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -addext subjectAltName=DNS:localhost -keyout key.pem -out chain.pem 2>/dev/null")
+        .succeeds();
+    let served = Served::start(&sandbox, &["--tls-cert", "chain.pem", "--tls-key", "key.pem"]);
+    let port = served.address.rsplit(':').next().unwrap();
+    let script = format!(
+        "import ssl,urllib.request as u;c=ssl.create_default_context(cafile='chain.pem');\
+         r=u.Request('https://localhost:{port}/v1/ps',headers={{'Authorization':'Bearer {}'}});print(u.urlopen(r,context=c).status)",
+        served.token
+    );
+    assert_eq!(sandbox.command("python3", ["-c", &script]).succeeds(), "200\n");
+    assert_eq!(served.get("/v1/ps").status, 0, "it was spoken to in the clear");
+}

@@ -1,0 +1,40 @@
+//! One store for many callers: a server opens its registry once, and gives each call a view of its own.
+
+use std::sync::Mutex;
+
+use super::Registry;
+
+impl Registry {
+    /// Another registry over the same store and its connections. It owns no run of this one.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self {
+            url: self.url.clone(),
+            store: self.store.clone(),
+            #[cfg(feature = "sqlite")]
+            local: self.local.clone(),
+            #[cfg(feature = "object")]
+            bucket: self.bucket.clone(),
+            name: self.name.clone(),
+            reopen: self.reopen.clone(),
+            listen: self.listen.clone(),
+            clock: self.clock.clone(),
+            entropy: self.entropy.clone(),
+            me: self.me.clone(),
+            trust: self.trust.clone(),
+            redactor: self.redactor.clone(),
+            unsigned: self.unsigned.clone(),
+            spool: self.spool.clone(),
+            worker: Mutex::new(None),
+            beats_later: self.beats_later,
+            recognise: self.recognise,
+        }
+    }
+
+    /// Changes are told as made by `user`, on whose behalf this process acts.
+    #[must_use]
+    pub fn acting_for(mut self, user: &str) -> Self {
+        self.me.user = user.into();
+        self
+    }
+}
