@@ -6,6 +6,8 @@
 mod adopt;
 mod again;
 mod brief;
+#[cfg(feature = "object")]
+mod bucket;
 mod find;
 mod handing;
 mod leaving;
@@ -27,8 +29,6 @@ use crate::error::Error;
 use crate::health::Sight;
 use crate::home::{actor, home};
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
-#[cfg(feature = "object")]
-use crate::policy::Lease;
 use crate::process::{Identity, LifeLock};
 use crate::redact::Redactor;
 use crate::run::{Actor, Event, Owner, Run, Spec};
@@ -145,20 +145,6 @@ impl Registry {
         Ok(Self { name: Some(name), listen: Some(listen), ..assembled })
     }
 
-    #[cfg(feature = "object")]
-    async fn open_bucket(url: &str) -> Result<Self, Error> {
-        let address: BucketAddress = url.parse().map_err(|error| {
-            let form = "s3://BUCKET/PREFIX?endpoint=https://HOST&region=NAME";
-            Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{form}`"))
-        })?;
-        let store = Arc::new(ObjectStore::open(&address).await?);
-        let (name, beating) = (store.id(), store.clone());
-        let reopen: Reopen = Arc::new(move || Ok(beating.clone() as Arc<dyn Store>));
-        let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
-        let registry = Self::assemble(url.into(), store.clone(), reopen, trust)?;
-        Ok(Self { name: Some(name), bucket: Some(store), ..registry })
-    }
-
     /// Opens the registry in a directory of this machine. With `create` it is made if it is missing.
     #[cfg(feature = "sqlite")]
     pub fn open_local(path: &Path, create: Option<Sharing>) -> Result<Self, Error> {
@@ -273,18 +259,6 @@ impl Registry {
         }
     }
 
-    /// The same over a bucket.
-    #[cfg(all(feature = "object", any(test, feature = "testing")))]
-    pub fn over_bucket(
-        store: Arc<ObjectStore>,
-        clock: Arc<dyn Clock>,
-        entropy: Arc<dyn Entropy>,
-        me: Actor,
-        identity: Identity,
-    ) -> Self {
-        Self { bucket: Some(store.clone()), ..Self::over(store, clock, entropy, me, identity) }
-    }
-
     /// Replaces how own writes are recognised after a lost answer, to prove that a wrong way is caught.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
@@ -352,12 +326,6 @@ impl Registry {
     #[cfg(feature = "sqlite")]
     pub fn local(&self) -> Option<&SqliteStore> {
         self.local.as_deref()
-    }
-
-    /// The bucket below, if it is one.
-    #[cfg(feature = "object")]
-    pub fn bucket(&self) -> Option<&ObjectStore> {
-        self.bucket.as_deref()
     }
 
     /// Who this process acts for.
@@ -442,9 +410,7 @@ impl Registry {
     /// A run of that id, with its secrets put away and signed by this user.
     fn draft_as(&self, id: RunId, mut spec: Spec, now: Timestamp) -> Result<Run, Error> {
         #[cfg(feature = "object")]
-        if self.bucket.is_some() && spec.policy.lease == Lease::default() {
-            spec.policy.lease = Lease::far_away();
-        }
+        self.promise_as_far_away(&mut spec);
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         conceal::draft(&self.redactor, self.trust.as_ref(), || self.id(), id, &mut spec);
         let signature = self.trust.as_ref().map(|trust| trust.sign(id, &spec));

@@ -230,8 +230,14 @@ impl<'a> Pass<'a> {
     async fn delete_batch(&mut self) -> Result<(), store::Error> {
         let batch = std::mem::take(&mut self.batch);
         let mut going: Vec<(String, String, u64)> = Vec::with_capacity(batch.len());
+        let mut marked: HashMap<String, bool> = HashMap::new();
         for (name, path, size) in batch {
-            if self.is_marked(&name).await? {
+            let goes = match marked.get(&name) {
+                Some(goes) => *goes,
+                None => self.is_marked(&name).await?,
+            };
+            marked.insert(name.clone(), goes);
+            if goes {
                 going.push((name, path, size));
             } else if let Some(subject) = self.subjects.get_mut(&name) {
                 subject.line.kept += 1;

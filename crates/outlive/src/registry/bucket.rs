@@ -1,0 +1,60 @@
+//! A registry in a bucket: how it is opened, and what its runs promise there.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Registry, Reopen};
+use crate::error::Error;
+#[cfg(any(test, feature = "testing"))]
+use crate::id::Entropy;
+use crate::id::SystemEntropy;
+use crate::policy::Lease;
+#[cfg(any(test, feature = "testing"))]
+use crate::process::Identity;
+#[cfg(any(test, feature = "testing"))]
+use crate::run::Actor;
+use crate::run::Spec;
+use crate::store::Store;
+use crate::store::object::{Address, ObjectStore};
+#[cfg(any(test, feature = "testing"))]
+use crate::time::Clock;
+use crate::trust::Trust;
+
+impl Registry {
+    pub(super) async fn open_bucket(url: &str) -> Result<Self, Error> {
+        let address: Address = url.parse().map_err(|error| {
+            let form = "s3://BUCKET/PREFIX?endpoint=https://HOST&region=NAME";
+            Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{form}`"))
+        })?;
+        let store = Arc::new(ObjectStore::open(&address).await?);
+        let (name, beating) = (store.id(), store.clone());
+        let reopen: Reopen = Arc::new(move || Ok(beating.clone() as Arc<dyn Store>));
+        let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
+        let registry = Self::assemble(url.into(), store.clone(), reopen, trust)?;
+        Ok(Self { name: Some(name), bucket: Some(store), ..registry })
+    }
+
+    /// The same over a bucket.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn over_bucket(
+        store: Arc<ObjectStore>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        me: Actor,
+        identity: Identity,
+    ) -> Self {
+        Self { bucket: Some(store.clone()), ..Self::over(store, clock, entropy, me, identity) }
+    }
+
+    /// The bucket below, if it is one.
+    pub fn bucket(&self) -> Option<&ObjectStore> {
+        self.bucket.as_deref()
+    }
+
+    /// A lease that nobody has said anything about is one that can be kept there.
+    pub(super) fn promise_as_far_away(&self, spec: &mut Spec) {
+        if self.bucket.is_some() && spec.policy.lease == Lease::default() {
+            spec.policy.lease = Lease::far_away();
+        }
+    }
+}
