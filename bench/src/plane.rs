@@ -52,7 +52,8 @@ impl Plane {
     }
 
     fn make(&self) -> Outcome<()> {
-        for repo in 0..REPOSITORIES {
+        // Those of an earlier call are used again: they take longer to make than everything else.
+        for repo in (0..REPOSITORIES).filter(|repo| !self.repo(*repo).exists()) {
             for run in 0..self.each {
                 let dir = self.repo(repo).join(format!(".cw/runs/run-{repo:02}-{run:06}"));
                 std::fs::create_dir_all(&dir)?;

@@ -33,3 +33,21 @@ impl Operate for Search {
         self.wanted.page(Self::NAME, Some(query.as_str()).filter(|query| !query.is_empty()), Order::Oldest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    #[test]
+    fn s_02_json_has_the_defaults_of_the_flags_and_no_unknown_fields() {
+        let read: Search = from_value(json!({"query": ["deploy"], "status": ["failed"]})).unwrap();
+        assert_eq!((read.wanted.limit, read.wanted.unarchived, read.wanted.status.len()), (50, false, 1));
+        let read: Search = from_value(json!({"unarchived": false, "scope": "repo"})).unwrap();
+        assert_eq!((read.wanted.unarchived, read.wanted.scope), (false, crate::plane::Scope::Repo));
+        for unknown in [json!({"colour": "red"}), json!({"scope": "galaxy"}), json!({"status": "failed"})] {
+            assert!(from_value::<Search>(unknown.clone()).is_err(), "{unknown} was taken");
+        }
+    }
+}

@@ -3,11 +3,11 @@
 //! Its writers rename over a file, so a reader needs no lock and every change has an inode, a size and times of its own.
 //! What is marked on them, as archived or as repeating another, lies beside them.
 
+mod lenient;
 mod script;
 mod state;
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,10 @@ use crate::time::Timestamp;
 const STATE_LIMIT: u64 = 32 << 20;
 /// The longest overlay that is read.
 const OVERLAY_LIMIT: u64 = 64 << 20;
+/// How many look at the runs of a repository at once.
+const MOST_LOOKERS: usize = 4;
+/// The fewest runs that are worth another who looks.
+const LEAST_LOOKS: usize = 2_000;
 /// How often a file is read that changes while it is read.
 const READINGS: usize = 3;
 
@@ -89,7 +93,7 @@ impl Tree {
         })
     }
 
-    fn record(&self, name: &str, state: State, bytes: &[u8]) -> Record {
+    fn record(&self, name: &str, state: State, bytes: &[u8], has_stone: bool) -> Record {
         let derived = state.lifecycle();
         let run_dir = self.root.join(".cw/runs").join(name);
         let record = Record {
@@ -125,7 +129,8 @@ impl Tree {
             run_dir: Some(run_dir.display().to_string()),
             run_id: state.id,
         };
-        let marks = Marks { reclaimed: self.is_reclaimed(name), ..self.marks(&record.run_id) };
+        let reclaimed = has_stone && self.is_reclaimed(name);
+        let marks = Marks { reclaimed, ..self.marks(&record.run_id) };
         record.marked(&marks)
     }
 
@@ -154,29 +159,34 @@ impl Tree {
     }
 
     fn look_at(&self, name: &str, stat: &Stat) -> Look {
+        self.look_beside(name, stat).0
+    }
+
+    /// How a run looks, and whether a stone was put up for it.
+    fn look_beside(&self, name: &str, stat: &Stat) -> (Look, bool) {
         let stone = rustix::fs::statat(&self.runs, Path::new(name).join("reclaimed.json"), AtFlags::SYMLINK_NOFOLLOW);
         let all: Vec<u64> = [stat].into_iter().chain(&stone).flat_map(parts).collect();
         let last = stone.iter().map(changed_at).chain([changed_at(stat)]).max().unwrap_or_default();
-        Look { token: Token::of(&all), settled: is_past(last) }
+        (Look { token: Token::of(&all), settled: is_past(last) }, stone.is_ok())
     }
 
-    fn read_once(&self, name: &str) -> Option<Reading> {
+    /// Reads a run as it is at this moment. What changes while it is read looks otherwise from then on, as long as its last
+    /// change before lies far enough back.
+    fn read_once(&self, name: &str) -> Reading {
         let file = match files::open_file(&self.runs, &Path::new(name).join("state.json")) {
             Ok(file) => file,
-            Err(error) => return Some(self.unopened(name, &error)),
+            Err(error) => return self.unopened(name, &error),
         };
-        let before = rustix::fs::fstat(&file).ok()?;
-        let look = self.look_at(name, &before);
-        let read = |file: File| files::read_open(file, STATE_LIMIT);
-        let bytes = match file.try_clone().and_then(read) {
+        let stat = match rustix::fs::fstat(&file) {
+            Ok(stat) => stat,
+            Err(error) => return self.unopened(name, &error.into()),
+        };
+        let (look, has_stone) = self.look_beside(name, &stat);
+        let bytes = match files::read_open(file, STATE_LIMIT) {
             Ok(bytes) => bytes,
-            Err(error) => return Some(Reading::Unreadable(unread(&error), look)),
+            Err(error) => return Reading::Unreadable(unread(&error), look),
         };
-        let is_same = rustix::fs::fstat(&file).is_ok_and(|after| parts(&after) == parts(&before));
-        if !is_same || self.stat(name).is_none_or(|now| now.st_ino != before.st_ino) {
-            return None;
-        }
-        Some(match State::read(name, &bytes) {
+        match State::read(name, &bytes) {
             // What lies beside it tells, and has no token.
             Ok(state) if state.is_suspect && self.has_lost(name) => {
                 let reason = "it has lost its `workflow` or `paths`, and other files of the run are there";
@@ -184,9 +194,28 @@ impl Tree {
             }
             Ok(state) => {
                 let settled = look.settled && !state.is_suspect;
-                Reading::Read(Box::new(self.record(name, state, &bytes)), Look { settled, ..look })
+                let record = self.record(name, state, &bytes, has_stone);
+                Reading::Read(Box::new(record), Look { settled, ..look })
             }
             Err(reason) => Reading::Unreadable(reason, look),
+        }
+    }
+
+    /// Those of the names that are runs, in their order. Looking is waiting for the kernel, so it is done by several.
+    fn look_at_all(&self, names: Vec<Box<str>>) -> Vec<Found> {
+        let lookers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MOST_LOOKERS);
+        let each = names.len().div_ceil(lookers).max(LEAST_LOOKS);
+        let look = |names: &[Box<str>]| -> Vec<Found> {
+            let one = |name: &Box<str>| self.look(name).map(|look| Found { name: name.clone(), look });
+            names.iter().filter_map(one).collect()
+        };
+        if names.len() <= each {
+            return look(&names);
+        }
+        std::thread::scope(|scope| {
+            let lookers: Vec<_> = names.chunks(each).map(|names| (names, scope.spawn(move || look(names)))).collect();
+            // Whatever became of one who looked, nothing is left out.
+            lookers.into_iter().flat_map(|(names, looker)| looker.join().unwrap_or_else(|_| look(names))).collect()
         })
     }
 
@@ -208,7 +237,7 @@ impl Source for Tree {
 
     fn survey(&self) -> Result<Survey, String> {
         let failed = |error: Errno| format!("`{}` cannot be listed: {error}", self.root.join(".cw/runs").display());
-        let mut found: Vec<Found> = Vec::new();
+        let mut names: Vec<Box<str>> = Vec::new();
         let mut problems = self.overlays().1.clone();
         for entry in rustix::fs::Dir::read_from(&self.runs).map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -227,27 +256,27 @@ impl Source for Tree {
             if !is_dir || name == "." || name == ".." {
                 continue;
             }
-            if let Some(look) = self.look(name) {
-                found.push(Found { name: name.into(), look });
-            }
+            names.push(name.into());
         }
-        found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        Ok(Survey { found, problems })
+        names.sort_unstable();
+        Ok(Survey { found: self.look_at_all(names), problems })
     }
 
     fn read(&self, name: &str) -> Reading {
-        for _ in 0..READINGS {
-            let Some(reading) = self.read_once(name) else { continue };
-            let (Reading::Read(_, look) | Reading::Unreadable(_, look)) = &reading else { return reading };
+        for _ in 1..READINGS {
+            let reading = self.read_once(name);
+            let is_settled = match &reading {
+                Reading::Read(_, look) | Reading::Unreadable(_, look) => look.settled,
+                Reading::Gone => true,
+            };
             // A moment later it looks as it will; what is ahead of the clock never does.
-            let wait = self.stat(name).map(|stat| changed_at(&stat)).and_then(until_past);
-            match wait.filter(|_| !look.settled) {
+            let wait = || self.stat(name).map(|stat| changed_at(&stat)).and_then(until_past);
+            match if is_settled { None } else { wait() } {
                 Some(wait) => std::thread::sleep(wait),
                 None => return reading,
             }
         }
-        let reason = "it changed again and again while it was read";
-        Reading::Unreadable(reason.into(), Look { token: Token::of(&[]), settled: false })
+        self.read_once(name)
     }
 
     fn look(&self, name: &str) -> Option<Look> {

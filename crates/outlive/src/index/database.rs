@@ -71,8 +71,9 @@ pub(super) fn read<T>(home: &Path, read: impl Fn(Connection) -> Result<T, Error>
         let is_current = std::fs::read_link(dir.join(CURRENT)).is_ok_and(|now| now == target);
         if is_current && (before.is_none() || Quiet::look(&path) == before) {
             return match done {
-                // It is derived: whoever refreshes makes it anew.
-                Err(Error::Corrupt(_)) => Ok(None),
+                Err(Error::Corrupt(damage)) => Err(Error::Corrupt(format!(
+                    "the index is damaged, and `outlive registry refresh --rebuild` makes it anew: {damage}"
+                ))),
                 done => done,
             };
         }

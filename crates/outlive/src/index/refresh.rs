@@ -53,10 +53,17 @@ pub(super) struct Scope<'a> {
     pub(super) rebuild: bool,
 }
 
-/// Brings the index of `home` up to date.
+/// Brings the index of `home` up to date. One that turns out to be damaged is made anew.
 pub(super) fn refresh(home: &Path, scope: &Scope<'_>, now: Timestamp) -> Result<Refreshed, Error> {
     let turn = Turn::wait(home)?;
-    let draft = turn.draft(scope.rebuild)?;
+    match refresh_in(&turn, scope, scope.rebuild, now) {
+        Err(Error::Corrupt(_)) => refresh_in(&turn, scope, true, now),
+        done => done,
+    }
+}
+
+fn refresh_in(turn: &Turn, scope: &Scope<'_>, rebuild: bool, now: Timestamp) -> Result<Refreshed, Error> {
+    let draft = turn.draft(rebuild)?;
     let mut done = Refreshed::default();
     {
         let mut writer = Writer::new(&draft.connection, now, draft.is_fresh());
@@ -314,7 +321,7 @@ fn entry(record: &Record, source: i64) -> Entry {
     Entry {
         made: record.made(),
         run_id: record.run_id.clone(),
-        lifecycle: record.lifecycle.as_str(),
+        lifecycle: record.lifecycle,
         body: stored::write(record),
         words: words::of(record, source),
     }

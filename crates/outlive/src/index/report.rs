@@ -229,11 +229,12 @@ impl Reader {
     fn compare(&self, indexed: &Indexed, found: Vec<super::source::Found>, report: &mut Report) -> Result<(), Error> {
         let Ok(source) = indexed.open() else { return Ok(()) };
         let repo = indexed.address.repo();
-        let mut stale = BTreeSet::new();
+        let (mut stale, mut gone) = (BTreeSet::new(), BTreeSet::new());
         each_difference(&self.connection, indexed.id, found, |difference| match difference {
             Difference::New(found) => report.new_runs.add(&repo, &found.name, None),
             Difference::Gone(name) => {
                 report.missing_runs.add(&repo, name, Some("gone since the last refresh"));
+                gone.insert(Box::from(name));
                 report.freshness = Standing::Stale;
             }
             Difference::StillGone(name) => report.missing_runs.add(&repo, name, Some(GONE_LONGER)),
@@ -241,7 +242,8 @@ impl Reader {
             Difference::Known { found, .. } => _ = stale.insert(found.name.clone()),
         })?;
         stale.retain(|name| self.is_otherwise(indexed, source, name));
-        stale.extend(marked_otherwise(&self.connection, (indexed.id, &indexed.address), source)?);
+        let marked = marked_otherwise(&self.connection, (indexed.id, &indexed.address), source)?;
+        stale.extend(marked.difference(&gone).cloned());
         stale.iter().for_each(|name| report.stale_runs.add(&repo, name, None));
         Ok(())
     }

@@ -104,6 +104,12 @@ impl Token {
 
 /// A digest of what a run was read from.
 pub(crate) fn content_fingerprint(bytes: &[u8]) -> String {
-    let hex: String = Sha256::digest(bytes)[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", hex(&Sha256::digest(bytes)[..16]))
+}
+
+/// Bytes, two digits each.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = |byte: &u8| [byte >> 4, byte & 15].map(|half| char::from(DIGITS[usize::from(half)]));
+    bytes.iter().flat_map(digits).collect()
 }

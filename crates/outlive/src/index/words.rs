@@ -6,6 +6,7 @@
 use sha2::{Digest, Sha256};
 
 use super::record::{Kind, Record};
+use super::source::hex;
 
 /// A word of fewer characters is only found whole.
 const SHORTEST_BEGINNING: usize = 3;
@@ -93,8 +94,7 @@ fn is_open(word: &str) -> bool {
 
 /// The word for a thing that a run can be asked for by.
 pub(super) fn mark(sort: char, value: &str) -> String {
-    let hex: String = Sha256::digest(value.as_bytes())[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("={sort}:{hex}")
+    format!("={sort}:{}", hex(&Sha256::digest(value.as_bytes())[..8]))
 }
 
 /// The word for a label.
@@ -128,23 +128,30 @@ pub(super) fn is_live(record: &Record) -> bool {
 
 /// All words of a run, as the full-text index takes them.
 pub(super) fn of(record: &Record, source_id: i64) -> String {
-    let mut all: Vec<String> = texts(record).flat_map(words).collect();
-    all.sort_unstable();
-    all.dedup();
-    all.extend([status(record.lifecycle.as_str()), source(source_id)]);
+    let mut all = String::with_capacity(512);
+    let mut say = |word: &str| {
+        all.push_str(word);
+        all.push(' ');
+    };
+    texts(record).flat_map(words).for_each(|word| say(&word));
+    say(&status(record.lifecycle.as_str()));
+    say(&source(source_id));
     if record.lifecycle != record.derived_lifecycle {
-        all.push(status(record.derived_lifecycle.as_str()));
+        say(&status(record.derived_lifecycle.as_str()));
     }
-    all.extend(is_live(record).then(|| LIVE.into()));
-    all.push(if record.archived { ARCHIVED } else { SHOWN }.into());
-    let is_marked = record.source != Kind::Outlive && (record.archived || record.provenance.is_some());
-    all.extend(is_marked.then(|| MARKED.into()));
+    say(if record.archived { ARCHIVED } else { SHOWN });
+    if is_live(record) {
+        say(LIVE);
+    }
+    if record.source != Kind::Outlive && (record.archived || record.provenance.is_some()) {
+        say(MARKED);
+    }
     let apps = [&record.app_id, &record.workflow_id];
-    all.extend(apps.into_iter().flatten().map(|app| mark('a', &app.to_lowercase())));
-    all.extend(record.kind.iter().map(|kind| mark('k', kind)));
-    all.extend(record.labels.iter().map(|(name, value)| label(name, value)));
+    apps.into_iter().flatten().for_each(|app| say(&mark('a', &app.to_lowercase())));
+    record.kind.iter().for_each(|kind| say(&mark('k', kind)));
+    record.labels.iter().for_each(|(name, value)| say(&label(name, value)));
     if record.source == Kind::Outlive {
-        all.push(format!("=i:{}", record.run_id.replace('-', "")));
+        say(&format!("=i:{}", record.run_id.replace('-', "")));
     }
-    all.join(" ")
+    all
 }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::database::from_sqlite;
+use super::record::Lifecycle;
 use super::source::Look;
 use crate::store::Error;
 use crate::time::Timestamp;
@@ -27,7 +28,7 @@ pub(super) fn first_place(made: Timestamp) -> i64 {
 pub(super) struct Entry {
     pub(super) made: Timestamp,
     pub(super) run_id: String,
-    pub(super) lifecycle: &'static str,
+    pub(super) lifecycle: Lifecycle,
     pub(super) body: String,
     pub(super) words: String,
 }
@@ -44,7 +45,7 @@ pub(super) struct Writer<'a> {
     /// The index was empty when it was begun: nothing has to be looked for before it is written.
     fresh: bool,
     words: Vec<(i64, String)>,
-    counts: HashMap<(i64, String), i64>,
+    counts: HashMap<(i64, Lifecycle), i64>,
 }
 
 impl<'a> Writer<'a> {
@@ -76,7 +77,7 @@ impl<'a> Writer<'a> {
         let place = kept.map_or_else(|| self.free_place(entry.made), Ok)?;
         self.run(
             "INSERT INTO runs (place, source, name, run_id, lifecycle, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            params![place, source, name, entry.run_id, entry.lifecycle, entry.body],
+            params![place, source, name, entry.run_id, entry.lifecycle.as_str(), entry.body],
         )?;
         self.file(source, name, look, Some(place), None)?;
         self.count(source, entry.lifecycle, 1);
@@ -153,8 +154,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn count(&mut self, source: i64, lifecycle: &str, more: i64) {
-        *self.counts.entry((source, lifecycle.to_owned())).or_default() += more;
+    fn count(&mut self, source: i64, lifecycle: Lifecycle, more: i64) {
+        *self.counts.entry((source, lifecycle)).or_default() += more;
     }
 
     /// Counts a run no longer, where it was.
@@ -162,8 +163,8 @@ impl<'a> Writer<'a> {
         let sql = "SELECT lifecycle FROM runs WHERE place = ?1 AND gone = 0";
         let mut sql = self.connection.prepare_cached(sql).map_err(from_sqlite)?;
         let found: Option<String> = sql.query_row([place], |row| row.get(0)).optional().map_err(from_sqlite)?;
-        if let Some(lifecycle) = found {
-            self.count(source, &lifecycle, -1);
+        if let Some(lifecycle) = found.and_then(|lifecycle| lifecycle.parse().ok()) {
+            self.count(source, lifecycle, -1);
         }
         Ok(())
     }
@@ -187,7 +188,7 @@ impl<'a> Writer<'a> {
             self.run(
                 "INSERT INTO counts VALUES (?1, ?2, ?3)
                  ON CONFLICT (source, lifecycle) DO UPDATE SET runs = runs + excluded.runs",
-                params![source, lifecycle, more],
+                params![source, lifecycle.as_str(), more],
             )?;
         }
         self.run("DELETE FROM counts WHERE runs = 0", [])

@@ -45,7 +45,7 @@ impl Registry {
         Reaper::new(None).pass_over(self, of_ours.clone()).await?;
         let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
         let rule = |run: &Run, now| {
-            if !wanted(run) {
+            if run.spec.command.is_some() || !wanted(run) {
                 return None;
             }
             let owner = Owner {

@@ -119,7 +119,7 @@ impl EntryView {
     pub fn of(run: &Run, state: StateName) -> Option<Self> {
         let label = |name: &str| run.spec.labels.get(name).cloned();
         let lease = run.owner().map(|owner| owner.lease.lasts());
-        (run.spec.kind == HANDED_OUT).then(|| Self {
+        (run.spec.kind == HANDED_OUT && run.spec.command.is_none()).then(|| Self {
             id: run.id,
             state,
             app: label("app"),

@@ -3,17 +3,14 @@
 //! Only what the index wants is kept of a file. Anything in it may be of the wrong shape: what cool-workflow refuses is
 //! refused with the reason, and one odd task hides neither the others nor the run.
 
-use std::fmt;
-use std::marker::PhantomData;
-
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{MapAccess, SeqAccess};
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
+use super::lenient::{Field, Shape, Wanted, from_object, present};
 use super::script::{bounded, by_units, collapsed, document, is_truthy, joined, said, slug, spelt, title};
 use crate::index::record::{Lifecycle, Tasks};
+use crate::index::source::content_fingerprint;
 
 /// The stages of a loop; the first is where one is that says none of them.
 const STAGES: [&str; 5] = ["interpret", "act", "observe", "adjust", "checkpoint"];
@@ -71,31 +68,19 @@ impl State {
     }
 }
 
-/// A field that is an object or a list of the wanted shape, is something else, or is not there.
-#[derive(Debug, Default)]
-enum Field<T> {
-    #[default]
-    Absent,
-    Is(T),
-    Other,
-}
-
-impl<T> Field<T> {
-    fn get(&self) -> Option<&T> {
-        match self {
-            Self::Is(found) => Some(found),
-            Self::Absent | Self::Other => None,
-        }
-    }
-
-    fn is_other(&self) -> bool {
-        matches!(self, Self::Other)
-    }
-}
-
 /// Lists of anything: what is no object in them says nothing.
 #[derive(Debug, Default)]
 struct List(Vec<Part>);
+
+impl<'de> Wanted<'de> for List {
+    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Option<Self>, A::Error> {
+        let mut parts = Vec::new();
+        while let Some(part) = list.next_element::<Field<Part>>()? {
+            parts.push(if let Field::Is(part) = part { part } else { Part::default() });
+        }
+        Ok(Some(Self(parts)))
+    }
+}
 
 /// A task, commit, phase or piece of feedback.
 #[derive(Debug, Default, Deserialize)]
@@ -113,6 +98,12 @@ struct Part {
     backend_id: Option<Value>,
 }
 
+impl<'de> Wanted<'de> for Part {
+    fn from_map<A: MapAccess<'de>>(map: A) -> Result<Option<Self>, A::Error> {
+        from_object(map)
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 struct Workflow {
     #[serde(default, deserialize_with = "present")]
@@ -123,6 +114,12 @@ struct Workflow {
     app: Field<App>,
 }
 
+impl<'de> Wanted<'de> for Workflow {
+    fn from_map<A: MapAccess<'de>>(map: A) -> Result<Option<Self>, A::Error> {
+        from_object(map)
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 struct App {
     #[serde(default, deserialize_with = "present")]
@@ -131,16 +128,19 @@ struct App {
     version: Option<Value>,
 }
 
-/// An object whose fields are looked at for their shape alone.
-type Shapes = std::collections::HashMap<String, Shape>;
+impl<'de> Wanted<'de> for App {
+    fn from_map<A: MapAccess<'de>>(map: A) -> Result<Option<Self>, A::Error> {
+        from_object(map)
+    }
+}
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Shape {
-    #[default]
-    Absent,
-    List,
-    Object,
-    Other,
+/// An object whose fields are looked at for their shape alone.
+type Shapes = std::collections::HashMap<String, Field<Shape>>;
+
+impl<'de> Wanted<'de> for Shapes {
+    fn from_map<A: MapAccess<'de>>(map: A) -> Result<Option<Self>, A::Error> {
+        from_object(map)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -163,7 +163,7 @@ struct File {
     #[serde(default)]
     workflow: Field<Workflow>,
     #[serde(default)]
-    paths: Shape,
+    paths: Field<Shape>,
     #[serde(default)]
     phases: Field<List>,
     #[serde(default)]
@@ -175,19 +175,19 @@ struct File {
     #[serde(default)]
     feedback: Field<List>,
     #[serde(default)]
-    nodes: Shape,
+    nodes: Field<Shape>,
     #[serde(default)]
-    contracts: Shape,
+    contracts: Field<Shape>,
     #[serde(default)]
-    workers: Shape,
+    workers: Field<Shape>,
     #[serde(default)]
-    sandbox_profiles: Shape,
+    sandbox_profiles: Field<Shape>,
     #[serde(default)]
-    candidates: Shape,
+    candidates: Field<Shape>,
     #[serde(default)]
-    candidate_selections: Shape,
+    candidate_selections: Field<Shape>,
     #[serde(default)]
-    audit: Shape,
+    audit: Field<Shape>,
     #[serde(default)]
     multi_agent: Field<Shapes>,
     #[serde(default)]
@@ -196,6 +196,12 @@ struct File {
     topologies: Field<Shapes>,
     #[serde(default)]
     collaboration: Field<Shapes>,
+}
+
+impl<'de> Wanted<'de> for File {
+    fn from_map<A: MapAccess<'de>>(map: A) -> Result<Option<Self>, A::Error> {
+        from_object(map)
+    }
 }
 
 impl File {
@@ -217,17 +223,16 @@ impl File {
             return Err(format!("`{name}` is not a list"));
         }
         let shapes = [
-            ("nodes", self.nodes, Shape::List),
-            ("contracts", self.contracts, Shape::List),
-            ("workers", self.workers, Shape::List),
-            ("sandboxProfiles", self.sandbox_profiles, Shape::List),
-            ("candidates", self.candidates, Shape::List),
-            ("candidateSelections", self.candidate_selections, Shape::List),
-            ("audit", self.audit, Shape::Object),
-            ("paths", self.paths, Shape::Object),
+            ("nodes", &self.nodes, Shape::List),
+            ("contracts", &self.contracts, Shape::List),
+            ("workers", &self.workers, Shape::List),
+            ("sandboxProfiles", &self.sandbox_profiles, Shape::List),
+            ("candidates", &self.candidates, Shape::List),
+            ("candidateSelections", &self.candidate_selections, Shape::List),
+            ("audit", &self.audit, Shape::Object),
+            ("paths", &self.paths, Shape::Object),
         ];
-        let is_wrong = |found: Shape, wanted: Shape| found != Shape::Absent && found != wanted;
-        if let Some((name, ..)) = shapes.into_iter().find(|(_, found, wanted)| is_wrong(*found, *wanted)) {
+        if let Some((name, ..)) = shapes.into_iter().find(|(_, found, wanted)| !found.is_absent_or(wanted)) {
             return Err(format!("`{name}` is of the wrong shape"));
         }
         if self.workflow.is_other() {
@@ -244,10 +249,10 @@ impl File {
             ("collaboration", &self.collaboration, &["approvals", "comments", "handoffs"]),
         ];
         for (name, object, lists) in objects {
-            let is_wrong_in = |list: &&&str| {
-                object.get().and_then(|fields| fields.get(**list)).is_some_and(|found| *found != Shape::List)
+            let is_wrong_in = |list: &&str| {
+                object.get().and_then(|fields| fields.get(*list)).is_some_and(|found| !found.is_absent_or(&Shape::List))
             };
-            if object.is_other() || lists.iter().any(|list| is_wrong_in(&list)) {
+            if object.is_other() || lists.iter().any(is_wrong_in) {
                 return Err(format!("`{name}` is of the wrong shape"));
             }
         }
@@ -306,7 +311,7 @@ impl File {
                 as u64,
             backends,
             inputs_digest: self.inputs.as_ref().map(digest).unwrap_or_default(),
-            is_suspect: matches!(self.workflow, Field::Absent) || self.paths == Shape::Absent,
+            is_suspect: self.workflow.is_absent() || self.paths.is_absent(),
         }
     }
 
@@ -327,9 +332,7 @@ impl File {
             None => lines.extend(phases_of(parts(&self.tasks))),
         }
         lines.sort_by(|one, other| by_units(one, other));
-        let text = Value::from(lines).to_string();
-        let hex: String = Sha256::digest(text.as_bytes())[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("sha256:{hex}")
+        content_fingerprint(Value::from(lines).to_string().as_bytes())
     }
 }
 
@@ -383,149 +386,4 @@ fn digest(inputs: &Value) -> String {
         words.push(format!("{name}={rendered}"));
     }
     bounded(collapsed(&words.join(" ")), DIGEST)
-}
-
-/// A field that is there, null or not.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
-}
-
-/// Takes any value. What it makes of one that is an object or a list is up to it.
-trait Lenient<'de>: Sized {
-    const OTHER: Self;
-
-    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        skip_map(map)?;
-        Ok(Self::OTHER)
-    }
-
-    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        skip_list(list)?;
-        Ok(Self::OTHER)
-    }
-}
-
-fn skip_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<(), A::Error> {
-    while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-    Ok(())
-}
-
-fn skip_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<(), A::Error> {
-    while list.next_element::<IgnoredAny>()?.is_some() {}
-    Ok(())
-}
-
-struct Any<T>(PhantomData<T>);
-
-impl<'de, T: Lenient<'de>> Visitor<'de> for Any<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-        T::map(map)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
-        T::list(list)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<T, E> {
-        Ok(T::OTHER)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<T, E> {
-        Ok(T::OTHER)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<T, E> {
-        Ok(T::OTHER)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<T, E> {
-        Ok(T::OTHER)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<T, E> {
-        Ok(T::OTHER)
-    }
-
-    fn visit_unit<E>(self) -> Result<T, E> {
-        Ok(T::OTHER)
-    }
-}
-
-impl<'de> Lenient<'de> for Shape {
-    const OTHER: Self = Self::Other;
-
-    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        skip_map(map)?;
-        Ok(Self::Object)
-    }
-
-    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        skip_list(list)?;
-        Ok(Self::List)
-    }
-}
-
-impl<'de> Deserialize<'de> for Shape {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Any(PhantomData))
-    }
-}
-
-/// The shapes that a field may be wanted in.
-trait Wanted<'de>: Sized {
-    fn from_map<A: MapAccess<'de>>(map: A) -> Result<Option<Self>, A::Error> {
-        skip_map(map)?;
-        Ok(None)
-    }
-
-    fn from_list<A: SeqAccess<'de>>(list: A) -> Result<Option<Self>, A::Error> {
-        skip_list(list)?;
-        Ok(None)
-    }
-}
-
-macro_rules! wanted_objects {
-    ($($name:ty),*) => {$(
-        impl<'de> Wanted<'de> for $name {
-            fn from_map<A: MapAccess<'de>>(map: A) -> Result<Option<Self>, A::Error> {
-                <$name>::deserialize(MapAccessDeserializer::new(map)).map(Some)
-            }
-        }
-    )*};
-}
-
-wanted_objects!(App, File, Part, Shapes, Workflow);
-
-impl<'de> Wanted<'de> for List {
-    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Option<Self>, A::Error> {
-        let mut parts = Vec::new();
-        while let Some(part) = list.next_element::<Field<Part>>()? {
-            parts.push(if let Field::Is(part) = part { part } else { Part::default() });
-        }
-        Ok(Some(Self(parts)))
-    }
-}
-
-impl<'de, T: Wanted<'de>> Lenient<'de> for Field<T> {
-    const OTHER: Self = Self::Other;
-
-    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        Ok(T::from_map(map)?.map_or(Self::Other, Self::Is))
-    }
-
-    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
-        Ok(T::from_list(list)?.map_or(Self::Other, Self::Is))
-    }
-}
-
-impl<'de, T: Wanted<'de>> Deserialize<'de> for Field<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Any(PhantomData))
-    }
 }

@@ -28,6 +28,29 @@ fn c02_no_index_is_absent_a_refreshed_one_valid_and_a_rebuilt_one_the_same() {
 }
 
 #[test]
+fn f_55_a_damaged_index_is_said_to_be_and_made_anew() {
+    let yard = Yard::new();
+    let repo = yard.repo("repo");
+    for number in 0..200 {
+        put(&repo, &format!("run-{number}"), &state(&format!("run-{number}"), DAY, &["completed"]));
+    }
+    yard.index().refresh(None).unwrap();
+    let before = yard.all();
+    let index = yard.path().join("home/index");
+    let file = index.join(std::fs::read_link(index.join("current")).unwrap());
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[4_096..].fill(0x5a);
+    std::fs::write(&file, &bytes).unwrap();
+    let told = yard.index().search(&Query::default()).unwrap_err().to_string();
+    assert!(told.contains("damaged") && told.contains("--rebuild"), "{told}");
+    yard.index().refresh(None).unwrap();
+    assert_eq!(yard.all(), before);
+    std::fs::write(index.join(std::fs::read_link(index.join("current")).unwrap()), "no database").unwrap();
+    yard.index().refresh(None).unwrap();
+    assert_eq!(yard.all(), before);
+}
+
+#[test]
 fn c03_what_has_changed_is_named_and_what_is_gone_is_known_as_gone() {
     let yard = Yard::new();
     let repo = yard.repo("repo");
