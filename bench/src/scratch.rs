@@ -17,7 +17,7 @@ pub type Benchmark = (&'static str, fn(&Path) -> Outcome<bool>);
 
 const DIRECTORY_VARIABLE: &str = "OUTLIVE_BENCH_DIR";
 
-const BENCHMARKS: [Benchmark; 9] = [
+const BENCHMARKS: [Benchmark; 10] = [
     ("sqlite", sqlite::main),
     ("beats", beats::main),
     ("run", run::main),
@@ -26,6 +26,7 @@ const BENCHMARKS: [Benchmark; 9] = [
     ("lists", lists::main),
     ("supervise", supervise::main),
     ("fleet", fleet::main),
+    ("fleet-peers", fleet::against_peers),
     ("peers", peers::main),
 ];
 
