@@ -3,6 +3,8 @@
 //! The server is one of the benchmark's own, with the durability that PostgreSQL has by default. Handlers do nothing, so
 //! that what is measured is what outlive costs.
 
+mod peers;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,7 +40,7 @@ struct Figures {
 /// Measures. There is no bar yet: peers are measured elsewhere.
 pub fn main(_dir: &Path) -> Outcome<bool> {
     let server = Server::alone(&["-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB"]);
-    let url = std::env::var("BENCH_URL").unwrap_or_else(|_| server.fresh_url());
+    let url = server.fresh_url();
     let schema = url.split("schema=").nth(1).and_then(|rest| rest.split('&').next()).unwrap_or_default().to_owned();
     let mut figures: Vec<Figures> = BATCHES.iter().map(|_| Figures::default()).collect();
     for round in 0..=ROUNDS {
@@ -77,6 +79,11 @@ pub fn main(_dir: &Path) -> Outcome<bool> {
     Ok(true)
 }
 
+/// Measures against those whom others use, in turns on one server.
+pub fn against_peers(_dir: &Path) -> Outcome<bool> {
+    peers::main()
+}
+
 fn wal(server: &Server) -> Outcome<f64> {
     Ok(server.psql("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn").parse()?)
 }
@@ -95,7 +102,7 @@ fn measure_one(server: &Server, url: &str, batch: usize, runs: usize, figures: &
     let mut tally = Tally::default();
     let (own, theirs) = (processor_time("self"), server_time(server));
     let done = measure(|| {
-        let worker = Worker::builder(registry).slots(batch).handle("bench", |_| Ok(())).start()?;
+        let worker = Worker::builder(registry).slots(batch).prefetch(batch).handle("bench", |_| Ok(())).start()?;
         worker.wait_until(|tally| tally.succeeded == runs as u64);
         tally = worker.tally();
         worker.stop();

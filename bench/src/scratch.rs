@@ -17,7 +17,7 @@ pub type Benchmark = (&'static str, fn(&Path) -> Outcome<bool>);
 
 const DIRECTORY_VARIABLE: &str = "OUTLIVE_BENCH_DIR";
 
-const BENCHMARKS: [Benchmark; 11] = [
+const BENCHMARKS: [Benchmark; 12] = [
     ("sqlite", sqlite::main),
     ("beats", beats::main),
     ("run", run::main),
@@ -26,6 +26,7 @@ const BENCHMARKS: [Benchmark; 11] = [
     ("lists", lists::main),
     ("supervise", supervise::main),
     ("fleet", fleet::main),
+    ("fleet-peers", fleet::against_peers),
     ("plane", plane::main),
     ("sweep", sweep::main),
     ("peers", peers::main),

@@ -92,6 +92,8 @@ fn s_31_a_password_of_the_registry_is_said_nowhere() {
         &["doctor", "--json"],
         &["supervise", "--once"],
         &["reap", "--json"],
+        &["workers"],
+        &["workers", "--json"],
         &["init"],
     ] {
         let named: Vec<&str> = ["--registry", &url].into_iter().chain(words.iter().copied()).collect();
@@ -101,6 +103,38 @@ fn s_31_a_password_of_the_registry_is_said_nowhere() {
             assert!(!said.contains(PASSWORD), "{words:?}: {said}");
         }
     }
+}
+
+#[test]
+fn s_31_a_password_of_the_registry_is_in_no_word_of_the_processes_that_are_started_for_it() {
+    let sandbox = Sandbox::new();
+    let secret = format!("only{:x}", SystemEntropy.draw());
+    let url = Server::shared().fresh_url().replacen("tester@", &format!("tester:{secret}@"), 1);
+    let words = [
+        "--registry",
+        &url,
+        "run",
+        "--detach",
+        "--name",
+        "kept",
+        "--",
+        "sh",
+        "-c",
+        "until test -e go; do sleep 0.1; done",
+    ];
+    sandbox.outlive(words).succeeds();
+    let (mut seen, mut named) = (0, Vec::new());
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
+        let spoken = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let has = |text: &[u8]| text.windows(secret.len()).any(|window| window == secret.as_bytes());
+        seen += usize::from(has(&environment));
+        named.extend(has(&spoken).then(|| text(&spoken)));
+    }
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    assert!(seen > 0, "whoever owns the run knows the registry");
+    assert!(named.is_empty(), "{named:?}");
+    on(&sandbox, &url, &["wait", "kept"]).succeeds();
 }
 
 #[test]

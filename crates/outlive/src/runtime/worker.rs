@@ -65,9 +65,9 @@ pub struct Worker {
     grace: Duration,
     last_grace: Duration,
     slots: Vec<JoinHandle<()>>,
-    claimer: Option<JoinHandle<()>>,
+    claimers: Vec<JoinHandle<()>>,
     chores: Option<JoinHandle<()>>,
-    finisher: Option<JoinHandle<()>>,
+    finishers: Vec<JoinHandle<()>>,
 }
 
 impl Worker {
@@ -113,7 +113,7 @@ impl Worker {
         // Whoever claims may be at it: what it brings is given back too.
         self.listening = None;
         floor.advance(Stage::Draining);
-        join(self.claimer.take());
+        self.claimers.drain(..).for_each(|claimer| join(Some(claimer)));
         for task in floor.unbegun() {
             floor.end(task, job::Answer::End(interrupted("its worker ended before it was begun")));
         }
@@ -126,7 +126,7 @@ impl Worker {
         }
         floor.advance(Stage::Over);
         join(self.chores.take());
-        join(self.finisher.take());
+        self.finishers.drain(..).for_each(|finisher| join(Some(finisher)));
         // A thread whose handler never returns ends with the process.
         for slot in self.slots.drain(..) {
             if slot.is_finished() || floor.is_idle() {

@@ -17,6 +17,8 @@ use crate::store;
 
 /// The most runs that a worker does at a time.
 pub const SLOTS_LIMIT: usize = 1_024;
+/// From so many slots on two threads claim and two record ends.
+const MANY: usize = 64;
 /// How long handlers may take to finish once their worker is to end, unless it is told otherwise.
 const GRACE: Duration = Duration::from_secs(10);
 /// How long they may take to stop once they are told to.
@@ -160,19 +162,23 @@ impl Builder {
             grace,
             last_grace,
             slots: Vec::new(),
-            claimer: None,
+            claimers: Vec::new(),
             chores: None,
-            finisher: None,
+            finishers: Vec::new(),
         };
         let handlers = Arc::new(handlers);
         for _ in 0..slots {
             let (floor, handlers) = (floor.clone(), handlers.clone());
             worker.slots.push(spawn("outlive-slot", move || work(&floor, &handlers))?);
         }
-        let (finishing, tidying) = (order.clone(), order.clone());
-        worker.finisher = Some(spawn("outlive-finish", move || finisher::record_ends(&finishing))?);
+        let tidying = order.clone();
         worker.chores = Some(spawn("outlive-chores", move || chores::look_after(&tidying))?);
-        worker.claimer = Some(spawn("outlive-claim", move || claimer::claim(&order))?);
+        // While one waits for the store, another prepares what it is to be told next.
+        for _ in 0..if slots >= MANY { 2 } else { 1 } {
+            let (claiming, finishing) = (order.clone(), order.clone());
+            worker.finishers.push(spawn("outlive-finish", move || finisher::record_ends(&finishing))?);
+            worker.claimers.push(spawn("outlive-claim", move || claimer::claim(&claiming))?);
+        }
         Ok(worker)
     }
 }

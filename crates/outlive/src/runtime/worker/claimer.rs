@@ -29,8 +29,12 @@ const FOLLOWED: usize = 10_000;
 pub(super) fn claim(order: &Order) {
     let mut claimer = Claimer { order, followed: BTreeSet::new(), failures: 0 };
     let mut patience = Duration::ZERO;
-    while let Some(room) = order.floor.wait_for_room(patience) {
-        patience = match claimer.claim(room.min(BATCH)) {
+    while let Some(room) = order.floor.wait_for_room(patience, BATCH) {
+        if room == 0 {
+            // Another was quicker.
+            continue;
+        }
+        patience = match claimer.claim(room) {
             Ok(true) => Duration::ZERO,
             Ok(false) => order.spread(order.times.poll_every),
             Err(error) => {
@@ -55,12 +59,15 @@ struct Claimer<'a> {
 impl Claimer<'_> {
     /// Claims up to `room` runs. Answers whether there may be more.
     fn claim(&mut self, room: usize) -> Result<bool, Error> {
-        let (handles, scheduled) = self.claim_once(room)?;
+        let claimed = self.claim_once(room);
+        let brought = claimed.as_ref().map_or(0, |(handles, _)| handles.len());
+        let (tasks, scheduled) = match claimed {
+            Ok((handles, scheduled)) => (handles.into_iter().map(Task::new).collect(), Ok(scheduled)),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        self.order.floor.claimed(room, tasks);
+        let (scheduled, full) = (scheduled?, brought == room);
         self.failures = 0;
-        let full = handles.len() == room;
-        if !handles.is_empty() {
-            self.order.floor.add(handles.into_iter().map(Task::new).collect());
-        }
         if scheduled.is_empty() {
             return Ok(full);
         }

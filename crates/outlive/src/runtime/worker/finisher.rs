@@ -30,12 +30,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) fn record_ends(order: &Order) {
     while let Some(ends) = order.floor.take_ends(BATCH) {
         let mut batch = Batch { order, tally: Tally::default(), more: false };
+        let count = ends.len();
         batch.record(ends);
         let Batch { tally, more, .. } = batch;
         if more {
             order.floor.wake();
         }
-        order.floor.recorded(|all| {
+        order.floor.recorded(count, |all| {
             all.succeeded += tally.succeeded;
             all.failed += tally.failed;
             all.suspended += tally.suspended;

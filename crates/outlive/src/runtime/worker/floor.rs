@@ -77,6 +77,8 @@ struct State {
     ends: Vec<Ended>,
     /// Ends that are being written.
     writing: usize,
+    /// Runs that are being claimed, at most.
+    claiming: usize,
     /// Somebody says that there is work.
     look: bool,
     /// Slots that wait for something to begin.
@@ -84,8 +86,8 @@ struct State {
     /// One of them is called and has not come yet.
     is_called: bool,
     /// Who waits for what, so that nobody is called who does not.
-    awaits_room: bool,
-    awaits_end: bool,
+    await_room: usize,
+    await_end: usize,
     watchers: usize,
     tally: Tally,
 }
@@ -159,8 +161,8 @@ impl Floor {
         // A slot that has come calls the next: where work is short, few wake.
         let work = !state.queue.is_empty() && state.idle > 0 && !state.is_called;
         state.is_called |= work;
-        let room = state.awaits_room && self.free(&state) > 0;
-        let (ended, done) = (state.awaits_end && !state.ends.is_empty(), state.watchers > 0);
+        let room = state.await_room > 0 && self.free(&state) > 0;
+        let (ended, done) = (state.await_end > 0 && !state.ends.is_empty(), state.watchers > 0);
         drop(state);
         for (is_awaited, condvar) in [(work, &self.work), (room, &self.room), (ended, &self.ended)] {
             if is_awaited {
@@ -191,12 +193,13 @@ impl Floor {
         if state.ends.len() + state.writing > ENDS.max(ENDS_PER_SLOT * self.slots) {
             return 0;
         }
-        (self.slots + self.prefetch).saturating_sub(state.queue.len() + state.running.len())
+        (self.slots + self.prefetch).saturating_sub(state.queue.len() + state.running.len() + state.claiming)
     }
 
     /// Waits until there is room and a reason to claim: `patience` is over, or somebody says that there is work. Answers
-    /// with how many may be claimed; nothing once nothing more is to be.
-    pub(super) fn wait_for_room(&self, patience: Duration) -> Option<usize> {
+    /// with how many may be claimed, up to `limit`; nothing once nothing more is to be. Whoever is answered says what came of
+    /// it.
+    pub(super) fn wait_for_room(&self, patience: Duration, limit: usize) -> Option<usize> {
         let deadline = SystemClock.awake() + patience;
         let mut state = self.state();
         loop {
@@ -207,9 +210,9 @@ impl Floor {
             if !state.look && !left.is_zero() {
                 state = wait_timeout(&self.room, state, left);
             } else if self.free(&state) == 0 {
-                state.awaits_room = true;
+                state.await_room += 1;
                 state = wait(&self.room, state);
-                state.awaits_room = false;
+                state.await_room -= 1;
             } else {
                 break;
             }
@@ -219,7 +222,19 @@ impl Floor {
         let linger = self.room.wait_timeout_while(state, LINGER, few);
         let mut state = linger.unwrap_or_else(PoisonError::into_inner).0;
         state.look = false;
-        Some(self.free(&state).max(1)).filter(|_| state.stage == Stage::Working)
+        let room = Some(self.free(&state).min(limit)).filter(|_| state.stage == Stage::Working)?;
+        state.claiming += room;
+        Some(room)
+    }
+
+    /// A claim of up to so many has brought these.
+    pub(super) fn claimed(&self, room: usize, tasks: Vec<Arc<Task>>) {
+        let mut state = self.state();
+        state.claiming = state.claiming.saturating_sub(room);
+        state.tally.claims += u64::from(!tasks.is_empty());
+        state.tally.claimed += tasks.len() as u64;
+        state.queue.extend(tasks);
+        self.call(state);
     }
 
     /// Waits as long as the worker works, for at most `patience`. Answers whether it still does.
@@ -227,14 +242,6 @@ impl Floor {
         let works = |state: &mut State| state.stage == Stage::Working;
         let paused = self.over.wait_timeout_while(self.state(), patience, works);
         paused.unwrap_or_else(PoisonError::into_inner).0.stage == Stage::Working
-    }
-
-    pub(super) fn add(&self, tasks: Vec<Arc<Task>>) {
-        let mut state = self.state();
-        state.tally.claims += 1;
-        state.tally.claimed += tasks.len() as u64;
-        state.queue.extend(tasks);
-        self.call(state);
     }
 
     /// The next task for a slot; none once there will be none.
@@ -298,21 +305,21 @@ impl Floor {
     pub(super) fn take_ends(&self, limit: usize) -> Option<Vec<Ended>> {
         let nothing = |state: &mut State| state.ends.is_empty() && state.stage < Stage::Over;
         let mut state = self.state();
-        state.awaits_end = true;
+        state.await_end += 1;
         state = wait_while(&self.ended, state, nothing);
-        state.awaits_end = false;
+        state.await_end -= 1;
         if state.ends.is_empty() {
             return None;
         }
         let count = state.ends.len().min(limit);
-        state.writing = count;
+        state.writing += count;
         Some(state.ends.drain(..count).collect())
     }
 
     /// What was taken is recorded.
-    pub(super) fn recorded(&self, count: impl FnOnce(&mut Tally)) {
+    pub(super) fn recorded(&self, ends: usize, count: impl FnOnce(&mut Tally)) {
         let mut state = self.state();
-        state.writing = 0;
+        state.writing = state.writing.saturating_sub(ends);
         count(&mut state.tally);
         self.call(state);
     }
