@@ -34,3 +34,4 @@ mod steps;
 mod supervising;
 mod surface;
 mod tidy;
+mod top;
