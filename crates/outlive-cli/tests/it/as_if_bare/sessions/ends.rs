@@ -18,7 +18,7 @@ pub(super) const SESSIONS: &[Session] = &[
     at_prompt("a hangup ends what is in the foreground", RUNS, &[RUNNING, DIES]),
     at_prompt(
         "a hangup is told",
-        "trap 'echo hangup > told; exit 0' HUP; echo $$ > pid; exec 3<>go; echo ready; until read x <&3; do :; done",
+        "trap 'echo hangup > told; exit 0' HUP; echo $$ > pid; echo ready; while :; do sleep 0.02; done",
         &[RUNNING, HangUp, AwaitFile("told"), AwaitGone("pid")],
     ),
     at_prompt("nohup survives a hangup", RUNS, &[Await("$ "), Type("nohup RUN sh prog > out 2>&1 &\r"), SURVIVES]),

@@ -22,7 +22,7 @@ pub(super) const SESSIONS: &[Session] = &[
     script("what is set stays set", r#""$@" stty -echo intr ^X; stty -a; stty sane"#),
     of_prog(
         "the window is resized",
-        "trap 'stty size' WINCH; exec 3<>go; echo ready; until read x <&3; do :; done",
+        "trap 'stty size' WINCH; exec 3<>go; echo ready; (read x <&3; : > went) & until [ -e went ]; do sleep 0.02; done",
         &[Await("ready\r\n"), Resize(50, 132), Await("50 132"), Resize(10, 40), Await("10 40"), Go, Await("status 0")],
     ),
     script("the window was resized before", r#"stty rows 7 cols 77; "$@" stty size; stty size"#),
