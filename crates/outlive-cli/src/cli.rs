@@ -14,6 +14,7 @@ use crate::launcher::{adopt, attach, step, take_up};
 use crate::operation::{Answer, Failure, Form, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
+use crate::terminal::top;
 use crate::workers::{hooks, supervise, work};
 use crate::{http, launcher, logs, mcp, terminal};
 
@@ -64,6 +65,7 @@ pub fn main() -> u8 {
         Some((supervise::NAME, matches)) => supervise::run(matches, &context, json, mask),
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
         Some((attach::NAME, matches)) => attach::run(matches, &context, json),
+        Some((top::NAME, matches)) => top::run(matches, &context, json),
         Some((http::NAME, matches)) => http::run(matches, &context, json),
         Some((mcp::NAME, matches)) => mcp::run(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
@@ -144,6 +146,7 @@ pub fn command(verb: Option<&str>) -> Command {
         attach::command(),
         work::command(),
         supervise::command(),
+        top::command(),
         http::command(),
         mcp::command(),
     ];

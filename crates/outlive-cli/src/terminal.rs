@@ -1,6 +1,7 @@
 //! Text for terminals: stored words made harmless, quoted for a shell, measured and cut, and whether colour is wanted.
 
 pub mod table;
+pub mod top;
 
 use std::borrow::Cow;
 use std::io::IsTerminal;

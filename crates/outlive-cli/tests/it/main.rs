@@ -36,3 +36,4 @@ mod steps;
 mod supervising;
 mod surface;
 mod tidy;
+mod top;

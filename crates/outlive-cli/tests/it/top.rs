@@ -1,0 +1,87 @@
+//! `outlive top` on a terminal that is not ours: driven by keys, and looked at.
+
+use std::process::Command;
+
+use super::sandbox::{Ends, Sandbox, is_alive, until};
+
+/// A terminal in which `outlive top` runs.
+struct Screen<'a> {
+    sandbox: &'a Sandbox,
+}
+
+impl Drop for Screen<'_> {
+    fn drop(&mut self) {
+        let _ = self.tmux(&["kill-server"]).output();
+    }
+}
+
+impl<'a> Screen<'a> {
+    fn start(sandbox: &'a Sandbox) -> Self {
+        let screen = Self { sandbox };
+        let words = [
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            "80",
+            "-y",
+            "8",
+            "outlive top; echo left $?; exec sleep 300",
+        ];
+        screen.tmux(&words).succeeds();
+        screen
+    }
+
+    fn tmux(&self, words: &[&str]) -> Command {
+        let socket = self.sandbox.path().join("tmux").display().to_string();
+        self.sandbox.command("tmux", ["-S", &socket].iter().chain(words))
+    }
+
+    fn press(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat()).succeeds();
+    }
+
+    /// What is on it, once it says so.
+    fn says(&self, wanted: &str) -> String {
+        let mut shown = String::new();
+        until(&format!("the screen to say `{wanted}`"), || {
+            shown = self.tmux(&["capture-pane", "-p"]).succeeds();
+            shown.contains(wanted)
+        });
+        let settle = |line: &str| {
+            let time = |word: &str| word.ends_with('s') && word.trim_end_matches(['m', 's']).parse::<f64>().is_ok();
+            line.split_whitespace().map(|word| if time(word) { "[TIME]" } else { word }).collect::<Vec<_>>().join(" ")
+        };
+        shown.lines().map(settle).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[test]
+fn s_11_top_shows_runs_filters_them_shows_what_they_wrote_and_cancels_them() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "done", "--", "true"]).succeeds();
+    let script = "outlive progress 1/4; printf 'one \\033]0;title\\007 \\033[31mred\\n'; exec sleep 300";
+    sandbox.outlive(["run", "-d", "--name", "talker", "--", "sh", "-c", script]).succeeds();
+    sandbox.outlive(["queue", "add", "--name", "later", "--", "true"]).succeeds();
+    sandbox.wait_for("talker", |run| run["progress_done"] == 1);
+    let screen = Screen::start(&sandbox);
+    let mut seen = vec![screen.says("talker")];
+    screen.press(&["a"]);
+    seen.push(screen.says("done"));
+    screen.press(&["/", "t", "a", "l", "k", "Enter"]);
+    seen.push(screen.says("1 all runs; filter: talk"));
+    screen.press(&["Enter"]);
+    seen.push(screen.says("red"));
+    screen.press(&["q", "c"]);
+    seen.push(screen.says("cancel talker? y: yes, any other key: no"));
+    screen.press(&["n"]);
+    screen.says("nothing was done");
+    let pid = sandbox.show("talker")["owner_pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap();
+    screen.press(&["c", "y"]);
+    seen.push(screen.says("cancelled"));
+    assert!(!is_alive(pid), "it is called cancelled and lives");
+    screen.press(&["q"]);
+    assert_eq!(screen.says("left 0"), "left 0", "the screen was not left as it was");
+    insta::assert_snapshot!("top", seen.join("\n---\n").replace("root", "[USER]"));
+}
