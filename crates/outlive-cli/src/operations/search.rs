@@ -36,18 +36,20 @@ impl Operate for Search {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{from_value, json};
+    use serde_json::json;
+
+    use crate::operation::read;
 
     use super::*;
 
     #[test]
     fn s_02_json_has_the_defaults_of_the_flags_and_no_unknown_fields() {
-        let read: Search = from_value(json!({"query": ["deploy"], "status": ["failed"]})).unwrap();
-        assert_eq!((read.wanted.limit, read.wanted.unarchived, read.wanted.status.len()), (50, false, 1));
-        let read: Search = from_value(json!({"unarchived": false, "scope": "repo"})).unwrap();
-        assert_eq!((read.wanted.unarchived, read.wanted.scope), (false, crate::plane::Scope::Repo));
+        let found: Search = read(json!({"query": ["deploy"], "status": ["failed"]})).ok().unwrap();
+        assert_eq!((found.wanted.limit, found.wanted.unarchived, found.wanted.status.len()), (50, false, 1));
+        let found: Search = read(json!({"unarchived": false, "scope": "repo"})).ok().unwrap();
+        assert_eq!((found.wanted.unarchived, found.wanted.scope), (false, crate::plane::Scope::Repo));
         for unknown in [json!({"colour": "red"}), json!({"scope": "galaxy"}), json!({"status": "failed"})] {
-            assert!(from_value::<Search>(unknown.clone()).is_err(), "{unknown} was taken");
+            assert!(read::<Search>(unknown.clone()).is_err(), "{unknown} was taken");
         }
     }
 }
