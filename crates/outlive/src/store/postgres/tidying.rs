@@ -89,9 +89,9 @@ impl PostgresStore {
         }
     }
 
-    fn in_passing<F: Future<Output = Result<(), Error>> + Send>(&self, work: impl FnOnce(Self) -> F + Send + 'static)
+    fn in_passing<F>(&self, work: impl FnOnce(Self) -> F + Send + 'static)
     where
-        F: 'static,
+        F: Future<Output = Result<(), Error>> + Send + 'static,
     {
         if self.untidy().is_at_it.swap(true, Ordering::Relaxed) {
             return;
