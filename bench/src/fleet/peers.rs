@@ -84,7 +84,8 @@ pub(super) fn main() -> Outcome<bool> {
         let (own, of_server) = (processor_time("self"), server_time(&server));
         measure_one(&server, &server.fresh_url(), SLOTS, JOBS, into)?;
         // With what enqueueing took, as the others'.
-        (into.own_time.pop(), into.server_time.pop());
+        into.own_time.pop();
+        into.server_time.pop();
         into.own_time.push((processor_time("self") - own) / JOBS as f64);
         into.server_time.push((server_time(&server) - of_server) / JOBS as f64);
         for (peer, figures) in built.iter().zip(&mut theirs) {
