@@ -180,6 +180,8 @@ pub enum Action {
     Unarchive,
     /// Somebody deletes what it made and nobody needs.
     Sweep {
+        /// The mark that was seen: whoever sweeps has listed what was there then.
+        seen: Option<Swept>,
         /// It is done, for now: what comes late is for the next sweep.
         done: bool,
         /// What is deleted, for people.
@@ -259,8 +261,8 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         }
         (Action::Archive, State::Ended(_)) => step.archive(),
         (Action::Unarchive, State::Ended(_)) => step.unarchive(),
-        (Action::Sweep { done, reason }, State::Ended(ending)) => {
-            check_sweep(run, ending, by, now)?;
+        (Action::Sweep { seen, done, reason }, State::Ended(ending)) => {
+            check_sweep(run, ending, seen.as_ref(), by, now)?;
             Ok(step.sweep(*done, reason))
         }
         (

@@ -70,7 +70,9 @@ impl Output {
         if below.split('/').any(|part| part == "." || part == "..") || self.prefix.chars().any(char::is_control) {
             return refuse(format!("the prefix `{}` has parts that lead elsewhere", self.prefix.escape_default()));
         }
-        if self.shard_prefix.is_empty() || !self.shard_prefix.split('/').all(is_name) {
+        // Nor the tree of another run.
+        let is_below = |part: &str| is_name(part) && !part.contains("run_id=");
+        if !self.shard_prefix.split('/').all(is_below) {
             let shown = self.shard_prefix.escape_default();
             return refuse(format!("`shard_prefix` is `{shown}`, which is no path below the prefix"));
         }

@@ -8,7 +8,7 @@ use super::{Fence, Observed, Refusal, Report};
 use crate::health::Leftovers;
 use crate::id::WorkerId;
 use crate::process::Evidence;
-use crate::run::{Actor, CHECKPOINT_LIMIT, End, Ending, LIST_LIMIT, Pending, Progress, Run, Running, capped};
+use crate::run::{Actor, CHECKPOINT_LIMIT, End, Ending, LIST_LIMIT, Pending, Progress, Run, Running, Swept, capped};
 use crate::time::Timestamp;
 
 pub(super) fn lost(run: &Run, fence: &Fence) -> Refusal {
@@ -135,11 +135,18 @@ pub(super) fn check_resume(run: &Run, ending: &Ending, failed_too: bool, leftove
 const SWEEPS: Duration = Duration::from_secs(15 * 60);
 
 /// What may go on is not swept, and nothing is by two at once. Whoever began and was not heard of again is not waited for.
-pub(super) fn check_sweep(run: &Run, ending: &Ending, by: &Actor, now: Timestamp) -> Result<(), Refusal> {
+pub(super) fn check_sweep(
+    run: &Run,
+    ending: &Ending,
+    seen: Option<&Swept>,
+    by: &Actor,
+    now: Timestamp,
+) -> Result<(), Refusal> {
     match &run.swept {
         _ if matches!(ending.how, End::Interrupted(_)) => {
             Err(Refusal::WrongState { action: "sweep", state: ending.how.name() })
         }
+        Some(swept) if seen != Some(swept) => Err(Refusal::BeingSwept(swept.by.clone())),
         Some(swept) if !swept.done && swept.by != *by && now.since(swept.at) < SWEEPS => {
             Err(Refusal::BeingSwept(swept.by.clone()))
         }

@@ -93,7 +93,7 @@ pub enum Refusal {
     #[error("what it had made was swept; it can only be done anew, as another run")]
     Swept,
     /// Somebody else deletes what it made.
-    #[error("{0} is sweeping it")]
+    #[error("{0} sweeps it, or has just done so")]
     BeingSwept(Actor),
     /// It is archived already.
     #[error("it is archived already")]

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::manifest::Names;
 use super::place::Place;
-use super::{Decision, Facts, Line, Problem, Reason, Report, Spare, decide};
+use super::{Decision, Facts, Line, Problem, Reason, Report, Spare, decide, over_since};
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::id::RunId;
 use crate::registry::Registry;
-use crate::run::{Run, State};
+use crate::run::{Run, State, Swept};
 use crate::store::object::DELETED_AT_ONCE;
 use crate::store::{self, Page, Walk};
 use crate::time::Timestamp;
@@ -119,12 +119,16 @@ impl<'a> Pass<'a> {
         };
         runs.sort_by_key(|run| std::cmp::Reverse((ended_at(run), run.id)));
         let (mut subjects, mut problems) = (HashMap::new(), Vec::new());
-        for (rank, run) in runs.into_iter().enumerate() {
+        let mut rank = 0;
+        for run in runs {
+            let is_over = over_since(&run, now).is_ok();
             let name = name_of(&run);
             let tree = run.spec.output.as_ref().and_then(|output| output.tree(run.id).ok());
             let prefix = tree.map_or_else(|| place.shown("?"), |tree| place.shown(&tree));
             let line = Line { id: run.id, prefix, reason: String::new(), objects: 0, bytes: 0, kept: 0, left: 0 };
             let subject = Subject { run, rank, decision: None, is_marked: false, line };
+            // Only those that have ended are among the last that have.
+            rank += usize::from(is_over);
             if let Some(twin) = subjects.insert(name.clone(), subject) {
                 let twin: Subject = twin;
                 let why = format!("runs {} and {} have the same tree; nothing of it is touched", twin.line.id, name);
@@ -271,16 +275,18 @@ impl<'a> Pass<'a> {
         if subject.is_marked && !subject.run.copied {
             return Ok(true);
         }
-        let (id, rank, reason, before) =
-            (subject.run.id, subject.rank, reason.clone(), subject.run.manifest_ref.clone());
-        let outcome = if subject.run.copied {
-            self.look_again(id, rank, name).await?
+        let (run, rank, reason) = (subject.run.clone(), subject.rank, reason.clone());
+        let outcome = if run.copied {
+            self.look_again(run.id, rank, name).await?.map(|()| None)
         } else {
-            self.mark(id, &reason, before).await
+            self.mark(&run, &reason).await
         };
         let Some(subject) = self.subjects.get_mut(name) else { return Ok(false) };
         match outcome {
-            Ok(()) => subject.is_marked = true,
+            Ok(mark) => {
+                subject.is_marked = true;
+                subject.run.swept = mark;
+            }
             Err(why) => subject.decision = Some(Decision::Keep(Reason::Usual(why))),
         }
         Ok(subject.is_marked)
@@ -297,14 +303,16 @@ impl<'a> Pass<'a> {
         })
     }
 
-    async fn mark(&self, id: RunId, reason: &str, manifest: Option<String>) -> Result<(), String> {
-        let sweep = |run: &Run| Action::Sweep {
-            done: false,
-            reason: if run.manifest_ref == manifest { reason.to_owned() } else { String::new() },
-        };
-        let marked = self.registry.change(id, sweep).await.map_err(|error| error.to_string())?;
+    /// Marks a run as being swept, if it is as it was when it was looked at. Answers with the mark.
+    async fn mark(&self, seen: &Run, reason: &str) -> Result<Option<Swept>, String> {
+        let sweep = |_: &Run| Action::Sweep { seen: seen.swept.clone(), done: false, reason: reason.to_owned() };
+        let (record, _) = self.registry.change(seen.id, sweep).await.map_err(|error| error.to_string())?;
         // A manifest that came meanwhile names what was not looked for.
-        if marked.0.run.manifest_ref == manifest { Ok(()) } else { Err("its manifest has changed".into()) }
+        if record.run.manifest_ref == seen.manifest_ref {
+            Ok(record.run.swept)
+        } else {
+            Err("its manifest has changed".into())
+        }
     }
 
     /// Says of each run that was swept what became of it.
@@ -313,7 +321,8 @@ impl<'a> Pass<'a> {
             let Line { objects, bytes, left, .. } = &subject.line;
             let rest = if *left == 0 { String::new() } else { format!(", {left} are left") };
             let reason = format!("{objects} objects of {bytes} bytes deleted{rest}");
-            let action = |_: &Run| Action::Sweep { done: true, reason: reason.clone() };
+            let seen = subject.run.swept.clone();
+            let action = |_: &Run| Action::Sweep { seen: seen.clone(), done: true, reason: reason.clone() };
             if let Err(error) = self.registry.change(subject.run.id, action).await {
                 let what = subject.line.prefix.clone();
                 self.problems.push(Problem { what, why: format!("{reason}, which could not be recorded: {error}") });

@@ -1,6 +1,7 @@
 //! Places: where artifacts are, a prefix of a bucket or a directory, read, listed and deleted alike.
 
-use std::path::{Component, Path};
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use object_store::local::LocalFileSystem;
@@ -22,7 +23,8 @@ pub(super) struct Place {
     prefix: String,
     /// As records name it.
     shown: String,
-    is_directory: bool,
+    /// The directory that it is, if it is one.
+    directory: Option<PathBuf>,
 }
 
 impl Place {
@@ -36,7 +38,7 @@ impl Place {
             let address = address.map_err(|error| error.to_string())?;
             let bucket = Bucket::new(&address, system_time()).map_err(|error| error.to_string())?;
             let (prefix, shown) = (address.prefix.clone(), address.to_string());
-            return Ok(Self { bucket, prefix, shown, is_directory: false });
+            return Ok(Self { bucket, prefix, shown, directory: None });
         }
         let path = named.strip_prefix("file://").unwrap_or(named);
         if path.contains("://") || !Path::new(path).is_absolute() {
@@ -49,7 +51,8 @@ impl Place {
         let client = Arc::new(directory.with_automatic_cleanup(true));
         let bucket = Bucket::over(client, path.to_owned(), system_time());
         let shown = path.trim_end_matches('/').to_owned();
-        Ok(Self { bucket, prefix: String::new(), shown, is_directory: true })
+        let directory = std::fs::canonicalize(path).map_err(|error| error.to_string())?;
+        Ok(Self { bucket, prefix: String::new(), shown, directory: Some(directory) })
     }
 
     pub(super) fn shown(&self, path: &str) -> String {
@@ -140,7 +143,7 @@ impl Place {
 
     /// The next objects below a path behind the one before, as paths; none behind the last.
     pub(super) async fn page(&self, below: &str, after: Option<&str>) -> Result<Vec<(String, u64)>, Error> {
-        let (bucket, prefix, all) = (self.bucket.clone(), self.key(below), self.is_directory);
+        let (bucket, prefix, all) = (self.bucket.clone(), self.key(below), self.directory.is_some());
         let after = after.map(|after| self.key(after));
         if all && after.is_some() {
             return Ok(Vec::new());
@@ -150,7 +153,19 @@ impl Place {
             if all { bucket.list_all(&prefix).await } else { bucket.list_page(&prefix, after.as_deref()).await }
         })
         .await?;
-        Ok(listed.iter().filter_map(|object| Some((self.path(&object.key)?.to_owned(), object.size))).collect())
+        let mut links = HashMap::new();
+        let found = listed.iter().filter_map(|object| Some((self.path(&object.key)?, object.size)));
+        let here = found.filter(|(path, _)| self.is_really_below(path, &mut links));
+        Ok(here.map(|(path, size)| (path.to_owned(), size)).collect())
+    }
+
+    /// Whether a path leads through no link: what is behind one is somewhere else, and somebody else's. `known` has what was
+    /// found out of the directories before.
+    fn is_really_below(&self, path: &str, known: &mut HashMap<String, bool>) -> bool {
+        let Some(directory) = &self.directory else { return true };
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let look = || std::fs::canonicalize(directory.join(parent)).is_ok_and(|real| real == directory.join(parent));
+        *known.entry(parent.to_owned()).or_insert_with(look)
     }
 
     /// Deletes objects; answers with those that could not be.

@@ -107,6 +107,13 @@ fn b05_each_flag_spares_and_none_takes_back_what_another_spares() {
         let base = at_once();
         assert_eq!(swept(base.clone()).await, [0, 1, 2].into());
         assert_eq!(swept(Spare { keep_last: 1, ..base.clone() }).await, [0, 1].into());
+        let in_flight = yard.start().await;
+        yard.shard(&in_flight.id().to_string(), 0, 0).await;
+        assert_eq!(
+            swept(Spare { keep_last: 1, ..base.clone() }).await,
+            [0, 1].into(),
+            "one in flight is not one that ended"
+        );
         assert_eq!(swept(Spare { older_than: Some(HOUR * 2 + HOUR / 2), ..base.clone() }).await, [0].into());
         assert_eq!(swept(Spare { grace: HOUR + HOUR / 2, ..base.clone() }).await, [0, 1].into());
         assert_eq!(swept(Spare { only: [ids[1]].into(), ..base.clone() }).await, [1].into());
@@ -138,6 +145,7 @@ fn b05_each_flag_spares_and_none_takes_back_what_another_spares() {
                 }
             }
         }
+        std::mem::forget(in_flight);
     });
 }
 
@@ -338,8 +346,12 @@ fn a_directory_is_swept_as_a_bucket_is() {
         .unwrap();
     pollster::block_on(failed.fail("exit", "1")).unwrap();
     pollster::block_on(done.succeed()).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::fs::write(elsewhere.path().join("precious"), "of somebody else").unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), place.path().join(attempt_of(failed_id, 0, 1)).join("link")).unwrap();
     let report = pollster::block_on(sweep(&registry, &at_once(), false)).unwrap();
     assert_eq!((report.objects, report.left), (3, 0), "{report:?}");
+    assert!(elsewhere.path().join("precious").exists(), "what is behind a link was deleted");
     assert!(place.path().join(attempt_of(done_id, 0, 1)).join("x").exists());
     assert!(!place.path().join(format!("shards/run_id={failed_id}")).join("db=00000/attempt=01/x").exists());
     assert_eq!(pollster::block_on(registry.get(failed_id)).unwrap().state, StateName::Failed);
