@@ -130,7 +130,7 @@ impl Plane {
             ("history", vec!["history"]),
             ("one run", vec!["search", &rare]),
             ("a word of all", vec!["search", "question"]),
-            ("the beginning of a word of all", vec!["search", "quest"]),
+            ("the beginning of a word of all", vec!["search", "quest*"]),
             ("two words of many", vec!["search", "seven", "three"]),
             ("two words that never meet", vec!["search", "seven", "eight"]),
             ("a word of nobody", vec!["search", "zebra"]),
@@ -215,7 +215,7 @@ fn state(repo: usize, run: usize) -> String {
             )
         })
         .collect();
-    let feedback = if mixed % 11 == 0 { r#"{"id":"f1","status":"open","text":"look again"}"# } else { "" };
+    let feedback = if mixed.is_multiple_of(11) { r#"{"id":"f1","status":"open","text":"look again"}"# } else { "" };
     format!(
         r#"{{"schemaVersion":1,"id":"run-{repo:02}-{run:06}","createdAt":"2026-0{month}-{day:02}T{hour:02}:{:02}:{:02}.{:03}Z","updatedAt":"2026-09-30T00:00:00.000Z","cwd":"/repo","workflow":{{"id":"workflow-{}","title":"Workflow {} of {}","summary":"","app":{{"id":"app-{}","version":"1.2.0"}},"limits":{{"maxAgents":8}}}},"inputs":{{"question":"why is {} not {} in part {}"}},"loopStage":"act","phases":[{{"id":"work","name":"Work","status":"pending","taskIds":[]}}],"tasks":[{}],"dispatches":[{{"id":"d1","backendId":"node"}}],"commits":[{{"id":"c1","verifierGated":true}}],"feedback":[{feedback}],"paths":{{"runDir":"/repo/.cw/runs/x"}}}}"#,
         mixed % 60,

@@ -80,7 +80,7 @@ pub fn register_own(registry: &Registry) {
 /// Where a run is that the registry here does not know.
 pub enum Elsewhere {
     /// In another registry of ours: what to call there, and its id.
-    Registry(Context, String),
+    Registry(Box<Context>, String),
     /// In a source that is only read.
     Foreign(Box<Listed>),
     /// Nowhere any more: this is the last that was known of it.
@@ -139,7 +139,7 @@ fn place(index: &Index, listed: Listed) -> Result<Elsewhere, Error> {
             };
             let url = sources.iter().find(own).map(|known| known.address.url.clone());
             let url = url.ok_or_else(|| Error::NotFound(record.run_id.clone()))?;
-            Ok(Elsewhere::Registry(Context::new(Some(url)), record.run_id.clone()))
+            Ok(Elsewhere::Registry(Box::new(Context::new(Some(url))), record.run_id.clone()))
         }
     }
 }

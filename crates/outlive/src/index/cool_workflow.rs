@@ -206,8 +206,8 @@ impl Tree {
         let lookers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MOST_LOOKERS);
         let each = names.len().div_ceil(lookers).max(LEAST_LOOKS);
         let look = |names: &[Box<str>]| -> Vec<Found> {
-            let one = |name: &Box<str>| self.look(name).map(|look| Found { name: name.clone(), look });
-            names.iter().filter_map(one).collect()
+            let one = |name: &str| self.look(name).map(|look| Found { name: name.into(), look });
+            names.iter().filter_map(|name| one(name)).collect()
         };
         if names.len() <= each {
             return look(&names);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{put, refresh, tree};
-use crate::sandbox::{Ends, Sandbox};
+use crate::sandbox::Sandbox;
 
 /// The variable that has more refreshes killed.
 const KILLS: &str = "OUTLIVE_INDEX_KILLS";
