@@ -130,7 +130,7 @@ impl Plane {
             ("history", vec!["history"]),
             ("one run", vec!["search", &rare]),
             ("a word of all", vec!["search", "question"]),
-            ("the beginning of a word of all", vec!["search", "quest"]),
+            ("the beginning of a word of all", vec!["search", "quest*"]),
             ("two words of many", vec!["search", "seven", "three"]),
             ("two words that never meet", vec!["search", "seven", "eight"]),
             ("a word of nobody", vec!["search", "zebra"]),

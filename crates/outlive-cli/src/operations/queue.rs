@@ -287,8 +287,8 @@ impl Operate for List {
 impl List {
     /// The queue of all repositories.
     async fn entries(&self) -> Result<Vec<EntryView>, Error> {
-        let whole = |repo: &PathBuf| repo.canonicalize().unwrap_or_else(|_| repo.clone()).display().to_string();
-        let repo = self.repo.as_ref().map(whole);
+        let canonical = |repo: &PathBuf| repo.canonicalize().unwrap_or_else(|_| repo.clone()).display().to_string();
+        let repo = self.repo.as_ref().map(canonical);
         let registry = match home_registry()?.existing().await {
             Ok(Some(registry)) => registry,
             Ok(None) | Err(Error::NoRegistry { .. }) => return Ok(Vec::new()),

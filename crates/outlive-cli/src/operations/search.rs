@@ -10,8 +10,8 @@ use crate::settings::Context;
 
 /// Find runs of every repository, the first made first
 ///
-/// Every word of the query must begin a word of the run's id, title, app, workflow, repository, status, labels or inputs;
-/// words of fewer than three characters must be one. What is listed is looked at in its repository before it is called
+/// Every word of the query must be a word of the run's id, title, app, workflow, repository, status, labels or inputs, or
+/// begin one where it ends in `*`. What is listed is looked at in its repository before it is called
 /// valid, and nothing is written.
 #[derive(Debug, Default, Args)]
 pub struct Search {

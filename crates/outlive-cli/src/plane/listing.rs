@@ -40,7 +40,7 @@ pub struct Wanted {
     /// Only runs that bear this label (repeatable)
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub label: Vec<String>,
-    /// Only runs whose id, title, app, workflow, repository, status, labels or inputs have words that begin so
+    /// Only runs whose id, title, app, workflow, repository, status, labels or inputs have these words
     #[arg(long, value_name = "WORDS")]
     pub text: Option<String>,
     /// Leave out archived runs

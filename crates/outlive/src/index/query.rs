@@ -14,7 +14,7 @@ pub const PAGE_LIMIT: usize = 10_000;
 /// Conditions that a run must all meet, and how those that do are listed.
 #[derive(Debug, Clone)]
 pub struct Query {
-    /// These words begin words of its text.
+    /// These are words of its text; one before a `*` begins a word of it.
     pub text: Option<String>,
     /// It belongs to this app or workflow, in any case.
     pub app: Option<String>,

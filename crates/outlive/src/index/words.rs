@@ -8,8 +8,6 @@ use sha2::{Digest, Sha256};
 use super::record::{Kind, Record};
 use super::source::hex;
 
-/// A word of fewer characters is only found whole.
-const SHORTEST_BEGINNING: usize = 3;
 /// The beginning of an id of a run has at least so many characters.
 const SHORTEST_ID: usize = 8;
 /// The most words that are looked for at once.
@@ -42,6 +40,8 @@ pub(super) struct Sought(Vec<Chunk>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Chunk {
     words: Vec<String>,
+    /// The last of them may go on: it stands before a `*`.
+    open: bool,
     /// It may be the beginning of an id.
     id: Option<String>,
 }
@@ -51,7 +51,7 @@ impl Sought {
         let chunk = |text: &str| {
             let lower = text.to_lowercase();
             let is_id = lower.len() >= SHORTEST_ID && lower.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
-            Chunk { words: words(text).collect(), id: is_id.then_some(lower) }
+            Chunk { words: words(text).collect(), open: text.ends_with('*'), id: is_id.then_some(lower) }
         };
         let chunks = text.split_whitespace().map(chunk).filter(|chunk| !chunk.words.is_empty() || chunk.id.is_some());
         Self(chunks.take(MOST).collect())
@@ -63,19 +63,20 @@ impl Sought {
             return true;
         }
         let known: Vec<String> = texts(record).flat_map(words).collect();
-        let has =
-            |sought: &String| known.iter().any(|word| word == sought || is_open(sought) && word.starts_with(sought));
+        let has = |(sought, open): (&String, bool)| {
+            known.iter().any(|word| word == sought || open && word.starts_with(sought.as_str()))
+        };
         self.0.iter().all(|chunk| {
             let by_id = chunk.id.as_ref().is_some_and(|id| record.run_id.starts_with(id.as_str()));
-            by_id || !chunk.words.is_empty() && chunk.words.iter().all(has)
+            by_id || !chunk.words.is_empty() && chunk.each().all(has)
         })
     }
 
     /// The same for the full-text index, one expression for each part of a conjunction.
     pub(super) fn expressions(&self) -> impl Iterator<Item = String> + '_ {
         self.0.iter().map(|chunk| {
-            let one = |word: &String| if is_open(word) { format!("\"{word}\" *") } else { format!("\"{word}\"") };
-            let words = chunk.words.iter().map(one).collect::<Vec<_>>().join(" AND ");
+            let one = |(word, open): (&String, bool)| format!("\"{word}\"{}", if open { " *" } else { "" });
+            let words = chunk.each().map(one).collect::<Vec<_>>().join(" AND ");
             match &chunk.id {
                 None => words,
                 Some(id) => {
@@ -87,9 +88,12 @@ impl Sought {
     }
 }
 
-/// Whether the beginning of a word will do.
-fn is_open(word: &str) -> bool {
-    word.chars().count() >= SHORTEST_BEGINNING
+impl Chunk {
+    /// Its words, each with whether its beginning will do.
+    fn each(&self) -> impl Iterator<Item = (&String, bool)> {
+        let last = self.words.len().saturating_sub(1);
+        self.words.iter().enumerate().map(move |(place, word)| (word, self.open && place == last))
+    }
 }
 
 /// The word for a thing that a run can be asked for by.
