@@ -28,7 +28,7 @@ const LINES: usize = 500;
 /// The command's flags and help.
 pub fn command() -> Command {
     Command::new(NAME).about("Watch runs on this terminal, and cancel, resume or read them").after_help(
-        "Examples:\n  outlive top\n\nKeys: ↑ ↓ move, Enter output, c cancel, r resume, / filter, a all, q quit",
+        "Examples:\n  outlive top\n\nKeys: Up and Down move, Enter output, c cancel, r resume, / filter, a all, q quit",
     )
 }
 
