@@ -112,13 +112,10 @@ pub fn command(verb: Option<&str>) -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .arg(
-            Arg::new("registry")
-                .long("registry")
-                .global(true)
-                .value_name("URL")
-                .help("The registry: sqlite:PATH (default: the nearest .outlive, else the user's)"),
-        )
+        .arg(Arg::new("registry").long("registry").global(true).value_name("URL").help(
+            "The registry: sqlite:PATH, postgres://... or s3://BUCKET/PREFIX (default: the nearest .outlive, else \
+                     the user's)",
+        ))
         .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Answer with JSON"));
     match verb {
         Some(launcher::NAME) => return root.subcommand(launcher::command()),

@@ -185,6 +185,8 @@ fn output<T: Operate>() -> Value {
         })));
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T::Output>().to_value();
+    // Of one that is either this or that, too.
+    schema["type"] = "object".into();
     schema["properties"]["schema"] = json!({ "const": SCHEMA });
     schema
 }

@@ -75,7 +75,7 @@ fn schemathesis_finds_no_failure_of_the_server_and_no_answer_that_was_not_promis
         "--request-timeout",
         "60",
     ];
-    let output = sandbox.command(tools().join("venv/bin/schemathesis"), words).output().unwrap();
+    let output = sandbox.command(python().with_file_name("schemathesis"), words).output().unwrap();
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", text(&output.stderr));
 }

@@ -28,6 +28,24 @@ fn calls(run: &Value) -> Vec<Call> {
         words.iter().chain(&claim).map(|word| (*word).to_owned()).collect()
     };
     let mut calls = vec![
+        call("registry list", &[], json!({})),
+        call("registry show", &[], json!({})),
+        call("registry refresh", &[], json!({})),
+        call("registry check", &[], json!({})),
+        call("search", &["good"], json!({ "query": ["good"] })),
+        call("search", &["--status", "asleep"], json!({ "status": ["asleep"] })),
+        call("history", &["--limit", "2"], json!({ "limit": 2 })),
+        call("list", &["--scope", "home"], json!({ "scope": "home" })),
+        call("list", &["--since", "when"], json!({ "since": "when" })),
+        call("stats", &[], json!({})),
+        call("gc", &["--dry-run"], json!({ "dry_run": true })),
+        call("rerun", &["nobody"], json!({ "run": "nobody" })),
+        call("rerun", &["busy"], json!({ "run": "busy" })),
+        call("sweep", &[], json!({})),
+        call("queue drain", &["--limit", "1"], json!({ "limit": 1 })),
+        call("queue beat", &["nobody", "--epoch", "1"], json!({ "entry": "nobody", "epoch": 1 })),
+        call("queue done", &["nobody", "--epoch", "1"], json!({ "entry": "nobody", "epoch": 1 })),
+        call("queue release", &["nobody"], json!({ "entry": "nobody" })),
         call("ps", &[], json!({})),
         call(
             "ps",
@@ -85,6 +103,7 @@ fn calls(run: &Value) -> Vec<Call> {
         ("progress", &["4/10", "half"][..], json!({ "done": "4/10", "message": "half" })),
         ("checkpoint set", &["{\"epoch\": 4}"], json!({ "checkpoint": "{\"epoch\": 4}" })),
         ("artifact add", &["model.bin"], json!({ "artifact": "model.bin" })),
+        ("artifact manifest", &["latest.json"], json!({ "manifest": "latest.json" })),
         ("fence check", &[], json!({})),
     ] {
         calls.push(Call { operation, words: inside(words), fields: claim(fields) });
@@ -107,7 +126,8 @@ fn settled(value: Value) -> Value {
     }
 }
 
-const VOLATILE: [&str; 7] = ["duration_ms", "silent_ms", "last_beat_at", "updated_at", "health", "next", "reason"];
+const VOLATILE: [&str; 8] =
+    ["duration_ms", "silent_ms", "last_beat_at", "updated_at", "until", "health", "next", "reason"];
 
 /// The same, of calls that make something: each makes its own, or adds one more.
 fn of_call(operation: &str, value: Value) -> Value {
@@ -149,6 +169,7 @@ fn every_operation_answers_alike_on_every_surface_and_fails_alike() {
     super::sandbox::signal_pid(child, "KILL");
     sandbox.wait_for_state("killed", "dead");
     let _busy = sandbox.start("busy", &["sleep", "300"]);
+    sandbox.outlive(["registry", "refresh"]).succeeds();
     let calls = calls(&sandbox.show("busy"));
     let served = Served::start(&sandbox, &[]);
     let mut agent = Agent::start(&sandbox, &["--allow", "destroy"]);
@@ -212,6 +233,8 @@ fn what_changes_this_machine_is_for_its_own_shell() {
     let mut agent = Agent::start(&sandbox, &["--allow", "destroy"]);
     for (name, input) in [
         ("init", json!({})),
+        ("registry add", json!({ "sources": ["."] })),
+        ("registry remove", json!({ "sources": ["."] })),
         ("trust", json!({ "runs": ["good"], "yes": true })),
         ("service install", json!({ "yes": true })),
         ("service remove", json!({ "yes": true })),

@@ -83,12 +83,12 @@ function actions(run, refresh) {
       el("button", { type: "button", class: look, "data-action": operation, onclick: async () => {
         if (!(await confirm(`${name} ${title(run)}?`, text))) return;
         try {
-          const fields = { runs: [run.id] };
+          const fields = operation === "rerun" ? { run: run.id } : { runs: [run.id] };
           if (operation === "cancel") fields.reason = "from the dashboard";
           if (operation === "resume" && run.state === "failed") fields.failed = true;
           const answer = await call(operation, fields);
           toast(`${name}: done`);
-          const made = operation === "rerun" ? answer.runs?.[0]?.id ?? answer.id : null;
+          const made = operation === "rerun" ? answer.id : null;
           if (made) location.hash = `#/run/${made}`;
           runs.change([await refresh()]);
         } catch (error) {
