@@ -11,7 +11,7 @@ const { Client } = await load("client/index.js");
 const inputs = {
   ps: { all: true, limit: 2 }, show: { run }, why: { run }, wait: { runs: [run] }, output: { run }, queue_show: { run },
   completions: { shell: "bash" }, checkpoint_get: { run }, cancel: { all: true, dry_run: true }, resume: { dry_run: true },
-  reap: { dry_run: true }, archive: { runs: [run], dry_run: true }, queue_add: { argv: ["true"] }, queue_cancel: { all: true, dry_run: true },
+  reap: { dry_run: true }, archive: { runs: [run], dry_run: true }, queue_add: { argv: ["true"] }, queue_cancel: { all: true, dry_run: true }, rerun: { run },
 };
 let transport;
 if (how === "stdio") {
@@ -24,12 +24,13 @@ if (how === "stdio") {
 const client = new Client({ name: "test", version: "1" });
 await client.connect(transport);
 const listed = (await client.listTools()).tools;
-let answered = 0;
+const refused = [];
 for (const tool of listed) {
   const result = await client.callTool({ name: tool.name, arguments: inputs[tool.name] ?? {} });
-  if (result.isError) assert.ok(JSON.parse(result.content[0].text).error.code, JSON.stringify(result));
-  else answered++;
+  if (!result.isError) continue;
+  assert.ok(JSON.parse(result.content[0].text).error.code, JSON.stringify(result));
+  refused.push(tool.name);
 }
 const read = await client.readResource({ uri: `outlive://runs/${run}/output` });
-console.log(JSON.stringify({ tools: listed.map((tool) => tool.name), answered, output: read.contents[0].text }));
+console.log(JSON.stringify({ tools: listed.map((tool) => tool.name), refused, output: read.contents[0].text }));
 await client.close();

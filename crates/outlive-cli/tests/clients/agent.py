@@ -11,6 +11,7 @@ def inputs(run):
         "output": {"run": run}, "queue_show": {"run": run}, "completions": {"shell": "bash"}, "checkpoint_get": {"run": run},
         "cancel": {"all": True, "dry_run": True}, "resume": {"dry_run": True}, "reap": {"dry_run": True},
         "archive": {"runs": [run], "dry_run": True}, "queue_add": {"argv": ["true"]}, "queue_cancel": {"all": True, "dry_run": True},
+        "rerun": {"run": run},
     }
     return lambda tool: fixed.get(tool, {})
 
@@ -19,7 +20,7 @@ async def speak(session, run):
     from jsonschema import validate
 
     await session.initialize()
-    tools, called, cursor = [], 0, None
+    tools, refused, cursor = [], [], None
     while True:
         page = await session.list_tools(cursor=cursor) if cursor else await session.list_tools()
         tools += page.tools
@@ -33,8 +34,8 @@ async def speak(session, run):
         content = getattr(result, "structured_content", None) or getattr(result, "structuredContent", None)
         if not failed:
             validate(content, getattr(tool, "output_schema", None) or tool.outputSchema)
-            called += 1
         else:
+            refused.append(tool.name)
             assert json.loads(result.content[0].text)["error"]["code"], result
     templates = await session.list_resource_templates()
     listed = (getattr(templates, "resource_templates", None) or templates.resourceTemplates)
@@ -42,7 +43,7 @@ async def speak(session, run):
     resources = await session.list_resources()
     assert resources.resources, "no output of runs is listed"
     read = await session.read_resource(f"outlive://runs/{run}/output")
-    print(json.dumps({"tools": [tool.name for tool in tools], "answered": called, "output": read.contents[0].text}))
+    print(json.dumps({"tools": [tool.name for tool in tools], "refused": refused, "output": read.contents[0].text}))
 
 
 async def main():
