@@ -96,9 +96,12 @@ function keys(event) {
   if (go[event.key]) location.hash = go[event.key];
   else if (event.key === "?") help();
   else if (event.key === "/") {
-    if (location.hash.length > 2) location.hash = "#/";
-    setTimeout(() => document.querySelector("input[type=search]")?.focus());
     event.preventDefault();
+    const field = () => document.querySelector("input[type=search]");
+    // At once where it can be: the next letter is meant for it.
+    if (field()) return field().focus();
+    location.hash = "#/";
+    setTimeout(() => field()?.focus());
   } else page?.key?.(event);
 }
 
