@@ -1,5 +1,6 @@
 //! The command `outlive`.
 #![cfg_attr(not(test), no_main)]
+
 mod cli;
 mod http;
 mod launcher;
@@ -7,7 +8,6 @@ mod logs;
 mod mcp;
 mod operation;
 mod operations;
-mod plane;
 mod run_view;
 mod settings;
 mod terminal;

@@ -13,6 +13,7 @@ pub mod init;
 pub mod list;
 pub mod man;
 pub mod output;
+pub mod plane;
 pub mod progress;
 pub mod ps;
 pub mod queue;

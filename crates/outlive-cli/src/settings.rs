@@ -176,7 +176,7 @@ impl Context {
         };
         let registry = self.seen_by_caller(registry.redacting(redactor));
         tell_damage(&registry);
-        crate::plane::register_own(&registry);
+        crate::operations::plane::register_own(&registry);
         deliver(&registry).await?;
         Ok(registry)
     }

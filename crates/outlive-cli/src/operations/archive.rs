@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
-use crate::plane::{Elsewhere, Scope, elsewhere, gone, index, refuse_foreign};
+use crate::operations::plane::{Elsewhere, Scope, elsewhere, gone, index, refuse_foreign};
 use crate::settings::Context;
 use crate::terminal::plain;
 use crate::workers::hooks;

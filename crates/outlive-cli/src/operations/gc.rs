@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::time::Duration;
 
 use crate::operation::{Effect, Operate};
-use crate::plane::index;
+use crate::operations::plane::index;
 use crate::settings::Context;
 use crate::terminal::plain;
 

@@ -5,7 +5,7 @@ use outlive::error::Error;
 use outlive::index::Order;
 
 use crate::operation::{Effect, Operate};
-use crate::plane::listing::{Page, Wanted};
+use crate::operations::plane::listing::{Page, Wanted};
 use crate::settings::Context;
 
 /// Tell what was run in every repository, the last made first

@@ -17,8 +17,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Form, Operate};
-use crate::plane::index;
-use crate::plane::listing::repo_name;
+use crate::operations::plane::index;
+use crate::operations::plane::listing::repo_name;
 use crate::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, resume_step, short_ids};
 use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Step, Table};

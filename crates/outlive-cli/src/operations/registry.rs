@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
-use crate::plane::{Scope, home, index, narrowed, repository};
+use crate::operations::plane::{Scope, home, index, narrowed, repository};
 use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Table};
 use crate::terminal::{Look, plain};

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::launcher::detach::Starting;
 use crate::launcher::take_up;
 use crate::operation::{Effect, Operate};
-use crate::plane::{Elsewhere, elsewhere, foreign_command, gone};
+use crate::operations::plane::{Elsewhere, elsewhere, foreign_command, gone};
 use crate::settings::Context;
 
 /// Repeat a run that is over as a new run, linked to it

@@ -21,7 +21,7 @@ use crate::launcher::detach::Starting;
 use crate::launcher::own::{Job, changed_program};
 use crate::launcher::take_up;
 use crate::operation::{Effect, Operate};
-use crate::plane::{Elsewhere, elsewhere, foreign_command, gone};
+use crate::operations::plane::{Elsewhere, elsewhere, foreign_command, gone};
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 use crate::workers::hooks;

@@ -17,8 +17,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
-use crate::plane::listing::{counts, status};
-use crate::plane::{Elsewhere, Scope, elsewhere, foreign_command};
+use crate::operations::plane::listing::{counts, status};
+use crate::operations::plane::{Elsewhere, Scope, elsewhere, foreign_command};
 use crate::run_view::{RunView, moment};
 use crate::settings::Context;
 use crate::terminal::{columns, plain, quote};

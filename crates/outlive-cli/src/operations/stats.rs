@@ -12,8 +12,8 @@ use serde::Serialize;
 use std::time::Duration;
 
 use crate::operation::{Effect, Operate};
-use crate::plane::index;
-use crate::plane::listing::Wanted;
+use crate::operations::plane::index;
+use crate::operations::plane::listing::Wanted;
 use crate::settings::Context;
 use crate::terminal::Look;
 use crate::terminal::plain;

@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
-use crate::plane::{home, repository};
+use crate::operations::plane::{home, repository};
 use crate::settings::Context;
 use crate::terminal::plain;
 
