@@ -1,6 +1,5 @@
 //! The command `outlive`.
 #![cfg_attr(not(test), no_main)]
-
 mod cli;
 mod http;
 mod launcher;

@@ -2,7 +2,7 @@
 //!
 //! Every change of a run is one conditional write on one object, its beats included, so that a late beat never undoes an
 //! end. Nothing is locked. The server's clock is the only one that is asked. Whether the server really refuses what its
-//! conditions forbid is tried out before a registry is made (ADR 0014).
+//! conditions forbid is tried out before a registry is made (ADR 0016).
 
 mod address;
 mod beats;
