@@ -37,7 +37,11 @@ fn calls(run: &Value) -> Vec<Call> {
         call("history", &["--limit", "2"], json!({ "limit": 2 })),
         call("list", &["--scope", "home"], json!({ "scope": "home" })),
         call("list", &["--since", "when"], json!({ "since": "when" })),
-        call("stats", &[], json!({})),
+        call(
+            "stats",
+            &["--since", "2000-01-01", "--until", "2100-01-01"],
+            json!({ "since": "2000-01-01", "until": "2100-01-01" }),
+        ),
         call("gc", &["--dry-run"], json!({ "dry_run": true })),
         call("rerun", &["nobody"], json!({ "run": "nobody" })),
         call("rerun", &["busy"], json!({ "run": "busy" })),
@@ -126,8 +130,7 @@ fn settled(value: Value) -> Value {
     }
 }
 
-const VOLATILE: [&str; 8] =
-    ["duration_ms", "silent_ms", "last_beat_at", "updated_at", "until", "health", "next", "reason"];
+const VOLATILE: [&str; 7] = ["duration_ms", "silent_ms", "last_beat_at", "updated_at", "health", "next", "reason"];
 
 /// The same, of calls that make something: each makes its own, or adds one more.
 fn of_call(operation: &str, value: Value) -> Value {
