@@ -46,8 +46,8 @@ fn c02_reads_of_the_index_write_not_a_byte() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "job", "--", "true"]).succeeds();
     tree(&sandbox, "tree", &[("a", "completed"), ("b", "failed")]);
-    // The memory that the users of a registry share is theirs, not a record.
-    let listed = || sandbox.shell("find .. -not -name registry.db-shm -printf '%p %i %s %T@ %m\\n' | sort").succeeds();
+    // The memory that the users of a database share is theirs, not a record.
+    let listed = || sandbox.shell("find .. -not -name '*.db-shm' -printf '%p %i %s %T@ %m\\n' | sort").succeeds();
     let before = listed();
     sandbox.outlive(["registry", "show"]).fails_with(101);
     sandbox.outlive(["search", "a"]).fails_with(101);
