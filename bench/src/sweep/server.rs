@@ -4,11 +4,13 @@
 //! take no room. What is deleted is only counted.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use outlive::store::object::Counted;
+use outlive::testing::proxy::Request;
 
 use crate::scratch::Outcome;
 
@@ -16,39 +18,11 @@ use crate::scratch::Outcome;
 const PAGE: usize = 1_000;
 const DATE: &str = "Mon, 16 Nov 2026 12:00:00 GMT";
 
-/// Requests, by kind.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Counted {
-    pub gets: usize,
-    pub puts: usize,
-    pub lists: usize,
-    pub deletes: usize,
-}
-
-impl std::ops::Sub for Counted {
-    type Output = Self;
-
-    fn sub(self, before: Self) -> Self {
-        Self {
-            gets: self.gets - before.gets,
-            puts: self.puts - before.puts,
-            lists: self.lists - before.lists,
-            deletes: self.deletes - before.deletes,
-        }
-    }
-}
-
-impl fmt::Display for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} reads, {} writes, {} lists, {} deletes", self.gets, self.puts, self.lists, self.deletes)
-    }
-}
-
 struct Bucket {
     runs: usize,
     objects: usize,
     put: Mutex<BTreeMap<String, Vec<u8>>>,
-    counts: [AtomicUsize; 4],
+    counts: [AtomicU64; 4],
 }
 
 /// The bucket, and where it is.
@@ -139,17 +113,15 @@ impl Bucket {
 
     /// Answers one request; none where the client has gone.
     fn answer(&self, mut client: &TcpStream) -> Option<()> {
-        let (head, body) = read(client)?;
+        let Request { method, target, head, body } = Request::read(client)?;
         let header = |name: &str| {
             let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with(name))?;
             Some(line.split_once(':')?.1.trim().to_owned())
         };
-        let mut words = head.split(' ');
-        let (method, target) = (words.next()?, words.next()?);
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         let key =
             unescaped(path).trim_start_matches('/').split_once('/').map_or(String::new(), |(_, key)| key.to_owned());
-        let answer = match method {
+        let answer = match method.as_str() {
             "PUT" => {
                 self.count(1);
                 let mut put = self.put.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,24 +201,4 @@ fn unescaped(text: &str) -> String {
         said.push_str(part.get(2..).unwrap_or_default());
     }
     said
-}
-
-fn read(mut client: &TcpStream) -> Option<(String, Vec<u8>)> {
-    let (mut bytes, mut buffer) = (Vec::new(), [0; 64 << 10]);
-    let end = loop {
-        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
-            break end + 4;
-        }
-        let count = client.read(&mut buffer).ok().filter(|count| *count > 0)?;
-        bytes.extend_from_slice(&buffer[..count]);
-    };
-    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-    let length =
-        head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:").map(str::to_owned));
-    let length: usize = length.and_then(|length| length.trim().parse().ok()).unwrap_or(0);
-    while bytes.len() < end + length {
-        let count = client.read(&mut buffer).ok().filter(|count| *count > 0)?;
-        bytes.extend_from_slice(&buffer[..count]);
-    }
-    Some((head, bytes[end..end + length].to_vec()))
 }

@@ -151,22 +151,32 @@ impl<E: Into<Error>> From<E> for Trouble {
     }
 }
 
+/// The attempt whose output is meant, by default the last one, and the store that keeps it.
+pub async fn attempt_meant<'a>(
+    registry: &'a Registry,
+    run: &str,
+    attempt: Option<u32>,
+) -> Result<(&'a SqliteStore, Seen, u32), Error> {
+    let Some(local) = registry.local() else {
+        return Err(Error::Invalid(format!(
+            "`{}` keeps no logs: only a registry in a directory does",
+            registry.shown()
+        )));
+    };
+    let seen = registry.find(run).await?;
+    let attempts = seen.run.attempt;
+    let attempt = attempt.unwrap_or(attempts);
+    if attempt == 0 || attempt > attempts {
+        let count = if attempts == 1 { "1 attempt".into() } else { format!("{attempts} attempts") };
+        return Err(Error::Invalid(format!("run `{}` has {count}, and no attempt {attempt}", seen.run.id)));
+    }
+    Ok((local, seen, attempt))
+}
+
 impl Logs {
     async fn show(&self, context: &Context, json: bool) -> Result<u8, Error> {
         let registry = context.for_lookup(&self.run).await?;
-        let Some(local) = registry.local() else {
-            return Err(Error::Invalid(format!(
-                "`{}` keeps no logs: only a registry in a directory does",
-                registry.shown()
-            )));
-        };
-        let seen = registry.find(&self.run).await?;
-        let attempts = seen.run.attempt;
-        let attempt = self.attempt.unwrap_or(attempts);
-        if attempt == 0 || attempt > attempts {
-            let count = if attempts == 1 { "1 attempt".into() } else { format!("{attempts} attempts") };
-            return Err(Error::Invalid(format!("run `{}` has {count}, and no attempt {attempt}", seen.run.id)));
-        }
+        let (local, seen, attempt) = attempt_meant(&registry, &self.run, self.attempt).await?;
         if self.attached && seen.state.is_ended() && !json {
             talk(&format!("outlive: run `{}` has already ended: it is {}\n", seen.run.id, seen.state));
         }

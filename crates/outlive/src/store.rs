@@ -251,6 +251,21 @@ pub struct Listing {
     pub next: Option<Cursor>,
 }
 
+impl Listing {
+    /// The page of records that all match and are in its order.
+    pub(crate) fn of(mut records: Vec<Record>, page: &Page) -> Self {
+        if let Some(after) = page.after {
+            let after = after.sort_key(page.order);
+            records.retain(|record| Cursor::at(&record.run).sort_key(page.order) > after);
+        }
+        let limit = page.limit.clamp(1, PAGE_LIMIT);
+        let more = records.len() > limit;
+        records.truncate(limit);
+        let next = records.last().filter(|_| more).map(|record| Cursor::at(&record.run));
+        Self { records, next }
+    }
+}
+
 /// A walk through a listing, page by page, to its end.
 #[derive(Debug, Clone)]
 pub struct Walk {

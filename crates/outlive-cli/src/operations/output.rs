@@ -13,6 +13,7 @@ use outlive::time::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::logs::attempt_meant;
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 use crate::terminal::plain;
@@ -100,19 +101,9 @@ impl Operate for Output {
         }
         let after = self.after.as_deref().map(place).transpose()?;
         let registry = context.for_lookup(&self.run).await?;
-        let Some(local) = registry.local() else {
-            return Err(Error::Invalid(format!(
-                "`{}` keeps no logs: only a registry in a directory does",
-                registry.shown()
-            )));
-        };
-        let seen = registry.find(&self.run).await?;
-        let (id, attempts) = (seen.run.id, seen.run.attempt);
-        let attempt = self.attempt.unwrap_or(attempts);
-        if attempt == 0 || attempt > attempts {
-            return Err(Error::Invalid(format!("run `{id}` has no attempt {attempt}; its last is {attempts}")));
-        }
-        let ended = seen.state.is_ended() || attempt < attempts;
+        let (local, seen, attempt) = attempt_meant(&registry, &self.run, self.attempt).await?;
+        let id = seen.run.id;
+        let ended = seen.state.is_ended() || attempt < seen.run.attempt;
         let mut written =
             Written { id, attempt, ended, pieces: Vec::new(), next: self.after.unwrap_or_else(|| "0.0".into()) };
         if let Some(mut reader) = local.read_logs(id, attempt)? {

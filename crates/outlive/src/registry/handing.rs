@@ -4,19 +4,18 @@
 //! its own, so that one that is forgotten takes no other along. Everything else is as for any owner: the same rules
 //! decide who may claim, when it comes again, and when it is parked.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::Registry;
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::id::{Epoch, RunId, Stamp, WorkerId};
+use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::Lease;
 use crate::process::{Identity, Vantage};
-use crate::run::{Exit, Heard, Interruption, Owner, Run, State, StateName};
-use crate::runtime::keeper::lock;
+use crate::run::{Exit, Heard, Interruption, Owner, Run, State};
 use crate::runtime::reaper::Reaper;
-use crate::store::{self, Beat, Change, Order, Selection};
-use crate::transition::{Action, Fence, Refusal, Verdict, apply};
+use crate::store::Beat;
+use crate::transition::{Action, Fence, Refusal, Verdict};
 
 /// The kind of runs that are executed outside outlive.
 pub const HANDED_OUT: &str = "entry";
@@ -43,42 +42,13 @@ impl Registry {
     ) -> Result<Vec<Handed>, Error> {
         let of_ours = Filter { kind: Some(HANDED_OUT.into()), ..Filter::default() };
         Reaper::new(None).pass_over(self, of_ours.clone()).await?;
-        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
-        let rule = |run: &Run, now| {
-            if run.spec.command.is_some() || !wanted(run) {
-                return None;
-            }
-            let owner = Owner {
-                worker: WorkerId::draw(now, &*self.entropy),
-                identity: outside(),
-                lease,
-                heard: Heard::default(),
-            };
-            let action = Action::Claim { owner, early: false, leftovers: Default::default() };
-            let transition = apply(run, &action, &self.me, now).ok()?;
-            let stamp = Stamp::draw(&*self.entropy);
-            lock(&tried).push((run.id, stamp));
-            Some(Change { transition, stamp })
+        let claim = |run: &Run, now| {
+            let worker = WorkerId::draw(now, &*self.entropy);
+            let owner = Owner { worker, identity: outside(), lease, heard: Heard::default() };
+            let is_meant = run.spec.command.is_none() && wanted(run);
+            is_meant.then_some(Action::Claim { owner, early: false, leftovers: Default::default() })
         };
-        let filter = Filter { states: Some([StateName::Pending].into()), ..of_ours };
-        let selection = Selection { filter, order: Order::Claim, limit, due: true };
-        let claimed = match self.store.update(&selection, &rule).await {
-            Ok(claimed) => claimed,
-            Err(unknown @ store::Error::Unknown(_)) => {
-                // The answer was lost: those that bear our stamp are ours.
-                let tried = std::mem::take(&mut *lock(&tried));
-                let ids: Vec<RunId> = tried.iter().map(|(id, _)| *id).collect();
-                let mut found = self.store.get(&ids).await.unwrap_or_default();
-                found.retain(|record| {
-                    tried.iter().any(|(id, stamp)| *id == record.run.id && self.is_own(record, *stamp))
-                });
-                if found.is_empty() {
-                    return Err(unknown.into());
-                }
-                found
-            }
-            Err(error) => return Err(error.into()),
-        };
+        let claimed = self.claim_by(of_ours, limit, &claim).await?;
         Ok(claimed.into_iter().map(|record| Handed { epoch: record.run.epoch, lease, run: record.run }).collect())
     }
 

@@ -12,6 +12,7 @@ use crate::run::{Run, State, StateName};
 use crate::runtime::handle::RunHandle;
 use crate::runtime::keeper::{Keeping, lock};
 use crate::store::{self, Change, Order, Record, Selection};
+use crate::time::Timestamp;
 use crate::transition::{Action, apply};
 
 impl Registry {
@@ -40,26 +41,35 @@ impl Registry {
     ) -> Result<Vec<RunHandle>, Error> {
         let keeping = self.keeping()?;
         let _taking = keeping.take();
-        let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
         // Asked for before the store is: a rule runs inside it, and must not call it.
         let witness = self.store.witness();
-        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
-        let rule = |run: &Run, now| {
-            if !wanted(run) {
-                return None;
-            }
+        let claim = |run: &Run, _| {
             let asked = run.spec.policy.lease;
             let lease = longest.filter(|longest| longest.lasts() < asked.lasts()).unwrap_or(asked);
             let (owner, leftovers) = (keeping.owner(lease), left_behind(witness.as_deref(), run));
-            let action = Action::Claim { owner, early: false, leftovers };
-            let transition = apply(run, &action, &self.me, now).ok()?;
+            wanted(run).then_some(Action::Claim { owner, early: false, leftovers })
+        };
+        let claimed = self.claim_by(filter, limit, &claim).await?;
+        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
+    }
+
+    /// Takes up to `limit` waiting runs by whatever claim is made of each.
+    pub(super) async fn claim_by(
+        &self,
+        filter: Filter,
+        limit: usize,
+        claim: &(dyn Fn(&Run, Timestamp) -> Option<Action> + Send + Sync),
+    ) -> Result<Vec<Record>, Error> {
+        let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
+        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
+        let rule = |run: &Run, now| {
+            let transition = apply(run, &claim(run, now)?, &self.me, now).ok()?;
             let stamp = Stamp::draw(&*self.entropy);
             lock(&tried).push((run.id, stamp));
             Some(Change { transition, stamp })
         };
         let selection = Selection { filter, order: Order::Claim, limit, due: true };
-        let claimed = match self.store.update(&selection, &rule).await {
-            Ok(claimed) => claimed,
+        match self.store.update(&selection, &rule).await {
             Err(unknown @ store::Error::Unknown(_)) => {
                 // The answer was lost: those that bear our stamp are ours. Where none does, it may still be on its way.
                 let tried = std::mem::take(&mut *lock(&tried));
@@ -69,14 +79,10 @@ impl Registry {
                 };
                 let found = self.store.get(&ids).await.unwrap_or_default();
                 let ours: Vec<Record> = found.into_iter().filter(is_ours).collect();
-                if ours.is_empty() {
-                    return Err(unknown.into());
-                }
-                ours
+                if ours.is_empty() { Err(unknown.into()) } else { Ok(ours) }
             }
-            Err(error) => return Err(error.into()),
-        };
-        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
+            updated => Ok(updated?),
+        }
     }
 
     /// Goes on with a run, owned by this process at once: claims it where it waits, even before its time, and tries it

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Beat, BeatReply, Cursor, Error, Expect, Listing, Order, PAGE_LIMIT, Page, Record, Revision, Rule, Selection,
-    Standing, Store, Worker, Write, Written, silence,
+    Beat, BeatReply, Cursor, Error, Expect, Listing, Order, Page, Record, Revision, Rule, Selection, Standing, Store,
+    Worker, Write, Written, silence,
 };
 use crate::filter::Filter;
 use crate::health::Witness;
@@ -150,16 +150,7 @@ impl Store for MemoryStore {
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
         let (inner, now) = (self.lock(), self.clock.awake());
-        let mut records = inner.sorted(filter, page.order, now);
-        if let Some(after) = page.after {
-            let after = after.sort_key(page.order);
-            records.retain(|record| Cursor::at(&record.run).sort_key(page.order) > after);
-        }
-        let limit = page.limit.clamp(1, PAGE_LIMIT);
-        let more = records.len() > limit;
-        records.truncate(limit);
-        let next = records.last().filter(|_| more).map(|record| Cursor::at(&record.run));
-        Ok(Listing { records, next })
+        Ok(Listing::of(inner.sorted(filter, page.order, now), page))
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {

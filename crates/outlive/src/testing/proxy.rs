@@ -25,6 +25,30 @@ pub struct Request {
 }
 
 impl Request {
+    /// The next one that a client sends, whole; none where it has gone.
+    pub fn read(mut client: &TcpStream) -> Option<Self> {
+        client.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
+        let (mut bytes, mut buffer) = (Vec::new(), [0; 16 << 10]);
+        let end = loop {
+            if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+                break end + 4;
+            }
+            let count = client.read(&mut buffer).ok().filter(|count| *count > 0)?;
+            bytes.extend_from_slice(&buffer[..count]);
+        };
+        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        let length =
+            head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:").map(str::to_owned));
+        let length: usize = length.and_then(|length| length.trim().parse().ok()).unwrap_or(0);
+        while bytes.len() < end + length {
+            let count = client.read(&mut buffer).ok().filter(|count| *count > 0)?;
+            bytes.extend_from_slice(&buffer[..count]);
+        }
+        let mut words = head.split(' ');
+        let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
+        Some(Self { method, target, body: bytes[end..end + length].to_vec(), head })
+    }
+
     /// Whether it writes an object on a condition.
     pub fn is_conditional(&self) -> bool {
         let head = self.head.to_ascii_lowercase();
@@ -140,7 +164,7 @@ impl Drop for Proxy {
 }
 
 fn serve(mut client: TcpStream, to: u16, decide: &Decide) {
-    let Some(request) = read(&mut client) else { return };
+    let Some(request) = Request::read(&client) else { return };
     match decide(&request) {
         Fate::Pass => drop(client.write_all(&forward(&request, to))),
         Fate::Cut => drop(client.shutdown(Shutdown::Both)),
@@ -172,30 +196,6 @@ fn answer(status: u16, code: &str) -> Vec<u8> {
     let length = body.len();
     format!("HTTP/1.1 {status} {code}\r\nContent-Type: application/xml\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
         .into_bytes()
-}
-
-/// One request, whole.
-fn read(client: &mut TcpStream) -> Option<Request> {
-    client.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
-    let (mut bytes, mut buffer) = (Vec::new(), [0; 16 << 10]);
-    let end = loop {
-        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
-            break end + 4;
-        }
-        let count = client.read(&mut buffer).ok().filter(|count| *count > 0)?;
-        bytes.extend_from_slice(&buffer[..count]);
-    };
-    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-    let length =
-        head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:").map(str::to_owned));
-    let length: usize = length.and_then(|length| length.trim().parse().ok()).unwrap_or(0);
-    while bytes.len() < end + length {
-        let count = client.read(&mut buffer).ok().filter(|count| *count > 0)?;
-        bytes.extend_from_slice(&buffer[..count]);
-    }
-    let mut words = head.split(' ');
-    let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
-    Some(Request { method, target, body: bytes[end..end + length].to_vec(), head })
 }
 
 /// Passes a request on, and answers with what came back.

@@ -96,15 +96,7 @@ impl ObjectStore {
         let mut records = self.tell(&all).await?;
         records.retain(|record| filter.matches(&record.run));
         sort(&mut records, page.order);
-        if let Some(after) = page.after {
-            let after = after.sort_key(page.order);
-            records.retain(|record| Cursor::at(&record.run).sort_key(page.order) > after);
-        }
-        let limit = page.limit.clamp(1, PAGE_LIMIT);
-        let more = records.len() > limit;
-        records.truncate(limit);
-        let next = records.last().filter(|_| more).map(|record| Cursor::at(&record.run));
-        Ok(Listing { records, next })
+        Ok(Listing::of(records, page))
     }
 
     /// The runs of a selection in order, and the server's time.
