@@ -1,6 +1,7 @@
 //! The supervisor: everything that should go on does, once, whoever dies meanwhile.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
@@ -428,12 +429,17 @@ fn f_93_a_binary_that_is_replaced_under_a_run_changes_nothing_for_it() {
     assert_eq!(sandbox.command(&own, ["logs", "old"]).succeeds(), "done\n");
 }
 
+/// A hook that adds what it is told as one line in one write: hooks of several ends run at the same time.
+fn line_to(told: &Path) -> String {
+    format!("told=$(cat); printf \"%s\\n\" \"$told\" >> {}", told.display())
+}
+
 #[test]
 fn hooks_are_told_once_of_every_end_whoever_puts_it_on_record() {
     let sandbox = Sandbox::new();
     std::fs::create_dir_all(sandbox.home()).unwrap();
     let told = sandbox.path().join("told");
-    let hook = format!("cat >> {0}; echo >> {0}", told.display());
+    let hook = line_to(&told);
     let config = format!("[hooks]\non_end = '{hook}'\non_dead = '{hook}'\non_queue_empty = '{hook}'\n");
     std::fs::write(sandbox.home().join("config.toml"), config).unwrap();
     let events = || -> Vec<(String, String)> {
@@ -487,7 +493,7 @@ fn a_run_that_makes_no_progress_is_told_of_once() {
     let sandbox = Sandbox::new();
     let told = sandbox.path().join("told");
     std::fs::create_dir_all(sandbox.home()).unwrap();
-    let config = format!("[hooks]\non_stalled = 'cat >> {0}; echo >> {0}'\n", told.display());
+    let config = format!("[hooks]\non_stalled = '{}'\n", line_to(&told));
     std::fs::write(sandbox.home().join("config.toml"), config).unwrap();
     sandbox.outlive(["run", "-d", "--name", "stuck", "--stall-after", "1ms", "--", "sleep", "300"]).succeeds();
     sandbox.wait_for("stuck", |run| run["health"] == "stalled");
@@ -526,7 +532,7 @@ fn a_hook_whose_teller_died_before_it_could_note_it_is_told_again_and_old_ends_a
     std::fs::create_dir_all(sandbox.home()).unwrap();
     // Hooks are as old as the second in which they were written.
     std::thread::park_timeout(std::time::Duration::from_millis(1_100));
-    let config = format!("[hooks]\non_end = 'cat >> {0}; echo >> {0}'\n", told.display());
+    let config = format!("[hooks]\non_end = '{}'\n", line_to(&told));
     std::fs::write(sandbox.home().join("config.toml"), config).unwrap();
     sandbox.outlive(["run", "--name", "new", "--", "true"]).succeeds();
     let times = |name: &str| std::fs::read_to_string(&told).unwrap_or_default().matches(&format!("\"{name}\"")).count();
