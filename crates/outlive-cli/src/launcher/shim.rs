@@ -3,6 +3,9 @@
 //! A program that ^Z stops must be stoppable: the kernel asks that its parent be in its session, in another group. And a
 //! terminal that we have taken must be given back even if we are killed. So the session of the command's terminal belongs
 //! to a small process that does nothing but wait for the command, tell us what it saw, and outlive us.
+//!
+//! A command that is alone at its terminal must not be stoppable: whoever is attached could not have it go on. It stays in
+//! the group of the shim, which nobody of its session looks after, and the kernel stops no such group for a key.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -34,6 +37,11 @@ const FOREGROUND: u8 = b'f';
 const BACKGROUND: u8 = b'b';
 const CONTINUE: u8 = b'c';
 const LEAVE: u8 = b'l';
+
+/// How the command stands to its terminal: in the foreground or background of it, or alone at it.
+const IN_FRONT: &str = "1";
+const BEHIND: &str = "0";
+const ALONE: &str = "alone";
 
 /// What a command can do without ending.
 const MOVES: WaitIdOptions = WaitIdOptions::STOPPED.union(WaitIdOptions::CONTINUED);
@@ -68,7 +76,7 @@ impl Shim {
             theirs.as_raw_fd().to_string(),
             number(tree.map(AsRawFd::as_raw_fd)),
             on_terminal,
-            u8::from(pty.screen().is_ours()).to_string(),
+            standing(pty).to_owned(),
             show_mask(start.mask),
         ];
         let argv: Vec<OsString> = words.into_iter().map(OsString::from).chain(start.argv.iter().cloned()).collect();
@@ -175,13 +183,13 @@ pub fn main(words: &[OsString]) -> Option<u8> {
 
 fn shim(given: &[&str], words: &[OsString]) -> io::Result<()> {
     let _ = rustix::thread::set_name(c"outlive-shim");
-    let [slave, link, tree, on_terminal, foreground, mask, ..] = given else {
+    let [slave, link, tree, on_terminal, standing, mask, ..] = given else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let (slave, link) = (handed(slave)?, UnixStream::from(handed(link)?));
     let starter = rustix::process::getppid().ok_or(io::ErrorKind::NotFound)?;
-    let in_front = *foreground == "1";
-    let mut session = Session { command: None, starter, slave, link, alone: false, in_front };
+    let (in_front, shares_group) = (*standing == IN_FRONT, *standing == ALONE);
+    let mut session = Session { command: None, starter, slave, link, alone: false, in_front, shares_group };
     let real = STANDARD[1];
     let modes = tcgetattr(real).ok();
     rustix::process::setsid()?;
@@ -189,7 +197,7 @@ fn shim(given: &[&str], words: &[OsString]) -> io::Result<()> {
     session.tell("ready");
     session.await_go()?;
     let argv = words.get(8..).unwrap_or_default();
-    match session.start(argv, on_terminal, foreground, mask) {
+    match session.start(argv, on_terminal, standing, mask) {
         Ok(pid) => {
             session.command = Some(pid);
             session.tell(&format!("started {}", pid.as_raw_nonzero()));
@@ -224,6 +232,8 @@ struct Session {
     alone: bool,
     /// The real terminal is that of whoever started us, who may have changed it.
     in_front: bool,
+    /// The command is in our own group.
+    shares_group: bool,
 }
 
 impl Session {
@@ -237,15 +247,15 @@ impl Session {
         self.link.read_exact(&mut word)
     }
 
-    /// Starts the command by way of a step that joins a group of its own before it becomes the command.
-    fn start(&self, argv: &[OsString], on_terminal: &str, foreground: &str, mask: &str) -> io::Result<Pid> {
+    /// Starts the command by way of a step that joins its group before it becomes the command.
+    fn start(&self, argv: &[OsString], on_terminal: &str, standing: &str, mask: &str) -> io::Result<Pid> {
         let (told, failure) = pipe_with(PipeFlags::CLOEXEC)?;
         let words = [
             "outlive-step".to_owned(),
             STEP.into(),
             self.slave.as_raw_fd().to_string(),
             failure.as_raw_fd().to_string(),
-            foreground.into(),
+            standing.into(),
             mask.into(),
         ];
         let argv: Vec<OsString> = words.into_iter().map(OsString::from).chain(argv.iter().cloned()).collect();
@@ -330,15 +340,12 @@ impl Session {
             BACKGROUND => self.in_front = false,
             _ => {}
         }
-        let group = match word {
-            BACKGROUND => getpid(),
-            _ => command,
-        };
+        let its_group = if self.shares_group { getpid() } else { command };
         if word != CONTINUE {
-            let _ = tcsetpgrp(&self.slave, group);
+            let _ = tcsetpgrp(&self.slave, if word == BACKGROUND { getpid() } else { its_group });
         }
         if word != BACKGROUND {
-            let _ = kill_process_group(command, rustix::process::Signal::CONT);
+            let _ = kill_process_group(its_group, rustix::process::Signal::CONT);
         }
     }
 }
@@ -351,14 +358,24 @@ fn show_status(status: &WaitIdStatus) -> String {
     }
 }
 
-/// Joins a group of its own, in the foreground of its terminal or not, and becomes the command.
+fn standing(pty: &Pty) -> &'static str {
+    match (pty.screen().is_of_real(), pty.screen().is_ours()) {
+        (false, _) => ALONE,
+        (true, true) => IN_FRONT,
+        (true, false) => BEHIND,
+    }
+}
+
+/// Joins its group and becomes the command.
 fn step(given: &[&str], words: &[OsString]) -> u8 {
-    let [slave, failure, foreground, mask, ..] = given else { return 127 };
+    let [slave, failure, standing, mask, ..] = given else { return 127 };
     let (Ok(slave), Ok(failure)) = (handed(slave), handed(failure)) else { return 127 };
     let become_command = || -> Result<std::convert::Infallible, i32> {
         let raw = |error: rustix::io::Errno| error.raw_os_error();
-        rustix::process::setpgid(None, None).map_err(raw)?;
-        if *foreground == "1" {
+        if *standing != ALONE {
+            rustix::process::setpgid(None, None).map_err(raw)?;
+        }
+        if *standing == IN_FRONT {
             tcsetpgrp(&slave, getpid()).map_err(raw)?;
         }
         let argv: Vec<std::ffi::CString> =
