@@ -10,6 +10,7 @@ mod plane;
 mod rounds;
 mod run;
 mod scratch;
+mod serving;
 mod sqlite;
 mod storm;
 mod supervise;

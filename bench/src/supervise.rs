@@ -22,7 +22,7 @@ const ROUNDS: usize = 30;
 /// The most that half of the runs may take to go on, in ms.
 const RESUMED: f64 = 250.0;
 /// How many runs an idle supervisor knows.
-const KNOWN: usize = 100_000;
+pub const KNOWN: usize = 100_000;
 /// The most memory, in MB, and the most of a processor, in hundredths, that it may take.
 const MEMORY: f64 = 100.0;
 const PROCESSOR: f64 = 1.0;
@@ -132,7 +132,7 @@ fn peak(pid: u32) -> Outcome<f64> {
 }
 
 /// Makes a registry of runs that have ended.
-fn fill(path: &Path) -> Outcome<()> {
+pub fn fill(path: &Path) -> Outcome<()> {
     const BATCH: usize = 1_000;
     let registry = Registry::open_local(path, Some(Sharing::Private))?;
     let (me, now) = (registry.me().clone(), registry.clock().now());

@@ -113,7 +113,7 @@ pub fn command(verb: Option<&str>) -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .arg(Arg::new("registry").long("registry").global(true).value_name("URL").help(
-            "The registry: sqlite:PATH, postgres://... or s3://BUCKET/PREFIX (default: the nearest .outlive, else \
+            "The registry: sqlite:PATH, postgres://..., s3://BUCKET/PREFIX or http://SERVER (default: the nearest .outlive, else \
                      the user's)",
         ))
         .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Answer with JSON"));

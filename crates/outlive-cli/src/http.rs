@@ -5,12 +5,14 @@ mod api;
 mod dashboard;
 mod door;
 mod guard;
+mod lending;
 mod live;
 mod metrics;
 mod openapi;
 pub mod tokens;
+mod traces;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -25,6 +27,7 @@ use self::door::Door;
 use self::live::Live;
 use self::metrics::Counters;
 use self::tokens::Tokens;
+use self::traces::{Spans, Traces};
 use crate::cli::{fail, say_line, talk};
 use crate::mcp::{self, Allowed};
 use crate::operation::SCHEMA;
@@ -74,6 +77,8 @@ pub struct Server {
     access: Access,
     live: Live,
     counters: Counters,
+    /// Where requests are told of; none where nobody collects it.
+    spans: Mutex<Option<Spans>>,
     /// Whether it goes on; streams end when it no longer does.
     open: watch::Sender<bool>,
 }
@@ -97,12 +102,14 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
 impl Serve {
     fn run(self, context: &Context, json: bool) -> Result<(), Error> {
         let tokens = Tokens::open()?;
-        let calls = Calls::on(context)?;
+        door::raise_limit();
+        let calls = Calls::on(context, lending::begin)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().max_blocking_threads(256).build();
         let runtime = runtime.map_err(|error| Error::Invalid(format!("no threads can be started: {error}")))?;
         runtime.block_on(async {
+            let traces = Traces::begin()?;
             let door = Door::open(&self.listen, self.tls_cert.as_deref().zip(self.tls_key.as_deref())).await?;
-            let access = Access::new(tokens, door.port(), self.hosts)?;
+            let access = Access::new(tokens, calls.id.clone(), door.port(), self.hosts)?;
             let link = door.url().map(|url| format!("{url}/#key={}", access.link()));
             announce(door.place(), link.as_deref(), &calls.registry, json);
             if let Some(link) = link.filter(|_| self.open) {
@@ -113,9 +120,14 @@ impl Serve {
                 access,
                 live: Live::default(),
                 counters: Counters::default(),
+                spans: Mutex::new(traces.as_ref().map(|traces| traces.spans.clone())),
                 open: watch::Sender::new(true),
             });
             door.serve(router(&server, self.allow), &server.open).await;
+            if let Some(traces) = traces {
+                *server.spans.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                traces.end().await;
+            }
             Ok(())
         })
     }
@@ -127,14 +139,16 @@ fn router(server: &Arc<Server>, allow: Allowed) -> Router {
         .route("/v1/openapi.json", get(openapi::document))
         .route("/v1/changes", get(live::changes))
         .route("/v1/follow", get(live::follow))
+        .route("/v1/store/{call}", post(lending::lend))
         .route("/v1/{*operation}", any(api::operate))
         .route("/metrics", get(metrics::tell))
         .nest_service("/mcp", mcp::http_service(server.clone(), allow))
         .layer(from_fn_with_state(server.clone(), guard::known))
         // Whoever is not known yet may look at the page, and become known.
-        .merge(open.route("/session", post(guard::begin_session)))
+        .merge(open.route("/session", post(guard::begin_session)).route("/v1/store/prove", post(lending::prove)))
         .fallback(api::nothing)
         .layer(from_fn_with_state(server.clone(), guard::every))
+        .layer(from_fn_with_state(server.clone(), traces::trace))
         .with_state(server.clone())
 }
 

@@ -39,6 +39,8 @@ const SILENT: Duration = Duration::from_secs(1);
 /// The most runs whose output is listed at a time, and the most bytes of it that are read.
 const LISTED: usize = 50;
 const READ: usize = 256 << 10;
+/// The most tools that are listed at a time: each comes with two schemas.
+const TOOLS: usize = 24;
 
 /// What tools may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -86,7 +88,7 @@ pub fn command() -> Command {
 /// Speaks MCP until nobody listens any more.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
     let spoken = Mcp::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string())).and_then(|mcp| {
-        let calls = Calls::on(context)?;
+        let calls = Calls::on(context, |_| None)?;
         let failed = |why: &dyn std::fmt::Display| Error::Invalid(format!("MCP cannot be spoken here: {why}"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
@@ -168,7 +170,7 @@ impl<D: Desk> Tools<D> {
     fn who(&self, context: &RequestContext<RoleServer>) -> Who {
         let parts = context.extensions.get::<Parts>();
         let known = parts.and_then(|parts| parts.extensions.get::<Who>()).cloned();
-        let who = known.unwrap_or(Who { user: None, may: self.may });
+        let who = known.unwrap_or(Who::own(self.may));
         Who { may: who.may.min(self.may), ..who }
     }
 
@@ -237,12 +239,20 @@ impl<D: Desk> ServerHandler for Tools<D> {
 
     async fn list_tools(
         &self,
-        _: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let may = self.who(&context).may;
-        let tools = TABLE.iter().filter(|operation| operation.effect <= may).map(tool);
-        Ok(ListToolsResult::with_all_items(tools.collect()))
+        let mut allowed = TABLE.iter().filter(|operation| operation.effect <= may).peekable();
+        if let Some(after) = request.and_then(|request| request.cursor) {
+            // Right behind the tool that the page before ended with.
+            allowed.by_ref().find(|operation| name(operation) == after).ok_or_else(|| missing(&after))?;
+        }
+        let page: Vec<Tool> = allowed.by_ref().take(TOOLS).map(tool).collect();
+        let last = page.last().map(|tool| tool.name.to_string()).filter(|_| allowed.peek().is_some());
+        let mut listed = ListToolsResult::with_all_items(page);
+        listed.next_cursor = last;
+        Ok(listed)
     }
 
     fn get_tool(&self, asked: &str) -> Option<Tool> {

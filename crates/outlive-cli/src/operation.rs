@@ -61,6 +61,11 @@ pub trait Operate: Args {
         Self::EFFECT
     }
 
+    /// Whether this call looks beyond the registry that is named, into the index or the queue of all repositories.
+    fn is_beyond(&self) -> bool {
+        false
+    }
+
     /// The exit status of an answer that is no error and yet no plain success.
     fn exit_status(_output: &Self::Output) -> u8 {
         0
@@ -218,6 +223,9 @@ struct Versioned<'a, T> {
 
 fn answer<T: Operate>(input: T, context: &Context, form: Form) -> Result<Answer, Error> {
     context.permit(T::NAME, input.effect())?;
+    if input.is_beyond() {
+        context.permit_beyond(T::NAME)?;
+    }
     context.answer_as(form);
     let output = pollster::block_on(input.operate(context))?;
     let text = match form {

@@ -43,6 +43,8 @@ pub struct Caller {
     pub user: Option<String>,
     /// The most that they may have done.
     pub may: Effect,
+    /// They may look beyond the registry that is served.
+    pub everywhere: bool,
     /// For how long they may be kept waiting.
     pub patience: Duration,
     /// The server's registry, where it is one to be opened once.
@@ -88,6 +90,16 @@ impl Context {
             Some(caller) if effect > caller.may => {
                 Err(Error::Forbidden(format!("this call of `{name}` is more than you may have done here")))
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to look beyond the registry that is served for whoever was let in to that one alone.
+    pub fn permit_beyond(&self, name: &str) -> Result<(), Error> {
+        match &self.caller {
+            Some(caller) if !caller.everywhere => Err(Error::Forbidden(format!(
+                "this call of `{name}` looks into other repositories, and your token is for this registry alone; `outlive token create --all-repositories` makes one for all"
+            ))),
             _ => Ok(()),
         }
     }

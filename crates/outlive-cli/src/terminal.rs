@@ -8,6 +8,8 @@ use std::io::IsTerminal;
 
 use unicode_width::UnicodeWidthChar;
 
+/// How many characters may combine with one letter: no language needs more, and a heap of them hides other lines.
+const COMBINED: usize = 4;
 /// In fewer columns than this nothing lines up.
 const NARROWEST: usize = 40;
 
@@ -20,8 +22,12 @@ fn is_hidden(c: char) -> bool {
 /// A word from a record, with everything made visible that would move the cursor, change colours, or hide.
 pub fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
+    let mut combined = 0;
     for c in text.chars() {
+        let combines = !c.is_ascii() && c.width() == Some(0);
+        combined = if combines { combined + 1 } else { 0 };
         match c {
+            c if combined > COMBINED => shown.extend(c.escape_unicode()),
             '\n' => shown.push_str("\\n"),
             '\t' => shown.push_str("\\t"),
             '\u{1b}' => shown.push_str("\\e"),
@@ -130,6 +136,33 @@ mod tests {
         insta::assert_snapshot!(shown, @r"a\e[2Jb\e]0;title\u{7}\u{d}c\u{9b}31m\u{0}\u{202e}evil\u{200b}\u{e0041}\n\td");
         assert!(shown.chars().all(|c| !c.is_control()));
         assert!(quote(hostile.as_bytes()).bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+    }
+
+    #[test]
+    fn s_12_a_line_is_as_wide_as_it_seems_and_in_the_order_it_seems() {
+        let corpus = [
+            "ok\u{2066}\u{202e}dedeeccus\u{2069}".to_owned(),
+            "\u{200f}\u{61c}x\u{2067}y".into(),
+            format!("z{}", "\u{335}\u{489}".repeat(500)),
+            "漢字かな交じり文の長い名前".into(),
+            "ｆｕｌｌｗｉｄｔｈ".into(),
+            "👩‍👩‍👧‍👦 family".into(),
+            "e\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}".into(),
+            "a\u{3164}\u{115f}b".into(),
+            "\u{1f1e6}\u{1f1e7}".repeat(9),
+        ];
+        for text in corpus {
+            let shown = plain(&text);
+            let orders = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            assert!(!shown.chars().any(orders), "{shown:?} is shown in another order than it is stored");
+            let cell = cut(&shown, 20);
+            assert!(columns(&cell) <= 20, "{cell:?} is wider than its cell");
+            let mut heap = 0;
+            for c in shown.chars() {
+                heap = if c.width() == Some(0) { heap + 1 } else { 0 };
+                assert!(heap <= COMBINED, "{shown:?} grows over other lines");
+            }
+        }
     }
 
     #[test]

@@ -5,13 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{RunId, WorkerId};
 use crate::run::{Run, State, StateName};
 use crate::steps;
 use crate::time::Timestamp;
 
 /// Conditions that a run must all meet. The default meets every run.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Filter {
     /// One of these.
     pub ids: Option<Vec<RunId>>,

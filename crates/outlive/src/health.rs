@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::process::{Evidence, Liveness};
 use crate::run::{End, Owner, Run, State, StateName};
@@ -20,7 +20,7 @@ pub trait Witness: Send + Sync {
 }
 
 /// What was seen of the processes of one run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sight {
     /// Its owner.
     pub owner: Liveness,
@@ -29,7 +29,7 @@ pub struct Sight {
 }
 
 /// Living processes of an attempt, its owner not counted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftovers {
     /// Those that could be named.
     pub pids: Vec<u32>,

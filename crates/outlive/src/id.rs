@@ -246,6 +246,20 @@ mod tests {
     }
 
     #[test]
+    fn s_07_ids_of_one_millisecond_are_told_apart_by_more_bits_than_anybody_guesses() {
+        let now = Timestamp::from_micros(1_790_000_000_000_000);
+        let ids: Vec<RunId> = (0..100_000).map(|_| RunId::draw(now, &SystemEntropy)).collect();
+        let different: std::collections::HashSet<&RunId> = ids.iter().collect();
+        assert_eq!(different.len(), ids.len());
+        // All that the format leaves: what varies is drawn, and is drawn anew each time.
+        let first = u128::from_be_bytes(*ids[0].as_bytes());
+        let varies = ids.iter().fold(0, |varies, id| varies | (first ^ u128::from_be_bytes(*id.as_bytes())));
+        assert_eq!(varies.count_ones(), 74);
+        let close = ids.windows(2).filter(|pair| pair[0].as_bytes()[..12] == pair[1].as_bytes()[..12]).count();
+        assert_eq!(close, 0, "an id can be told from the one before");
+    }
+
+    #[test]
     fn s_06_only_the_canonical_spelling_is_an_id() {
         let id = RunId::draw(Timestamp::from_micros(1), &SystemEntropy).to_string();
         for text in

@@ -128,6 +128,11 @@ impl Identity {
         })
     }
 
+    /// Whether it is of another machine: nothing here proves that it lives or does not.
+    pub fn is_far(&self) -> bool {
+        self.vantage.boot_id.is_empty()
+    }
+
     /// The process that has `pid` now.
     pub fn of(pid: u32) -> io::Result<Self> {
         Self::seen_from(Vantage::here(), pid)
@@ -207,7 +212,8 @@ impl Identity {
 }
 
 /// What a probe found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Liveness {
     /// It lives.
     Alive,

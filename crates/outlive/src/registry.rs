@@ -13,6 +13,8 @@ mod handing;
 mod leaving;
 mod queue;
 mod seeing;
+#[cfg(feature = "http")]
+mod served;
 mod sharing;
 mod spooled;
 mod steps;
@@ -29,6 +31,7 @@ use crate::error::Error;
 use crate::health::Sight;
 use crate::home::{actor, home};
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
+use crate::policy::Lease;
 use crate::process::{Identity, LifeLock};
 use crate::redact::Redactor;
 use crate::run::{Actor, Event, Owner, Run, Spec};
@@ -76,6 +79,8 @@ pub struct Registry {
     bucket: Option<Arc<ObjectStore>>,
     /// What a registry that is no directory calls itself.
     name: Option<String>,
+    /// The lease of runs that ask for none, where it is another than elsewhere.
+    lease: Option<Lease>,
     reopen: Reopen,
     listen: Option<Listen>,
     clock: Arc<dyn Clock>,
@@ -101,7 +106,8 @@ struct Working {
 
 impl Registry {
     /// Opens the registry that `url` names, made if it is missing: `sqlite:PATH` for a directory of this machine,
-    /// `postgres://…` for a database that many share, or `memory:` for one that ends with this process.
+    /// `postgres://…` for a database that many share, `http://…` for what a server lends, or `memory:` for one that ends
+    /// with this process.
     pub async fn open(url: &str) -> Result<Self, Error> {
         if url == "memory:" {
             let store = MemoryStore::default();
@@ -123,10 +129,14 @@ impl Registry {
         if BucketAddress::is_meant(url) {
             return Self::open_bucket(url).await;
         }
+        #[cfg(feature = "http")]
+        if store::http::Address::is_meant(url) {
+            return Self::open_served(url).await;
+        }
         // A URL may bear a password.
         let url = Redactor::default().text(url);
         Err(Error::Invalid(format!(
-            "`{url}` is not a registry: use sqlite:PATH, postgres://…, s3://BUCKET/PREFIX or memory:"
+            "`{url}` is not a registry: use sqlite:PATH, postgres://…, s3://BUCKET/PREFIX, http://… or memory:"
         )))
     }
 
@@ -202,6 +212,7 @@ impl Registry {
             #[cfg(feature = "object")]
             bucket: None,
             name: None,
+            lease: None,
             reopen,
             listen: None,
             clock: Arc::new(SystemClock),
@@ -239,6 +250,7 @@ impl Registry {
             #[cfg(feature = "object")]
             bucket: None,
             name: None,
+            lease: None,
             reopen: Arc::new(move || Ok(reopened.clone())),
             listen: None,
             clock,
@@ -305,6 +317,11 @@ impl Registry {
     /// What masks secrets before they are stored.
     pub fn redactor(&self) -> &Arc<Redactor> {
         &self.redactor
+    }
+
+    /// The lease of runs that ask for none, where it is another than elsewhere.
+    pub fn lease(&self) -> Option<Lease> {
+        self.lease
     }
 
     /// Its URL.
@@ -409,8 +426,9 @@ impl Registry {
 
     /// A run of that id, with its secrets put away and signed by this user.
     fn draft_as(&self, id: RunId, mut spec: Spec, now: Timestamp) -> Result<Run, Error> {
-        #[cfg(feature = "object")]
-        self.promise_as_far_away(&mut spec);
+        if let Some(lease) = self.lease.filter(|_| spec.policy.lease == Lease::default()) {
+            spec.policy.lease = lease;
+        }
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         conceal::draft(&self.redactor, self.trust.as_ref(), || self.id(), id, &mut spec);
         let signature = self.trust.as_ref().map(|trust| trust.sign(id, &spec));

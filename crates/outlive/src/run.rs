@@ -155,6 +155,16 @@ impl Run {
         }
     }
 
+    /// Its owner, present or last.
+    #[cfg(feature = "http")]
+    pub(crate) fn any_owner_mut(&mut self) -> Option<&mut Owner> {
+        match &mut self.state {
+            State::Running(running) => Some(&mut running.owner),
+            State::Ended(ending) => ending.owner.as_mut(),
+            _ => None,
+        }
+    }
+
     /// The keys it holds: those of its spec while it runs, none otherwise.
     pub fn held_keys(&self) -> &[Key] {
         if self.owner().is_some() { &self.spec.keys } else { &[] }
@@ -262,7 +272,7 @@ pub struct Owner {
 }
 
 /// When a store last heard of a worker, by the store's own clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Heard {
     /// How many beats there have been. Rises with each, so that a beat between a look and a write is noticed.
     pub beat: u64,

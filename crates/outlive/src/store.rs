@@ -4,6 +4,10 @@
 //! [`crate::transition`], and what a store must do is said here and checked by [`crate::conformance`].
 
 pub(crate) mod files;
+#[cfg(feature = "http")]
+pub mod http;
+#[cfg(any(feature = "http", feature = "object"))]
+mod link;
 pub mod memory;
 #[cfg(feature = "object")]
 pub mod object;
@@ -19,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use crate::filter::Filter;
 use crate::health::Witness;
@@ -93,7 +98,7 @@ pub struct Change {
 }
 
 /// How often a record was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Revision(pub u64);
 
 /// A run as a store keeps it.
@@ -108,7 +113,8 @@ pub struct Record {
 }
 
 /// What a write replaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Expect {
     /// Nothing: the run is new.
     Absent,
@@ -117,7 +123,7 @@ pub enum Expect {
 }
 
 /// One conditional change.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Write {
     /// What it replaces.
     pub expect: Expect,
@@ -161,7 +167,7 @@ pub enum Written {
 }
 
 /// Where a page begins, and how long it may be.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Page {
     /// Right behind this run.
     pub after: Option<Cursor>,
@@ -178,7 +184,8 @@ impl Default for Page {
 }
 
 /// An order of runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Order {
     /// The latest made first.
     Newest,
@@ -189,7 +196,7 @@ pub enum Order {
 }
 
 /// A place in a listing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// The run's priority.
     pub priority: i32,
@@ -295,7 +302,7 @@ impl Walk {
 }
 
 /// Which runs an update takes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Selection {
     /// Those that match.
     pub filter: Filter,
@@ -320,7 +327,7 @@ impl Selection {
 }
 
 /// A sign of life.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Beat {
     /// Whose.
     pub worker: WorkerId,
@@ -337,7 +344,7 @@ pub struct Beat {
 }
 
 /// What a beat learns.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BeatReply {
     /// Rises whenever the set of runs that the worker owns, or a cancel request among them, changes.
     pub attention: u64,
@@ -392,7 +399,7 @@ impl BeatReply {
 }
 
 /// A process that owns runs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Worker {
     /// Which incarnation.
     pub id: WorkerId,
@@ -420,7 +427,8 @@ pub enum News {
 }
 
 /// How a store fails.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum Error {
     /// It cannot be reached now. Nothing was written.
     #[error("{0}")]

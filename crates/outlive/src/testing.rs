@@ -2,8 +2,10 @@
 
 #[cfg(feature = "object")]
 pub mod bucket;
+#[cfg(feature = "http")]
+pub mod lender;
 pub mod lifecycle;
-#[cfg(feature = "object")]
+#[cfg(any(feature = "http", feature = "object"))]
 pub mod proxy;
 #[cfg(feature = "postgres")]
 pub mod server;

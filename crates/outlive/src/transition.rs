@@ -8,6 +8,7 @@
 
 mod again;
 mod checks;
+mod follows;
 mod refusal;
 
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub use self::again::rerun;
 use self::checks::{
     check_adopt, check_claim, check_fence, check_reap, check_resume, check_said, check_sweep, lost, take_report,
 };
+pub use self::follows::follows;
 pub use self::refusal::Refusal;
 
 use crate::health::Leftovers;
@@ -213,7 +215,7 @@ impl Action {
 }
 
 /// A change that the rules allow, and the event to be written with it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transition {
     /// The run after it.
     pub run: Run,

@@ -6,10 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outlive::error::{Code, Error};
+use outlive::store::http::{known_by, proof};
 use outlive::time::{Clock, SystemClock};
 
 use super::door::Peer;
-use super::tokens::{Role, Tokens, digest, draw};
+use super::tokens::{Kept, Role, Tokens, digest, draw};
 use crate::operation::Failure;
 use crate::operation::calls::Who;
 
@@ -41,6 +42,9 @@ pub struct Access {
     /// This user's own token, by its digest.
     own: String,
     link: String,
+    port: u16,
+    /// What tells the registry that is served from any other.
+    registry: Option<String>,
     /// The name of the cookie. A browser sends cookies to all ports of a host, so each port has its own.
     pub cookie: String,
     /// The names by which the server may be asked for.
@@ -60,10 +64,11 @@ struct Memory {
 
 impl Access {
     /// Access to the server at `port`, which is also reached by these names.
-    pub fn new(tokens: Tokens, port: u16, hosts: Vec<String>) -> Result<Self, Error> {
+    pub fn new(tokens: Tokens, registry: Option<String>, port: u16, hosts: Vec<String>) -> Result<Self, Error> {
         let own = digest(&tokens.own()?);
         let hosts = hosts.into_iter().map(|host| host.to_lowercase()).collect();
-        Ok(Self { tokens, own, link: draw(), cookie: format!("outlive_{port}"), hosts, memory: Mutex::default() })
+        let (link, cookie) = (draw(), format!("outlive_{port}"));
+        Ok(Self { tokens, own, link, port, registry, cookie, hosts, memory: Mutex::default() })
     }
 
     /// What stands behind the `#` of the link to the dashboard.
@@ -77,7 +82,7 @@ impl Access {
 
     /// Who this is.
     pub fn who(&self, peer: Peer, shown: &Shown<'_>) -> Result<Who, Failure> {
-        let own_user = Who { user: None, may: Role::Admin.may() };
+        let own_user = Who::own(Role::Admin.may());
         match (peer, shown) {
             // The kernel says so.
             (Peer::User(uid), _) if uid == rustix::process::geteuid().as_raw() || uid == 0 => Ok(own_user),
@@ -102,7 +107,12 @@ impl Access {
             Some(own_user)
         } else {
             let kept = self.tokens.list().map_err(Failure::from)?.into_iter().find(|kept| kept.digest == digest);
-            kept.map(|kept| Who { user: Some(kept.name), may: kept.role.may() })
+            if kept.as_ref().is_some_and(|kept| kept.registry.is_some() && kept.registry != self.registry) {
+                return Err(Failure::new(Code::Forbidden, "this token is for another registry"));
+            }
+            let who =
+                |kept: Kept| Who { everywhere: kept.registry.is_none(), user: Some(kept.name), may: kept.role.may() };
+            kept.map(who)
         };
         match who {
             Some(who) => {
@@ -113,6 +123,24 @@ impl Access {
                 Ok(who)
             }
             None => Err(self.wrong(address)),
+        }
+    }
+
+    /// What only whoever knows a token's digest answers to a question. Where that says at which port it was asked, it must
+    /// have been at ours: whoever listens at another and passes it on is not us.
+    pub fn prove(&self, peer: Peer, token: &str, question: &str, port: Option<u16>) -> Result<String, Failure> {
+        if let Peer::Address(address) = peer {
+            self.listen_to(address)?;
+        }
+        if port.is_some_and(|port| port != self.port) || question.len() > 256 {
+            return Err(Failure::new(Code::Forbidden, "this was asked of somebody else"));
+        }
+        let kept = self.tokens.list().map_err(Failure::from)?.into_iter().map(|kept| kept.digest);
+        let digest = kept.chain([self.own.clone()]).find(|digest| known_by(digest) == token);
+        match (digest, peer) {
+            (Some(digest), _) => Ok(proof(&digest, question, port)),
+            (None, Peer::Address(address)) => Err(self.wrong(address)),
+            (None, Peer::User(_)) => Err(unknown()),
         }
     }
 

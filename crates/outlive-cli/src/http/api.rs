@@ -71,13 +71,18 @@ async fn input(operation: &Operation, request: Request) -> Result<Value, Respons
 
 /// The body of a request. Only JSON is taken: a form of another site cannot send it.
 pub async fn body(request: Request) -> Result<Bytes, Failure> {
+    body_within(request, BODY).await
+}
+
+/// The same, of another length.
+pub async fn body_within(request: Request, limit: usize) -> Result<Bytes, Failure> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let is_json = kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
     if !is_json {
         return Err(Failure::new(Code::Invalid, "the body must be JSON, with `Content-Type: application/json`"));
     }
-    let too_long = |_| Failure::new(Code::Invalid, &format!("the body is cut, or longer than {BODY} bytes"));
-    let read = tokio::time::timeout(super::guard::BODY_TIME, to_bytes(request.into_body(), BODY)).await;
+    let too_long = |_| Failure::new(Code::Invalid, &format!("the body is cut, or longer than {limit} bytes"));
+    let read = tokio::time::timeout(super::guard::BODY_TIME, to_bytes(request.into_body(), limit)).await;
     read.map_err(|_| Failure::new(Code::Invalid, "the body did not come in time"))?.map_err(too_long)
 }
 
@@ -99,7 +104,7 @@ pub async fn healthy() -> &'static str {
 
 /// Its registry can be read.
 pub async fn ready(State(server): State<Arc<Server>>) -> Result<&'static str, Failure> {
-    let own = Who { user: None, may: Effect::Read };
+    let own = Who::own(Effect::Read);
     let look = |context: &crate::settings::Context| pollster::block_on(context.existing()).map(|_| ());
     server.calls.with(&own, look).await?.map_err(Failure::from)?;
     if *server.open.borrow() { Ok("ok\n") } else { Err(Failure::new(Code::Unavailable, "the server is about to end")) }

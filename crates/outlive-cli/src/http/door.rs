@@ -27,6 +27,8 @@ use crate::cli::talk;
 
 /// The most connections at a time.
 const CONNECTIONS: usize = 2_048;
+/// How many descriptors are wanted for them, and for all else.
+const DESCRIPTORS: u64 = 8_192;
 /// How long somebody may take to shake hands, or to send the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 /// The most bytes of a head.
@@ -182,6 +184,17 @@ impl Listener {
                 Ok((Box::new(stream), Peer::User(peer.uid())))
             }
         }
+    }
+}
+
+/// Has as many descriptors as may be: one for each connection, and some for what is opened to answer.
+pub fn raise_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
+    if current.is_some_and(|current| current < wanted) {
+        // With fewer, fewer get in at a time.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     }
 }
 

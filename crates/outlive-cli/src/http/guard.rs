@@ -70,8 +70,10 @@ pub async fn known(State(server): State<Arc<Server>>, mut request: Request, next
         Some(Err(failure)) => return failure.into_response(),
         None => return Failure::new(Code::Unauthorised, "nobody is there").into_response(),
     };
-    request.extensions_mut().insert(who);
-    next.run(request).await
+    request.extensions_mut().insert(who.clone());
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(who);
+    response
 }
 
 /// A browser that came with the link becomes known.

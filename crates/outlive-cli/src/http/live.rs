@@ -125,7 +125,7 @@ pub async fn changes(
 
 /// Looks for as long as the server goes on.
 async fn watch_over(server: Arc<Server>) {
-    let own = Who { user: None, may: Effect::Read };
+    let own = Who::own(Effect::Read);
     let mut open = server.open.subscribe();
     let mut watcher = Watcher::default();
     while *open.borrow_and_update() {

@@ -70,6 +70,9 @@ pub struct Kept {
     pub digest: String,
     /// When it was made.
     pub created_at: Timestamp,
+    /// The registry that it is for, as that calls itself; none for all that this user serves, and what they know of others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry: Option<String>,
 }
 
 /// 256 bits that nobody guesses, as text.
@@ -119,7 +122,7 @@ impl Tokens {
     }
 
     /// Makes a token for somebody, and tells it this once.
-    pub fn create(&self, name: &str, role: Role, now: Timestamp) -> Result<String, Error> {
+    pub fn create(&self, name: &str, role: Role, registry: Option<String>, now: Timestamp) -> Result<String, Error> {
         let fits = |c: char| c.is_alphanumeric() || "-_.@".contains(c);
         if name.is_empty() || name.chars().count() > 64 || !name.chars().all(fits) {
             return Err(Error::Invalid(format!(
@@ -135,7 +138,7 @@ impl Tokens {
             return Err(Error::Invalid(format!("there are {MOST} tokens; `outlive token revoke NAME` ends one")));
         }
         let token = draw();
-        kept.push(Kept { name: name.into(), role, digest: digest(&token), created_at: now });
+        kept.push(Kept { name: name.into(), role, digest: digest(&token), created_at: now, registry });
         self.keep(&kept)?;
         Ok(token)
     }

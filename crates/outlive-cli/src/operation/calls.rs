@@ -1,6 +1,7 @@
 //! Calls that a server answers for others: so many at a time, on threads that may block, each with a context of its own.
 
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use outlive::error::{Code, Error};
@@ -13,6 +14,8 @@ use crate::settings::{Caller, Context, Location};
 
 /// The most calls that are worked on at a time.
 const AT_A_TIME: usize = 16;
+/// The most calls of a store that is lent meanwhile.
+const LENT_AT_A_TIME: usize = 32;
 /// The most that may wait for runs meanwhile.
 const WAITING: usize = 64;
 /// How long a call waits for its turn.
@@ -27,27 +30,46 @@ pub struct Who {
     pub user: Option<String>,
     /// The most that they may have done.
     pub may: Effect,
+    /// They may look beyond the registry that is served.
+    pub everywhere: bool,
+}
+
+impl Who {
+    /// This process's own user.
+    pub fn own(may: Effect) -> Self {
+        Self { user: None, may, everywhere: true }
+    }
 }
 
 /// What answers calls.
 pub struct Calls {
     /// The registry that all of them are about.
     pub registry: String,
+    /// What tells it from any other.
+    pub id: Option<String>,
     shared: Option<Arc<Registry>>,
     turns: Semaphore,
     waits: Semaphore,
+    lent: Semaphore,
+    /// What is opened of a directory to be lent, and rests.
+    resting: Arc<Mutex<Vec<Registry>>>,
+    /// Says that others are served.
+    _held: Option<OwnedFd>,
 }
 
 impl Calls {
     /// Calls on the registry that a context names, which is made if it is missing.
-    pub fn on(context: &Context) -> Result<Self, Error> {
+    pub fn on(context: &Context, prepare: fn(&Registry) -> Option<OwnedFd>) -> Result<Self, Error> {
         let opened = pollster::block_on(context.registry())?;
+        let held = prepare(&opened);
+        let id = opened.id();
         let (registry, shared) = match context.location()? {
             // A directory is opened by each call, as a shell's would; whatever has connections is opened once.
             Location::Directory(_) => (opened.url().to_owned(), None),
             Location::Url(url) => (url, Some(Arc::new(opened))),
         };
-        Ok(Self { registry, shared, turns: Semaphore::new(AT_A_TIME), waits: Semaphore::new(WAITING) })
+        let (turns, waits, lent) = (Semaphore::new(AT_A_TIME), Semaphore::new(WAITING), Semaphore::new(LENT_AT_A_TIME));
+        Ok(Self { registry, id, shared, turns, waits, lent, resting: Arc::default(), _held: held })
     }
 
     /// Does what `input` says, if `who` may have it done.
@@ -67,8 +89,33 @@ impl Calls {
         self.work(false, move || work(&context())).await
     }
 
+    /// Works with the registry itself, opened once and kept: calls of a store come often, and each is short.
+    pub async fn lend<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Registry) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let context = self.context(&Who::own(Effect::Destroy));
+        let resting = self.resting.clone();
+        let is_shared = self.shared.is_some();
+        let borrow = move || {
+            let keep = || resting.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = keep().pop();
+            let registry = match kept {
+                Some(registry) => registry,
+                None => pollster::block_on(context().registry())?,
+            };
+            let done = work(&registry);
+            if !is_shared {
+                keep().push(registry);
+            }
+            Ok::<T, Error>(done)
+        };
+        self.work_in_turn(&self.lent, borrow).await?.map_err(Failure::from)
+    }
+
     fn context(&self, who: &Who) -> impl FnOnce() -> Context + Send + use<> {
-        let caller = Caller { user: who.user.clone(), may: who.may, patience: PATIENCE, registry: self.shared.clone() };
+        let (user, may, everywhere) = (who.user.clone(), who.may, who.everywhere);
+        let caller = Caller { user, may, everywhere, patience: PATIENCE, registry: self.shared.clone() };
         let registry = self.registry.clone();
         move || Context::served(registry, caller)
     }
@@ -78,7 +125,14 @@ impl Calls {
         waits: bool,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let turns = if waits { &self.waits } else { &self.turns };
+        self.work_in_turn(if waits { &self.waits } else { &self.turns }, work).await
+    }
+
+    async fn work_in_turn<T: Send + 'static>(
+        &self,
+        turns: &Semaphore,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
         let busy = || Failure::new(Code::Unavailable, "the server has more to do than it can; ask again in a moment");
         let _turn = tokio::time::timeout(TURN, turns.acquire()).await.map_err(|_| busy())?.map_err(|_| busy())?;
         let broken = |_| Failure::new(Code::Unavailable, "the server failed at this call; its log says how");

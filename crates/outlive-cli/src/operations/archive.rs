@@ -75,6 +75,10 @@ impl Operate for Archive {
                                     outlive archive --older-than 30d --state succeeded --scope home";
     type Output = Marked;
 
+    fn is_beyond(&self) -> bool {
+        self.scope == Some(Scope::Home)
+    }
+
     async fn operate(self, context: &Context) -> Result<Marked, Error> {
         let mut marked = Marked { archived: true, dry_run: self.dry_run, runs: Vec::new() };
         if !self.runs.is_empty() {

@@ -47,6 +47,10 @@ impl Operate for Gc {
     const EXAMPLES: &'static str = "outlive gc --dry-run\noutlive registry refresh && outlive gc --older-than 30d";
     type Output = Forgotten;
 
+    fn is_beyond(&self) -> bool {
+        true
+    }
+
     async fn operate(self, _: &Context) -> Result<Forgotten, Error> {
         let index = index()?;
         let age = self.older_than.unwrap_or_default();

@@ -21,6 +21,10 @@ impl Operate for History {
     const EXAMPLES: &'static str = "outlive registry refresh && outlive history --since 2h";
     type Output = Page;
 
+    fn is_beyond(&self) -> bool {
+        true
+    }
+
     async fn operate(self, _: &Context) -> Result<Page, Error> {
         self.wanted.page(Self::NAME, None, Order::Newest)
     }

@@ -23,6 +23,10 @@ impl Operate for List {
     const EXAMPLES: &'static str = "outlive registry refresh && outlive list --scope repo";
     type Output = Page;
 
+    fn is_beyond(&self) -> bool {
+        true
+    }
+
     async fn operate(self, _: &Context) -> Result<Page, Error> {
         self.wanted.page(Self::NAME, None, Order::Oldest)
     }

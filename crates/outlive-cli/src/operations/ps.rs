@@ -215,6 +215,10 @@ impl Operate for Ps {
                                     outlive ps --label team=search --json";
     type Output = Runs;
 
+    fn is_beyond(&self) -> bool {
+        self.global
+    }
+
     async fn operate(self, context: &Context) -> Result<Runs, Error> {
         let wanted = Wanted::parse(&self.status)?;
         let filter = self.filter(wanted.to_look_at())?;

@@ -130,6 +130,10 @@ impl Operate for Add {
     const EXAMPLES: &'static str = "outlive registry add .";
     type Output = Changed;
 
+    fn is_beyond(&self) -> bool {
+        true
+    }
+
     async fn operate(self, _: &Context) -> Result<Changed, Error> {
         let home = home()?;
         let words = if self.sources.is_empty() { vec![repository()?.display().to_string()] } else { self.sources };
@@ -150,6 +154,10 @@ impl Operate for Remove {
     const EFFECT: Effect = Effect::Local;
     const EXAMPLES: &'static str = "outlive registry add . && outlive registry remove .";
     type Output = Changed;
+
+    fn is_beyond(&self) -> bool {
+        true
+    }
 
     async fn operate(self, _: &Context) -> Result<Changed, Error> {
         let (home, known) = (home()?, index()?.sources()?);
@@ -203,6 +211,10 @@ impl Operate for List {
     const EXAMPLES: &'static str = "outlive registry list";
     type Output = Sources;
 
+    fn is_beyond(&self) -> bool {
+        true
+    }
+
     async fn operate(self, _: &Context) -> Result<Sources, Error> {
         let known = index()?.sources()?;
         let sources = known.iter().map(|known| SourceView::new(&known.address, false, known.added_at)).collect();
@@ -241,6 +253,10 @@ impl Operate for Refresh {
     const EFFECT: Effect = Effect::Write;
     const EXAMPLES: &'static str = "outlive registry refresh\noutlive registry refresh --scope repo";
     type Output = Done;
+
+    fn is_beyond(&self) -> bool {
+        true
+    }
 
     async fn operate(self, _: &Context) -> Result<Done, Error> {
         let (index, here) = (index()?, repository()?);
@@ -287,6 +303,10 @@ impl Operate for Show {
     const EFFECT: Effect = Effect::Read;
     const EXAMPLES: &'static str = "outlive registry refresh && outlive registry show --scope repo";
     type Output = Shown;
+
+    fn is_beyond(&self) -> bool {
+        true
+    }
 
     async fn operate(self, _: &Context) -> Result<Shown, Error> {
         let report = index()?.report(narrowed(self.scope)?.as_deref())?;

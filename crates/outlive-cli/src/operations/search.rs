@@ -28,6 +28,10 @@ impl Operate for Search {
                                     outlive registry refresh && outlive search --status failed --since yesterday --json";
     type Output = Page;
 
+    fn is_beyond(&self) -> bool {
+        true
+    }
+
     async fn operate(self, _: &Context) -> Result<Page, Error> {
         let query = self.query.join(" ");
         self.wanted.page(Self::NAME, Some(query.as_str()).filter(|query| !query.is_empty()), Order::Oldest)

@@ -104,6 +104,10 @@ impl Operate for Stats {
     const EXAMPLES: &'static str = "outlive registry refresh && outlive stats --since 30d";
     type Output = Told;
 
+    fn is_beyond(&self) -> bool {
+        true
+    }
+
     async fn operate(self, _: &Context) -> Result<Told, Error> {
         let query = self.wanted.query(None, Order::Oldest)?;
         let told =

@@ -25,6 +25,9 @@ pub struct Create {
     /// What they may have done
     #[arg(long, value_enum, default_value = "read")]
     pub role: Role,
+    /// For every registry that you serve, and what it knows of other repositories: not for this registry alone
+    #[arg(long)]
+    pub all_repositories: bool,
 }
 
 /// List the tokens, and what each allows
@@ -43,6 +46,7 @@ pub struct Revoke {
 pub struct Created {
     name: String,
     role: Role,
+    all_repositories: bool,
     token: String,
 }
 
@@ -56,6 +60,8 @@ pub struct Known {
 struct One {
     name: String,
     role: Role,
+    /// The registry that it is for; none for all.
+    registry: Option<String>,
     created_at: Timestamp,
 }
 
@@ -68,12 +74,15 @@ pub struct Revoked {
 impl Operate for Create {
     const NAME: &'static str = "token create";
     const EFFECT: Effect = Effect::Local;
-    const EXAMPLES: &'static str = "outlive token create ada\noutlive token create ci --role operate";
+    const EXAMPLES: &'static str =
+        "outlive token create ada\noutlive token create ci --role operate --all-repositories";
     type Output = Created;
 
-    async fn operate(self, _: &Context) -> Result<Created, Error> {
-        let token = Tokens::open()?.create(&self.name, self.role, SystemClock.now())?;
-        Ok(Created { name: self.name, role: self.role, token })
+    async fn operate(self, context: &Context) -> Result<Created, Error> {
+        let registry = if self.all_repositories { None } else { context.registry().await?.id() };
+        let all_repositories = registry.is_none();
+        let token = Tokens::open()?.create(&self.name, self.role, registry, SystemClock.now())?;
+        Ok(Created { name: self.name, role: self.role, all_repositories, token })
     }
 }
 
@@ -84,8 +93,12 @@ impl Operate for List {
     type Output = Known;
 
     async fn operate(self, _: &Context) -> Result<Known, Error> {
-        let one =
-            |kept: crate::http::tokens::Kept| One { name: kept.name, role: kept.role, created_at: kept.created_at };
+        let one = |kept: crate::http::tokens::Kept| One {
+            name: kept.name,
+            role: kept.role,
+            registry: kept.registry,
+            created_at: kept.created_at,
+        };
         Ok(Known { tokens: Tokens::open()?.list()?.into_iter().map(one).collect() })
     }
 }
@@ -114,9 +127,11 @@ impl fmt::Display for Known {
             return writeln!(f, "no tokens; `outlive token create NAME` makes one");
         }
         let row = |one: &One| {
-            vec![Cell::new(one.name.clone()), Cell::new(one.role.as_str()), Cell::new(one.created_at.to_string())]
+            let registry = one.registry.clone().unwrap_or_else(|| "all".into());
+            let made = one.created_at.to_string();
+            [one.name.clone(), one.role.as_str().into(), registry, made].map(Cell::new)
         };
-        let table = Table::new(&["NAME", "ROLE", "MADE"], self.tokens.iter().map(row).collect::<Vec<_>>());
+        let table = Table::new(&["NAME", "ROLE", "REGISTRY", "MADE"], self.tokens.iter().map(row).collect::<Vec<_>>());
         writeln!(f, "{}", table.show(Look::of_stdout(), &[], &[]))
     }
 }

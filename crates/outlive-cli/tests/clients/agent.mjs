@@ -23,7 +23,11 @@ if (how === "stdio") {
 }
 const client = new Client({ name: "test", version: "1" });
 await client.connect(transport);
-const listed = (await client.listTools()).tools;
+const listed = [];
+for (let page = await client.listTools(); ; page = await client.listTools({ cursor: page.nextCursor })) {
+  listed.push(...page.tools);
+  if (!page.nextCursor) break;
+}
 const refused = [];
 for (const tool of listed) {
   const result = await client.callTool({ name: tool.name, arguments: inputs[tool.name] ?? {} });

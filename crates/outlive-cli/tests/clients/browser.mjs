@@ -99,11 +99,17 @@ await page.locator(".title .badge", { hasText: "interrupted" }).waitFor();
 await confirmed("Resume");
 await page.locator(".title .badge", { hasText: "running" }).waitFor();
 await page.locator(".log", { hasText: "attempt 2" }).waitFor();
-if (await page.evaluate(async () => (await import("/assets/app.js")).operations.has("rerun"))) {
-  await confirmed("Cancel");
-  await page.locator(".title .badge", { hasText: "cancelled" }).waitFor();
-  await confirmed("Rerun");
-}
+await confirmed("Cancel");
+await page.locator(".title .badge", { hasText: "cancelled" }).waitFor();
+
+// It is made again, and the page of what was made is shown.
+const original = page.url().split("/").pop();
+await confirmed("Rerun");
+await page.waitForURL((url) => !url.hash.endsWith(original));
+const made = JSON.parse(shell("show", page.url().split("/").pop(), "--json"));
+assert.equal(made.name, "stopped");
+assert.notEqual(made.id, original);
+await page.locator(".title .badge", { hasText: made.state }).waitFor();
 
 // Names, labels, reasons and output of a stranger are text wherever they are shown.
 for (const path of ["#/", "#/queue", "#/workers", "#/charts"]) {

@@ -1,11 +1,14 @@
 //! A registry in PostgreSQL, as users of the command meet it when something is wrong with it.
 
+use std::io::Write;
 use std::process::Command;
 
 use outlive::id::{Entropy, SystemEntropy};
 use outlive::testing::server::Server;
 
 use super::sandbox::{Ends, Sandbox, settled, text, until};
+use super::served::Served;
+use super::serving::read_until;
 
 /// Part of every password here: it may be seen nowhere.
 const PASSWORD: &str = "hunter2hunter2";
@@ -191,4 +194,27 @@ fn f_57_a_host_whose_clock_is_hours_off_reaps_nobody_and_is_not_reaped() {
     for run in &mut runs {
         assert!(run.wait().unwrap().success());
     }
+}
+
+#[test]
+fn what_is_changed_through_one_server_is_told_by_the_other() {
+    let sandbox = Sandbox::new();
+    let url = Server::shared().fresh_url();
+    let (one, other) = (Served::start(&sandbox, &["--registry", &url]), Served::start(&sandbox, &["--registry", &url]));
+    let mut changes = other.connect();
+    let head = format!("Host: {}\r\nAuthorization: Bearer {}\r\n", other.address, other.token);
+    write!(changes, "GET /v1/changes HTTP/1.1\r\n{head}\r\n").unwrap();
+    read_until(&mut changes, "event: hello");
+    let added = one.post("/v1/queue/add", &serde_json::json!({ "name": "told", "argv": ["true"] }));
+    assert_eq!(added.status, 200, "{}", added.body);
+    read_until(&mut changes, "\"told\"");
+    // And the other way round: neither leads.
+    assert_eq!(other.post("/v1/cancel", &serde_json::json!({ "runs": ["told"] })).status, 200);
+    read_until(&mut changes, "\"cancelled\"");
+    assert_eq!(one.post("/v1/show", &serde_json::json!({ "run": "told" })).json()["state"], "cancelled");
+    // What one of them holds dies with it and nothing else: the other goes on.
+    drop(one);
+    let added = other.post("/v1/queue/add", &serde_json::json!({ "name": "later", "argv": ["true"] }));
+    assert_eq!(added.status, 200, "{}", added.body);
+    read_until(&mut changes, "\"later\"");
 }

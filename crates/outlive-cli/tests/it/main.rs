@@ -18,6 +18,7 @@ mod faults_store;
 mod faults_tree;
 mod fleet;
 mod inside;
+mod lent;
 mod listing;
 mod logs;
 mod many;

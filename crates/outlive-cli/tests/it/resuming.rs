@@ -226,22 +226,27 @@ fn whoever_stops_a_run_between_two_attempts_from_a_keyboard_has_stopped_it() {
     sandbox.outlive(["cancel", "pending"]).succeeds();
 }
 
-#[test]
-fn f_90_a_run_that_costs_its_owners_their_lives_is_parked_and_waits_for_a_person() {
-    let sandbox = Sandbox::new();
-    let words = ["run", "-d", "--name", "poison", "--resume-on", "crash", "--backoff", "1ms", "--"];
+/// A run that costs its owners their lives, until it is parked.
+pub(crate) fn park(sandbox: &Sandbox, name: &str) {
+    let words = ["run", "-d", "--name", name, "--resume-on", "crash", "--backoff", "1ms", "--"];
     let poison = ["sh", "-c", "echo $OUTLIVE_ATTEMPT >> tries; kill -9 $PPID"];
     // It may be so quick that nobody hears that it has begun.
     sandbox.outlive(words.iter().chain(&poison)).output().unwrap();
     until("it to be parked", || {
         sandbox.outlive(["reap"]).succeeds();
-        let run = sandbox.show("poison");
+        let run = sandbox.show(name);
         if run["state"] == "pending" {
             // Whoever starts it sees it die, or does not.
-            sandbox.outlive(["resume", "poison"]).output().unwrap();
+            sandbox.outlive(["resume", name]).output().unwrap();
         }
         run["state"] == "suspended"
     });
+}
+
+#[test]
+fn f_90_a_run_that_costs_its_owners_their_lives_is_parked_and_waits_for_a_person() {
+    let sandbox = Sandbox::new();
+    park(&sandbox, "poison");
     let parked = sandbox.show("poison");
     assert!(parked["reason"].as_str().unwrap().starts_with("parked: 10 of its attempts were reaped"), "{parked}");
     let tries = std::fs::read_to_string(sandbox.work().join("tries")).unwrap();

@@ -45,7 +45,11 @@ impl Drop for Served {
 
 impl Served {
     pub(crate) fn start(sandbox: &Sandbox, words: &[&str]) -> Self {
-        let mut command = sandbox.outlive(["serve", "--json", "--listen", "127.0.0.1:0"].iter().chain(words));
+        Self::begin(&mut sandbox.outlive(["serve", "--json", "--listen", "127.0.0.1:0"].iter().chain(words)), sandbox)
+    }
+
+    /// The same, of a command that serves and says so in JSON.
+    pub(crate) fn begin(command: &mut std::process::Command, sandbox: &Sandbox) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -174,6 +178,15 @@ impl Agent {
     }
 
     pub(crate) fn tools(&mut self) -> Vec<Value> {
-        self.ask("tools/list", json!({}))["result"]["tools"].as_array().unwrap().clone()
+        let (mut tools, mut cursor) = (Vec::new(), Value::Null);
+        loop {
+            let asked = if cursor.is_null() { json!({}) } else { json!({ "cursor": cursor }) };
+            let page = self.ask("tools/list", asked)["result"].clone();
+            tools.extend(page["tools"].as_array().unwrap().iter().cloned());
+            cursor = page["nextCursor"].clone();
+            if cursor.is_null() {
+                return tools;
+            }
+        }
     }
 }

@@ -369,10 +369,43 @@ fn a_long_wait_is_told_of_and_comes_back_with_what_is_left_of_it() {
     };
     assert_eq!(answer["result"]["structuredContent"]["waiting"].as_array().unwrap().len(), 1, "{answer}");
     assert!(heard.iter().any(|message| message["method"] == "notifications/progress"), "{heard:?}");
-    // Who changes their mind is not kept.
-    let id = agent.begin("tools/call", &json!({ "name": "wait", "arguments": { "runs": ["busy"] } }));
+}
+
+#[test]
+fn s03_a_wait_that_is_given_up_is_over_and_calls_meanwhile_are_answered() {
+    let sandbox = Sandbox::new();
+    let _run = sandbox.start("busy", &["sleep", "300"]);
+    let mut agent = Agent::start(&sandbox, &[]);
+    let waiting = |token: &str, timeout: &str| json!({ "name": "wait", "arguments": { "runs": ["busy"], "timeout": timeout }, "_meta": { "progressToken": token } });
+    let id = agent.begin("tools/call", &waiting("given up", "20s"));
+    let is_of = |message: &Value, token: &str| message["params"]["progressToken"] == token;
+    while !is_of(&agent.hear(), "given up") {}
     agent.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }));
     assert_eq!(agent.call("ps", &json!({}))["runs"].as_array().unwrap().len(), 1);
+    // Another that waits on is told of three times; of the first there may be one more word that was under way.
+    let other = agent.begin("tools/call", &waiting("other", "4s"));
+    let mut late = 0;
+    loop {
+        let message = agent.hear();
+        late += usize::from(is_of(&message, "given up"));
+        if message["id"] == other {
+            break;
+        }
+    }
+    assert!(late <= 1, "it went on waiting: {late} more words of it");
+}
+
+#[test]
+fn s03_tools_are_listed_in_pages_each_once() {
+    let sandbox = Sandbox::new();
+    let mut agent = Agent::start(&sandbox, &["--allow", "destroy"]);
+    let first = agent.ask("tools/list", json!({}))["result"].clone();
+    let all = agent.tools();
+    assert!(first["tools"].as_array().unwrap().len() < all.len() && first["nextCursor"].is_string(), "{first}");
+    let names: std::collections::BTreeSet<&str> = all.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), all.len());
+    let refused = agent.ask("tools/list", json!({ "cursor": "nowhere" }));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("nowhere"), "{refused}");
 }
 
 #[test]
@@ -409,7 +442,7 @@ fn changes_and_output_come_as_they_happen_and_end_with_the_server() {
     assert!(served.child.wait().unwrap().success());
 }
 
-fn read_until(stream: &mut std::net::TcpStream, wanted: &str) -> String {
+pub(crate) fn read_until(stream: &mut std::net::TcpStream, wanted: &str) -> String {
     let mut heard = Vec::new();
     let mut buffer = [0; 4096];
     while !String::from_utf8_lossy(&heard).contains(wanted) {
@@ -465,4 +498,127 @@ fn a_certificate_makes_it_unreadable_to_others() {
     );
     assert_eq!(sandbox.command("python3", ["-c", &script]).succeeds(), "200\n");
     assert_eq!(served.get("/v1/ps").status, 0, "it was spoken to in the clear");
+}
+
+#[test]
+fn a_token_is_for_the_registry_it_was_made_for_unless_it_is_for_all() {
+    let sandbox = Sandbox::new();
+    let other = sandbox.path().join("other");
+    std::fs::create_dir_all(other.join(".git")).unwrap();
+    sandbox.outlive(["run", "--name", "here", "--", "true"]).succeeds();
+    sandbox.outlive(["run", "--name", "there", "--", "true"]).current_dir(&other).succeeds();
+    sandbox.outlive(["registry", "refresh"]).succeeds();
+    let mut served = Served::start(&sandbox, &[]);
+    let bound = token_of(&sandbox, "bound", "admin");
+    let made =
+        sandbox.outlive(["token", "create", "roaming", "--role", "admin", "--all-repositories", "--json"]).json();
+    let beyond = [
+        ("search", json!({ "query": ["there"] })),
+        ("history", json!({})),
+        ("list", json!({})),
+        ("stats", json!({})),
+        ("gc", json!({ "dry_run": true })),
+        ("registry/list", json!({})),
+        ("registry/show", json!({})),
+        ("registry/refresh", json!({})),
+        ("ps", json!({ "global": true })),
+        ("archive", json!({ "status": ["failed"], "scope": "home", "dry_run": true })),
+        ("queue/drain", json!({ "limit": 1 })),
+        ("queue/add", json!({ "app": "audit" })),
+    ];
+    served.token = made["token"].as_str().unwrap().into();
+    for (operation, input) in &beyond {
+        let told = served.post(&format!("/v1/{operation}"), input);
+        assert_eq!(told.status, 200, "{operation}: {}", told.body);
+    }
+    served.token = bound.clone();
+    for (operation, input) in &beyond {
+        let refused = served.post(&format!("/v1/{operation}"), input);
+        assert_eq!(code(&refused), (403, "forbidden".into()), "{operation}");
+        assert!(!refused.body.contains("there\""), "{operation}: {}", refused.body);
+    }
+    let listed = served.post("/v1/queue/list", &json!({})).json();
+    assert_eq!(listed["entries"], json!([]), "the queue of all repositories was told");
+    assert_eq!(served.post("/v1/show", &json!({ "run": "here" })).status, 200);
+    assert_eq!(served.post("/v1/show", &json!({ "run": "there" })).status, 404);
+    // And the server of the other registry does not take it.
+    let registry = format!("sqlite:{}", other.join(".outlive").display());
+    let mut elsewhere = Served::start(&sandbox, &["--registry", &registry]);
+    elsewhere.token = bound;
+    assert_eq!(code(&elsewhere.get("/v1/ps")), (403, "forbidden".into()));
+    elsewhere.token = made["token"].as_str().unwrap().into();
+    assert_eq!(elsewhere.get("/v1/ps").status, 200);
+}
+
+/// Somebody who collects traces: what was sent, as it came.
+fn collector() -> (String, std::sync::mpsc::Receiver<(String, Value)>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let Some(request) = outlive::testing::proxy::Request::read(&client) else { continue };
+            let _ = client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
+            let _ = tell.send((request.head, serde_json::from_slice(&request.body).unwrap_or_default()));
+        }
+    });
+    (address, told)
+}
+
+#[test]
+fn a_collector_is_told_of_every_request_and_of_nothing_that_was_said_in_it() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
+    let (address, told) = collector();
+    let mut command = sandbox.outlive(["serve", "--json", "--listen", "127.0.0.1:0"]);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}"));
+    command.env("OTEL_EXPORTER_OTLP_HEADERS", "x-team=search").env("OTEL_SERVICE_NAME", "runs");
+    let mut served = Served::begin(&mut command, &sandbox);
+    served.token = token_of(&sandbox, "ada", "read");
+    let bearer = format!("Bearer {}", served.token);
+    let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+    let parent = |flags: &str| format!("00-{trace}-{span}-{flags}");
+    served.request("GET /v1/ps?name=hush-hush", &[("Authorization", &bearer), ("traceparent", &parent("01"))], "");
+    served.request("GET /v1/show?run=good", &[("Authorization", &bearer), ("traceparent", &parent("00"))], "");
+    assert_eq!(served.get("/v1/hush-hush/../../etc").status, 404);
+    signal_pid(served.child.id(), "TERM");
+    assert!(served.child.wait().unwrap().success());
+    let (mut spans, mut all) = (Vec::new(), String::new());
+    while let Ok((head, body)) = told.recv_timeout(std::time::Duration::from_secs(5)) {
+        assert!(head.starts_with("POST /v1/traces ") && head.to_lowercase().contains("x-team: search"), "{head}");
+        let of = &body["resourceSpans"][0];
+        assert_eq!(of["resource"]["attributes"][0]["value"]["stringValue"], "runs", "{body}");
+        spans.extend(of["scopeSpans"][0]["spans"].as_array().unwrap().iter().cloned());
+        all.push_str(&body.to_string());
+        if spans.len() >= 2 {
+            break;
+        }
+    }
+    let names: Vec<&str> = spans.iter().map(|span| span["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["GET /v1/ps", "GET other"], "one was not to be told of, and none is made up");
+    assert_eq!((&spans[0]["traceId"], &spans[0]["parentSpanId"]), (&trace.into(), &span.into()));
+    assert!(spans[1]["traceId"].as_str().unwrap().len() == 32 && spans[1]["traceId"] != trace, "{all}");
+    let attributes = spans[0]["attributes"].to_string();
+    assert!(attributes.contains("\"ada\"") && attributes.contains("\"200\""), "{attributes}");
+    let times =
+        ["startTimeUnixNano", "endTimeUnixNano"].map(|name| spans[0][name].as_str().unwrap().parse::<u64>().unwrap());
+    assert!(times[0] <= times[1] && times[0] > 1_700_000_000_000_000_000, "{times:?}");
+    assert!(!all.contains("hush") && !all.contains(&served.token), "{all}");
+}
+
+#[test]
+fn a_collector_that_is_none_is_refused_and_one_that_is_away_keeps_nobody() {
+    let sandbox = Sandbox::new();
+    for endpoint in ["https://collector.example", "nonsense", "http://"] {
+        let mut command = sandbox.outlive(["serve", "--listen", "127.0.0.1:0"]);
+        let said = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).fails_with(2);
+        assert!(said.contains("names no collector"), "{endpoint}: {said}");
+    }
+    let mut command = sandbox.outlive(["serve", "--json", "--listen", "127.0.0.1:0"]);
+    let mut served = Served::begin(command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"), &sandbox);
+    for _ in 0..20 {
+        assert_eq!(served.get("/v1/ps").status, 200);
+    }
+    signal_pid(served.child.id(), "TERM");
+    assert!(served.child.wait().unwrap().success());
 }

@@ -1,9 +1,9 @@
 //! What people and programs see: help, panels and JSON.
 
-use super::sandbox::{Ends, Sandbox, settled};
+use super::sandbox::{Ends, Sandbox, Started, binary, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 42] = [
+const VERBS: [(&str, bool); 54] = [
     ("step", true),
     ("ps", false),
     ("show", false),
@@ -14,7 +14,10 @@ const VERBS: [(&str, bool); 42] = [
     ("attach", false),
     ("adopt", false),
     ("cancel", false),
+    ("resume", false),
+    ("unpark", false),
     ("reap", false),
+    ("sweep", false),
     ("rerun", false),
     ("search", false),
     ("history", false),
@@ -26,6 +29,11 @@ const VERBS: [(&str, bool); 42] = [
     ("registry list", false),
     ("registry refresh", false),
     ("registry show", false),
+    ("registry check", false),
+    ("queue add", false),
+    ("queue list", false),
+    ("queue show", false),
+    ("queue cancel", false),
     ("queue drain", false),
     ("queue beat", false),
     ("queue done", false),
@@ -36,8 +44,12 @@ const VERBS: [(&str, bool); 42] = [
     ("checkpoint set", true),
     ("checkpoint get", true),
     ("artifact add", true),
+    ("artifact manifest", true),
     ("fence check", true),
     ("workers", false),
+    ("service install", false),
+    ("service remove", false),
+    ("service status", false),
     ("token create", false),
     ("token list", false),
     ("token revoke", false),
@@ -62,6 +74,68 @@ fn the_help_is_as_it_was_agreed() {
     insta::assert_snapshot!("help", all);
 }
 
+/// What the examples of a verb are about: `train`, `nightly`, and what else it takes.
+fn prepare(sandbox: &Sandbox, verb: &str) -> Vec<Started> {
+    let command = match verb {
+        "wait" | "logs" | "attach" => ["sleep", "1"],
+        "adopt" | "resume" => ["sleep", "3"],
+        _ => ["sleep", "300"],
+    };
+    match verb {
+        "unpark" => {
+            super::resuming::park(sandbox, "train");
+            return Vec::new();
+        }
+        "queue show" | "queue cancel" => {
+            sandbox.outlive(["queue", "add", "--name", "nightly", "--", "true"]).succeeds();
+            return Vec::new();
+        }
+        "queue add" => {
+            sandbox.outlive(["queue", "add", "--name", "build", "--", "true"]).succeeds();
+            std::fs::write(sandbox.work().join("jobs.jsonl"), "{\"argv\":[\"true\"]}\n").unwrap();
+        }
+        "service install" | "service remove" => {
+            // The program that keeps crontabs, for a table of this sandbox.
+            let bin = sandbox.path().join("bin");
+            std::fs::create_dir(&bin).unwrap();
+            std::fs::write(bin.join("crontab"), "#!/bin/sh\ncase $1 in -) cat > /dev/null;; esac\n").unwrap();
+            sandbox.command("chmod", ["+x", bin.join("crontab").to_str().unwrap()]).succeeds();
+            if verb == "service remove" {
+                let mut install = sandbox.outlive(["service", "install", "--yes"]);
+                install.env("XDG_CONFIG_HOME", sandbox.path().join("config")).succeeds();
+            }
+        }
+        _ => {}
+    }
+    let mut train = sandbox.start("train", &command);
+    match verb {
+        "adopt" => train.kill(),
+        "resume" => {
+            train.signal("TERM");
+            train.wrapper.wait().unwrap();
+        }
+        _ => {}
+    }
+    vec![train, sandbox.start("nightly", &command)]
+}
+
+/// Commands that stay with a terminal, or go on until they are stopped.
+const STAYING: [&str; 6] = ["run", "serve", "mcp", "top", "work", "supervise"];
+
+#[test]
+fn every_command_is_among_those_whose_examples_are_tried() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["man", "pages"]).succeeds();
+    let pages = std::fs::read_dir(sandbox.work().join("pages")).unwrap().flatten();
+    let names: Vec<String> = pages.filter_map(|page| page.file_name().into_string().ok()).collect();
+    let verbs = names.iter().filter_map(|name| name.strip_prefix("outlive-")?.strip_suffix(".1"));
+    for verb in verbs.map(|verb| verb.replace('-', " ")) {
+        let is_group = VERBS.iter().any(|(known, _)| known.starts_with(&format!("{verb} ")));
+        let is_tried = VERBS.iter().any(|(known, _)| *known == verb);
+        assert!(is_tried || is_group || STAYING.contains(&verb.as_str()), "nobody tries the examples of `{verb}`");
+    }
+}
+
 #[test]
 fn every_example_of_the_help_works() {
     let mut examples = 0;
@@ -70,22 +144,19 @@ fn every_example_of_the_help_works() {
         let lines = help.split("Examples:").nth(1).unwrap_or_else(|| panic!("{verb} has no example")).lines();
         for example in lines.map(str::trim).filter(|line| !line.is_empty()) {
             let sandbox = Sandbox::impatient();
-            let command = match verb {
-                "wait" | "logs" | "attach" => ["sleep", "1"],
-                "adopt" => ["sleep", "3"],
-                _ => ["sleep", "300"],
-            };
-            let mut train = sandbox.start("train", &command);
-            if verb == "adopt" {
-                train.kill();
-            }
-            let _nightly = sandbox.start("nightly", &command);
+            let _runs = prepare(&sandbox, verb);
             let mut example = example.replace("/srv", sandbox.path().to_str().unwrap());
             if inside {
                 example = format!("outlive run -- sh -ec 'outlive checkpoint set 1; {}'", example.replace('\'', "\""));
             }
-            let output = sandbox.shell(&example).output().unwrap();
-            assert!(output.status.success(), "`{example}`: {}", String::from_utf8_lossy(&output.stderr));
+            let path = format!("{}:{}", sandbox.path().join("bin").display(), std::env::var("PATH").unwrap());
+            let found = binary().parent().unwrap().display();
+            let mut shell = sandbox.shell(&example);
+            shell.env("PATH", format!("{found}:{path}")).env("XDG_CONFIG_HOME", sandbox.path().join("config"));
+            let output = shell.output().unwrap();
+            // `service status` says by its exit status that no supervisor works.
+            let fits = if verb == "service status" { output.status.code() == Some(1) } else { output.status.success() };
+            assert!(fits, "`{example}`: {}", String::from_utf8_lossy(&output.stderr));
             examples += 1;
         }
     }

@@ -58,6 +58,27 @@ impl<'a> Screen<'a> {
 }
 
 #[test]
+fn top_resumes_what_was_interrupted() {
+    let sandbox = Sandbox::new();
+    let mut stopped = sandbox.start("stopped", &["sh", "-c", "test -e go && exit 0; exec sleep 300"]);
+    stopped.signal("TERM");
+    stopped.wrapper.wait().unwrap();
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    let screen = Screen::start(&sandbox);
+    screen.press(&["a"]);
+    screen.says("interrupted");
+    screen.press(&["r"]);
+    let asked = screen.says("resume stopped? y: yes, any other key: no");
+    screen.press(&["y"]);
+    let ended = sandbox.wait_for_state("stopped", "succeeded");
+    assert_eq!(ended["attempt"], 2, "{ended}");
+    let after = screen.says("succeeded");
+    assert!(asked.contains("interrupted") && !after.contains("interrupted"), "{asked}\n---\n{after}");
+    screen.press(&["q"]);
+    screen.says("left 0");
+}
+
+#[test]
 fn s_11_top_shows_runs_filters_them_shows_what_they_wrote_and_cancels_them() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "done", "--", "true"]).succeeds();

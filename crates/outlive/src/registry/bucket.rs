@@ -13,7 +13,6 @@ use crate::policy::Lease;
 use crate::process::Identity;
 #[cfg(any(test, feature = "testing"))]
 use crate::run::Actor;
-use crate::run::Spec;
 use crate::store::Store;
 use crate::store::object::{Address, ObjectStore};
 #[cfg(any(test, feature = "testing"))]
@@ -31,7 +30,7 @@ impl Registry {
         let reopen: Reopen = Arc::new(move || Ok(beating.clone() as Arc<dyn Store>));
         let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
         let registry = Self::assemble(url.into(), store.clone(), reopen, trust)?;
-        Ok(Self { name: Some(name), bucket: Some(store), ..registry })
+        Ok(Self { name: Some(name), lease: Some(Lease::far_away()), bucket: Some(store), ..registry })
     }
 
     /// The same over a bucket.
@@ -43,18 +42,12 @@ impl Registry {
         me: Actor,
         identity: Identity,
     ) -> Self {
-        Self { bucket: Some(store.clone()), ..Self::over(store, clock, entropy, me, identity) }
+        let over = Self::over(store.clone(), clock, entropy, me, identity);
+        Self { bucket: Some(store), lease: Some(Lease::far_away()), ..over }
     }
 
     /// The bucket below, if it is one.
     pub fn bucket(&self) -> Option<&ObjectStore> {
         self.bucket.as_deref()
-    }
-
-    /// A lease that nobody has said anything about is one that can be kept there.
-    pub(super) fn promise_as_far_away(&self, spec: &mut Spec) {
-        if self.bucket.is_some() && spec.policy.lease == Lease::default() {
-            spec.policy.lease = Lease::far_away();
-        }
     }
 }

@@ -16,6 +16,7 @@ impl Registry {
             #[cfg(feature = "object")]
             bucket: self.bucket.clone(),
             name: self.name.clone(),
+            lease: self.lease,
             reopen: self.reopen.clone(),
             listen: self.listen.clone(),
             clock: self.clock.clone(),

@@ -12,6 +12,7 @@ use outlive::health::Witness;
 use outlive::id::RunId;
 use outlive::id::SystemEntropy;
 use outlive::run::Event;
+use outlive::store::http::HttpStore;
 use outlive::store::memory::MemoryStore;
 use outlive::store::object::{ObjectStore, ServerTime};
 use outlive::store::postgres::PostgresStore;
@@ -19,6 +20,7 @@ use outlive::store::sqlite::{Sharing, SqliteStore};
 use outlive::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
 use outlive::testing::ManualClock;
 use outlive::testing::bucket::{Bucket, KEY, url_at};
+use outlive::testing::lender::Lender;
 use outlive::testing::proxy::{Fate, Proxy};
 use outlive::testing::server::Server;
 use outlive::time::{Clock, Timestamp};
@@ -305,6 +307,49 @@ impl Ground for BucketGround {
         self.clock.pass(duration);
         proxy.cut_off(false);
         asking.list(&Filter::default(), &Page::default()).await.unwrap();
+    }
+
+    fn stretch(&self) -> Duration {
+        STRETCH
+    }
+}
+
+/// Registries in memory that are lent over HTTP.
+pub(crate) struct HttpGround {
+    lent: MemoryGround,
+    last: Mutex<Option<Lender>>,
+}
+
+impl HttpGround {
+    pub(crate) fn new(clock: Arc<ManualClock>) -> Self {
+        Self { lent: MemoryGround::new(clock), last: Mutex::default() }
+    }
+
+    pub(crate) async fn make(&self) -> HttpStore {
+        let lender = Lender::of(Arc::new(self.lent.make()));
+        let address = lender.address();
+        *self.last.lock().unwrap() = Some(lender);
+        HttpStore::open_as(&address, None).await.unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+#[async_trait]
+impl Ground for HttpGround {
+    async fn fresh(&self) -> Arc<dyn Store> {
+        Arc::new(self.make().await)
+    }
+
+    async fn again(&self) -> Arc<dyn Store> {
+        let address = self.last.lock().unwrap().as_ref().unwrap().address();
+        Arc::new(HttpStore::open_as(&address, None).await.unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.lent.pass(duration).await;
+    }
+
+    async fn deafen(&self, duration: Duration) {
+        self.lent.deafen(duration).await;
     }
 
     fn stretch(&self) -> Duration {

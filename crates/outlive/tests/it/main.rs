@@ -9,6 +9,7 @@ mod fleet;
 mod fleet_workers;
 mod ground;
 mod index;
+mod lent;
 mod lifecycle;
 mod logs;
 mod mutant;

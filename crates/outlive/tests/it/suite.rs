@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use outlive::conformance::{CHECKS, Check, Ground};
 use outlive::testing::ManualClock;
 
-use crate::ground::{BucketGround, MemoryGround, PostgresGround, SqliteGround};
+use crate::ground::{BucketGround, HttpGround, MemoryGround, PostgresGround, SqliteGround};
 use crate::mutant::{DEFECTS, MutantGround};
 
 /// How many promises the contract of `Store` makes.
@@ -32,6 +32,14 @@ fn on_postgres(check: &str) {
 
 fn on_bucket(check: &str) {
     run(check, &BucketGround::new(ManualClock::new()));
+}
+
+fn on_http(check: &str) {
+    run(check, &HttpGround::new(ManualClock::new()));
+}
+
+mod http {
+    outlive::conformance_tests!(super::on_http);
 }
 
 mod bucket {

@@ -18,7 +18,7 @@ use outlive::runtime::reaper::{Reaped, Reaper};
 use outlive::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
 use outlive::testing::{ManualClock, SeededEntropy, person};
 
-use crate::ground::{BucketGround, MemoryGround, PostgresGround, SqliteGround};
+use crate::ground::{BucketGround, HttpGround, MemoryGround, PostgresGround, SqliteGround};
 
 /// The lease of runs that ask for none.
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
@@ -41,6 +41,7 @@ pub(crate) fn on_each(test: impl AsyncFn(World)) {
         ("sqlite", World::sqlite),
         ("postgres", World::postgres),
         ("bucket", World::bucket),
+        ("http", World::http),
     ] {
         println!("on {name}");
         pollster::block_on(test(make()));
@@ -73,6 +74,13 @@ impl World {
     pub(crate) fn bucket() -> Self {
         let clock = ManualClock::new();
         let ground = BucketGround::new(clock.clone());
+        let store = Arc::new(pollster::block_on(ground.make()));
+        Self { clock, store, ground: Box::new(ground), path: None, is_slow: true, processes: first_process() }
+    }
+
+    pub(crate) fn http() -> Self {
+        let clock = ManualClock::new();
+        let ground = HttpGround::new(clock.clone());
         let store = Arc::new(pollster::block_on(ground.make()));
         Self { clock, store, ground: Box::new(ground), path: None, is_slow: true, processes: first_process() }
     }

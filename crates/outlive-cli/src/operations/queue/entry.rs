@@ -229,6 +229,10 @@ impl Operate for Drain {
         "outlive queue add --app audit --note nightly && outlive queue drain --limit 4 --json";
     type Output = Drained;
 
+    fn is_beyond(&self) -> bool {
+        true
+    }
+
     async fn operate(self, _: &Context) -> Result<Drained, Error> {
         if self.limit == 0 || self.limit > MOST {
             return Err(Error::Invalid(format!("1 to {MOST} entries are handed out at once, not {}", self.limit)));
@@ -277,6 +281,10 @@ impl Operate for Beat {
         "outlive queue add --app audit && outlive queue drain && outlive queue beat @last --epoch 1";
     type Output = Changed;
 
+    fn is_beyond(&self) -> bool {
+        true
+    }
+
     async fn operate(self, _: &Context) -> Result<Changed, Error> {
         let (registry, id) = find(&self.entry).await?;
         let cancelled = registry.beat_handed(id, Epoch(self.epoch)).await?;
@@ -290,6 +298,10 @@ impl Operate for Done {
     const EXAMPLES: &'static str =
         "outlive queue add --app audit && outlive queue drain && outlive queue done @last --epoch 1";
     type Output = Changed;
+
+    fn is_beyond(&self) -> bool {
+        true
+    }
 
     async fn operate(self, _: &Context) -> Result<Changed, Error> {
         let (registry, id) = find(&self.entry).await?;
@@ -308,6 +320,10 @@ impl Operate for Release {
     const EXAMPLES: &'static str =
         "outlive queue add --app audit && outlive queue drain && outlive queue release @last --epoch 1";
     type Output = Changed;
+
+    fn is_beyond(&self) -> bool {
+        true
+    }
 
     async fn operate(self, _: &Context) -> Result<Changed, Error> {
         let (registry, id) = find(&self.entry).await?;

@@ -1,8 +1,12 @@
 //! Coming and going of this process as a worker: the lock that proves that it lives, and its leaving.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::PoisonError;
 
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::witness::SERVED_LOCK;
 use super::{FREE_LOCK, SqliteStore, place, rows, workers};
 use crate::id::{RunId, WorkerId};
 use crate::process::{Identity, LifeLock, LockState, file_id, has_open, lock_state, worker_lock};
@@ -23,6 +27,18 @@ impl SqliteStore {
         let left = LifeLock::reuse(dir, Path::new(FREE_LOCK), &name, sharing.file_mode());
         let lock = left.map_or_else(make, Ok).map_err(failed)?;
         Ok((Identity { lock_inode: Some(lock.inode()), ..Identity::own() }, lock))
+    }
+
+    /// Says, for as long as what is answered is held, that whoever is far away can be heard here. None where somebody else
+    /// says so.
+    pub fn hold_served_lock(&self) -> Option<OwnedFd> {
+        let inner = self.lock().ok()?;
+        let (dir, sharing) = (&inner.place.dir, inner.place.sharing);
+        files::make_dir(dir, Path::new("workers"), sharing.dir_mode()).ok()?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, SERVED_LOCK, flags, sharing.file_mode()).ok()?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(file)
     }
 
     /// Leaves the lock of a worker that is about to end and owns nothing to the next.

@@ -9,6 +9,9 @@ use crate::process::{Evidence, Liveness, LockState, Vantage, carriers, file_id, 
 use crate::run::{Owner, Run};
 use crate::store::files;
 
+/// The lock that is held as long as somebody serves the registry.
+pub(super) const SERVED_LOCK: &str = "workers/served.lock";
+
 pub(super) struct LocalWitness {
     pub(super) dir: OwnedFd,
     pub(super) vantage: Vantage,
@@ -30,10 +33,17 @@ impl Witness for LocalWitness {
         let is_looked_for = |run: &Run, verdict: &Liveness| *verdict != Liveness::Alive || run.ending().is_some();
         let any = runs.iter().zip(&verdicts).any(|(run, verdict)| is_looked_for(run, verdict));
         let carriers = if any { carriers(&self.names) } else { Default::default() };
+        let is_far = |owner: &Owner| owner.identity.is_far();
+        let is_served = owners.iter().flatten().any(is_far)
+            && lock_state(&self.dir, Path::new(SERVED_LOCK), None) == LockState::Held;
         let mut sights = Vec::with_capacity(runs.len());
         for ((run, owner), verdict) in runs.iter().zip(owners).zip(verdicts) {
             let mut leftovers = Leftovers::default();
-            if is_looked_for(run, &verdict) {
+            let is_unheard = owner.as_ref().is_some_and(is_far) && !is_served;
+            if is_unheard && run.owner().is_some() {
+                // Nobody serves, so nobody far away can be heard: that they are silent says nothing.
+                leftovers.unseen = true;
+            } else if is_looked_for(run, &verdict) {
                 leftovers.pids.extend(carriers.get(&run.id.to_string()).into_iter().flatten());
                 self.add_holders(&mut leftovers, &super::run_files::tree_lock(run), None);
                 self.add_members(&mut leftovers, run);

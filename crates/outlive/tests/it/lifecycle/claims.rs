@@ -39,7 +39,7 @@ fn l01_a_registered_run_is_readable_at_once() {
 }
 
 #[test]
-fn l01_a_duplicate_id_is_a_typed_error() {
+fn l01_s_07_a_duplicate_id_is_a_typed_error() {
     on_each(async |world| {
         let twins = [1, 2].map(|own| world.process_drawing(world.store.clone(), unseen(1), SameIds::new(own)));
         let first = twins[0].start(spec("first")).await.unwrap();

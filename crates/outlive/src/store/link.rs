@@ -24,10 +24,10 @@ fn door() -> Result<&'static mpsc::UnboundedSender<Job>, Error> {
                 }
             });
         };
-        let thread = std::thread::Builder::new().name("outlive-bucket".into()).spawn(work);
+        let thread = std::thread::Builder::new().name("outlive-requests".into()).spawn(work);
         thread.map(|_| door).map_err(|error| error.to_string())
     });
-    made.as_ref().map_err(|error| Error::Unavailable(format!("no thread for the bucket's requests: {error}")))
+    made.as_ref().map_err(|error| Error::Unavailable(format!("no thread for requests: {error}")))
 }
 
 /// Does the work there.
@@ -43,7 +43,7 @@ where
             let _ = tell.send(work().await);
         });
     };
-    let gone = || Error::Unknown("the thread of the bucket's requests ended".into());
+    let gone = || Error::Unknown("the thread that makes requests ended".into());
     door()?.send(Box::new(job)).map_err(|_| gone())?;
     told.await.unwrap_or_else(|_| Err(gone()))
 }

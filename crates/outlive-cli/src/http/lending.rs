@@ -1,0 +1,77 @@
+//! The registry itself, lent to commands and libraries elsewhere: `http://…` is a registry URL like any other.
+//!
+//! These calls are between one outlive and another. They are no operations, and nobody else is told of them.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use outlive::error::Code;
+use outlive::registry::Registry;
+use outlive::store::Beat;
+use outlive::store::http::lend::{self, BODY_LIMIT, Lending};
+use outlive::store::sqlite::SqliteStore;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Server;
+use super::api::body_within;
+use super::door::Peer;
+use crate::operation::calls::Who;
+use crate::operation::{Effect, Failure};
+
+/// Makes a call on the store that is lent.
+pub async fn lend(
+    State(server): State<Arc<Server>>,
+    Extension(who): Extension<Who>,
+    Path(call): Path<String>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let unknown = || Failure::new(Code::NotFound, "there is no such call of a store");
+    let changes = lend::changes(&call).ok_or_else(unknown)?;
+    // Whoever writes records can say of any run that it has ended.
+    if changes && who.may < Effect::Stop {
+        return Err(Failure::new(Code::Forbidden, "your token only reads; this takes one with the role `operate`"));
+    }
+    let body = body_within(request, BODY_LIMIT).await?;
+    let user = who.user.clone();
+    let answered = server.calls.lend(move |registry: &Registry| {
+        let lending = Lending { registry: registry.id(), user, lease: registry.lease(), is_far: true };
+        pollster::block_on(lend::answer(registry.store(), &lending, &call, &body))
+    });
+    let answer = answered.await?.map_err(|error| Failure::new(Code::Invalid, &error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], answer).into_response())
+}
+
+/// Proves to whoever has a token that this server knows it, before they show it.
+pub async fn prove(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Prove {
+        token: String,
+        question: String,
+        port: Option<u16>,
+    }
+    let peer = request.extensions().get::<Peer>().copied();
+    let peer = peer.ok_or_else(|| Failure::new(Code::Unauthorised, "nobody is there"))?;
+    let body = super::api::body(request).await?;
+    let wrong = |error: serde_json::Error| Failure::new(Code::Invalid, &error.to_string());
+    let asked: Prove = serde_json::from_slice(&body).map_err(wrong)?;
+    let proof = server.access.prove(peer, &asked.token, &asked.question, asked.port)?;
+    Ok(Json(json!({ "proof": proof })).into_response())
+}
+
+/// Begins to hear whoever is far away. They could not be heard while nobody served, and get a full lease to be.
+pub fn begin(registry: &Registry) -> Option<OwnedFd> {
+    let workers = pollster::block_on(registry.store().workers()).unwrap_or_default();
+    for worker in workers.into_iter().filter(|worker| worker.identity.is_far()) {
+        let (identity, lease) = (worker.identity, worker.lease);
+        let beat = Beat { worker: worker.id, identity, lease, held: [].into(), attention: None, leaving: false };
+        // Whoever is not forgiven is heard of soon, or is gone.
+        let _ = pollster::block_on(registry.store().beat(&beat));
+    }
+    registry.local().and_then(SqliteStore::hold_served_lock)
+}

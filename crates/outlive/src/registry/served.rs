@@ -1,0 +1,29 @@
+//! A registry that a server lends.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Registry, Reopen};
+use crate::error::Error;
+use crate::id::SystemEntropy;
+use crate::store::Store;
+use crate::store::http::{Address, HttpStore};
+use crate::trust::Trust;
+
+impl Registry {
+    pub(super) async fn open_served(url: &str) -> Result<Self, Error> {
+        let address: Address = url.parse().map_err(|error| {
+            Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{}`", Address::FORM))
+        })?;
+        let store = HttpStore::open(&address).await?;
+        let (name, lease, user) = (store.id().map(str::to_owned), store.lease(), store.user().map(str::to_owned));
+        let beating = store.clone();
+        let reopen: Reopen = Arc::new(move || Ok(Arc::new(beating.clone()) as Arc<dyn Store>));
+        let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
+        let registry = Self { name, lease, ..Self::assemble(url.into(), Arc::new(store), reopen, trust)? };
+        Ok(match user {
+            Some(user) => registry.acting_for(&user),
+            None => registry,
+        })
+    }
+}

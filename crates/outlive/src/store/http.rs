@@ -1,0 +1,71 @@
+//! Runs of a server: `outlive serve` lends the registry that it serves to whoever has a token.
+//!
+//! The calls of the store trait are sent as they are, and the server makes them on its own store: its clock, its keys, its
+//! locks, its eyes on its processes. What cannot be sent is a rule. So an update is two calls: what the selection offers,
+//! with the server's time, and what the rule made of it, which takes effect only where nothing has changed and nothing was
+//! heard since.
+
+mod address;
+mod calls;
+pub mod lend;
+mod line;
+mod lines;
+mod token;
+mod wire;
+
+use std::sync::Arc;
+
+pub use self::address::{Address, InvalidAddress};
+use self::lines::Lines;
+pub use self::token::{TOKEN_VARIABLE, Token, known_by, proof};
+use self::wire::Hello;
+use super::Error;
+use crate::policy::Lease;
+
+/// The format of what is sent. A server that speaks a later one is not understood.
+pub const FORMAT: i64 = 1;
+
+/// A registry that a server lends.
+///
+/// Clones share its connections.
+#[derive(Clone)]
+pub struct HttpStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    lines: Lines,
+    hello: Hello,
+}
+
+impl HttpStore {
+    /// Asks the server at `address` for its registry, and shows it this user's token for it.
+    pub async fn open(address: &Address) -> Result<Self, Error> {
+        Self::open_as(address, Token::of(address)?).await
+    }
+
+    /// The same with a token that is given, or none.
+    pub async fn open_as(address: &Address, token: Option<Token>) -> Result<Self, Error> {
+        let lines = Lines::new(address.clone(), token)?;
+        let hello: Hello = lines.ask("hello", &()).await?;
+        if hello.format > FORMAT {
+            return Err(Error::Newer { what: address.to_string(), found: hello.format, known: FORMAT });
+        }
+        Ok(Self { inner: Arc::new(Inner { lines, hello }) })
+    }
+
+    /// What tells the server's registry from any other.
+    pub fn id(&self) -> Option<&str> {
+        self.inner.hello.registry.as_deref()
+    }
+
+    /// What the server calls whoever has this token; none for the server's own user.
+    pub fn user(&self) -> Option<&str> {
+        self.inner.hello.user.as_deref()
+    }
+
+    /// The lease of runs that ask for none there.
+    pub fn lease(&self) -> Option<Lease> {
+        self.inner.hello.lease
+    }
+}

@@ -1,0 +1,130 @@
+//! The calls of the store trait, on a registry that a server lends.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::HttpStore;
+use super::lend::{BODY_LIMIT, OFFERED};
+use super::wire::{Became, Changed, Changes, Commit, List, Listed, Look, Offer, Select, ToldRecord, read};
+use crate::filter::Filter;
+use crate::health::{Sight, Witness};
+use crate::id::RunId;
+use crate::process::Liveness;
+use crate::run::{Event, Run};
+use crate::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
+
+/// The fewest runs that a rule is offered at a time: others may take what it wants meanwhile.
+const FEWEST: usize = 16;
+
+#[async_trait]
+impl Store for HttpStore {
+    async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(read(self.inner.lines.ask::<Vec<ToldRecord>>("get", &ids).await?))
+    }
+
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
+        let list = List { filter: filter.clone(), page: page.clone() };
+        Ok(self.inner.lines.ask::<Listed>("list", &list).await?.into())
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+        let mut written = Vec::with_capacity(writes.len());
+        for part in parts(writes) {
+            match self.inner.lines.change::<Vec<Became>>("commit", &part).await {
+                Ok(became) => written.extend(became.into_iter().map(Written::from)),
+                Err(error) => return Err(unless_some(written.len(), error)),
+            }
+        }
+        Ok(written)
+    }
+
+    /// A rule cannot be sent. It is asked here about what the server offers, and a run that has changed since, or whose
+    /// owner was heard of, is one that others hold.
+    async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
+        let Selection { filter, order, limit, due } = selection.clone();
+        let (mut changed, mut after) = (Vec::<Record>::new(), None);
+        while changed.len() < limit {
+            let wanted = limit - changed.len();
+            let select = Select { filter: filter.clone(), order, due, after, limit: wanted.clamp(FEWEST, OFFERED) };
+            let offer: Offer =
+                self.inner.lines.ask("select", &select).await.map_err(|error| unless_some(changed.len(), error))?;
+            let mut changes = Vec::new();
+            for offered in offer.runs {
+                let (run, now) = (Run::from(offered.told), offered.now);
+                if changes.len() < wanted
+                    && let Some(change) = rule(&run, now)
+                {
+                    changes.push(Changed { mark: offered.mark, transition: change.transition, stamp: change.stamp });
+                }
+            }
+            if !changes.is_empty() {
+                let changes = Changes { order, due, changes };
+                let made = self.inner.lines.change::<Vec<ToldRecord>>("change", &changes).await;
+                changed.extend(read(made.map_err(|error| unless_some(changed.len(), error))?));
+            }
+            after = offer.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
+        self.inner.lines.repeat("beat", beat).await
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        self.inner.lines.ask("workers", &()).await
+    }
+
+    async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
+        self.inner.lines.ask("events", &id).await
+    }
+
+    fn witness(&self) -> Option<Arc<dyn Witness>> {
+        self.inner.hello.sees.then(|| Arc::new(self.clone()) as Arc<dyn Witness>)
+    }
+}
+
+/// The server's eyes. What it cannot be asked, nobody has seen.
+impl Witness for HttpStore {
+    fn look(&self, runs: &[&Run]) -> Vec<Sight> {
+        let look = Look { runs: runs.iter().map(|run| (run.id, run.epoch)).collect() };
+        let unseen = |why: String| {
+            let sight = Sight { owner: Liveness::Unknown(why), leftovers: Default::default() };
+            vec![sight; runs.len()]
+        };
+        match pollster::block_on(self.inner.lines.ask::<Vec<Sight>>("look", &look)) {
+            Ok(sights) if sights.len() == runs.len() => sights,
+            Ok(_) => unseen("the server answered for others".into()),
+            Err(error) => unseen(error.to_string()),
+        }
+    }
+}
+
+/// Writes in as many calls as they need.
+fn parts(writes: Vec<Write>) -> Vec<Commit> {
+    let (mut parts, mut part, mut length) = (Vec::new(), Commit::default(), 0);
+    let is_alone = writes.len() == 1;
+    for write in writes {
+        let more = if is_alone { 0 } else { serde_json::to_vec(&write).map_or(0, |said| said.len()) };
+        if length + more > BODY_LIMIT / 2 && !part.writes.is_empty() {
+            parts.push(std::mem::take(&mut part));
+            length = 0;
+        }
+        length += more;
+        part.writes.push(write);
+    }
+    parts.push(part);
+    parts
+}
+
+/// An error says that nothing was written, unless something was.
+fn unless_some(done: usize, error: Error) -> Error {
+    if done == 0 { error } else { Error::Unknown(error.to_string()) }
+}

@@ -1,0 +1,195 @@
+//! What is sent: the requests and answers of the store trait as JSON.
+//!
+//! A record is sent with what the store heard of the run's owner, which is part of no record.
+
+use serde::{Deserialize, Serialize};
+
+use crate::filter::Filter;
+use crate::id::{Epoch, RunId, Stamp};
+use crate::policy::Lease;
+use crate::run::{Heard, Run};
+use crate::store::{Cursor, Error, Listing, Order, Page, Record, Revision, Write, Written};
+use crate::time::Timestamp;
+use crate::transition::Transition;
+
+/// What a call comes to.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer<T> {
+    Done(T),
+    Failed(Error),
+}
+
+impl<T> From<Result<T, Error>> for Answer<T> {
+    fn from(result: Result<T, Error>) -> Self {
+        match result {
+            Ok(done) => Self::Done(done),
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// What a server says of itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub(super) format: i64,
+    pub(super) registry: Option<String>,
+    pub(super) user: Option<String>,
+    pub(super) lease: Option<Lease>,
+    /// It can see the processes that own its runs.
+    pub(super) sees: bool,
+}
+
+/// A run with what was heard of its owner.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Told {
+    run: Run,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    heard: Option<Heard>,
+}
+
+impl From<Run> for Told {
+    fn from(run: Run) -> Self {
+        Self { heard: run.owner().map(|owner| owner.heard), run }
+    }
+}
+
+impl From<Told> for Run {
+    fn from(told: Told) -> Self {
+        let mut run = told.run;
+        if let (Some(owner), Some(heard)) = (run.owner_mut(), told.heard) {
+            owner.heard = heard;
+        }
+        run
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ToldRecord {
+    told: Told,
+    revision: Revision,
+    stamp: Stamp,
+}
+
+impl From<Record> for ToldRecord {
+    fn from(record: Record) -> Self {
+        Self { told: record.run.into(), revision: record.revision, stamp: record.stamp }
+    }
+}
+
+impl From<ToldRecord> for Record {
+    fn from(told: ToldRecord) -> Self {
+        Self { run: told.told.into(), revision: told.revision, stamp: told.stamp }
+    }
+}
+
+pub(super) fn told(records: Vec<Record>) -> Vec<ToldRecord> {
+    records.into_iter().map(Into::into).collect()
+}
+
+pub(super) fn read(records: Vec<ToldRecord>) -> Vec<Record> {
+    records.into_iter().map(Into::into).collect()
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct List {
+    pub(super) filter: Filter,
+    pub(super) page: Page,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Listed {
+    records: Vec<ToldRecord>,
+    next: Option<Cursor>,
+}
+
+impl From<Listing> for Listed {
+    fn from(listing: Listing) -> Self {
+        Self { records: told(listing.records), next: listing.next }
+    }
+}
+
+impl From<Listed> for Listing {
+    fn from(listed: Listed) -> Self {
+        Self { records: read(listed.records), next: listed.next }
+    }
+}
+
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Commit {
+    pub(super) writes: Vec<Write>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Became {
+    Done(Revision),
+    Conflict(Option<Box<ToldRecord>>),
+    KeyBusy { key: String, holders: Vec<RunId> },
+}
+
+impl From<Written> for Became {
+    fn from(written: Written) -> Self {
+        match written {
+            Written::Done(revision) => Self::Done(revision),
+            Written::Conflict(found) => Self::Conflict(found.map(|found| Box::new((*found).into()))),
+            Written::KeyBusy { key, holders } => Self::KeyBusy { key, holders },
+        }
+    }
+}
+
+impl From<Became> for Written {
+    fn from(became: Became) -> Self {
+        match became {
+            Became::Done(revision) => Self::Done(revision),
+            Became::Conflict(found) => Self::Conflict(found.map(|found| Box::new((*found).into()))),
+            Became::KeyBusy { key, holders } => Self::KeyBusy { key, holders },
+        }
+    }
+}
+
+/// Which runs a rule is to be asked about.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Select {
+    pub(super) filter: Filter,
+    pub(super) order: Order,
+    pub(super) due: bool,
+    pub(super) after: Option<Cursor>,
+    pub(super) limit: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Offer {
+    pub(super) runs: Vec<Offered>,
+    pub(super) next: Option<Cursor>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Offered {
+    pub(super) told: Told,
+    /// The store's time when it was looked at.
+    pub(super) now: Timestamp,
+    /// What it is known by as it was.
+    pub(super) mark: String,
+}
+
+/// What a rule made of runs as they were offered.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Changes {
+    pub(super) order: Order,
+    pub(super) due: bool,
+    pub(super) changes: Vec<Changed>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Changed {
+    pub(super) mark: String,
+    pub(super) transition: Transition,
+    pub(super) stamp: Stamp,
+}
+
+/// Whose processes are looked for: the run, by the claim that the caller knows.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Look {
+    pub(super) runs: Vec<(RunId, Epoch)>,
+}
