@@ -5,6 +5,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use outlive::registry::Registry;
+use outlive::run::Spec;
+use outlive::store::sqlite::Sharing;
+
 use crate::rounds::Spread;
 use crate::scratch::{Outcome, outlive};
 use crate::time::measure;
@@ -19,6 +23,9 @@ const LOOK: f64 = 300.0;
 const LOOKED_AT: usize = 100_000;
 /// How many times longer a rebuild may take than reading and parsing the files.
 const REBUILD: f64 = 2.0;
+/// How many runs are put away in one call, and the most that it may take, in ms.
+const ARCHIVED: usize = 1_400;
+const ARCHIVE: f64 = 1_000.0;
 /// The most memory of any command, in MB.
 const MEMORY: f64 = 150.0;
 
@@ -37,6 +44,8 @@ pub fn main(dir: &Path) -> Outcome<bool> {
     plane.call("some", &["registry", "refresh"])?;
     met &= plane.look(some * plane.each)?;
     met &= plane.one_changed()?;
+    met &= plane.every_memory()?;
+    met &= plane.archive()?;
     Ok(met)
 }
 
@@ -169,10 +178,56 @@ impl Plane {
                 measure(|| self.call("some", &["registry", "show", "--json"]).map(drop))?.as_secs_f64() * 1_000.0,
             );
         }
-        let (took, memory) = (Spread::of(&took), self.memory("some", &["registry", "show"])?);
+        let (took, (memory, processor)) = (Spread::of(&took), self.cost("some", &["registry", "show"])?);
         let bar = LOOK * files as f64 / LOOKED_AT as f64;
-        println!("look at {files} files that have not changed, ms: {took} (bar: {bar:.0}), {memory:.0} MB");
+        println!(
+            "look at {files} files that have not changed, ms: {took} (bar: {bar:.0}), {processor:.0} of a processor, \
+             {memory:.0} MB"
+        );
         Ok(took.min <= bar && memory <= MEMORY)
+    }
+
+    /// What the commands cost that have to do with every run there is.
+    fn every_memory(&self) -> Outcome<bool> {
+        let calls: [&[&str]; 7] = [
+            &["registry", "show"],
+            &["registry", "list"],
+            &["registry", "refresh"],
+            &["stats"],
+            &["list"],
+            &["history", "--limit", "10000"],
+            &["gc", "--dry-run"],
+        ];
+        let mut met = true;
+        for words in calls {
+            let (memory, processor) = self.cost("home", words)?;
+            println!("  {:<28} {memory:.0} MB (bar: {MEMORY}), {processor:.0} ms of a processor", words.join(" "));
+            met &= memory <= MEMORY;
+        }
+        Ok(met)
+    }
+
+    /// Runs of a registry that are put away by their age, in one call.
+    fn archive(&self) -> Outcome<bool> {
+        let path = self.dir.join("archived/.outlive");
+        std::fs::create_dir_all(&path)?;
+        let registry = Registry::open_local(&path, Some(Sharing::Private))?;
+        for _ in 0..ARCHIVED {
+            let spec = Spec::new("bench", registry.me().clone());
+            pollster::block_on(async { registry.start(spec).await?.succeed().await })?;
+        }
+        pollster::block_on(registry.close());
+        let mut command = self.command("home", &["archive", "--older-than", "0s", "--json"]);
+        command.current_dir(self.dir.join("archived"));
+        let mut said = String::new();
+        let took = measure(|| {
+            said = String::from_utf8(command.output()?.stdout)?;
+            Ok(())
+        })?;
+        let answer: serde_json::Value = serde_json::from_str(&said)?;
+        let (count, took) = (answer["runs"].as_array().map_or(0, Vec::len), took.as_secs_f64() * 1_000.0);
+        println!("{count} runs archived by age in one call: {took:.0} ms (bar: {ARCHIVE})");
+        Ok(took <= ARCHIVE && count == ARCHIVED)
     }
 
     fn one_changed(&self) -> Outcome<bool> {
@@ -187,16 +242,25 @@ impl Plane {
         Ok(said.contains("\"read\":1,"))
     }
 
-    /// The most memory that a call takes, in MB.
     fn memory(&self, home: &str, words: &[&str]) -> Outcome<f64> {
+        self.cost(home, words).map(|(memory, _)| memory)
+    }
+
+    /// The most memory that a call takes, in MB, and how long it keeps a processor busy, in ms.
+    fn cost(&self, home: &str, words: &[&str]) -> Outcome<(f64, f64)> {
         const MEASURE: &str = "import resource, subprocess, sys\n\
             subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n\
-            print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)";
+            used = resource.getrusage(resource.RUSAGE_CHILDREN)\n\
+            print(used.ru_maxrss, (used.ru_utime + used.ru_stime) * 1000)";
         let mut command = Command::new("python3");
         command.args(["-c", MEASURE]).arg(&self.outlive).args(words).current_dir(&self.dir);
         command.env("OUTLIVE_HOME", self.dir.join(home)).env("CW_HOME", self.dir.join("none"));
-        let kilobytes: f64 = String::from_utf8(command.output()?.stdout)?.trim().parse()?;
-        Ok(kilobytes / 1024.0)
+        let said = String::from_utf8(command.output()?.stdout)?;
+        let numbers: Result<Vec<f64>, _> = said.split_whitespace().map(str::parse).collect();
+        match numbers?[..] {
+            [kilobytes, processor] => Ok((kilobytes / 1024.0, processor)),
+            _ => Err(format!("not measured: {said}").into()),
+        }
     }
 }
 

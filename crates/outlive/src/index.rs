@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! sources      which there are; one file each knows how to read them: cool_workflow, registries
-//! source       what a source must be able to do
+//! source       what a source must be able to do; survey: looking at several
 //! record       what is known of a run; stored: how it is kept
 //! database     the file; writer, refresh: how it is changed
 //! query, words what is asked, and how the full-text index is asked it
@@ -25,6 +25,7 @@ mod settle;
 mod source;
 mod sources;
 mod stored;
+mod survey;
 mod words;
 mod writer;
 
@@ -93,7 +94,7 @@ impl Index {
     pub fn report(&self, repo: Option<&str>) -> Result<Report, Error> {
         let known: Vec<Address> =
             self.known()?.into_iter().filter(|address| repo.is_none_or(|repo| address.repo() == repo)).collect();
-        Ok(self.read(|reader| reader.report(&known))?.unwrap_or_else(|| Report::absent(&known)))
+        self.read(|reader| reader.report(&known))?.map_or_else(|| Report::absent(&known), Ok)
     }
 
     /// A page of the runs that match; none where there is no index. What is listed was looked at.
@@ -120,14 +121,18 @@ impl Index {
         })
     }
 
-    /// The runs that are gone since before a moment: repository and name of each.
-    pub fn gone(&self, before: Timestamp) -> Result<Vec<(String, String)>, Error> {
-        let gone = self.read(|reader| refresh::gone_before(&reader.connection, before))?.unwrap_or_default();
-        Ok(gone.into_iter().map(|(_, name, repo)| (repo, name)).collect())
+    /// The runs that are gone since before a moment: how many, and repository and name of the first of them.
+    pub fn gone(&self, before: Timestamp, limit: usize) -> Result<(usize, Vec<(String, String)>), Error> {
+        let gone = self.read(|reader| {
+            let first = refresh::gone_before(&reader.connection, before, limit)?;
+            Ok((refresh::count_gone(&reader.connection, before)?, first))
+        })?;
+        let (count, first) = gone.unwrap_or_default();
+        Ok((count, first.into_iter().map(|(_, name, repo)| (repo, name)).collect()))
     }
 
-    /// Forgets those, and answers which they were.
-    pub fn forget_gone(&self, before: Timestamp) -> Result<Vec<(String, String)>, Error> {
+    /// Forgets those, and answers with how many they were.
+    pub fn forget_gone(&self, before: Timestamp) -> Result<usize, Error> {
         refresh::forget_gone(&self.home, before, SystemClock.now())
     }
 }

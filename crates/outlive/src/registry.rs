@@ -12,6 +12,7 @@ mod find;
 mod handing;
 mod leaving;
 mod queue;
+mod reading;
 mod seeing;
 #[cfg(feature = "http")]
 mod served;

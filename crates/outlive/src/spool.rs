@@ -1,10 +1,15 @@
 //! The spool: results that a store would not take, kept in the user's home until it does.
+//!
+//! The name of a file says which registry its result belongs to. So whoever works with one opens no file of another,
+//! however many there are of registries that are gone for good.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::run::{Exit, Interruption};
@@ -62,8 +67,20 @@ impl Spooled {
     }
 
     fn name(&self) -> PathBuf {
-        PathBuf::from(format!("{}-{}.json", self.run, self.epoch))
+        PathBuf::from(format!("{}{}", mark(&self.registry), self.name_without_registry()))
     }
+
+    /// What an earlier outlive called it.
+    fn name_without_registry(&self) -> String {
+        format!("{}-{}.json", self.run, self.epoch)
+    }
+}
+
+/// What the names of all results of a registry begin with.
+fn mark(registry: &str) -> String {
+    let digest = Sha256::digest(registry.as_bytes());
+    let digits: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    digits + "."
 }
 
 /// A directory of results that wait.
@@ -87,20 +104,88 @@ impl Spool {
         Ok(rustix::fs::fsync(&dir)?)
     }
 
-    /// The results that wait for the registry that `is_meant` knows by what they say of it. What cannot be read is left
-    /// alone.
-    pub fn waiting(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Spooled> {
-        let Ok(dir) = rustix::fs::open(&self.dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
-            return Vec::new();
-        };
-        let read = |name: &String| serde_json::from_slice(&files::read(&dir, Path::new(name), LIMIT).ok()?).ok();
-        let names = files::names(&dir).unwrap_or_default();
-        names.iter().filter_map(read).filter(|spooled: &Spooled| is_meant(&spooled.registry)).collect()
+    /// The results that wait for the registry that is called by any of `names`. Of what an earlier outlive kept under
+    /// names that do not say whose it is, those that `is_meant` knows by what they say of their registry. What cannot be
+    /// read is left alone.
+    pub fn waiting(&self, names: &[String], is_meant: impl Fn(&str) -> bool) -> Vec<Spooled> {
+        let Some(dir) = self.open() else { return Vec::new() };
+        let marks: Vec<String> = names.iter().map(|name| mark(name)).collect();
+        let is_read = |name: &&String| is_unmarked(name) || marks.iter().any(|mark| name.starts_with(mark));
+        let all = files::names(&dir).unwrap_or_default();
+        all.iter()
+            .filter(is_read)
+            .filter_map(|name| read(&dir, name))
+            .filter(|found| is_meant(&found.registry))
+            .collect()
+    }
+
+    /// Gives what an earlier outlive kept a name that says whose it is, so that nobody else opens it again. Where it says
+    /// only by which path its registry was found, it may be anybody's, and is left as it is.
+    pub fn sort(&self) {
+        let Some(dir) = self.open() else { return };
+        for name in files::names(&dir).unwrap_or_default().iter().filter(|name| is_unmarked(name)) {
+            let found = read(&dir, name).filter(|found| !found.registry.starts_with("sqlite:"));
+            if let Some(found) = found.filter(|found| found.name_without_registry() == *name) {
+                // Whoever sorts at the same time calls it the same.
+                let _ = rustix::fs::renameat(&dir, name, &dir, found.name());
+            }
+        }
     }
 
     /// Forgets a result that was recorded, or that a later owner has made void.
     pub fn forget(&self, spooled: &Spooled) {
         // What stays is tried once more, and found to be recorded.
         let _ = std::fs::remove_file(self.dir.join(spooled.name()));
+        let _ = std::fs::remove_file(self.dir.join(spooled.name_without_registry()));
+    }
+
+    fn open(&self) -> Option<OwnedFd> {
+        rustix::fs::open(&self.dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
+    }
+}
+
+fn read(dir: &OwnedFd, name: &str) -> Option<Spooled> {
+    serde_json::from_slice(&files::read(dir, Path::new(name), LIMIT).ok()?).ok()
+}
+
+/// Whether a name does not say whose a result is.
+fn is_unmarked(name: &str) -> bool {
+    name.ends_with(".json") && name.find('.') == name.rfind('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Entropy, SystemEntropy};
+    use crate::time::{Clock, SystemClock};
+
+    fn end_of(registry: &str) -> Spooled {
+        let (now, entropy) = (SystemClock.now(), &SystemEntropy as &dyn Entropy);
+        let (run, worker) = (RunId::draw(now, entropy), WorkerId::draw(now, entropy));
+        let end = OwnEnd::Finished(Verdict::Succeeded);
+        let (registry, stamp) = (registry.into(), Stamp::draw(entropy));
+        Spooled { registry, run, worker, epoch: Epoch(1), stamp, at: now, end, exit: None }
+    }
+
+    #[test]
+    fn a_result_of_an_earlier_outlive_is_found_named_anew_and_forgotten() {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::new(home.path());
+        let own = end_of("registry:own");
+        let by_path = end_of("sqlite:/somewhere/.outlive");
+        for old in [&own, &by_path] {
+            spool.keep(old).unwrap();
+            let dir = home.path().join("spool");
+            std::fs::rename(dir.join(old.name()), dir.join(old.name_without_registry())).unwrap();
+        }
+        let waiting = || spool.waiting(&["registry:own".into()], |registry| registry == "registry:own");
+        assert_eq!(waiting(), [own.clone()]);
+        spool.sort();
+        assert_eq!(waiting(), [own.clone()]);
+        let dir = home.path().join("spool");
+        assert!(dir.join(own.name()).exists() && !dir.join(own.name_without_registry()).exists());
+        assert!(dir.join(by_path.name_without_registry()).exists(), "what may be anybody's is found by anybody");
+        spool.forget(&own);
+        assert!(waiting().is_empty());
     }
 }

@@ -14,6 +14,9 @@ use crate::operations::plane::index;
 use crate::settings::Context;
 use crate::terminal::plain;
 
+/// How many runs are named.
+const NAMED: usize = 100;
+
 /// Have the index forget runs whose sources are gone
 ///
 /// Only what the index knows of them is forgotten: no file of any run is touched, and nothing is forgotten of a repository
@@ -32,6 +35,9 @@ pub struct Gc {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Forgotten {
     dry_run: bool,
+    /// How many.
+    count: usize,
+    /// The first of them.
     runs: Vec<Gone>,
 }
 
@@ -57,12 +63,10 @@ impl Operate for Gc {
         let now = SystemClock.now();
         let before =
             Timestamp::from_micros(now.as_micros().saturating_sub(i64::try_from(age.as_micros()).unwrap_or(i64::MAX)));
-        let gone = index.gone(before)?;
-        if !self.dry_run && !gone.is_empty() {
-            index.forget_gone(before)?;
-        }
-        let runs = gone.into_iter().map(|(repo, name)| Gone { repo, name }).collect();
-        Ok(Forgotten { dry_run: self.dry_run, runs })
+        let (count, first) = index.gone(before, NAMED)?;
+        let count = if self.dry_run || count == 0 { count } else { index.forget_gone(before)? };
+        let runs = first.into_iter().map(|(repo, name)| Gone { repo, name }).collect();
+        Ok(Forgotten { dry_run: self.dry_run, count, runs })
     }
 }
 
@@ -72,6 +76,10 @@ impl fmt::Display for Forgotten {
         for gone in &self.runs {
             writeln!(f, "{}:{} {word}", plain(&gone.repo), plain(&gone.name))?;
         }
-        if self.runs.is_empty() { writeln!(f, "nothing is gone") } else { Ok(()) }
+        match self.count.saturating_sub(self.runs.len()) {
+            0 if self.runs.is_empty() => writeln!(f, "nothing is gone"),
+            0 => Ok(()),
+            more => writeln!(f, "and {more} more {word}"),
+        }
     }
 }

@@ -77,7 +77,7 @@ fn unblock(attempts: &std::path::Path) {
     std::fs::remove_dir_all(attempts.join("0001.json.damaged-2")).unwrap();
 }
 
-fn spool_a_result(sandbox: &Sandbox) {
+pub(super) fn spool_a_result(sandbox: &Sandbox) {
     let mut run = sandbox.start("spooled", &["sh", "-c", &format!("{WAIT}; exit 6")]);
     let attempts = block(sandbox, "spooled");
     std::fs::write(sandbox.work().join("go"), "").unwrap();
@@ -86,7 +86,7 @@ fn spool_a_result(sandbox: &Sandbox) {
     assert_eq!(spooled(sandbox).len(), 1, "nothing was spooled");
 }
 
-fn spooled(sandbox: &Sandbox) -> Vec<std::path::PathBuf> {
+pub(super) fn spooled(sandbox: &Sandbox) -> Vec<std::path::PathBuf> {
     std::fs::read_dir(sandbox.home().join("spool")).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
@@ -119,7 +119,10 @@ fn l12_a_result_that_an_earlier_outlive_spooled_by_path_is_delivered() {
     let file = spooled(&sandbox).pop().unwrap();
     let mut result: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     result["registry"] = format!("sqlite:{}", sandbox.registry().display()).into();
-    std::fs::write(&file, result.to_string()).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    // Its name did not say whose it is.
+    let (_, name) = file.file_name().unwrap().to_str().unwrap().split_once('.').unwrap();
+    std::fs::write(file.with_file_name(name), result.to_string()).unwrap();
     std::os::unix::fs::symlink(sandbox.work(), sandbox.path().join("alias")).unwrap();
     let url = format!("sqlite:{}", sandbox.path().join("alias/.outlive").display());
     sandbox.outlive(["--registry", &url, "reap"]).succeeds();

@@ -33,6 +33,7 @@ mod served;
 mod services;
 mod serving;
 mod shells;
+mod spooling;
 mod steps;
 mod supervising;
 mod surface;

@@ -8,6 +8,7 @@ mod script;
 mod state;
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -19,10 +20,10 @@ use serde_json::Value;
 
 use self::state::State;
 use super::record::{ArchiveMark, Kind, Lifecycle, Marks, Provenance, Record};
-use super::settle::{changed_at, is_past, parts, until_past};
+use super::settle::{changed_at, parts, until_past, was_past};
 use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
 use crate::store::files;
-use crate::time::Timestamp;
+use crate::time::{Clock, SystemClock, Timestamp};
 
 /// The longest file of a run that is read.
 const STATE_LIMIT: u64 = 32 << 20;
@@ -159,15 +160,27 @@ impl Tree {
     }
 
     fn look_at(&self, name: &str, stat: &Stat) -> Look {
-        self.look_beside(name, stat).0
+        self.look_beside(&mut Glance::default(), name, stat).0
     }
 
     /// How a run looks, and whether a stone was put up for it.
-    fn look_beside(&self, name: &str, stat: &Stat) -> (Look, bool) {
-        let stone = rustix::fs::statat(&self.runs, Path::new(name).join("reclaimed.json"), AtFlags::SYMLINK_NOFOLLOW);
-        let all: Vec<u64> = [stat].into_iter().chain(&stone).flat_map(parts).collect();
-        let last = stone.iter().map(changed_at).chain([changed_at(stat)]).max().unwrap_or_default();
-        (Look { token: Token::of(&all), settled: is_past(last) }, stone.is_ok())
+    fn look_beside(&self, glance: &mut Glance, name: &str, stat: &Stat) -> (Look, bool) {
+        let own = parts(stat);
+        let Ok(stone) = glance.stat(&self.runs, name, "reclaimed.json") else {
+            return (Look { token: Token::of(&own), settled: was_past(changed_at(stat), glance.moment) }, false);
+        };
+        let last = changed_at(&stone).max(changed_at(stat));
+        let token = Token::of(&[own, parts(&stone)].concat());
+        (Look { token, settled: was_past(last, glance.moment) }, true)
+    }
+
+    /// What a run looks like; none where it is gone.
+    fn look_by(&self, glance: &mut Glance, name: &str) -> Option<Look> {
+        match glance.stat(&self.runs, name, "state.json") {
+            Ok(stat) => Some(self.look_beside(glance, name, &stat).0),
+            Err(Errno::NOENT | Errno::NOTDIR) => None,
+            Err(_) => Some(Look { token: Token::of(&[]), settled: false }),
+        }
     }
 
     /// Reads a run as it is at this moment. What changes while it is read looks otherwise from then on, as long as its last
@@ -181,7 +194,7 @@ impl Tree {
             Ok(stat) => stat,
             Err(error) => return self.unopened(name, &error.into()),
         };
-        let (look, has_stone) = self.look_beside(name, &stat);
+        let (look, has_stone) = self.look_beside(&mut Glance::default(), name, &stat);
         let bytes = match files::read_open(file, STATE_LIMIT) {
             Ok(bytes) => bytes,
             Err(error) => return Reading::Unreadable(unread(&error), look),
@@ -202,21 +215,20 @@ impl Tree {
     }
 
     /// Those of the names that are runs, in their order. Looking is waiting for the kernel, so it is done by several.
-    fn look_at_all(&self, names: Vec<Box<str>>) -> Vec<Found> {
+    fn look_at_all(&self, mut runs: Vec<(Box<str>, Option<Look>)>) -> Vec<Found> {
         let lookers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MOST_LOOKERS);
-        let each = names.len().div_ceil(lookers).max(LEAST_LOOKS);
-        let look = |names: &[Box<str>]| -> Vec<Found> {
-            let one = |name: &str| self.look(name).map(|look| Found { name: name.into(), look });
-            names.iter().filter_map(|name| one(name)).collect()
+        let each = runs.len().div_ceil(lookers).max(LEAST_LOOKS);
+        let look = |runs: &mut [(Box<str>, Option<Look>)]| {
+            let mut glance = Glance::default();
+            runs.iter_mut().for_each(|(name, look)| *look = self.look_by(&mut glance, name));
         };
-        if names.len() <= each {
-            return look(&names);
-        }
         std::thread::scope(|scope| {
-            let lookers: Vec<_> = names.chunks(each).map(|names| (names, scope.spawn(move || look(names)))).collect();
-            // Whatever became of one who looked, nothing is left out.
-            lookers.into_iter().flat_map(|(names, looker)| looker.join().unwrap_or_else(|_| look(names))).collect()
-        })
+            let mut parts = runs.chunks_mut(each);
+            let own = parts.next();
+            parts.for_each(|part| _ = scope.spawn(move || look(part)));
+            own.into_iter().for_each(look);
+        });
+        runs.into_iter().filter_map(|(name, look)| Some(Found { name, look: look? })).collect()
     }
 
     /// What there is in place of a file that could be opened.
@@ -231,13 +243,17 @@ impl Tree {
 }
 
 impl Source for Tree {
+    fn reach(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     fn whole(&self) -> Option<Look> {
         None
     }
 
     fn survey(&self) -> Result<Survey, String> {
         let failed = |error: Errno| format!("`{}` cannot be listed: {error}", self.root.join(".cw/runs").display());
-        let mut names: Vec<Box<str>> = Vec::new();
+        let mut runs: Vec<(Box<str>, Option<Look>)> = Vec::new();
         let mut problems = self.overlays().1.clone();
         for entry in rustix::fs::Dir::read_from(&self.runs).map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -256,10 +272,10 @@ impl Source for Tree {
             if !is_dir || name == "." || name == ".." {
                 continue;
             }
-            names.push(name.into());
+            runs.push((name.into(), None));
         }
-        names.sort_unstable();
-        Ok(Survey { found: self.look_at_all(names), problems })
+        runs.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        Ok(Survey { found: self.look_at_all(runs), problems })
     }
 
     fn read(&self, name: &str) -> Reading {
@@ -267,7 +283,7 @@ impl Source for Tree {
             let reading = self.read_once(name);
             let is_settled = match &reading {
                 Reading::Read(_, look) | Reading::Unreadable(_, look) => look.settled,
-                Reading::Gone => true,
+                Reading::Gone | Reading::Away(_) => true,
             };
             // A moment later it looks as it will; what is ahead of the clock never does.
             let wait = || self.stat(name).map(|stat| changed_at(&stat)).and_then(until_past);
@@ -280,11 +296,14 @@ impl Source for Tree {
     }
 
     fn look(&self, name: &str) -> Option<Look> {
-        match rustix::fs::statat(&self.runs, Path::new(name).join("state.json"), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Some(self.look_at(name, &stat)),
-            Err(Errno::NOENT | Errno::NOTDIR) => None,
-            Err(_) => Some(Look { token: Token::of(&[]), settled: false }),
-        }
+        self.look_by(&mut Glance::default(), name)
+    }
+
+    /// Each is a file of its own.
+    fn foresee(&self, _: &[&str]) {}
+
+    fn stands(&self, _: &str) -> Option<Lifecycle> {
+        None
     }
 
     fn marks(&self, run_id: &str) -> Marks {
@@ -299,6 +318,29 @@ impl Source for Tree {
     fn marked(&self) -> Vec<String> {
         let overlays = &self.overlays().0;
         overlays.archived.keys().chain(overlays.provenance.keys()).cloned().collect()
+    }
+}
+
+/// A look at many runs: their paths are built in place, and the clock is asked once, before the first.
+struct Glance {
+    path: Vec<u8>,
+    moment: Timestamp,
+}
+
+impl Default for Glance {
+    fn default() -> Self {
+        Self { path: Vec::new(), moment: SystemClock.now() }
+    }
+}
+
+impl Glance {
+    /// How a file of a run looks.
+    fn stat(&mut self, runs: &OwnedFd, name: &str, file: &str) -> Result<Stat, Errno> {
+        self.path.clear();
+        [name.as_bytes(), b"/", file.as_bytes(), b"\0"].iter().for_each(|part| self.path.extend_from_slice(part));
+        // No file has a name with a zero in it.
+        let path = CStr::from_bytes_with_nul(&self.path).map_err(|_| Errno::NOENT)?;
+        rustix::fs::statat(runs, path, AtFlags::SYMLINK_NOFOLLOW)
     }
 }
 

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
-use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::fs::{FlockOperation, Mode};
 
 use super::settle::{changed_at, is_past, parts};
 use crate::id::{Entropy, Stamp, SystemEntropy};
+use crate::store::sqlite::Wait;
 use crate::store::{Error, files};
 
 /// Raised whenever the tables, the words or the records change.
@@ -25,6 +26,7 @@ const APPLICATION: i64 = 0x6f6c_6978;
 const CURRENT: &str = "current";
 /// Held by whoever changes the index; freed by the kernel when its holder dies.
 const LOCK: &str = "lock";
+/// How long one waits for another who changes the index.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the index is looked for that is replaced as it is opened.
 const OPENINGS: usize = 16;
@@ -130,12 +132,17 @@ impl Draft {
 
 impl Turn {
     pub(super) fn wait(home: &Path) -> Result<Self, Error> {
+        Self::wait_for(home, PATIENCE)
+    }
+
+    /// The same, given up after `patience`.
+    fn wait_for(home: &Path, patience: Duration) -> Result<Self, Error> {
         let dir = directory(home);
         let failed = |error: io::Error| Error::Denied(format!("`{}` cannot be used: {error}", dir.display()));
         files::make_private_dirs(&dir).map_err(failed)?;
         let handle = files::open_dir(rustix::fs::CWD, &dir).map_err(failed)?;
         let lock = files::open_lock(&handle, LOCK, Mode::from_raw_mode(0o600)).map_err(failed)?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+        Wait::new(LOCK, patience).of("the index").lock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self { dir, _lock: lock })
     }
 
@@ -235,4 +242,20 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Option<Connection>, Error> {
 /// What an error of SQLite means for the index.
 pub(super) fn from_sqlite(error: rusqlite::Error) -> Error {
     crate::store::sqlite::from_sqlite(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_changes_the_index_is_waited_for_with_an_end_and_named() {
+        let home = tempfile::tempdir().unwrap();
+        let held = Turn::wait(home.path()).unwrap();
+        let told = Turn::wait_for(home.path(), Duration::from_millis(50)).err().unwrap().to_string();
+        let holder = format!("`lock` of the index has been held by process {}", std::process::id());
+        assert!(told.contains(&holder), "{told}");
+        drop(held);
+        Turn::wait_for(home.path(), Duration::from_millis(50)).unwrap();
+    }
 }

@@ -3,23 +3,20 @@
 //! What is listed is looked at in its source before it is called valid. One that has changed is read again and shown as
 //! it is, and is called stale; one that is gone is not listed. Nothing is ever written.
 
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use rusqlite::{Connection, Row, params};
 use serde::Serialize;
 
 use super::database::from_sqlite;
 use super::query::{Cursor, Order, PAGE_LIMIT, Query};
-use super::record::{Freshness, Kind, Record};
-use super::registries::{self, Runs};
+use super::record::{Freshness, Kind, Lifecycle, Record};
 use super::source::{Problem, Reading, Source, Token};
 use super::sources::Address;
 use super::stored;
 use super::words::{self, Sought, is_live};
 use super::writer::first_place;
-use crate::health::Seen;
-use crate::id::RunId;
 use crate::store::Error;
 use crate::time::Timestamp;
 
@@ -57,9 +54,8 @@ pub(super) struct Indexed {
     pub(super) unavailable: Option<String>,
     pub(super) problems: Vec<Problem>,
     pub(super) indexed_at: Timestamp,
-    opened: OnceCell<Result<Box<dyn Source>, String>>,
-    runs: OnceCell<Result<Runs, String>>,
-    unchanged: OnceCell<bool>,
+    opened: OnceLock<Result<Box<dyn Source>, String>>,
+    unchanged: OnceLock<bool>,
 }
 
 impl Indexed {
@@ -74,13 +70,6 @@ impl Indexed {
             let whole = self.open().ok().and_then(|source| source.whole());
             whole.is_some_and(|whole| self.token == Some(whole.token))
         })
-    }
-
-    /// A run as its processes tell, where it is one of ours.
-    fn see(&self, record: &Record) -> Option<Seen> {
-        let runs = self.runs.get_or_init(|| Runs::open(&self.address.url, &self.repo)).as_ref().ok()?;
-        let id: RunId = record.run_id.parse().ok()?;
-        pollster::block_on(runs.registry().ok()?.glance(id)).ok()
     }
 }
 
@@ -115,9 +104,8 @@ impl Reader {
                 unavailable: row.get(5)?,
                 problems: serde_json::from_str(&problems).unwrap_or_default(),
                 indexed_at: Timestamp::from_micros(row.get(7)?),
-                opened: OnceCell::new(),
-                runs: OnceCell::new(),
-                unchanged: OnceCell::new(),
+                opened: OnceLock::new(),
+                unchanged: OnceLock::new(),
             })
         };
         let sources: Result<Vec<Indexed>, _> = connection
@@ -133,23 +121,50 @@ impl Reader {
         let limit = query.limit.clamp(1, PAGE_LIMIT);
         let mut found = Found::default();
         let mut last = None;
+        // As many as are still wanted are looked at together, and one more to tell whether there is a next page.
+        let mut together: Vec<Filed> = Vec::new();
+        let mut look = |together: &mut Vec<Filed>| -> Option<usize> {
+            self.foresee(together);
+            for filed in together.drain(..) {
+                if found.runs.len() == limit {
+                    found.next = last.take();
+                    return None;
+                }
+                let listed = self.verify(&filed);
+                // It may be listed for what it was.
+                if listed.freshness == Freshness::Missing {
+                    found.missing.push(listed);
+                } else if query.matches(&listed.record) {
+                    last = Some(Cursor::at(&filed.record));
+                    found.runs.push(listed);
+                }
+            }
+            Some(limit + 1 - found.runs.len())
+        };
+        let mut wanted = limit + 1;
         self.walk(query, |filed| {
-            let place = Cursor::at(&filed.record);
-            if found.runs.len() == limit {
-                found.next = last.take();
-                return Ok(false);
+            together.push(filed);
+            if together.len() < wanted {
+                return Ok(true);
             }
-            let listed = self.verify(&filed);
-            // It may be listed for what it was.
-            if listed.freshness == Freshness::Missing {
-                found.missing.push(listed);
-            } else if query.matches(&listed.record) {
-                last = Some(place);
-                found.runs.push(listed);
-            }
-            Ok(true)
+            let left = look(&mut together);
+            wanted = left.unwrap_or_default();
+            Ok(left.is_some())
         })?;
+        look(&mut together);
         Ok(found)
+    }
+
+    /// Has each source know what it is asked for next, all of them at once: none is waited for longer than another.
+    fn foresee(&self, together: &[Filed]) {
+        let mut names: BTreeMap<i64, Vec<&str>> = BTreeMap::new();
+        together.iter().for_each(|filed| names.entry(filed.source).or_default().push(&filed.name));
+        let sources = names.iter().filter_map(|(id, names)| Some((self.sources.get(id)?, names)));
+        std::thread::scope(|scope| {
+            for (indexed, names) in sources.filter(|(indexed, _)| indexed.address.is_away()) {
+                scope.spawn(move || indexed.open().map(|source| source.foresee(names)));
+            }
+        });
     }
 
     /// Has `visit` called with the runs that match as they are indexed, in order, until it answers that it has enough.
@@ -255,9 +270,10 @@ impl Reader {
         // How one stands that is in flight, its processes tell.
         if is_live(&checked.record)
             && checked.freshness != Freshness::Missing
-            && let Some(seen) = indexed.see(&checked.record)
+            && let Some(stands) = source.stands(&checked.record.run_id)
         {
-            checked.record = registries::seen(&seen, &checked.record);
+            let lifecycle = if checked.record.archived { Lifecycle::Archived } else { stands };
+            (checked.record.lifecycle, checked.record.derived_lifecycle) = (lifecycle, stands);
         }
         checked
     }
@@ -280,6 +296,7 @@ impl Reader {
         }
         match source.read(&filed.name) {
             Reading::Gone => listed(record, Freshness::Missing, "its source is gone"),
+            Reading::Away(reason) => listed(record, Freshness::Missing, &reason),
             Reading::Unreadable(reason, _) => listed(record, Freshness::Unreadable, &reason),
             Reading::Read(read, _) if *read == *record => {
                 Listed { record: *read, freshness: Freshness::Valid, freshness_reason: None }

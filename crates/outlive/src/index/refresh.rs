@@ -10,8 +10,9 @@ use serde::Serialize;
 
 use super::database::{Turn, from_sqlite};
 use super::record::Record;
-use super::source::{Found, Look, Problem, Reading, Source, Survey, Token};
+use super::source::{Found, Look, Problem, Reading, Source, Token};
 use super::sources::Address;
+use super::survey::{Looked, each_source, look_over};
 use super::writer::{Entry, Writer};
 use super::{stored, words};
 use crate::store::Error;
@@ -19,7 +20,7 @@ use crate::time::Timestamp;
 
 /// How many runs that were read wait to be written.
 const AHEAD: usize = 1_024;
-/// Below this many, whoever writes also reads.
+/// How many one takes to read at a time. Below this many, whoever writes also reads.
 const FEW: usize = 64;
 
 /// What a refresh has done.
@@ -68,9 +69,15 @@ fn refresh_in(turn: &Turn, scope: &Scope<'_>, rebuild: bool, now: Timestamp) -> 
     {
         let mut writer = Writer::new(&draft.connection, now, draft.is_fresh());
         let covers = |address: &&Address| scope.only.is_none_or(|only| only.contains(&address.url) || draft.is_fresh());
-        for address in scope.known.iter().filter(covers) {
-            refresh_source(&draft.connection, &mut writer, address, now, &mut done)?;
-        }
+        let covered: Vec<&Address> = scope.known.iter().filter(covers).collect();
+        let entered: Result<Vec<_>, Error> =
+            covered.iter().map(|address| enter(&draft.connection, address, now)).collect();
+        let entered = entered?;
+        let look = |place: usize| survey(covered[place], entered[place].1.as_ref());
+        each_source(&covered, look, |place, surveyed| {
+            let source = (entered[place].0, covered[place]);
+            refresh_source(&draft.connection, &mut writer, source, surveyed, now, &mut done)
+        })?;
         if scope.only.is_none() {
             forget_others(&draft.connection, &mut writer, scope.known)?;
         }
@@ -83,42 +90,37 @@ fn refresh_in(turn: &Turn, scope: &Scope<'_>, rebuild: bool, now: Timestamp) -> 
 fn refresh_source(
     connection: &Connection,
     writer: &mut Writer<'_>,
-    address: &Address,
+    (id, address): (i64, &Address),
+    surveyed: Surveyed,
     now: Timestamp,
     done: &mut Refreshed,
 ) -> Result<(), Error> {
     done.sources += 1;
-    let (id, token) = enter(connection, address, now)?;
-    let (unavailable, problems, token) = match survey_changed(address, token.as_ref()) {
+    let (unavailable, problems, token) = match surveyed {
         // It may be back tomorrow: nothing is forgotten of it.
-        Err(reason) => {
-            done.unavailable += 1;
-            (Some(reason), Vec::new(), None)
-        }
-        Ok(None) => (None, Vec::new(), token),
-        Ok(Some((source, whole, Survey { found, problems }))) => {
-            apply(connection, writer, (id, address), (&*source, found), done)?;
-            (None, problems, whole.filter(|whole| whole.settled).map(|whole| whole.token))
+        Err(reason) => (Some(reason), Vec::new(), None),
+        Ok((_, Looked::Same, token)) => (None, Vec::new(), token),
+        Ok((source, Looked::Each { count, found, problems }, token)) => {
+            done.looked_at += count;
+            let Applied { settled, away } = apply(connection, writer, (id, address), (&*source, found), done)?;
+            let token = token.filter(|_| settled && away.is_none());
+            (away, problems, token)
         }
     };
+    done.unavailable += usize::from(unavailable.is_some());
     let sql = "SELECT count(*) FROM files WHERE source = ?1 AND reason IS NOT NULL";
     let unreadable: i64 = connection.query_row(sql, [id], |row| row.get(0)).map_err(from_sqlite)?;
     done.unreadable += usize::try_from(unreadable).unwrap_or(0);
     note(connection, id, unavailable.as_deref(), &problems, token.as_ref(), now)
 }
 
-type Surveyed = (Box<dyn Source>, Option<Look>, Survey);
+/// A source, how it looks and what tells that from how it looked; or why nothing can be told.
+type Surveyed = Result<(Box<dyn Source>, Looked, Option<Token>), String>;
 
-/// What can be told of a source; none where one look tells that nothing has changed.
-fn survey_changed(address: &Address, known: Option<&Token>) -> Result<Option<Surveyed>, String> {
+fn survey(address: &Address, known: Option<&Token>) -> Surveyed {
     let source = address.open()?;
-    // Before its runs are: what changes in between is found the next time.
-    let whole = source.whole();
-    if whole.as_ref().is_some_and(|whole| known == Some(&whole.token)) {
-        return Ok(None);
-    }
-    let survey = source.survey()?;
-    Ok(Some((source, whole, survey)))
+    let (looked, token) = look_over(&*source, known)?;
+    Ok((source, looked, token))
 }
 
 /// The source in the index, made if it is not there, and what its last survey answered with.
@@ -158,14 +160,22 @@ enum Step {
     Gone(Box<str>),
 }
 
+/// What is to be known of a source whose runs were taken in.
+struct Applied {
+    /// All that was read can be told by its token.
+    settled: bool,
+    /// Why it does not answer any more.
+    away: Option<String>,
+}
+
 fn apply(
     connection: &Connection,
     writer: &mut Writer<'_>,
     (id, address): (i64, &Address),
-    (source, found): (&dyn Source, Vec<Found>),
+    (source, found): (&dyn Source, Option<Vec<Found>>),
     done: &mut Refreshed,
-) -> Result<(), Error> {
-    done.looked_at += found.len();
+) -> Result<Applied, Error> {
+    let mut applied = Applied { settled: true, away: None };
     let mut to_read = Vec::new();
     let mut gone = Vec::new();
     compare(connection, (id, address), source, found, |step| match step {
@@ -179,6 +189,10 @@ fn apply(
     read_all(source, &to_read, id, |place, prepared| {
         let (name, is_new) = &to_read[place];
         done.read += 1;
+        match &prepared {
+            Prepared::Entry(_, look) | Prepared::Unreadable(_, look) => applied.settled &= look.settled,
+            Prepared::Gone | Prepared::Away(_) => {}
+        }
         match prepared {
             Prepared::Entry(entry, look) => {
                 let (added, changed) = if *is_new { (1, 0) } else { (0, 1) };
@@ -187,10 +201,16 @@ fn apply(
             }
             Prepared::Unreadable(reason, look) => writer.put_unreadable(id, name, &look, &reason),
             Prepared::Gone => writer.put_gone(id, name),
+            Prepared::Away(reason) => {
+                done.read -= 1;
+                applied.away.get_or_insert(reason);
+                Ok(())
+            }
         }
     })?;
     // What is gathered is of this source: places of the next are elsewhere in time.
-    writer.flush()
+    writer.flush()?;
+    Ok(applied)
 }
 
 /// Compares what is on file of a source with what was found in it, both in the order of names.
@@ -242,11 +262,11 @@ fn compare(
     connection: &Connection,
     (id, address): (i64, &Address),
     source: &dyn Source,
-    found: Vec<Found>,
+    found: Option<Vec<Found>>,
     mut each: impl FnMut(Step),
 ) -> Result<(), Error> {
     let mut read = HashSet::new();
-    each_difference(connection, id, found, |difference| match difference {
+    let mut step = |difference: Difference<'_>| match difference {
         Difference::New(found) => {
             each(Step::Read { name: found.name.clone(), is_new: true });
         }
@@ -259,7 +279,10 @@ fn compare(
             read.insert(found.name.clone());
             each(Step::Read { name: found.name.clone(), is_new: false });
         }
-    })?;
+    };
+    if let Some(found) = found {
+        each_difference(connection, id, found, &mut step)?;
+    }
     for name in marked_otherwise(connection, (id, address), source)? {
         if !read.contains(&name) {
             each(Step::Read { name, is_new: false });
@@ -305,6 +328,7 @@ enum Prepared {
     Entry(Entry, Look),
     Unreadable(String, Look),
     Gone,
+    Away(String),
 }
 
 impl Prepared {
@@ -313,6 +337,7 @@ impl Prepared {
             Reading::Read(record, look) => Self::Entry(entry(&record, source), look),
             Reading::Unreadable(reason, look) => Self::Unreadable(reason, look),
             Reading::Gone => Self::Gone,
+            Reading::Away(reason) => Self::Away(reason),
         }
     }
 }
@@ -335,6 +360,7 @@ fn read_all(
     mut each: impl FnMut(usize, Prepared) -> Result<(), Error>,
 ) -> Result<(), Error> {
     if names.len() < FEW {
+        source.foresee(&names.iter().map(|(name, _)| &**name).collect::<Vec<_>>());
         let mut all = names.iter().enumerate();
         return all.try_for_each(|(place, (name, _))| each(place, Prepared::new(source.read(name), id)));
     }
@@ -346,10 +372,13 @@ fn read_all(
             let (send, next) = (send.clone(), &next);
             scope.spawn(move || {
                 loop {
-                    let place = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((name, _)) = names.get(place) else { return };
-                    if send.send((place, Prepared::new(source.read(name), id))).is_err() {
-                        return;
+                    let first = next.fetch_add(FEW, Ordering::Relaxed);
+                    let Some(part) = names.get(first..names.len().min(first + FEW)) else { return };
+                    source.foresee(&part.iter().map(|(name, _)| &**name).collect::<Vec<_>>());
+                    for (place, (name, _)) in part.iter().enumerate() {
+                        if send.send((first + place, Prepared::new(source.read(name), id))).is_err() {
+                            return;
+                        }
                     }
                 }
             });
@@ -380,26 +409,47 @@ fn forget_others(connection: &Connection, writer: &mut Writer<'_>, known: &[Addr
 }
 
 /// Forgets runs that are gone, and answers with how many. Nothing is forgotten of a source that is away.
-pub(super) fn forget_gone(home: &Path, before: Timestamp, now: Timestamp) -> Result<Vec<(String, String)>, Error> {
+pub(super) fn forget_gone(home: &Path, before: Timestamp, now: Timestamp) -> Result<usize, Error> {
     let turn = Turn::wait(home)?;
     let draft = turn.draft(false)?;
-    let gone = gone_before(&draft.connection, before)?;
+    let mut forgotten = 0;
     {
         let mut writer = Writer::new(&draft.connection, now, draft.is_fresh());
-        for (source, name, ..) in &gone {
-            writer.forget(*source, name)?;
+        loop {
+            let gone = gone_before(&draft.connection, before, AHEAD)?;
+            if gone.is_empty() {
+                break;
+            }
+            for (source, name, ..) in &gone {
+                writer.forget(*source, name)?;
+            }
+            forgotten += gone.len();
         }
         writer.finish()?;
     }
     turn.publish(draft)?;
-    Ok(gone.into_iter().map(|(_, name, repo)| (repo, name)).collect())
+    Ok(forgotten)
 }
 
-/// The runs that are gone since before a moment: the source, the name there, and the repository.
-pub(super) fn gone_before(connection: &Connection, before: Timestamp) -> Result<Vec<(i64, String, String)>, Error> {
-    let sql = "SELECT files.source, files.name, sources.repo FROM files JOIN sources ON sources.id = files.source
-               WHERE gone_at IS NOT NULL AND gone_at < ?1 AND sources.unavailable IS NULL ORDER BY 1, 2";
-    let mut statement = connection.prepare(sql).map_err(from_sqlite)?;
+/// Which runs are gone since before a moment.
+const GONE: &str = "FROM files JOIN sources ON sources.id = files.source
+                    WHERE gone_at IS NOT NULL AND gone_at < ?1 AND sources.unavailable IS NULL";
+
+/// How many runs are gone since before a moment.
+pub(super) fn count_gone(connection: &Connection, before: Timestamp) -> Result<usize, Error> {
+    let sql = format!("SELECT count(*) {GONE}");
+    let count: i64 = connection.query_row(&sql, [before.as_micros()], |row| row.get(0)).map_err(from_sqlite)?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// The first runs that are gone since before a moment: the source, the name there, and the repository.
+pub(super) fn gone_before(
+    connection: &Connection,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<(i64, String, String)>, Error> {
+    let sql = format!("SELECT files.source, files.name, sources.repo {GONE} ORDER BY 1, 2 LIMIT {limit}");
+    let mut statement = connection.prepare(&sql).map_err(from_sqlite)?;
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     statement.query_map([before.as_micros()], read).and_then(Iterator::collect).map_err(from_sqlite)
 }

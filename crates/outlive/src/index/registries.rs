@@ -1,10 +1,14 @@
 //! Runs of outlive: a registry, wherever it is.
 //!
 //! A registry on this machine is a database whose files change with every write: where they look as they did, nothing in
-//! it is read. Otherwise only those runs are read whose revision is another.
+//! it is read. Otherwise only those runs are read whose revision is another. One that is elsewhere is asked for its
+//! revisions. It is waited for with an end, and once it has not answered it is not asked again.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::AtFlags;
 
@@ -12,15 +16,18 @@ use super::record::{Kind, Lifecycle, Marks, Provenance, Record, Tasks};
 use super::settle::{is_past, parts, written_at};
 use super::source::{Found, Look, Reading, Source, Survey, Token, content_fingerprint};
 use crate::filter::Filter;
-use crate::health::Seen;
 use crate::id::RunId;
 use crate::registry::Registry;
 use crate::run::{Run, State};
 use crate::store::sqlite::WRITTEN;
-use crate::store::{self, Page, Walk};
+use crate::store::{self, PAGE_LIMIT, Page, Walk};
 
 /// The longest digest of a command.
 const DIGEST: usize = 360;
+/// For how long a registry that is elsewhere is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The most runs that are kept because they are asked for next.
+const FORESEEN: usize = 8 * PAGE_LIMIT;
 
 /// The runs of a registry. It is opened when something has to be read.
 pub(crate) struct Runs {
@@ -29,6 +36,17 @@ pub(crate) struct Runs {
     path: Option<PathBuf>,
     repo: String,
     registry: OnceLock<Result<Registry, String>>,
+    /// Why it does not answer any more.
+    away: OnceLock<String>,
+    foreseen: Mutex<HashMap<RunId, store::Record>>,
+}
+
+/// Why a run was not read.
+enum Unread {
+    /// It cannot be understood.
+    Run(String),
+    /// Nothing is known of any run.
+    Source(String),
 }
 
 impl Runs {
@@ -38,22 +56,41 @@ impl Runs {
         if let Some(path) = path.as_deref().filter(|path| !path.is_dir()) {
             return Err(format!("there is no directory `{}`", path.display()));
         }
-        Ok(Self { url: url.into(), path, repo: repo.into(), registry: OnceLock::new() })
+        Ok(Self {
+            url: url.into(),
+            path,
+            repo: repo.into(),
+            registry: OnceLock::new(),
+            away: OnceLock::new(),
+            foreseen: Mutex::default(),
+        })
     }
 
     /// The registry itself.
-    pub(crate) fn registry(&self) -> Result<&Registry, String> {
+    fn registry(&self) -> Result<&Registry, String> {
+        if let Some(reason) = self.away.get() {
+            return Err(reason.clone());
+        }
         let open = || match &self.path {
-            Some(path) => Registry::read_local(path),
-            None => pollster::block_on(Registry::open(&self.url)),
+            Some(path) => Registry::read_local(path).map_err(|error| error.to_string()),
+            None => open_away(&self.url),
         };
-        self.registry.get_or_init(|| open().map_err(|error| error.to_string())).as_ref().map_err(Clone::clone)
+        self.registry.get_or_init(open).as_ref().map_err(Clone::clone)
     }
 
     fn revisions(&self) -> Result<Vec<(RunId, store::Revision)>, String> {
         let registry = self.registry()?;
         if let Some(local) = registry.local() {
             return local.revisions().map_err(|error| error.to_string());
+        }
+        #[cfg(feature = "object")]
+        if let Some(bucket) = registry.bucket() {
+            // A page of a bucket is all of it.
+            let (records, ..) = pollster::block_on(bucket.everything()).map_err(|error| error.to_string())?;
+            let runs = records.iter().filter(|record| record.run.spec.kind != crate::steps::KIND);
+            let mut found: Vec<_> = runs.map(|record| (record.run.id, record.revision)).collect();
+            found.sort_unstable_by_key(|(id, _)| *id);
+            return Ok(found);
         }
         let mut walk = Walk::from(Filter { is_step: Some(false), ..Filter::default() }, Page::default());
         let mut found = Vec::new();
@@ -64,14 +101,42 @@ impl Runs {
         Ok(found)
     }
 
-    fn get(&self, name: &str) -> Result<Option<store::Record>, String> {
+    fn get(&self, name: &str) -> Result<Option<store::Record>, Unread> {
         let Ok(id) = name.parse::<RunId>() else { return Ok(None) };
-        let found = pollster::block_on(self.registry()?.store().get(&[id]));
-        found.map(|mut found| found.pop()).map_err(|error| error.to_string())
+        if let Some(record) = self.foreseen().get(&id) {
+            return Ok(Some(record.clone()));
+        }
+        let registry = self.registry().map_err(Unread::Source)?;
+        match pollster::block_on(registry.store().get(&[id])) {
+            Ok(mut found) => Ok(found.pop()),
+            Err(error @ store::Error::Corrupt(_)) => Err(Unread::Run(error.to_string())),
+            Err(error) => Err(Unread::Source(self.away.get_or_init(|| error.to_string()).clone())),
+        }
+    }
+
+    fn foreseen(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, store::Record>> {
+        // Whatever is in it is whole.
+        self.foreseen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Opens a registry that is elsewhere, to be read. Whoever waits in vain leaves the thread that does behind.
+fn open_away(url: &str) -> Result<Registry, String> {
+    let (send, receive) = sync_channel(1);
+    let opened = url.to_owned();
+    let open = move || _ = send.send(pollster::block_on(Registry::read(&opened)));
+    std::thread::Builder::new().name("outlive-source".into()).spawn(open).map_err(|error| error.to_string())?;
+    match receive.recv_timeout(PATIENCE) {
+        Ok(opened) => opened.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("it has not answered for {} s", PATIENCE.as_secs())),
     }
 }
 
 impl Source for Runs {
+    fn reach(&self) -> Result<(), String> {
+        if self.path.is_some() { Ok(()) } else { self.registry().map(drop) }
+    }
+
     /// Who reads may change who owns the files, and so their last time; who writes changes the one before.
     fn whole(&self) -> Option<Look> {
         let dir = self.path.as_ref()?;
@@ -101,7 +166,8 @@ impl Source for Runs {
                 let look = Look { token: Token::of(&[found.revision.0]), settled: true };
                 Reading::Read(Box::new(record(&found.run, &self.repo, self.path.as_deref())), look)
             }
-            Err(error) => Reading::Unreadable(error, Look { token: Token::of(&[]), settled: false }),
+            Err(Unread::Run(error)) => Reading::Unreadable(error, Look { token: Token::of(&[]), settled: false }),
+            Err(Unread::Source(reason)) => Reading::Away(reason),
         }
     }
 
@@ -112,6 +178,26 @@ impl Source for Runs {
         }
     }
 
+    fn foresee(&self, names: &[&str]) {
+        let Ok(registry) = self.registry() else { return };
+        let ids: Vec<RunId> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        for ids in ids.chunks(PAGE_LIMIT) {
+            // What is not answered now is asked for by itself.
+            let Ok(found) = pollster::block_on(registry.store().get(ids)) else { return };
+            let mut foreseen = self.foreseen();
+            if foreseen.len() >= FORESEEN {
+                foreseen.clear();
+            }
+            foreseen.extend(found.into_iter().map(|record| (record.run.id, record)));
+        }
+    }
+
+    fn stands(&self, name: &str) -> Option<Lifecycle> {
+        let found = self.get(name).ok().flatten()?;
+        let seen = pollster::block_on(self.registry().ok()?.see(vec![found.run])).ok()?.pop()?;
+        Some(seen.state.into())
+    }
+
     fn marks(&self, _: &str) -> Marks {
         Marks::default()
     }
@@ -119,13 +205,6 @@ impl Source for Runs {
     fn marked(&self) -> Vec<String> {
         Vec::new()
     }
-}
-
-/// A run as it was seen: what its processes tell, too.
-pub(crate) fn seen(seen: &Seen, before: &Record) -> Record {
-    let derived = Lifecycle::from(seen.state);
-    let lifecycle = if before.archived { Lifecycle::Archived } else { derived };
-    Record { lifecycle, derived_lifecycle: derived, ..before.clone() }
 }
 
 fn record(run: &Run, repo: &str, registry: Option<&Path>) -> Record {

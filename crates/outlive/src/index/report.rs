@@ -1,14 +1,15 @@
 //! How much of the index is still true: every run that it knows is looked at in its source.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
 use super::database::from_sqlite;
 use super::reader::{Indexed, Reader};
 use super::refresh::{Difference, each_difference, marked_otherwise};
-use super::source::{Problem, Reading};
+use super::source::{Found, Problem, Reading, Source};
 use super::sources::Address;
+use super::survey::{Looked, each_source, look_over};
 use crate::store::Error;
 use crate::time::Timestamp;
 
@@ -67,6 +68,12 @@ impl Sort {
             self.runs.push(Named { repo: repo.into(), name: name.into(), reason: reason.map(Into::into) });
         }
     }
+
+    fn absorb(&mut self, other: Self) {
+        self.count += other.count;
+        let room = NAMED.saturating_sub(self.runs.len());
+        self.runs.extend(other.runs.into_iter().take(room));
+    }
 }
 
 /// How a source stands.
@@ -119,65 +126,110 @@ const GONE_LONGER: &str = "gone since an earlier refresh";
 /// What was looked at, in words.
 const LOOKED: &str = "device, inode, size and times of every run's file; revisions where a database changed";
 
-impl Report {
-    pub(super) fn absent(known: &[Address]) -> Self {
-        let sources = known.iter().map(|address| SourceReport {
+impl SourceReport {
+    /// A source that is not indexed.
+    fn new(address: &Address, reason: Option<String>) -> Self {
+        Self {
             repo: address.repo(),
             kind: address.kind.as_str(),
             url: address.shown(),
-            state: if address.open().is_ok() { "available" } else { "unavailable" },
-            reason: address.open().err(),
+            state: if reason.is_none() { "available" } else { "unavailable" },
+            reason,
             problems: Vec::new(),
             runs: 0,
             indexed_at: None,
-        });
+        }
+    }
+}
+
+impl Report {
+    /// What there is to tell where there is no index.
+    pub(super) fn absent(known: &[Address]) -> Result<Self, Error> {
+        let known: Vec<&Address> = known.iter().collect();
+        let mut sources = vec![None; known.len()];
+        let reach = |place: usize| known[place].open().and_then(|source| source.reach()).err();
+        each_source(&known, reach, |place, reason| {
+            sources[place] = Some(SourceReport::new(known[place], reason));
+            Ok(())
+        })?;
+        let sources = sources.into_iter().flatten().collect();
+        Ok(Self { freshness: Standing::Absent, verified: "nothing: there is no index", sources, ..Self::empty() })
+    }
+
+    fn empty() -> Self {
         Self {
-            freshness: Standing::Absent,
-            verified: "nothing: there is no index",
+            freshness: Standing::Valid,
+            verified: LOOKED,
             looked_at: 0,
             counts: BTreeMap::new(),
             stale_runs: Sort::default(),
             new_runs: Sort::default(),
             missing_runs: Sort::default(),
             unreadable_runs: Sort::default(),
-            sources: sources.collect(),
+            sources: Vec::new(),
         }
+    }
+
+    /// A source that is not indexed yet: all of it is new.
+    fn of_new(address: &Address, looked: &Result<Looked, String>) -> Self {
+        let mut report = Self { freshness: Standing::Stale, ..Self::empty() };
+        if let Ok(Looked::Each { count, found, .. }) = looked {
+            let all = found.iter().flatten();
+            all.for_each(|found| report.new_runs.add(&address.repo(), &found.name, None));
+            report.looked_at = *count;
+        }
+        report.sources.push(SourceReport::new(address, looked.as_ref().err().cloned()));
+        report
+    }
+
+    fn absorb(&mut self, other: Self) {
+        if other.freshness != Standing::Valid || other.stale_runs.count + other.new_runs.count > 0 {
+            self.freshness = Standing::Stale;
+        }
+        self.looked_at += other.looked_at;
+        for (lifecycle, runs) in other.counts {
+            *self.counts.entry(lifecycle).or_default() += runs;
+        }
+        self.stale_runs.absorb(other.stale_runs);
+        self.new_runs.absorb(other.new_runs);
+        self.missing_runs.absorb(other.missing_runs);
+        self.unreadable_runs.absorb(other.unreadable_runs);
+        self.sources.extend(other.sources);
     }
 }
 
 impl Reader {
     /// Looks at every run of these sources.
     pub(super) fn report(&self, known: &[Address]) -> Result<Report, Error> {
-        let mut report = Report { freshness: Standing::Valid, verified: LOOKED, ..Report::absent(&[]) };
-        for address in known {
-            match self.sources.values().find(|source| source.address.url == address.url) {
-                Some(indexed) => self.report_source(indexed, &mut report)?,
-                None => {
-                    report.freshness = Standing::Stale;
-                    let mut new = Report::absent(std::slice::from_ref(address));
-                    if let Ok(survey) = address.open().and_then(|source| source.survey()) {
-                        survey.found.iter().for_each(|found| report.new_runs.add(&address.repo(), &found.name, None));
-                        report.looked_at += survey.found.len();
-                    }
-                    report.sources.append(&mut new.sources);
-                }
-            }
-        }
-        let changed = [&report.stale_runs, &report.new_runs].iter().any(|sort| sort.count > 0);
-        if changed || report.freshness == Standing::Stale {
-            report.freshness = Standing::Stale;
-        }
+        let by_url: HashMap<&str, &Indexed> =
+            self.sources.values().map(|source| (source.address.url.as_str(), source)).collect();
+        let indexed: Vec<Option<&Indexed>> =
+            known.iter().map(|address| by_url.get(address.url.as_str()).copied()).collect();
+        let known: Vec<&Address> = known.iter().collect();
+        let look = |place: usize| -> Result<Looked, String> {
+            let looked = match indexed[place] {
+                Some(indexed) => look_over(indexed.open()?, indexed.token.as_ref())?,
+                None => look_over(&*known[place].open()?, None)?,
+            };
+            Ok(looked.0)
+        };
+        let mut parts: Vec<Option<Report>> = known.iter().map(|_| None).collect();
+        each_source(&known, look, |place, looked| {
+            parts[place] = Some(match indexed[place] {
+                Some(indexed) => self.report_source(indexed, looked)?,
+                None => Report::of_new(known[place], &looked),
+            });
+            Ok(())
+        })?;
+        let mut report = Report::empty();
+        parts.into_iter().flatten().for_each(|part| report.absorb(part));
         Ok(report)
     }
 
-    fn report_source(&self, indexed: &Indexed, report: &mut Report) -> Result<(), Error> {
+    fn report_source(&self, indexed: &Indexed, looked: Result<Looked, String>) -> Result<Report, Error> {
+        let mut report = Report::empty();
         let repo = indexed.address.repo();
         let runs = self.count(indexed.id, &mut report.counts)?;
-        let surveyed = match indexed.open() {
-            Ok(_) if indexed.is_unchanged() => Ok(None),
-            Ok(source) => source.survey().map(Some),
-            Err(reason) => Err(reason.to_owned()),
-        };
         let mut shown = SourceReport {
             repo: repo.clone(),
             kind: indexed.address.kind.as_str(),
@@ -192,12 +244,12 @@ impl Reader {
             report.unreadable_runs.add(&repo, name, reason);
             shown.state = "degraded";
         })?;
-        if !matches!(surveyed, Ok(Some(_))) {
+        if !matches!(looked, Ok(Looked::Each { found: Some(_), .. })) {
             self.on_file(indexed.id, "gone_at IS NOT NULL", |name, _| {
                 report.missing_runs.add(&repo, name, Some(GONE_LONGER));
             })?;
         }
-        match surveyed {
+        match looked {
             Err(reason) => {
                 // All of its runs are out of reach, and none of them is named.
                 report.missing_runs.count += usize::try_from(runs).unwrap_or(0);
@@ -206,31 +258,32 @@ impl Reader {
                 }
                 (shown.state, shown.reason) = ("unavailable", Some(reason));
             }
-            Ok(None) => {
+            Ok(Looked::Same) => {
                 report.looked_at += usize::try_from(runs).unwrap_or(0);
                 report.freshness = if indexed.unavailable.is_some() { Standing::Stale } else { report.freshness };
             }
-            Ok(Some(survey)) => {
-                report.looked_at += survey.found.len();
-                if survey.problems != indexed.problems || indexed.unavailable.is_some() {
+            Ok(Looked::Each { count, found, problems }) => {
+                report.looked_at += count;
+                if problems != indexed.problems || indexed.unavailable.is_some() {
                     report.freshness = Standing::Stale;
                 }
-                shown.problems = survey.problems;
-                self.compare(indexed, survey.found, report)?;
+                shown.problems = problems;
+                self.compare(indexed, found, &mut report)?;
             }
         }
         if !shown.problems.is_empty() && shown.state == "available" {
             shown.state = "degraded";
         }
         report.sources.push(shown);
-        Ok(())
+        Ok(report)
     }
 
-    fn compare(&self, indexed: &Indexed, found: Vec<super::source::Found>, report: &mut Report) -> Result<(), Error> {
+    /// Compares what was found of a source, unless all of it looks as it did, and the marks on its runs.
+    fn compare(&self, indexed: &Indexed, found: Option<Vec<Found>>, report: &mut Report) -> Result<(), Error> {
         let Ok(source) = indexed.open() else { return Ok(()) };
         let repo = indexed.address.repo();
         let (mut stale, mut gone) = (BTreeSet::new(), BTreeSet::new());
-        each_difference(&self.connection, indexed.id, found, |difference| match difference {
+        let mut note = |difference: Difference<'_>| match difference {
             Difference::New(found) => report.new_runs.add(&repo, &found.name, None),
             Difference::Gone(name) => {
                 report.missing_runs.add(&repo, name, Some("gone since the last refresh"));
@@ -240,7 +293,10 @@ impl Reader {
             Difference::StillGone(name) => report.missing_runs.add(&repo, name, Some(GONE_LONGER)),
             Difference::Known { is_equal: true, settled: true, .. } => {}
             Difference::Known { found, .. } => _ = stale.insert(found.name.clone()),
-        })?;
+        };
+        if let Some(found) = found {
+            each_difference(&self.connection, indexed.id, found, &mut note)?;
+        }
         stale.retain(|name| self.is_otherwise(indexed, source, name));
         let marked = marked_otherwise(&self.connection, (indexed.id, &indexed.address), source)?;
         stale.extend(marked.difference(&gone).cloned());
@@ -249,7 +305,7 @@ impl Reader {
     }
 
     /// Whether a run that looks otherwise is.
-    fn is_otherwise(&self, indexed: &Indexed, source: &dyn super::source::Source, name: &str) -> bool {
+    fn is_otherwise(&self, indexed: &Indexed, source: &dyn Source, name: &str) -> bool {
         let sql = "SELECT runs.source, runs.name, runs.body FROM files JOIN runs ON runs.place = files.place
                    WHERE files.source = ?1 AND files.name = ?2";
         let known = self

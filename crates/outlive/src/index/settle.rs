@@ -45,7 +45,12 @@ fn moment(seconds: u64, nanos: u64) -> Timestamp {
 
 /// Whether a change lies far enough back.
 pub(super) fn is_past(changed: Timestamp) -> bool {
-    changed.after(TICK) < SystemClock.now()
+    was_past(changed, SystemClock.now())
+}
+
+/// Whether a change lay far enough back at a moment before it was looked at.
+pub(super) fn was_past(changed: Timestamp, moment: Timestamp) -> bool {
+    changed.after(TICK) < moment
 }
 
 /// How long it takes until a change lies far enough back; nothing where it does, or is ahead of the clock.

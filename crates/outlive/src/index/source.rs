@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::record::{Marks, Record};
+use super::record::{Lifecycle, Marks, Record};
 
 /// Something that runs can be read from, and never written to.
 ///
@@ -14,6 +14,9 @@ use super::record::{Marks, Record};
 ///    nothing is known of it, and never that its runs are gone.
 /// 4. **Nothing is written, nothing is waited for.** Not even where a pipe lies in place of a file.
 pub(crate) trait Source: Send + Sync {
+    /// Whether anything can be told of it; why not, where it does not answer.
+    fn reach(&self) -> Result<(), String>;
+
     /// How the whole of it looks, where one look tells whether anything in it has changed.
     fn whole(&self) -> Option<Look>;
 
@@ -25,6 +28,12 @@ pub(crate) trait Source: Send + Sync {
 
     /// What a run looks like from outside, now; none where it is gone. Unsettled where only reading it tells.
     fn look(&self, name: &str) -> Option<Look>;
+
+    /// Says which runs are asked for next: one question may do for all of them.
+    fn foresee(&self, names: &[&str]);
+
+    /// How a run in flight stands, where more than its record tells; none where nothing does.
+    fn stands(&self, name: &str) -> Option<Lifecycle>;
 
     /// The marks on a run that lie beside it.
     fn marks(&self, run_id: &str) -> Marks;
@@ -76,6 +85,8 @@ pub(crate) enum Reading {
     Unreadable(String, Look),
     /// It is gone.
     Gone,
+    /// The source does not answer any more, for this reason: nothing is known of any of its runs.
+    Away(String),
 }
 
 /// Tells one state of a run from another, by how it looks from outside.

@@ -49,6 +49,9 @@ struct File {
     #[serde(flatten)]
     address: Address,
     added_at: Timestamp,
+    /// The name of a registry, which it keeps wherever it is moved to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    registry: Option<String>,
 }
 
 impl Address {
@@ -103,16 +106,33 @@ impl Address {
         rustix::fs::access(self.file(home), rustix::fs::Access::EXISTS).is_ok()
     }
 
-    /// Registers it. False where it was already.
+    /// The name that a registry on this machine gives itself.
+    fn registry(&self) -> Option<String> {
+        let dir = files::open_dir(rustix::fs::CWD, self.url.strip_prefix("sqlite:")?.as_ref()).ok()?;
+        let identity: Value = serde_json::from_slice(&files::read(&dir, Path::new("registry.id"), LIMIT).ok()?).ok()?;
+        identity["uuid"].as_str().map(str::to_owned)
+    }
+
+    /// Registers it. False where it was already. One that was moved here is no longer registered where it was.
     pub fn register(&self, home: &Path, now: Timestamp) -> io::Result<bool> {
         let path = self.file(home);
         let dir = home.join("sources");
         files::make_private_dirs(&dir)?;
         let dir = files::open_dir(rustix::fs::CWD, &dir)?;
-        let bytes = serde_json::to_vec(&File { address: self.clone(), added_at: now })?;
+        let registry = self.registry();
+        let bytes = serde_json::to_vec(&File { address: self.clone(), added_at: now, registry: registry.clone() })?;
         let name = Path::new(path.file_name().unwrap_or_default());
         let published = Prepared::new(&dir, &bytes, Mode::from_raw_mode(0o600), false)?.publish(&dir, name)?;
-        Ok(published == Published::Done)
+        let is_new = published == Published::Done;
+        if is_new && registry.is_some() {
+            let is_before = |file: &File| file.registry == registry && file.address != *self;
+            let is_gone =
+                |file: &File| file.address.url.strip_prefix("sqlite:").is_some_and(|path| !Path::new(path).exists());
+            for file in files_in(home)?.iter().filter(|file| is_before(file) && is_gone(file)) {
+                file.address.forget(home)?;
+            }
+        }
+        Ok(is_new)
     }
 
     /// Forgets it. False where it was not registered.
@@ -122,6 +142,11 @@ impl Address {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether it is on another machine, as far as its address tells: to look at it is to wait.
+    pub(crate) fn is_away(&self) -> bool {
+        self.url.contains("://")
     }
 
     /// Whether marks are kept beside its runs, where no token of a run tells of them.
@@ -157,6 +182,11 @@ pub fn known(home: &Path) -> io::Result<Vec<Registered>> {
 }
 
 fn registered(home: &Path) -> io::Result<Vec<Registered>> {
+    let known = |file: File| Registered { address: file.address, added_at: Some(file.added_at) };
+    Ok(files_in(home)?.into_iter().map(known).collect())
+}
+
+fn files_in(home: &Path) -> io::Result<Vec<File>> {
     let dir = match files::open_dir(rustix::fs::CWD, &home.join("sources")) {
         Ok(dir) => dir,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -166,8 +196,7 @@ fn registered(home: &Path) -> io::Result<Vec<Registered>> {
     for name in files::names(&dir)?.iter().filter(|name| name.ends_with(".json")) {
         // One that cannot be understood is registered anew by its next run.
         let file = files::read(&dir, Path::new(name), LIMIT).ok();
-        let file = file.and_then(|bytes| serde_json::from_slice::<File>(&bytes).ok());
-        known.extend(file.map(|file| Registered { address: file.address, added_at: Some(file.added_at) }));
+        known.extend(file.and_then(|bytes| serde_json::from_slice::<File>(&bytes).ok()));
     }
     Ok(known)
 }

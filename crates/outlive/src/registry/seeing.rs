@@ -53,7 +53,7 @@ impl Registry {
 
     /// Runs as they stand. An owner that ended between the look at its record and the look at its process has said how it
     /// did before it was gone: what was read of it is read again.
-    pub(super) async fn see(&self, runs: Vec<Run>) -> Result<Vec<Seen>, Error> {
+    pub(crate) async fn see(&self, runs: Vec<Run>) -> Result<Vec<Seen>, Error> {
         let mut seen = self.see_once(runs);
         let is_gone = |seen: &Seen| {
             seen.run.owner().is_some() && (seen.state == StateName::Dead || seen.health == Some(Health::Orphaned))
@@ -75,9 +75,9 @@ impl Registry {
 
     fn see_once(&self, runs: Vec<Run>) -> Vec<Seen> {
         let now = self.clock.now();
-        let spooled = self.spooled();
-        // Only of an owned run does it depend on its processes how it stands.
+        // Only of an owned run does it depend on its processes how it stands, and only its end can wait in the spool.
         let owned: Vec<&Run> = runs.iter().filter(|run| run.owner().is_some()).collect();
+        let spooled = if owned.is_empty() { Vec::new() } else { self.spooled() };
         let mut sights = self.look(&owned).map(Vec::into_iter);
         let one = |run: Run| {
             let sight = run.owner().and_then(|_| sights.as_mut()?.next());

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::id::RunId;
 use crate::run::Run;
 use crate::runtime::keeper::deliver_one;
-use crate::spool::Spooled;
+use crate::spool::{Spool, Spooled};
 use crate::store;
 use crate::transition::apply;
 
@@ -40,21 +40,21 @@ impl Registry {
     }
 
     pub(super) fn spooled(&self) -> Vec<Spooled> {
-        let keys: Vec<String> = self.names().iter().map(|id| spool_key(id)).collect();
+        let keys: Vec<String> = self.names().iter().map(|id| spool_key(id)).chain([self.url.clone()]).collect();
         // An earlier outlive named a local registry by its path, by whatever links that led to it.
         let is_same_path = |registry: &str| {
             let path = |url: &str| std::fs::canonicalize(url.strip_prefix("sqlite:")?).ok();
             path(registry).is_some_and(|found| path(&self.url) == Some(found))
         };
-        let is_meant =
-            |registry: &str| registry == self.url || keys.iter().any(|key| key == registry) || is_same_path(registry);
-        self.spool.as_ref().map(|spool| spool.waiting(is_meant)).unwrap_or_default()
+        let is_meant = |registry: &str| keys.iter().any(|key| key == registry) || is_same_path(registry);
+        self.spool.as_ref().map(|spool| spool.waiting(&keys, is_meant)).unwrap_or_default()
     }
 
     /// Records the ends that an earlier process could not. One that still cannot be recorded is left where it is, and
     /// the others do not wait for it.
     pub async fn deliver_spooled(&self) -> Result<Delivered, Error> {
         let mut delivered = Delivered::default();
+        self.spool.iter().for_each(Spool::sort);
         for end in &self.spooled() {
             match deliver_one(&*self.store, end, &self.me).await {
                 Ok(()) => {

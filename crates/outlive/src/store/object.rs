@@ -41,6 +41,8 @@ use crate::time::{SystemClock, Timestamp};
 
 /// The file of one run.
 const RECORD: &str = "run.yaml";
+/// For how long a reader tries to reach the bucket.
+const READER_PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// A registry in a bucket.
 ///
@@ -71,6 +73,18 @@ impl ObjectStore {
         let store = Self::at(address, system_time())?;
         let opening = store.clone();
         link::spawn(move || async move { opening.open_charter(true).await }).await?;
+        Ok(store)
+    }
+
+    /// Opens the registry at `address` to be read: nothing is made or tried out.
+    pub async fn read(address: &Address) -> Result<Self, Error> {
+        let mut store = Self::at(address, system_time())?;
+        if let Some(inner) = Arc::get_mut(&mut store.inner) {
+            // Whoever only reads comes again.
+            inner.bucket.patience = READER_PATIENCE;
+        }
+        let opening = store.clone();
+        link::spawn(move || async move { opening.find_charter().await }).await?;
         Ok(store)
     }
 

@@ -57,10 +57,20 @@ struct Inner {
 impl PostgresStore {
     /// Opens the registry at `address`. It is made if it is missing, by whoever comes first.
     pub async fn open(address: &Address) -> Result<Self, Error> {
-        let links = Links::new(address.clone());
-        let schema = address.quoted_schema();
+        let (links, schema) = (Links::new(address.clone()), address.quoted_schema());
         let id = schema::open(&links, &schema, address).await?;
-        Ok(Self {
+        Ok(Self::over(links, schema, id))
+    }
+
+    /// Opens the registry at `address` to be read: nothing is made, and a server that can only be read will do.
+    pub async fn read(address: &Address) -> Result<Self, Error> {
+        let (links, schema) = (Links::new(address.clone()), address.quoted_schema());
+        let id = schema::find(&links, &schema, address).await?;
+        Ok(Self::over(links, schema, id))
+    }
+
+    fn over(links: Links, schema: String, id: String) -> Self {
+        Self {
             inner: Arc::new(Inner {
                 links,
                 schema,
@@ -70,7 +80,7 @@ impl PostgresStore {
                 untidy: Untidy::default(),
                 told: Told::default(),
             }),
-        })
+        }
     }
 
     /// What tells this registry from any other, wherever it is moved to.

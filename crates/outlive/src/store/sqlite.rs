@@ -44,6 +44,7 @@ use self::schema::{Database, PATIENCE};
 pub(crate) use self::schema::{WRITTEN, from_sqlite};
 pub use self::told_files::Telling;
 use self::turn::Queue;
+pub(crate) use self::wait::Wait;
 pub use self::watch::Watch;
 pub(crate) use self::watch::bell;
 use self::workers::Moment;

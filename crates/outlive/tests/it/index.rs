@@ -4,5 +4,6 @@ mod freshness;
 mod hostile;
 mod oracle;
 mod own;
+mod servers;
 mod vectors;
 mod yard;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{put, refresh, tree};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Ends, Sandbox, signal_pid, until};
 
 /// The variable that has more refreshes killed.
 const KILLS: &str = "OUTLIVE_INDEX_KILLS";
@@ -72,4 +72,24 @@ fn c12_a_refresh_killed_at_any_point_leaves_the_old_index_or_the_new_one() {
 
 fn lifecycle(task: &str) -> &'static str {
     if task == "pending" { "queued" } else { "completed" }
+}
+
+#[test]
+fn c12_whoever_keeps_the_index_from_being_changed_is_named_and_not_waited_for_without_end() {
+    let sandbox = Sandbox::new();
+    tree(&sandbox, "tree", &[("a", "completed")]);
+    refresh(&sandbox);
+    let lock = sandbox.home().join("index/lock");
+    let lock = lock.to_str().unwrap();
+    let mut holder = sandbox.command("flock", ["--no-fork", lock, "sleep", "600"]).spawn().unwrap();
+    until("the lock to be held", || !sandbox.command("flock", ["-n", lock, "true"]).status().unwrap().success());
+    signal_pid(holder.id(), "STOP");
+    let told = sandbox.outlive(["registry", "refresh"]).fails_with(107);
+    let named = format!("`lock` of the index is held by process {}, which is stopped", holder.id());
+    assert!(told.contains(&named), "{told}");
+    // Whoever reads does not wait at all.
+    sandbox.outlive(["search", "a"]).succeeds();
+    signal_pid(holder.id(), "KILL");
+    holder.wait().unwrap();
+    refresh(&sandbox);
 }

@@ -66,6 +66,15 @@ impl ObjectStore {
         Ok(())
     }
 
+    /// Reads the charter that there is.
+    pub(super) async fn find_charter(&self) -> Result<(), Error> {
+        let none = || Error::Unavailable(format!("there is no registry: `{}` is missing", self.place_of_charter()));
+        let (charter, ..) = self.charter().await?.ok_or_else(none)?;
+        *lock(&self.inner.id) = charter.id.clone();
+        self.hear(&charter);
+        Ok(())
+    }
+
     fn place_of_charter(&self) -> String {
         self.own("registry.yaml")
     }

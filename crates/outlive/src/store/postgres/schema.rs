@@ -38,6 +38,13 @@ pub(super) async fn open(links: &Links, schema: &str, address: &Address) -> Resu
     }
 }
 
+/// The id of the registry as it is, which is neither made nor brought up to date.
+pub(super) async fn find(links: &Links, schema: &str, address: &Address) -> Result<String, Error> {
+    let found: Result<Option<String>, Error> = on_link!(links, |link| known(&mut link, schema, address));
+    let none = || Error::Unavailable(format!("there is no registry of this format in the schema {schema}"));
+    found.and_then(|id| id.ok_or_else(none)).map_err(|error| link::named(&address.to_string(), error))
+}
+
 async fn try_open(links: &Links, schema: &str, address: &Address) -> Result<String, Error> {
     on_link!(links, |link| open_on(&mut link, schema, address))
 }

@@ -22,9 +22,11 @@ pub(super) const LOOK: Duration = Duration::from_millis(250);
 const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A wait for one lock.
-pub(super) struct Wait {
+pub(crate) struct Wait {
     /// What the lock is called, for whoever waits in vain.
     name: &'static str,
+    /// What it is a lock of.
+    whose: &'static str,
     patience: Duration,
     waited: Duration,
     pause: Duration,
@@ -35,9 +37,10 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    pub(super) fn new(name: &'static str, patience: Duration) -> Self {
+    pub(crate) fn new(name: &'static str, patience: Duration) -> Self {
         Self {
             name,
+            whose: "the registry",
             patience,
             waited: Duration::ZERO,
             pause: SHORTEST_PAUSE,
@@ -45,6 +48,11 @@ impl Wait {
             said: None,
             stopped_since: None,
         }
+    }
+
+    /// The same, for a lock of something else.
+    pub(crate) fn of(self, whose: &'static str) -> Self {
+        Self { whose, ..self }
     }
 
     /// The same, giving up at the first look at a holder that is stopped.
@@ -72,7 +80,7 @@ impl Wait {
     }
 
     /// Takes the lock.
-    pub(super) fn lock(mut self, lock: &OwnedFd, how: FlockOperation) -> Result<(), Error> {
+    pub(crate) fn lock(mut self, lock: &OwnedFd, how: FlockOperation) -> Result<(), Error> {
         while !self.try_lock(lock, how)? {}
         Ok(())
     }
@@ -84,7 +92,7 @@ impl Wait {
             return Ok(());
         }
         self.looked = self.waited;
-        let in_vain = |why: String| Err(Error::Unavailable(format!("`{}` of the registry {why}", self.name)));
+        let in_vain = |why: String| Err(Error::Unavailable(format!("`{}` of {} {why}", self.name, self.whose)));
         if is_asked_to_stop() {
             return in_vain("was waited for until this process was asked to stop".into());
         }

@@ -62,11 +62,11 @@ fn c04_a_tree_of_pipes_holes_loops_and_crowds_hides_nothing_sound() {
 fn c04_what_may_not_be_read_is_said_and_the_rest_is_read() {
     // Root may read everything: this test is itself again, as nobody.
     if rustix_is_root() {
-        let yard = std::env::current_exe().unwrap();
+        let copy = readable(&std::env::current_exe().unwrap());
         let name = "index::hostile::c04_what_may_not_be_read_is_said_and_the_rest_is_read";
         let output = Command::new("setpriv")
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-            .arg(readable(&yard))
+            .arg(copy.as_os_str())
             .args([name, "--exact", "--nocapture"])
             .env("TMPDIR", "/tmp")
             .output()
@@ -104,9 +104,9 @@ fn rustix_is_root() -> bool {
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// A copy of a program that anybody may execute.
-fn readable(program: &std::path::Path) -> std::path::PathBuf {
-    let copy = std::env::temp_dir().join(format!("outlive-as-nobody-{}", std::process::id()));
+/// A copy of a program that anybody may execute, gone with what is answered.
+fn readable(program: &std::path::Path) -> tempfile::TempPath {
+    let copy = tempfile::Builder::new().prefix("outlive-as-nobody-").tempfile_in("/tmp").unwrap().into_temp_path();
     std::fs::copy(program, &copy).unwrap();
     std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
     copy
