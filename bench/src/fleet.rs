@@ -3,7 +3,11 @@
 //! The server is one of the benchmark's own, with the durability that PostgreSQL has by default. Handlers do nothing, so
 //! that what is measured is what outlive costs.
 
+mod peer;
 mod peers;
+mod pickup;
+pub mod process;
+mod reclaim;
 
 use std::path::Path;
 use std::time::Duration;
@@ -39,7 +43,7 @@ struct Figures {
 
 /// Measures. There is no bar yet: peers are measured elsewhere.
 pub fn main(_dir: &Path) -> Outcome<bool> {
-    let server = Server::alone(&["-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB"]);
+    let server = server();
     let url = server.fresh_url();
     let schema = url.split("schema=").nth(1).and_then(|rest| rest.split('&').next()).unwrap_or_default().to_owned();
     let mut figures: Vec<Figures> = BATCHES.iter().map(|_| Figures::default()).collect();
@@ -79,9 +83,35 @@ pub fn main(_dir: &Path) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Measures against those whom others use, in turns on one server.
+/// How much each of those whom others use gets done beside it.
 pub fn against_peers(_dir: &Path) -> Outcome<bool> {
     peers::main()
+}
+
+/// How soon each of them begins a job.
+pub fn pickup(_dir: &Path) -> Outcome<bool> {
+    pickup::main()
+}
+
+/// How soon each of them takes over what a killed worker had.
+pub fn reclaim(_dir: &Path) -> Outcome<bool> {
+    reclaim::main()
+}
+
+/// A server with the durability that PostgreSQL has by default.
+fn server() -> Server {
+    Server::alone(&["shared_buffers=256MB", "max_wal_size=4GB", "max_connections=500"])
+}
+
+/// How many rounds, unless the environment says otherwise.
+fn rounds(by_default: usize) -> usize {
+    std::env::var("OUTLIVE_BENCH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(by_default)
+}
+
+/// How busy the machine is.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or_default().to_owned()
 }
 
 fn wal(server: &Server) -> Outcome<f64> {

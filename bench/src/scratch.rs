@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::{beats, fleet, lists, output, peers, plane, run, serving, sqlite, storm, supervise, sweep};
+use crate::{beats, fleet, heartbeats, lists, output, peers, plane, run, serving, sqlite, storm, supervise, sweep};
 
 /// What a benchmark answers: nothing, or why it could not measure.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -17,7 +17,7 @@ pub type Benchmark = (&'static str, fn(&Path) -> Outcome<bool>);
 
 const DIRECTORY_VARIABLE: &str = "OUTLIVE_BENCH_DIR";
 
-const BENCHMARKS: [Benchmark; 13] = [
+const BENCHMARKS: [Benchmark; 16] = [
     ("sqlite", sqlite::main),
     ("beats", beats::main),
     ("run", run::main),
@@ -28,6 +28,9 @@ const BENCHMARKS: [Benchmark; 13] = [
     ("serving", serving::main),
     ("fleet", fleet::main),
     ("fleet-peers", fleet::against_peers),
+    ("fleet-pickup", fleet::pickup),
+    ("fleet-reclaim", fleet::reclaim),
+    ("heartbeats", heartbeats::main),
     ("plane", plane::main),
     ("sweep", sweep::main),
     ("peers", peers::main),
@@ -36,6 +39,10 @@ const BENCHMARKS: [Benchmark; 13] = [
 /// Runs the benchmark that the command line names, or all of them.
 pub fn main() -> ExitCode {
     let name = std::env::args().nth(1);
+    if name.as_deref() == Some("fleet-process") {
+        let words: Vec<String> = std::env::args().skip(2).collect();
+        return answer(fleet::process::main(&words));
+    }
     let chosen: Vec<&Benchmark> =
         BENCHMARKS.iter().filter(|(known, _)| name.as_deref().is_none_or(|name| name == *known)).collect();
     if chosen.is_empty() {
@@ -43,10 +50,13 @@ pub fn main() -> ExitCode {
         eprintln!("no such benchmark; known: {}", known.join(", "));
         return ExitCode::from(2);
     }
-    let done = match std::env::var_os(DIRECTORY_VARIABLE) {
+    answer(match std::env::var_os(DIRECTORY_VARIABLE) {
         Some(dir) => work(&chosen, Path::new(&dir)),
         None => in_scratch(),
-    };
+    })
+}
+
+fn answer(done: Outcome<bool>) -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),

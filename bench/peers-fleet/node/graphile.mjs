@@ -1,42 +1,55 @@
-// graphile-worker with its batches, on the database that the first word names, for as many jobs as the second says.
+// graphile-worker, with its local queue and completions in batches where much is to be done.
 import { Logger, makeWorkerUtils, run } from "graphile-worker";
 import pg from "pg";
+import { forEver, inBatches, mark, number, ready, rest, tell, timed, url, verb } from "./common.mjs";
 
-const [url, jobs] = [process.argv[2], Number(process.argv[3])];
 const logger = new Logger(() => () => {});
 const utils = await makeWorkerUtils({ connectionString: url, logger });
 await utils.migrate();
-let began = performance.now();
-for (let start = 0; start < jobs; start += 500) {
-  const specs = Array.from({ length: Math.min(500, jobs - start) }, (_, at) => ({
-    identifier: "nothing",
-    payload: { number: start + at },
-  }));
-  await utils.addJobs(specs);
+
+const fill = (jobs) =>
+  inBatches(jobs, (payloads) => utils.addJobs(payloads.map((payload) => ({ identifier: "nothing", payload }))));
+const fast = {
+  concurrentJobs: 24,
+  pollInterval: 100,
+  localQueue: { size: 500 },
+  completeJobBatchDelay: 0,
+  failJobBatchDelay: 0,
+};
+const work = (worker, nothing) =>
+  run({
+    taskList: { nothing },
+    preset: { worker: { connectionString: url, logger, maxPoolSize: 8, ...worker } },
+    logger,
+    noHandleSignals: true,
+  });
+
+if (verb === "drain") {
+  const jobs = number(0);
+  await timed("enqueued", () => fill(jobs));
+  const client = new pg.Client(url);
+  await client.connect();
+  await timed("done", async () => {
+    let done = 0;
+    await work(fast, () => void done++);
+    const left = async () =>
+      (await client.query("SELECT EXISTS (SELECT 1 FROM graphile_worker._private_jobs) AS any")).rows[0].any;
+    while (done < jobs || (await left())) await rest(2);
+  });
+} else if (verb === "fill") {
+  await fill(number(0));
+} else if (verb === "add") {
+  for (let job = 0; job < number(0); job++) {
+    await utils.addJob("nothing", { mark: mark() });
+    await rest(number(1));
+  }
+} else {
+  const settings = verb === "work" && number(0) >= 100 ? fast : { concurrentJobs: number(0) };
+  await work(settings, async (payload) => {
+    tell(payload.mark);
+    if (verb === "hold") await forEver();
+  });
+  ready();
+  await forEver();
 }
-console.log("enqueued", (performance.now() - began) / 1000);
-let done = 0;
-const client = new pg.Client(url);
-await client.connect();
-began = performance.now();
-const runner = await run({
-  taskList: { nothing: () => void done++ },
-  preset: {
-    worker: {
-      connectionString: url,
-      logger,
-      concurrentJobs: 24,
-      pollInterval: 100,
-      maxPoolSize: 8,
-      localQueue: { size: 500 },
-      completeJobBatchDelay: 0,
-      failJobBatchDelay: 0,
-    },
-  },
-  logger,
-  noHandleSignals: true,
-});
-const left = async () => (await client.query("SELECT EXISTS (SELECT 1 FROM graphile_worker._private_jobs) AS any")).rows[0].any;
-while (done < jobs || (await left())) await new Promise((go) => setTimeout(go, 2));
-console.log("done", (performance.now() - began) / 1000);
 process.exit(0);

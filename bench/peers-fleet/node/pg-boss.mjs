@@ -1,31 +1,47 @@
-// pg-boss with batches, on the database that the first word names, for as many jobs as the second says.
+// pg-boss. Its workers fetch at most twice a second; whoever wants more fetches and completes batches, as its guide says.
 import PgBoss from "pg-boss";
+import { forEver, inBatches, mark, number, ready, rest, tell, timed, url, verb } from "./common.mjs";
 
-const [url, jobs] = [process.argv[2], Number(process.argv[3])];
-const boss = new PgBoss({ connectionString: url, max: 8, supervise: false, schedule: false });
+const boss = new PgBoss({ connectionString: url, max: 8, supervise: verb === "hold", schedule: false });
 await boss.start();
 await boss.createQueue("nothing");
-let began = performance.now();
-for (let start = 0; start < jobs; start += 500) {
-  const batch = Array.from({ length: Math.min(500, jobs - start) }, (_, at) => ({
-    name: "nothing",
-    data: { number: start + at },
-  }));
-  await boss.insert(batch);
+
+const fill = (jobs) => inBatches(jobs, (batch) => boss.insert(batch.map((data) => ({ name: "nothing", data }))));
+// Fetches and completes until `goesOn` says otherwise where there is nothing.
+const loops = (begin, goesOn) =>
+  Promise.all(
+    Array.from({ length: 4 }, async () => {
+      for (;;) {
+        const batch = await boss.fetch("nothing", { batchSize: 500 });
+        if (batch.length === 0) {
+          if (!(await goesOn())) return;
+          continue;
+        }
+        batch.forEach(begin);
+        await boss.complete("nothing", batch.map((job) => job.id));
+      }
+    }),
+  );
+
+if (verb === "drain") {
+  await timed("enqueued", () => fill(number(0)));
+  await timed("done", () => loops(() => {}, () => false));
+} else if (verb === "fill") {
+  await fill(number(0));
+} else if (verb === "add") {
+  for (let job = 0; job < number(0); job++) {
+    await boss.send("nothing", { mark: mark() });
+    await rest(number(1));
+  }
+} else if (verb === "work" && number(0) >= 100) {
+  ready();
+  await loops((job) => tell(job.data.mark), async () => (await rest(20), true));
+} else {
+  await boss.work("nothing", { batchSize: 1, pollingIntervalSeconds: verb === "work" ? 0.5 : 2 }, async ([job]) => {
+    tell(job.data.mark);
+    if (verb === "hold") await forEver();
+  });
+  ready();
+  await forEver();
 }
-console.log("enqueued", (performance.now() - began) / 1000);
-// Its workers fetch at most every half second; whoever wants more fetches and completes batches, as its guide says.
-began = performance.now();
-let done = 0;
-await Promise.all(
-  Array.from({ length: 4 }, async () => {
-    while (done < jobs) {
-      const batch = await boss.fetch("nothing", { batchSize: 500 });
-      if (batch.length === 0) break;
-      await boss.complete("nothing", batch.map((job) => job.id));
-      done += batch.length;
-    }
-  }),
-);
-console.log("done", (performance.now() - began) / 1000);
 process.exit(0);

@@ -1,0 +1,130 @@
+//! outlive as one of the programs that are measured beside each other: `outlive-bench fleet-process URL VERB …`.
+//!
+//! The verbs are those of the programs in `bench/peers-fleet`. `drain N` makes N jobs and does them, `fill N` makes them,
+//! `add N MS` makes them one by one with a pause in between, `work SLOTS` does what comes, `hold SLOTS [fast]` never ends
+//! what it has begun. `own RUNS WORKERS` is ours alone: several workers that own many runs and beat for them.
+
+use std::time::Duration;
+
+use outlive::policy::OrphanPolicy;
+use outlive::registry::{Planned, Registry};
+use outlive::run::Spec;
+use outlive::runtime::worker::{Job, Times, Worker};
+use outlive::testing::person;
+
+use crate::scratch::Outcome;
+use crate::time::{measure, now_micros};
+
+/// The slots of a worker that is to do as much as it can.
+const SLOTS: usize = 500;
+/// How many jobs are made at once.
+const BATCH: usize = 500;
+const KIND: &str = "bench";
+/// What tells a job from others: a number, or when it was made.
+const MARK: &str = "mark";
+
+/// Does what the words after `fleet-process` ask for.
+pub fn main(words: &[String]) -> Outcome<bool> {
+    let [url, verb, rest @ ..] = words else { return Err("a process of the fleet is told a URL and a verb".into()) };
+    let number = |place: usize| -> Outcome<usize> { Ok(rest.get(place).ok_or("a number is missing")?.parse()?) };
+    let times = if rest.last().is_some_and(|word| word == "fast") { Times::fast() } else { Times::default() };
+    match verb.as_str() {
+        "drain" => drain(url, number(0)?)?,
+        "fill" => fill(&open(url)?, number(0)?)?,
+        "add" => add(url, number(0)?, Duration::from_millis(number(1)? as u64))?,
+        "work" => stand_by(Worker::builder(open(url)?).slots(number(0)?).times(times).handle(KIND, |job| {
+            tell(job);
+            Ok(())
+        }))?,
+        "hold" => stand_by(Worker::builder(open(url)?).slots(number(0)?).times(times).handle(KIND, |job| {
+            tell(job);
+            for_ever();
+            Ok(())
+        }))?,
+        "own" => own(url, number(0)?, number(1)?)?,
+        _ => return Err(format!("a process of the fleet cannot `{verb}`").into()),
+    }
+    Ok(true)
+}
+
+fn open(url: &str) -> Outcome<Registry> {
+    Ok(pollster::block_on(Registry::open(url))?)
+}
+
+fn spec(mark: u64) -> Spec {
+    let mut spec = Spec::new(KIND, person("ada"));
+    spec.labels.insert(MARK.into(), mark.to_string());
+    spec
+}
+
+fn fill(registry: &Registry, jobs: usize) -> Outcome<()> {
+    for start in (0..jobs).step_by(BATCH) {
+        let plan = (start..jobs.min(start + BATCH)).map(|at| Planned { spec: spec(at as u64), after: Vec::new() });
+        pollster::block_on(registry.enqueue_all(plan.collect()))?;
+    }
+    Ok(())
+}
+
+fn drain(url: &str, jobs: usize) -> Outcome<()> {
+    let registry = open(url)?;
+    println!("enqueued {}", measure(|| fill(&registry, jobs))?.as_secs_f64());
+    let done = measure(|| {
+        let worker = Worker::builder(registry).slots(SLOTS).prefetch(SLOTS).handle(KIND, |_| Ok(())).start()?;
+        worker.wait_until(|tally| tally.succeeded == jobs as u64);
+        worker.stop();
+        Ok(())
+    })?;
+    println!("done {}", done.as_secs_f64());
+    Ok(())
+}
+
+fn add(url: &str, jobs: usize, pause: Duration) -> Outcome<()> {
+    let registry = open(url)?;
+    for _ in 0..jobs {
+        let mut spec = spec(now_micros());
+        spec.policy.orphans = OrphanPolicy::Requeue;
+        pollster::block_on(registry.enqueue(spec))?;
+        std::thread::park_timeout(pause);
+    }
+    Ok(())
+}
+
+/// Says how long a job has waited, and which it is.
+fn tell(job: &Job) {
+    let run = job.run();
+    let mark = run.spec.labels.get(MARK).and_then(|mark| mark.parse::<u64>().ok()).unwrap_or(0);
+    println!("picked {} {mark}", now_micros().saturating_sub(mark));
+}
+
+fn for_ever() {
+    loop {
+        std::thread::park();
+    }
+}
+
+fn stand_by(builder: outlive::runtime::worker::Builder) -> Outcome<()> {
+    let _worker = builder.start()?;
+    println!("ready");
+    for_ever();
+    Ok(())
+}
+
+/// Workers that own runs and begin one each.
+fn own(url: &str, runs: usize, workers: usize) -> Outcome<()> {
+    fill(&open(url)?, runs)?;
+    let each = runs / workers;
+    let mut all = Vec::new();
+    for _ in 0..workers {
+        let builder = Worker::builder(open(url)?).slots(1).prefetch(each - 1).times(Times::fast());
+        let worker = builder.handle(KIND, |_| {
+            for_ever();
+            Ok(())
+        });
+        let worker = worker.start()?;
+        worker.wait_until(|tally| tally.claimed == each as u64);
+        all.push(worker);
+    }
+    println!("ready");
+    for_ever();
+    Ok(())
+}
