@@ -35,5 +35,6 @@ mod shells;
 mod steps;
 mod supervising;
 mod surface;
+mod sweeping;
 mod tidy;
 mod top;
