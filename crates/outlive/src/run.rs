@@ -463,6 +463,9 @@ pub struct Swept {
     pub at: Timestamp,
     /// It is done.
     pub done: bool,
+    /// The process that does it: whoever sees that it is gone need not wait for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<Identity>,
 }
 
 /// One line of a run's story. Appended with the change it tells of, never edited.

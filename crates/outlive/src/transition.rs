@@ -27,7 +27,7 @@ pub use self::refusal::Refusal;
 use crate::health::Leftovers;
 use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::OrphanPolicy;
-use crate::process::Evidence;
+use crate::process::{Evidence, Identity};
 use crate::run::{
     Actor, Archived, CancelRequest, End, Ending, Event, Exit, Failure, Interruption, Key, Owner, Pending, Progress,
     Reap, Release, Run, Running, State, StateName, Suspended, Swept, capped,
@@ -188,6 +188,10 @@ pub enum Action {
         done: bool,
         /// What is deleted, for people.
         reason: String,
+        /// The process that does it.
+        process: Option<Identity>,
+        /// The process that had begun is proven to be gone.
+        gone: bool,
     },
 }
 
@@ -263,9 +267,9 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         }
         (Action::Archive, State::Ended(_)) => step.archive(),
         (Action::Unarchive, State::Ended(_)) => step.unarchive(),
-        (Action::Sweep { seen, done, reason }, State::Ended(ending)) => {
-            check_sweep(run, ending, seen.as_ref(), by, now)?;
-            Ok(step.sweep(*done, reason))
+        (Action::Sweep { seen, done, reason, process, gone }, State::Ended(ending)) => {
+            check_sweep(run, ending, seen.as_ref(), *gone, by, now)?;
+            Ok(step.sweep(*done, reason, process.clone()))
         }
         (
             Action::Report { fence, .. }
@@ -518,8 +522,8 @@ impl Step<'_> {
         }
     }
 
-    fn sweep(&self, done: bool, reason: &str) -> Next {
-        let swept = Swept { by: self.by.clone(), at: self.now, done };
+    fn sweep(&self, done: bool, reason: &str, process: Option<Identity>) -> Next {
+        let swept = Swept { by: self.by.clone(), at: self.now, done, process };
         self.with(|next| next.swept = Some(swept)).because(reason.to_owned())
     }
 

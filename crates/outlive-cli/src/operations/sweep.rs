@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use outlive::error::Error;
 use outlive::runtime::reaper::Reaper;
-use outlive::runtime::sweeper::{GRACE, Report, Spare, sweep};
+use outlive::runtime::sweeper::{GRACE, Report, Spare, UNSURE, sweep};
 use outlive::time::parse_duration;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -39,6 +39,9 @@ pub struct Sweep {
     /// Spare runs that ended less long ago than this
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub older_than: Option<Duration>,
+    /// Also delete the records of runs that ended this long ago and of which nothing is left; only in a bucket
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub forget_after: Option<Duration>,
     /// Spare all runs but this one: an id, the beginning of one, or a name (repeatable)
     #[arg(long = "run", value_name = "RUN")]
     pub runs: Vec<String>,
@@ -69,6 +72,14 @@ impl Operate for Sweep {
         };
         let mut spare = Spare { keep_last: self.keep_last, older_than: self.older_than, ..Spare::default() };
         spare.grace = self.grace.unwrap_or(GRACE);
+        spare.unsure = UNSURE.min(spare.grace);
+        spare.forget_after = self.forget_after;
+        if spare.forget_after.is_some() && registry.bucket().is_none() {
+            return Err(Error::Invalid(
+                "--forget-after is for registries in a bucket; `outlive archive --older-than` puts runs of others away"
+                    .into(),
+            ));
+        }
         for run in &self.runs {
             spare.only.insert(registry.find(run).await?.run.id);
         }
@@ -86,7 +97,7 @@ impl Operate for Sweep {
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { dry_run, swept, kept, problems, objects, bytes, left } = &self.report;
+        let Report { dry_run, swept, kept, problems, objects, bytes, left, versioned, forgotten } = &self.report;
         let verb = if *dry_run { "would delete" } else { "deleted" };
         for line in swept {
             writeln!(
@@ -106,6 +117,16 @@ impl fmt::Display for Answer {
         }
         for problem in problems {
             writeln!(f, "problem: {}: {}", plain(&problem.what), plain(&problem.why))?;
+        }
+        for run in forgotten {
+            writeln!(f, "{run} {verb} its record: it ended long ago, and nothing is left of it")?;
+        }
+        for place in versioned {
+            let place = plain(place);
+            writeln!(
+                f,
+                "note: {place} keeps versions: what is deleted takes room until the bucket's own rules remove it"
+            )?;
         }
         let (objects, bytes) = (count(*objects, "object"), count(*bytes, "byte"));
         let next = match (*dry_run, swept.is_empty(), *left) {

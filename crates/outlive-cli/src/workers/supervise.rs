@@ -32,7 +32,7 @@ use crate::launcher::collect_ended;
 use crate::launcher::detach::Starting;
 use crate::launcher::signals::Signals;
 use crate::operation::SCHEMA;
-use crate::settings::Context;
+use crate::settings::{Context, Sweeps};
 use crate::terminal::plain;
 use crate::workers::hooks;
 
@@ -85,6 +85,10 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Ok(retention) => retention,
         Err(error) => return fail(&error, json),
     };
+    let sweeps = match Sweeps::read() {
+        Ok(sweeps) => sweeps,
+        Err(error) => return fail(&error, json),
+    };
     let watch = registry.local().and_then(|local| local.watch().ok());
     let mut supervisor = Supervisor {
         registry: &registry,
@@ -96,7 +100,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         orphans: BTreeMap::new(),
         refused: BTreeMap::new(),
         slots: input.slots.into(),
-        chores: Chores::new(retention),
+        chores: Chores::new(retention, sweeps),
         json,
     };
     let done = supervisor.supervise(&input);
@@ -163,6 +167,7 @@ impl Supervisor<'_> {
                 Err(error) => return Err(error),
             };
             if once && self.starting.is_empty() && !self.has_young_orphans() {
+                self.tell_swept(true);
                 return Ok(());
             }
             let woken = self.wait(next, None);

@@ -37,5 +37,6 @@ mod spooling;
 mod steps;
 mod supervising;
 mod surface;
+mod sweeping;
 mod tidy;
 mod top;

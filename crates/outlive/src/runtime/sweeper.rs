@@ -4,9 +4,11 @@
 //! the time ([`decide`]). Whatever cannot be read or understood is kept, and told. A run is marked before anything of it is
 //! deleted, so that nobody goes on with it meanwhile and no two sweep it at once.
 
+mod forget;
 mod manifest;
 mod pass;
 mod place;
+mod trees;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,11 +36,19 @@ pub struct Spare {
     pub older_than: Option<Duration>,
     /// All runs but these, where there are any.
     pub only: BTreeSet<RunId>,
+    /// Objects that were put less long before the records were read: dates of objects are not exact, and whoever put one
+    /// later may have a record that was not read.
+    pub unsure: Duration,
+    /// Records of runs of which nothing is left, unless they are over for this long; all of them, where it is unset.
+    pub forget_after: Option<Duration>,
 }
+
+/// How exact the dates of objects are taken to be.
+pub const UNSURE: Duration = Duration::from_secs(3);
 
 impl Default for Spare {
     fn default() -> Self {
-        Self { grace: GRACE, keep_last: 0, older_than: None, only: BTreeSet::new() }
+        Self { grace: GRACE, keep_last: 0, older_than: None, only: BTreeSet::new(), unsure: UNSURE, forget_after: None }
     }
 }
 
@@ -51,6 +61,8 @@ pub struct Facts<'a> {
     pub manifest: Option<Result<&'a Names, &'a str>>,
     /// What the pointer's manifest names below the place, or why that cannot be known.
     pub pointer: Result<&'a Names, &'a str>,
+    /// What manifests of other runs name below the place outside their own trees.
+    pub borrowed: &'a Names,
     /// How many runs of the place have ended later.
     pub rank: usize,
     /// The store's time.
@@ -141,8 +153,8 @@ pub fn decide(facts: &Facts<'_>, spare: &Spare) -> Decision {
     if facts.rank < spare.keep_last {
         return Decision::usual(format!("it is one of the last {}", spare.keep_last));
     }
-    let pointer = match facts.pointer {
-        Ok(pointer) => pointer,
+    let needed = match facts.pointer {
+        Ok(pointer) => pointer.within(&tree).and(&facts.borrowed.within(&tree)),
         Err(why) => return Decision::problem(format!("the pointer cannot be read: {why}")),
     };
     match facts.manifest {
@@ -151,14 +163,14 @@ pub fn decide(facts: &Facts<'_>, spare: &Spare) -> Decision {
             Decision::problem("its manifest names nothing of it".to_owned())
         }
         Some(Ok(names)) => Decision::Delete {
-            except: names.and(pointer),
+            except: names.within(&tree).and(&needed),
             attempts_only: true,
             reason: format!("{how}: attempts that its manifest does not name"),
         },
         None if how == "succeeded" => Decision::problem("it succeeded and names no manifest"),
         None => Decision::Delete {
-            attempts_only: pointer.names_any_below(&tree),
-            except: pointer.clone(),
+            attempts_only: needed.names_any_below(&tree),
+            except: needed,
             reason: format!("{how}, and it has no manifest"),
         },
     }
@@ -182,6 +194,10 @@ pub struct Report {
     pub bytes: u64,
     /// How many could not be, and are left to the next sweep.
     pub left: u64,
+    /// Runs whose records are deleted, because they ended long ago and nothing is left of them.
+    pub forgotten: Vec<RunId>,
+    /// Places that keep versions: what was deleted there is hidden, and takes room until their own rules remove it.
+    pub versioned: Vec<String>,
 }
 
 /// One run of a sweep.

@@ -11,6 +11,7 @@ mod calls;
 mod charter;
 mod commits;
 mod deaf;
+mod forget;
 #[cfg(any(test, feature = "testing"))]
 mod hands;
 mod keys;
@@ -132,6 +133,11 @@ impl ObjectStore {
     /// How many requests it has made.
     pub fn counted(&self) -> Counted {
         self.bucket().counted()
+    }
+
+    /// Whether what is deleted in this bucket is only hidden, as far as its answers have told.
+    pub fn keeps_versions(&self) -> bool {
+        self.bucket().keeps_versions()
     }
 
     fn bucket(&self) -> &Bucket {

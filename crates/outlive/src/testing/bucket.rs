@@ -22,6 +22,8 @@ pub const KEY: (&str, &str) = ("AK", "SKSKSKSK");
 pub const READ_KEY: (&str, &str) = ("READER", "RKRKRKRK");
 /// The bucket that tests share, each under a prefix of its own.
 pub const BUCKET: &str = "outlive";
+/// The same with versions: what is deleted or replaced there is only hidden.
+pub const VERSIONED: &str = "outlive-versions";
 /// How long the server may take to come up.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// What a server's second port lies behind its first.
@@ -85,6 +87,29 @@ impl Bucket {
     /// The URL of what is under a prefix.
     pub fn url(&self, prefix: &str) -> String {
         url_at(self.port, KEY, prefix)
+    }
+
+    /// The URL of what is under a prefix of the bucket that keeps versions.
+    pub fn versioned_url(&self, prefix: &str) -> String {
+        static MADE: OnceLock<()> = OnceLock::new();
+        MADE.get_or_init(|| {
+            make(self.port, VERSIONED);
+            self.shell(&format!("s3.bucket.versioning -name {VERSIONED} -enable"));
+        });
+        self.url(prefix).replace(&format!("@{BUCKET}/"), &format!("@{VERSIONED}/"))
+    }
+
+    /// Has the server's own shell do something, and answers with what it said.
+    fn shell(&self, line: &str) -> String {
+        use std::io::Write;
+        let place = |name: &str, offset: u16| format!("-{name}=127.0.0.1:{}", self.port + offset);
+        let mut command = Command::new(python("weed"));
+        command.args(["shell", &place("master", 3), &place("filer", 1)]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut shell = command.spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(format!("lock\n{line}\nunlock\nexit\n").as_bytes()).unwrap();
+        let said = shell.wait_with_output().unwrap();
+        String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned()
     }
 
     /// Kills it as the kernel would.
@@ -202,8 +227,12 @@ fn start(dir: &Path, port: u16) {
         assert!(ended.is_none() && clock.awake() < deadline, "the server did not come up: {ended:?}\n{}", log());
         std::thread::park_timeout(Duration::from_millis(50));
     }
-    // Its buckets are directories of its filer.
-    let made = asked(port + 1, &format!("POST /buckets/{BUCKET}/"));
+    make(port, BUCKET);
+}
+
+/// Makes a bucket, where there is none of that name: they are directories of the server's filer.
+fn make(port: u16, bucket: &str) {
+    let made = asked(port + 1, &format!("POST /buckets/{bucket}/"));
     let is_there = |answer: &String| answer.starts_with("HTTP/1.1 2") || answer == "HTTP/1.1 409";
     assert!(made.as_ref().is_some_and(is_there), "no bucket was made: {made:?}");
 }

@@ -53,7 +53,13 @@ const COLUMNS: [Column; 19] = [
     ("unpark", |_, _| Action::Unpark),
     ("archive", |_, _| Action::Archive),
     ("unarchive", |_, _| Action::Unarchive),
-    ("sweep", |_, _| Action::Sweep { seen: None, done: true, reason: "nothing needs it".into() }),
+    ("sweep", |_, _| Action::Sweep {
+        seen: None,
+        done: true,
+        reason: "nothing needs it".into(),
+        process: None,
+        gone: false,
+    }),
     ("anything of an older claim", |worker, run| Action::Report {
         fence: Fence { worker, epoch: Epoch(run.epoch.0.saturating_sub(1)) },
         report: Report::default(),

@@ -67,6 +67,8 @@ pub enum Fate {
     LoseAnswer,
     /// It is answered here with that status and code, and passed on to nobody.
     Answer(u16, &'static str),
+    /// It is answered here with these bytes, and passed on to nobody.
+    Say(Vec<u8>),
     /// It is passed on, and answered here as if it had not been.
     PassAndAnswer(u16, &'static str),
     /// The connection is cut at once, and the request passed on when the gate opens.
@@ -173,6 +175,7 @@ fn serve(mut client: TcpStream, to: u16, decide: &Decide) {
             drop(client.shutdown(Shutdown::Both));
         }
         Fate::Answer(status, code) => drop(client.write_all(&answer(status, code))),
+        Fate::Say(bytes) => drop(client.write_all(&bytes)),
         Fate::PassAndAnswer(status, code) => {
             forward(&request, to);
             drop(client.write_all(&answer(status, code)));
@@ -198,8 +201,15 @@ fn answer(status: u16, code: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Passes a request on, and answers with what came back.
-fn forward(request: &Request, to: u16) -> Vec<u8> {
+/// A whole answer that bears an XML document.
+pub fn document(body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+        .into_bytes()
+}
+
+/// Passes a request on to a port of the loopback, and answers with what came back.
+pub fn forward(request: &Request, to: u16) -> Vec<u8> {
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)) else { return Vec::new() };
     let head = request.head.trim_end();
     let mut bytes = format!("{head}\r\nConnection: close\r\n\r\n").into_bytes();

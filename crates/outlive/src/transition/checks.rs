@@ -139,6 +139,7 @@ pub(super) fn check_sweep(
     run: &Run,
     ending: &Ending,
     seen: Option<&Swept>,
+    gone: bool,
     by: &Actor,
     now: Timestamp,
 ) -> Result<(), Refusal> {
@@ -147,7 +148,7 @@ pub(super) fn check_sweep(
             Err(Refusal::WrongState { action: "sweep", state: ending.how.name() })
         }
         Some(swept) if seen != Some(swept) => Err(Refusal::BeingSwept(swept.by.clone())),
-        Some(swept) if !swept.done && swept.by != *by && now.since(swept.at) < SWEEPS => {
+        Some(swept) if !swept.done && !gone && swept.by != *by && now.since(swept.at) < SWEEPS => {
             Err(Refusal::BeingSwept(swept.by.clone()))
         }
         _ => Ok(()),

@@ -1,9 +1,12 @@
 //! Registries in a bucket: what only they can suffer, and what a sweep leaves.
 
 mod adversary;
+mod deleting;
 mod faults;
 mod field;
+mod forgetting;
 mod interchange;
+mod listing;
 mod odd_input;
 mod servers;
 mod sweeping;

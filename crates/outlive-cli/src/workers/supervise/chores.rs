@@ -1,5 +1,6 @@
-//! What a supervisor does now and then: it tells hooks what they missed, and puts old runs away.
+//! What a supervisor does now and then: it tells hooks what they missed, puts old runs away, and has artifacts swept.
 
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use outlive::error::Error;
@@ -8,11 +9,12 @@ use outlive::health::Health;
 use outlive::id::RunId;
 use outlive::policy::Retention;
 use outlive::run::{Run, State, StateName};
+use outlive::runtime::sweeper::{Report, sweep};
 use outlive::store::{Page, Walk};
 use serde_json::json;
 
 use super::Supervisor;
-use crate::settings::Hooks;
+use crate::settings::{Hooks, Sweeps};
 use crate::workers::hooks::{self, Event};
 
 /// How often those are looked for that make no progress.
@@ -30,11 +32,15 @@ pub(super) struct Chores {
     /// A run of the queue that was seen to run, as long as the queue has not been empty since.
     last_queued: Option<RunId>,
     retention: Retention,
+    sweeps: Sweeps,
+    swept: Option<Duration>,
+    /// A sweep that is under way, on a thread of its own: it may take long, and nothing else waits for it.
+    sweeping: Option<JoinHandle<Result<Report, Error>>>,
 }
 
 impl Chores {
-    pub(super) fn new(retention: Retention) -> Self {
-        Self { retention, ..Self::default() }
+    pub(super) fn new(retention: Retention, sweeps: Sweeps) -> Self {
+        Self { retention, sweeps, ..Self::default() }
     }
 }
 
@@ -55,7 +61,50 @@ impl Supervisor<'_> {
             let since = Some(outlive::time::Timestamp::from_micros(since));
             hooks::catch_up(self.registry, &Filter { since, is_step: Some(false), ..Filter::default() })?;
         }
+        self.tell_swept(false);
+        if let Some(every) = self.chores.sweeps.every
+            && self.chores.sweeping.is_none()
+            && is_due(self.chores.swept, every)
+        {
+            self.chores.swept = Some(now);
+            self.begin_sweep()?;
+        }
         Ok(())
+    }
+
+    fn begin_sweep(&mut self) -> Result<(), Error> {
+        let (registry, spare) = (self.registry.again(), self.chores.sweeps.spare());
+        let work = move || pollster::block_on(sweep(&registry, &spare, false));
+        let thread = std::thread::Builder::new().name("outlive-sweep".into()).spawn(work);
+        let failed = |error: std::io::Error| Error::Invalid(format!("no thread for the sweep: {error}"));
+        self.chores.sweeping = Some(thread.map_err(failed)?);
+        Ok(())
+    }
+
+    /// Says what a sweep came to that has ended; with `waits` whenever it ends.
+    pub(super) fn tell_swept(&mut self, waits: bool) {
+        let Some(sweeping) = self.chores.sweeping.take_if(|sweeping| waits || sweeping.is_finished()) else { return };
+        let report = match sweeping.join() {
+            Ok(Ok(report)) => report,
+            Ok(Err(error)) => {
+                return self.say("sweep", &json!({ "error": error.to_string() }), &format!("no sweep: {error}"));
+            }
+            Err(_) => return self.say("sweep", &json!({ "error": "it broke off" }), "no sweep: it broke off"),
+        };
+        let Report { objects, bytes, left, problems, forgotten, .. } = &report;
+        if *objects + *left == 0 && problems.is_empty() && forgotten.is_empty() {
+            return;
+        }
+        let mut text = format!("swept: {objects} objects of {bytes} bytes deleted, {left} left to the next sweep");
+        if !forgotten.is_empty() {
+            text += &format!(", {} records forgotten", forgotten.len());
+        }
+        if !problems.is_empty() {
+            text += &format!("; {} problems, which `outlive sweep` tells", problems.len());
+        }
+        let fields =
+            json!({ "objects": objects, "bytes": bytes, "left": left, "forgotten": forgotten, "problems": problems });
+        self.say("swept", &fields, &text);
     }
 
     /// Notes what of the queue runs and waits. When nothing does any more, those are told who want to know.

@@ -42,6 +42,23 @@ impl Names {
         }
     }
 
+    /// Those that name anything in a tree, or the tree itself.
+    #[must_use]
+    pub fn within(&self, tree: &str) -> Self {
+        let below = format!("{tree}/");
+        let inside = self.0.range(below.clone()..).take_while(|path| path.starts_with(&below)).cloned();
+        let ends = tree.match_indices('/').map(|(slash, _)| slash).chain([tree.len()]);
+        let around = ends.filter_map(|end| self.0.get(&tree[..end])).cloned();
+        Self(inside.chain(around).collect())
+    }
+
+    /// Those that name nothing in a tree.
+    #[must_use]
+    pub fn outside(&self, tree: &str) -> Self {
+        let below = format!("{tree}/");
+        Self(self.0.iter().filter(|path| !path.starts_with(&below) && *path != tree).cloned().collect())
+    }
+
     /// Whether anything in a tree is named, or the tree itself.
     pub fn names_any_below(&self, tree: &str) -> bool {
         let below = format!("{tree}/");
@@ -133,6 +150,16 @@ mod tests {
         assert!(!names.cover("shards/run_id=a/db=00000/attempt=10/x"));
         assert!(names.names_any_below("shards/run_id=a") && !names.names_any_below("shards/run_id=ab"));
         assert!(!names.names_any_below("shards/run_id=") && !names.cover("shards/run_id=a/db=00000"));
+        assert_eq!(
+            (names.within("shards/run_id=a"), names.within("shards/run_id=ab")),
+            (names.clone(), Names::default())
+        );
+        assert_eq!(
+            (names.outside("shards/run_id=a"), names.outside("shards/run_id=")),
+            (Names::default(), names.clone())
+        );
+        names.insert("shards");
+        assert!(names.within("shards/run_id=ab").cover("shards/run_id=ab/x"), "what is above it names it too");
     }
 
     #[test]

@@ -3,52 +3,57 @@
 //! Each place is listed once, page by page, and deleted from in batches, whatever the number of its runs. Before a batch is
 //! sent, each run that is newly in it is marked; where that is refused, nothing of the run is in the batch any more.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
+use super::forget::{Sight, forget, forgettable};
 use super::manifest::Names;
-use super::place::Place;
+use super::place::{Found, Place};
+use super::trees::clashes;
 use super::{Decision, Facts, Line, Problem, Reason, Report, Spare, decide, over_since};
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::id::RunId;
+use crate::process::{Identity, Liveness, Vantage};
 use crate::registry::Registry;
 use crate::run::{Run, State, Swept};
-use crate::store::object::DELETED_AT_ONCE;
-use crate::store::{self, Page, Walk};
-use crate::time::Timestamp;
+use crate::store::object::{DELETED_AT_ONCE, ObjectStore};
+use crate::store::{self, Page, Revision, Walk};
+use crate::time::{Clock, SystemClock, Timestamp};
 use crate::transition::Action;
 
 /// Looks at the artifacts of every run, and deletes what nobody needs; with `dry_run` only says what it would.
 pub async fn sweep(registry: &Registry, spare: &Spare, dry_run: bool) -> Result<Report, Error> {
     let mut report = Report { dry_run, ..Report::default() };
-    let (runs, now) = everything(registry, &mut report).await?;
-    let mut places: BTreeMap<(String, String), Vec<Run>> = BTreeMap::new();
-    for run in runs {
-        let Some(output) = &run.spec.output else { continue };
-        let place = (output.prefix.trim_end_matches('/').to_owned(), output.shard_prefix.clone());
-        places.entry(place).or_default().push(run);
-    }
-    for ((prefix, shards), runs) in places {
-        let mut problem = |why: String| report.problems.push(Problem { what: prefix.clone(), why });
-        let place = match Place::new(&prefix, registry.bucket().map(|bucket| bucket.address())) {
-            Ok(place) => place,
-            Err(why) => {
-                problem(why);
-                continue;
-            }
-        };
-        let pass = Pass::new(registry, place, spare, now, runs).await;
-        let mut pass = match pass {
+    // Whoever comes from here on may have a record that is not read.
+    let began = SystemClock.since_boot();
+    let known = everything(registry, &mut report).await?;
+    let grounds = grounds(registry, &known.runs, &mut report);
+    let trees = grounds.iter().flat_map(Ground::trees).collect();
+    let clashes = clashes(trees);
+    let mut bare = BTreeSet::new();
+    for ground in grounds {
+        let Ground { named, shards, place, runs } = ground;
+        let Ok(place) = place else { continue };
+        let cutoff = (began, spare.unsure);
+        let found = Pass::new(registry, place, spare, known.now, cutoff, runs).await;
+        let mut problem = |why: String| report.problems.push(Problem { what: named.clone(), why });
+        let mut pass = match found {
             Ok(pass) => pass,
             Err(error) => {
                 problem(error.to_string());
                 continue;
             }
         };
-        if let Err(error) = pass.walk(&shards, dry_run).await {
-            problem(error.to_string());
+        pass.leave_alone(&clashes, &known.unreadable);
+        match pass.walk(&shards, dry_run).await {
+            Ok(()) => bare.extend(pass.bare()),
+            Err(error) => problem(error.to_string()),
         }
         pass.tell(&mut report);
+    }
+    if let Some(after) = spare.forget_after {
+        forget_old(registry, &known, &bare, spare, after, &mut report).await?;
     }
     report.objects = report.swept.iter().map(|line| line.objects).sum();
     report.bytes = report.swept.iter().map(|line| line.bytes).sum();
@@ -56,26 +61,101 @@ pub async fn sweep(registry: &Registry, spare: &Spare, dry_run: bool) -> Result<
     Ok(report)
 }
 
-/// All runs, and the store's time.
-async fn everything(registry: &Registry, report: &mut Report) -> Result<(Vec<Run>, Timestamp), Error> {
+/// Deletes records that are kept long enough, or says which it would.
+async fn forget_old(
+    registry: &Registry,
+    known: &Known,
+    bare: &BTreeSet<RunId>,
+    spare: &Spare,
+    after: Duration,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let due = forgettable(&Sight { runs: &known.runs, bare, now: known.now }, spare, after);
+    if report.dry_run {
+        report.forgotten = due;
+        return Ok(());
+    }
+    let due: Vec<_> = due.iter().filter_map(|id| Some((*id, *known.revisions.get(id)?))).collect();
+    report.forgotten = forget(registry, &due, known.now).await?;
+    Ok(())
+}
+
+/// What is known of all runs.
+struct Known {
+    runs: Vec<Run>,
+    /// As what they were read, where records can be deleted.
+    revisions: HashMap<RunId, Revision>,
+    /// What those are called in paths whose records cannot be read.
+    unreadable: HashSet<String>,
+    /// The store's time.
+    now: Timestamp,
+}
+
+async fn everything(registry: &Registry, report: &mut Report) -> Result<Known, Error> {
     if let Some(bucket) = registry.bucket() {
         let (records, unreadable, now) = bucket.everything().await?;
+        let name =
+            |(key, _): &(String, store::Error)| Some(key.split_once("_run_id=")?.1.rsplit_once('_')?.0.to_owned());
+        let names = unreadable.iter().filter_map(name).collect();
         let problem = |(what, error): (String, store::Error)| Problem { what, why: error.to_string() };
         report.problems.extend(unreadable.into_iter().map(problem));
-        return Ok((records.into_iter().map(|record| record.run).collect(), now));
+        let revisions = records.iter().map(|record| (record.run.id, record.revision)).collect();
+        let runs = records.into_iter().map(|record| record.run).collect();
+        return Ok(Known { runs, revisions, unreadable: names, now });
     }
+    let now = registry.clock().now();
     let mut walk = Walk::from(Filter::default(), Page::default());
     let mut runs = Vec::new();
     while let Some(records) = walk.next(registry.store()).await? {
         runs.extend(records.into_iter().map(|record| record.run));
     }
-    Ok((runs, registry.clock().now()))
+    Ok(Known { runs, revisions: HashMap::new(), unreadable: HashSet::new(), now })
+}
+
+/// What the trees of some runs are in.
+struct Ground {
+    /// As records name it.
+    named: String,
+    shards: String,
+    place: Result<Place, String>,
+    runs: Vec<Run>,
+}
+
+impl Ground {
+    /// The trees of all its runs, in full. Those of a record that makes no sense are, too: somebody may mean them.
+    fn trees(&self) -> impl Iterator<Item = (String, RunId)> {
+        let tree = |run: &Run| (format!("{}/run_id={}", self.shards, name_of(run)), run.id);
+        self.runs.iter().map(tree).map(|(tree, id)| match &self.place {
+            Ok(place) => (place.tree(&tree), id),
+            Err(_) => (format!("{}/{tree}", self.named), id),
+        })
+    }
+}
+
+fn grounds(registry: &Registry, runs: &[Run], report: &mut Report) -> Vec<Ground> {
+    let mut grounds: BTreeMap<(String, String), Vec<Run>> = BTreeMap::new();
+    for run in runs {
+        let Some(output) = &run.spec.output else { continue };
+        let place = (output.prefix.trim_end_matches('/').to_owned(), output.shard_prefix.clone());
+        grounds.entry(place).or_default().push(run.clone());
+    }
+    let address = registry.bucket().map(|bucket| bucket.address());
+    let ground = |((named, shards), runs): ((String, String), Vec<Run>)| {
+        let place = Place::new(&named, address);
+        if let Err(why) = &place {
+            report.problems.push(Problem { what: named.clone(), why: why.clone() });
+        }
+        Ground { named, shards, place, runs }
+    };
+    grounds.into_iter().map(ground).collect()
 }
 
 /// A run of a place, and what is found of it there.
 struct Subject {
     run: Run,
     rank: usize,
+    /// What its manifests name; none where it has none.
+    manifest: Option<Result<Names, String>>,
     /// What was decided, once something of it was found.
     decision: Option<Decision>,
     is_marked: bool,
@@ -87,8 +167,11 @@ struct Pass<'a> {
     place: Place,
     spare: &'a Spare,
     now: Timestamp,
+    /// What was put since then stays, by the place's own clock.
+    cutoff: Timestamp,
     pointer: Result<Names, String>,
-    manifests: Vec<(String, String)>,
+    /// What manifests name outside the trees of their own runs.
+    borrowed: Names,
     /// By what they are called in paths.
     subjects: HashMap<String, Subject>,
     /// Trees that no record is known of.
@@ -102,65 +185,108 @@ fn name_of(run: &Run) -> String {
     run.spec.output.as_ref().and_then(|output| output.run_id.clone()).unwrap_or_else(|| run.id.to_string())
 }
 
+/// Manifests by the run that they are of: `ID`, `ID_…` and `ID.…` are of ID, and of the longest such name.
+fn by_run(manifests: Vec<(String, String)>, runs: &[Run]) -> HashMap<String, Vec<String>> {
+    let known: HashSet<String> = runs.iter().map(name_of).collect();
+    let mut named: HashMap<String, Vec<String>> = HashMap::new();
+    for (of, path) in manifests {
+        let ends = [of.len()].into_iter().chain(of.rmatch_indices(['_', '.']).map(|(end, _)| end));
+        if let Some(name) = ends.map(|end| &of[..end]).find(|name| known.contains(*name)) {
+            named.entry(name.to_owned()).or_default().push(path);
+        }
+    }
+    named
+}
+
 impl<'a> Pass<'a> {
     async fn new(
         registry: &'a Registry,
         place: Place,
         spare: &'a Spare,
         now: Timestamp,
+        (began, unsure): (Duration, Duration),
         mut runs: Vec<Run>,
     ) -> Result<Self, store::Error> {
         let pointer = place.names_by_pointer().await;
-        let manifests = place.manifests().await?;
+        let manifests = by_run(place.manifests().await?, &runs);
+        let unheard = || store::Error::Unsupported("its clock is not known".into());
+        // What is known of another's clock is known to the second.
+        let began = place.time_at(began).ok_or_else(unheard)?.after(Duration::from_secs(1));
+        let cutoff = Timestamp::from_micros(began.as_micros() - i64::try_from(unsure.as_micros()).unwrap_or(i64::MAX));
         let ended_at = |run: &Run| match &run.state {
             State::Ended(ending) => ending.at,
             // What has not ended is younger than whatever has.
             _ => now,
         };
         runs.sort_by_key(|run| std::cmp::Reverse((ended_at(run), run.id)));
-        let (mut subjects, mut problems) = (HashMap::new(), Vec::new());
+        let (mut subjects, mut borrowed) = (HashMap::new(), Names::default());
         let mut rank = 0;
         for run in runs {
             let is_over = over_since(&run, now).is_ok();
             let name = name_of(&run);
+            let manifest = names(&place, &run, manifests.get(&name)).await;
             let tree = run.spec.output.as_ref().and_then(|output| output.tree(run.id).ok());
+            if let (Some(Ok(names)), Some(tree)) = (&manifest, &tree) {
+                borrowed = borrowed.and(&names.outside(tree));
+            }
             let prefix = tree.map_or_else(|| place.shown("?"), |tree| place.shown(&tree));
             let line = Line { id: run.id, prefix, reason: String::new(), objects: 0, bytes: 0, kept: 0, left: 0 };
-            let subject = Subject { run, rank, decision: None, is_marked: false, line };
+            subjects.insert(name, Subject { run, rank, manifest, decision: None, is_marked: false, line });
             // Only those that have ended are among the last that have.
             rank += usize::from(is_over);
-            if let Some(twin) = subjects.insert(name.clone(), subject) {
-                let twin: Subject = twin;
-                let why = format!("runs {} and {} have the same tree; nothing of it is touched", twin.line.id, name);
-                problems.push(Problem { what: twin.line.prefix.clone(), why: why.clone() });
-                if let Some(subject) = subjects.get_mut(&name) {
-                    subject.decision = Some(Decision::Keep(Reason::Problem(why)));
-                }
-            }
         }
-        let (unknown, batch) = (BTreeMap::new(), Vec::new());
-        Ok(Self { registry, place, spare, now, pointer, manifests, subjects, unknown, batch, problems })
+        Ok(Self {
+            registry,
+            place,
+            spare,
+            now,
+            cutoff,
+            pointer,
+            borrowed,
+            subjects,
+            unknown: BTreeMap::new(),
+            batch: Vec::new(),
+            problems: Vec::new(),
+        })
+    }
+
+    /// Decides beforehand on those that are in the way of others.
+    fn leave_alone(&mut self, clashes: &BTreeMap<RunId, RunId>, unreadable: &HashSet<String>) {
+        for (name, subject) in &mut self.subjects {
+            let why = if let Some(other) = clashes.get(&subject.run.id) {
+                format!("the tree of run {other} is the same, or one is in the other; nothing of it is touched")
+            } else if unreadable.contains(name) {
+                format!("a record of `{name}` cannot be read; nothing of it is touched")
+            } else {
+                continue;
+            };
+            subject.decision = Some(Decision::Keep(Reason::Problem(why)));
+        }
     }
 
     /// Goes through all that is there, once.
     async fn walk(&mut self, shards: &str, dry_run: bool) -> Result<(), store::Error> {
+        let walked = self.walk_pages(shards, dry_run).await;
+        // Whatever happened on the way, what was deleted is told.
+        self.mark_done().await;
+        walked
+    }
+
+    async fn walk_pages(&mut self, shards: &str, dry_run: bool) -> Result<(), store::Error> {
         let mut after: Option<String> = None;
         loop {
             let page = self.place.page(shards, after.as_deref()).await?;
-            let Some((last, _)) = page.last() else { break };
-            after = Some(last.clone());
-            for (path, size) in page {
-                self.look(shards, path, size, dry_run).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.path.clone());
+            for found in page {
+                self.look(shards, found, dry_run).await?;
             }
         }
-        self.delete_batch().await?;
-        if !dry_run {
-            self.mark_done().await?;
-        }
-        Ok(())
+        self.delete_batch().await
     }
 
-    async fn look(&mut self, shards: &str, path: String, size: u64, dry_run: bool) -> Result<(), store::Error> {
+    async fn look(&mut self, shards: &str, found: Found, dry_run: bool) -> Result<(), store::Error> {
+        let Found { path, size, modified } = found;
         let below = path.strip_prefix(shards).and_then(|rest| rest.strip_prefix('/'));
         let found = below.and_then(|below| below.strip_prefix("run_id=")).and_then(|rest| rest.split_once('/'));
         let Some((name, within)) = found else { return Ok(()) };
@@ -170,13 +296,15 @@ impl<'a> Pass<'a> {
             return Ok(());
         };
         if subject.decision.is_none() {
-            let decision = self.decide(&name).await;
+            let decision = self.judge(subject);
             if let Some(subject) = self.subjects.get_mut(&name) {
                 subject.decision = Some(decision);
             }
         }
         let Some(subject) = self.subjects.get_mut(&name) else { return Ok(()) };
         let goes = match &subject.decision {
+            // It came after the records were read: whose it is, the next sweep knows.
+            _ if modified >= self.cutoff => false,
             Some(Decision::Delete { except, attempts_only, .. }) => {
                 let is_attempt = subject.run.spec.output.as_ref().is_some_and(|output| output.is_of_attempt(&within));
                 !except.cover(&path) && (is_attempt || !attempts_only)
@@ -197,34 +325,14 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// What becomes of a run, by all that is known of it now.
-    async fn decide(&self, name: &str) -> Decision {
-        let Some(subject) = self.subjects.get(name) else {
-            return Decision::Keep(Reason::Problem("nothing is known of it".into()));
-        };
-        self.judge(&subject.run, subject.rank, name).await
-    }
-
-    async fn judge(&self, run: &Run, rank: usize, name: &str) -> Decision {
-        let winners = run.spec.output.as_ref().and_then(|output| output.winners.as_deref());
-        // What its record names, and what is there that says it is of it.
-        let is_its = |of: &str| of == name || of.strip_prefix(name).is_some_and(|rest| rest.starts_with(['_', '.']));
-        let found = self.manifests.iter().filter(|(of, _)| is_its(of)).map(|(_, path)| path.clone());
-        let named = run.manifest_ref.clone().into_iter().chain(found);
-        let mut manifest: Option<Result<Names, String>> = None;
-        for reference in named {
-            let names = self.place.names_in(&reference, winners).await;
-            manifest = Some(match (manifest, names) {
-                (Some(Ok(known)), Ok(names)) => Ok(known.and(&names)),
-                (Some(Err(why)), _) | (_, Err(why)) => Err(why),
-                (None, names) => names,
-            });
-        }
+    /// What becomes of a run, by all that is known of it.
+    fn judge(&self, subject: &Subject) -> Decision {
         let facts = Facts {
-            run,
-            manifest: manifest.as_ref().map(|manifest| manifest.as_ref().map_err(String::as_str)),
+            run: &subject.run,
+            manifest: subject.manifest.as_ref().map(|manifest| manifest.as_ref().map_err(String::as_str)),
             pointer: self.pointer.as_ref().map_err(String::as_str),
-            rank,
+            borrowed: &self.borrowed,
+            rank: subject.rank,
             now: self.now,
         };
         decide(&facts, self.spare)
@@ -275,63 +383,87 @@ impl<'a> Pass<'a> {
         if subject.is_marked && !subject.run.copied {
             return Ok(true);
         }
-        let (run, rank, reason) = (subject.run.clone(), subject.rank, reason.clone());
-        let outcome = if run.copied {
-            self.look_again(run.id, rank, name).await?.map(|()| None)
-        } else {
-            self.mark(&run, &reason).await
-        };
+        let (run, reason) = (subject.run.clone(), reason.clone());
+        let outcome =
+            if run.copied { self.look_again(&run).await?.map(|()| None) } else { self.mark(&run, &reason).await };
         let Some(subject) = self.subjects.get_mut(name) else { return Ok(false) };
         match outcome {
             Ok(mark) => {
                 subject.is_marked = true;
                 subject.run.swept = mark;
             }
-            Err(why) => subject.decision = Some(Decision::Keep(Reason::Usual(why))),
+            Err(why) => {
+                subject.is_marked = false;
+                subject.decision = Some(Decision::Keep(Reason::Usual(why)));
+            }
         }
         Ok(subject.is_marked)
     }
 
     /// A record that only its writer writes bears no mark: it is read again before every batch.
-    async fn look_again(&self, id: RunId, rank: usize, name: &str) -> Result<Result<(), String>, store::Error> {
-        let Some(record) = self.registry.store().get(&[id]).await?.pop() else {
+    async fn look_again(&self, seen: &Run) -> Result<Result<(), String>, store::Error> {
+        let Some(record) = self.registry.store().get(&[seen.id]).await?.pop() else {
             return Ok(Err("its record is gone".into()));
         };
-        Ok(match self.judge(&record.run, rank, name).await {
-            Decision::Delete { .. } => Ok(()),
-            Decision::Keep(Reason::Usual(why) | Reason::Problem(why)) => Err(why),
-        })
+        Ok(is_as_seen(&record.run, seen).and_then(|()| over_since(&record.run, self.now).map(drop)))
     }
 
     /// Marks a run as being swept, if it is as it was when it was looked at. Answers with the mark.
     async fn mark(&self, seen: &Run, reason: &str) -> Result<Option<Swept>, String> {
-        let sweep = |_: &Run| Action::Sweep { seen: seen.swept.clone(), done: false, reason: reason.to_owned() };
+        let before = seen.swept.as_ref().and_then(|swept| swept.process.as_ref());
+        let gone = before.is_some_and(|process| matches!(process.probe(&Vantage::here()), Liveness::Dead(_)));
+        let sweep = |_: &Run| Action::Sweep {
+            seen: seen.swept.clone(),
+            done: false,
+            reason: reason.to_owned(),
+            process: Some(Identity::own()),
+            gone,
+        };
         let (record, _) = self.registry.change(seen.id, sweep).await.map_err(|error| error.to_string())?;
-        // A manifest that came meanwhile names what was not looked for.
-        if record.run.manifest_ref == seen.manifest_ref {
-            Ok(record.run.swept)
-        } else {
-            Err("its manifest has changed".into())
-        }
+        is_as_seen(&record.run, seen).map(|()| record.run.swept)
     }
 
     /// Says of each run that was swept what became of it.
-    async fn mark_done(&mut self) -> Result<(), store::Error> {
+    async fn mark_done(&mut self) {
         for subject in self.subjects.values_mut().filter(|subject| subject.is_marked && !subject.run.copied) {
             let Line { objects, bytes, left, .. } = &subject.line;
             let rest = if *left == 0 { String::new() } else { format!(", {left} are left") };
             let reason = format!("{objects} objects of {bytes} bytes deleted{rest}");
             let seen = subject.run.swept.clone();
-            let action = |_: &Run| Action::Sweep { seen: seen.clone(), done: true, reason: reason.clone() };
+            let action = |_: &Run| Action::Sweep {
+                seen: seen.clone(),
+                done: true,
+                reason: reason.clone(),
+                process: None,
+                gone: false,
+            };
             if let Err(error) = self.registry.change(subject.run.id, action).await {
                 let what = subject.line.prefix.clone();
                 self.problems.push(Problem { what, why: format!("{reason}, which could not be recorded: {error}") });
+                // Of the others it is not asked for either, if nobody answers.
+                if matches!(&error, Error::Store(error) if error.is_passing()) {
+                    return;
+                }
             }
         }
-        Ok(())
+    }
+
+    /// Those of whom nothing was found, and nothing was decided.
+    fn bare(&self) -> Vec<RunId> {
+        let is_bare = |subject: &&Subject| subject.decision.is_none();
+        self.subjects.values().filter(is_bare).map(|subject| subject.run.id).collect()
+    }
+
+    /// Whether what is deleted is only hidden, as far as was heard from the place or from the bucket that it is in.
+    fn keeps_versions(&self) -> bool {
+        let same = |store: &&ObjectStore| self.place.is_in(store.address());
+        self.place.keeps_versions() || self.registry.bucket().filter(same).is_some_and(ObjectStore::keeps_versions)
     }
 
     fn tell(self, report: &mut Report) {
+        if self.keeps_versions() {
+            report.versioned.push(self.place.shown("").trim_end_matches('/').to_owned());
+        }
         report.problems.extend(self.problems);
         for (name, objects) in self.unknown {
             let why = format!("{objects} objects of a run that no record is of; nothing of it is touched");
@@ -361,5 +493,33 @@ impl<'a> Pass<'a> {
                 }
             }
         }
+    }
+}
+
+/// What the manifests of a run name: the one that its record names, and what is there that says it is of it.
+async fn names(place: &Place, run: &Run, found: Option<&Vec<String>>) -> Option<Result<Names, String>> {
+    let winners = run.spec.output.as_ref().and_then(|output| output.winners.as_deref());
+    let mut all: Option<Result<Names, String>> = None;
+    let references: BTreeSet<&String> = run.manifest_ref.iter().chain(found.into_iter().flatten()).collect();
+    for reference in references {
+        let named = place.names_in(reference, winners).await;
+        all = Some(match (all, named) {
+            (Some(Ok(known)), Ok(named)) => Ok(known.and(&named)),
+            (Some(Err(why)), _) | (_, Err(why)) => Err(why),
+            (None, named) => named,
+        });
+    }
+    all
+}
+
+/// Whether a run is as it was when it was decided on: a manifest that came meanwhile names what was not looked for, and
+/// whoever has gone on with it has made what was not there.
+fn is_as_seen(run: &Run, seen: &Run) -> Result<(), String> {
+    if run.manifest_ref != seen.manifest_ref {
+        Err("its manifest has changed".into())
+    } else if run.epoch != seen.epoch {
+        Err("somebody has gone on with it".into())
+    } else {
+        Ok(())
     }
 }

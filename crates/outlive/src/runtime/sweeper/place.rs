@@ -3,17 +3,27 @@
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use object_store::local::LocalFileSystem;
 
 use super::manifest::{LIMIT, Names, texts};
 use crate::store::Error;
 use crate::store::object::{Address, Bucket, Listed, spawn, system_time};
+use crate::time::{Clock, SystemClock, Timestamp};
 
 /// What the pointer is called.
 const POINTER: &str = "_CURRENT";
 /// What manifests are in.
 const MANIFESTS: &str = "manifests";
+
+/// What a place has below a path.
+pub(super) struct Found {
+    pub(super) path: String,
+    pub(super) size: u64,
+    /// When it was put, by the place's own clock.
+    pub(super) modified: Timestamp,
+}
 
 /// Where artifacts are.
 #[derive(Clone)]
@@ -25,6 +35,8 @@ pub(super) struct Place {
     shown: String,
     /// The directory that it is, if it is one.
     directory: Option<PathBuf>,
+    /// Or where in a bucket it is.
+    address: Option<Address>,
 }
 
 impl Place {
@@ -38,7 +50,7 @@ impl Place {
             let address = address.map_err(|error| error.to_string())?;
             let bucket = Bucket::new(&address, system_time()).map_err(|error| error.to_string())?;
             let (prefix, shown) = (address.prefix.clone(), address.to_string());
-            return Ok(Self { bucket, prefix, shown, directory: None });
+            return Ok(Self { bucket, prefix, shown, directory: None, address: Some(address) });
         }
         let path = named.strip_prefix("file://").unwrap_or(named);
         if path.contains("://") || !Path::new(path).is_absolute() {
@@ -52,11 +64,36 @@ impl Place {
         let bucket = Bucket::over(client, path.to_owned(), system_time());
         let shown = path.trim_end_matches('/').to_owned();
         let directory = std::fs::canonicalize(path).map_err(|error| error.to_string())?;
-        Ok(Self { bucket, prefix: String::new(), shown, directory: Some(directory) })
+        Ok(Self { bucket, prefix: String::new(), shown, directory: Some(directory), address: None })
     }
 
     pub(super) fn shown(&self, path: &str) -> String {
         format!("{}/{path}", self.shown)
+    }
+
+    /// A tree of this place, by the same name for whatever record names it.
+    pub(super) fn tree(&self, tree: &str) -> String {
+        match &self.directory {
+            Some(directory) => format!("{}/{tree}", directory.display()),
+            None => self.shown(tree),
+        }
+    }
+
+    /// What the place's clock said when this machine had been up for so long; none where nothing was heard of it.
+    pub(super) fn time_at(&self, up: Duration) -> Option<Timestamp> {
+        let now = if self.directory.is_some() { SystemClock.now() } else { self.bucket.server_time()? };
+        let ago = i64::try_from(SystemClock.since_boot().saturating_sub(up).as_micros()).ok()?;
+        Some(Timestamp::from_micros(now.as_micros() - ago))
+    }
+
+    /// Whether it is in that bucket.
+    pub(super) fn is_in(&self, bucket: &Address) -> bool {
+        self.address.as_ref().is_some_and(|address| address.is_same_bucket(bucket))
+    }
+
+    /// Whether what is deleted here is only hidden, as far as was heard.
+    pub(super) fn keeps_versions(&self) -> bool {
+        self.bucket.keeps_versions()
     }
 
     fn key(&self, path: &str) -> String {
@@ -141,8 +178,8 @@ impl Place {
         Ok(listed.iter().filter_map(of).collect())
     }
 
-    /// The next objects below a path behind the one before, as paths; none behind the last.
-    pub(super) async fn page(&self, below: &str, after: Option<&str>) -> Result<Vec<(String, u64)>, Error> {
+    /// The next objects below a path behind the one before; none behind the last.
+    pub(super) async fn page(&self, below: &str, after: Option<&str>) -> Result<Vec<Found>, Error> {
         let (bucket, prefix, all) = (self.bucket.clone(), self.key(below), self.directory.is_some());
         let after = after.map(|after| self.key(after));
         if all && after.is_some() {
@@ -154,9 +191,14 @@ impl Place {
         })
         .await?;
         let mut links = HashMap::new();
-        let found = listed.iter().filter_map(|object| Some((self.path(&object.key)?, object.size)));
+        let found = listed.iter().filter_map(|object| Some((self.path(&object.key)?, object)));
         let here = found.filter(|(path, _)| self.is_really_below(path, &mut links));
-        Ok(here.map(|(path, size)| (path.to_owned(), size)).collect())
+        let told = |(path, object): (&str, &Listed)| Found {
+            path: path.to_owned(),
+            size: object.size,
+            modified: object.modified,
+        };
+        Ok(here.map(told).collect())
     }
 
     /// Whether a path leads through no link: what is behind one is somewhere else, and somebody else's. `known` has what was

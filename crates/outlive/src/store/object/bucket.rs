@@ -4,6 +4,7 @@
 //! nobody else ever wrote, so that after a lost answer the object itself tells whose it is. The crate below asks once:
 //! what it would take for a lost race after a retry of its own may be a race that was won.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,16 @@ const PATIENCE: Duration = Duration::from_secs(12);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(40), Duration::from_secs(2));
 /// How many requests of one call are under way at once.
 pub(super) const AT_ONCE: usize = 16;
+/// What a server says of one object of many that may go better later.
+const PASSING: [&str; 7] = [
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "ThrottlingException",
+    "TooManyRequests",
+];
 /// How many names one request deletes at most.
 pub const DELETED_AT_ONCE: usize = 1_000;
 
@@ -111,6 +122,16 @@ impl Bucket {
 
     pub(crate) fn counted(&self) -> Counted {
         self.wire.requests.counted()
+    }
+
+    /// What the server's clock says, as far as it was heard.
+    pub(crate) fn server_time(&self) -> Option<Timestamp> {
+        self.time.now()
+    }
+
+    /// Whether it was seen to keep versions of objects.
+    pub(crate) fn keeps_versions(&self) -> bool {
+        self.wire.keeps_versions()
     }
 
     /// The object, if there is one.
@@ -300,18 +321,21 @@ impl Bucket {
     /// Deletes objects, in requests of [`DELETED_AT_ONCE`] each. Answers with those that could not be, and why.
     pub(crate) async fn delete(&self, keys: &[String]) -> Result<Vec<(String, Error)>, Error> {
         let mut left: Vec<String> = keys.to_vec();
+        let mut stay = Vec::new();
         let mut tries = Tries::new(self.patience);
         loop {
             let mut failed = Vec::new();
             for batch in left.chunks(DELETED_AT_ONCE) {
                 failed.extend(self.delete_once(batch).await?);
             }
-            // Only what failed is asked for again, and only where asking again may help.
-            let hopeless = !failed.iter().any(|(_, error)| error.is_passing());
-            if failed.is_empty() || hopeless || !tries.again().await {
-                return Ok(failed);
+            // Only what failed is asked for again, and of that only what asking again may help.
+            let (passing, hopeless): (Vec<_>, Vec<_>) = failed.into_iter().partition(|(_, error)| error.is_passing());
+            stay.extend(hopeless);
+            if passing.is_empty() || !tries.again().await {
+                stay.extend(passing);
+                return Ok(stay);
             }
-            left = failed.into_iter().map(|(key, _)| key).collect();
+            left = passing.into_iter().map(|(key, _)| key).collect();
         }
     }
 
@@ -326,11 +350,32 @@ impl Bucket {
             let error = error.map_or_else(|| Error::Unavailable("no answer".into()), |error| self.told(&error, &fared));
             return Ok(batch.iter().map(|key| (key.clone(), error.clone())).collect());
         }
+        let refused: HashMap<&str, &str> = fared.refused.iter().map(|(key, code)| (&**key, &**code)).collect();
+        if let Some((_, code)) = fared.refused.iter().find(|(key, _)| !batch.contains(key)) {
+            // Whom that is said of is not known, so it is said of all.
+            return Ok(batch.iter().map(|key| (key.clone(), self.refused(code))).collect());
+        }
         let is_left = |(key, answer): (&String, Result<Path, object_store::Error>)| match answer {
-            Ok(_) | Err(object_store::Error::NotFound { .. }) => None,
+            Ok(_) | Err(object_store::Error::NotFound { .. }) => {
+                refused.get(key.as_str()).map(|code| (key.clone(), self.refused(code)))
+            }
             Err(error) => Some((key.clone(), self.told(&error, &fared))),
         };
         Ok(batch.iter().zip(answers).filter_map(is_left).collect())
+    }
+
+    /// Why one object of many was not deleted.
+    fn refused(&self, code: &str) -> Error {
+        let bucket = &self.name;
+        match code {
+            code if PASSING.contains(&code) => {
+                Error::Unavailable(format!("bucket `{bucket}`: the server could not do it ({code})"))
+            }
+            "AccessDenied" => {
+                Error::Denied(format!("bucket `{bucket}`: this is not permitted with these credentials ({code})"))
+            }
+            _ => Error::Denied(format!("bucket `{bucket}`: the server refused it ({code})")),
+        }
     }
 
     /// Asks until there is an answer, as long as one may come.

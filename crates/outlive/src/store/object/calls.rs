@@ -1,6 +1,6 @@
 //! The calls of the store trait, on a registry in a bucket.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use super::{ObjectStore, link};
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::RunId;
-use crate::run::Event;
+use crate::run::{Event, State};
 use crate::store::{
     Beat, BeatReply, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
     Written,
@@ -71,15 +71,29 @@ impl ObjectStore {
         Ok(records)
     }
 
-    /// All records, where those are that cannot be read, and the server's time.
+    /// All records, where those are that cannot be read, and the server's time before they were. When a run ended is told
+    /// by the server's clock too: whoever wrote its end may have had a wrong one.
     pub async fn everything(&self) -> Result<(Vec<Record>, Vec<(String, Error)>, Timestamp), Error> {
         let store = self.clone();
         link::spawn(move || async move {
+            let now = store.now()?;
             let all = store.refresh().await?;
+            // One that was closed says so: it is none that cannot be read.
+            let is_run = |(_, entry): &&(String, Entry)| entry.closed.is_none();
             let unreadable =
                 |(key, entry): &(String, Entry)| Some((key.clone(), entry.document.as_ref().err()?.clone()));
-            let unreadable = all.iter().filter_map(unreadable).collect();
-            Ok((store.tell(&all).await?, unreadable, store.now()?))
+            let unreadable = all.iter().filter(is_run).filter_map(unreadable).collect();
+            let put: HashMap<RunId, Timestamp> = all
+                .iter()
+                .filter_map(|(_, entry)| Some((entry.document.as_ref().ok()?.run.id, entry.modified?)))
+                .collect();
+            let mut records = store.tell(&all).await?;
+            for run in records.iter_mut().map(|record| &mut record.run).filter(|run| run.swept.is_none()) {
+                if let (State::Ended(ending), Some(put)) = (&mut run.state, put.get(&run.id)) {
+                    ending.at = store.bucket().time.put_at(*put, ending.at);
+                }
+            }
+            Ok((records, unreadable, now))
         })
         .await
     }

@@ -204,7 +204,7 @@ impl ObjectStore {
         let bytes = Bytes::from(document.write(nonce, self.now()?)?);
         match self.bucket().put(key, bytes, &nonce.to_string(), instead).await? {
             Landed::Done(version) => {
-                let entry = Entry { version, modified: None, document: Ok(Arc::new(document)) };
+                let entry = Entry { version, modified: None, document: Ok(Arc::new(document)), closed: None };
                 lock(&self.inner.known).take(key, entry);
                 Ok(Ok(()))
             }

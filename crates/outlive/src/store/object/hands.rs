@@ -1,5 +1,8 @@
 //! What tests do to a bucket by hand: as other writers, as somebody who deletes, as somebody who looks.
 
+use futures_util::{StreamExt, stream};
+
+use super::bucket::AT_ONCE;
 use super::{Bucket, ObjectStore, link};
 use crate::store::Error;
 
@@ -8,6 +11,15 @@ impl ObjectStore {
     pub async fn put_by_hand(&self, key: &str, bytes: &[u8]) -> Result<(), Error> {
         let (key, bytes) = (key.to_owned(), bytes.to_vec());
         self.by_hand(move |bucket| async move { bucket.overwrite(&key, bytes.into()).await }).await
+    }
+
+    /// Puts objects, many at a time.
+    pub async fn put_many_by_hand(&self, objects: Vec<(String, Vec<u8>)>) -> Result<(), Error> {
+        let put = |bucket: Bucket| async move {
+            let putting = stream::iter(objects).map(async |(key, bytes)| bucket.overwrite(&key, bytes.into()).await);
+            putting.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().collect()
+        };
+        self.by_hand(put).await
     }
 
     /// The object, if there is one.

@@ -137,7 +137,7 @@ impl ObjectStore {
             }
             None => {
                 let nonce = Stamp::draw(&SystemEntropy);
-                let mark = yaml::write(&json!({"format_version": super::record::CLOSED, "nonce": nonce}));
+                let mark = super::record::closed(nonce, self.now()?);
                 let landed = self.bucket().put(place, mark.into(), &nonce.to_string(), None).await?;
                 Ok(matches!(landed, Landed::Done(_)))
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 
 use super::bucket::{AT_ONCE, Listed, Object, Version};
-use super::record::Document;
+use super::record::{Document, closed_at};
 use super::{ObjectStore, RECORD, lock};
 use crate::id::RunId;
 use crate::store::Error;
@@ -33,6 +33,8 @@ pub(super) struct Entry {
     pub(super) modified: Option<Timestamp>,
     /// What it says, or why that cannot be known.
     pub(super) document: Result<Arc<Document>, Error>,
+    /// Since when nothing may be put there any more, if that is what it says.
+    pub(super) closed: Option<Timestamp>,
 }
 
 impl Entry {
@@ -87,7 +89,8 @@ impl ObjectStore {
     /// Takes note of an object.
     pub(super) fn note(&self, key: &str, object: &Object) -> Entry {
         let document = Document::read(key, &object.bytes).map(Arc::new);
-        let entry = Entry { version: object.version.clone(), modified: Some(object.modified), document };
+        let closed = if document.is_err() { closed_at(&object.bytes) } else { None };
+        let entry = Entry { version: object.version.clone(), modified: Some(object.modified), document, closed };
         lock(&self.inner.known).take(key, entry.clone());
         entry
     }

@@ -21,7 +21,7 @@ use crate::time::Timestamp;
 /// The version of the fields that are shared.
 pub(super) const FORMAT: i64 = 1;
 /// What stands in its place where nothing may be put any more: a record that was deleted, or a run that came too late.
-pub(super) const CLOSED: &str = "closed";
+const CLOSED: &str = "closed";
 /// The version of those that are ours.
 const OURS: i64 = 1;
 /// How long a run that may go on is kept from sweepers that know only leases.
@@ -144,6 +144,18 @@ impl Document {
         let Ours { revision, stamp, beats, run, story, parts, .. } = ours;
         Ok(Self { run, revision: Revision(revision), stamp, beats, story, parts, others: fields, foreign: false })
     }
+}
+
+/// What stands in place of a record where nothing may be put any more.
+pub(super) fn closed(nonce: Stamp, now: Timestamp) -> String {
+    yaml::write(&json!({"format_version": CLOSED, "nonce": nonce, "at": now}))
+}
+
+/// Since when nothing may be put where these bytes are; none where they say something else.
+pub(super) fn closed_at(bytes: &[u8]) -> Option<Timestamp> {
+    let fields = yaml::read(bytes).ok()?;
+    let at = fields.get("at").and_then(|at| at.as_str()?.parse().ok());
+    (*fields.get("format_version")? == json!(CLOSED)).then(|| at.unwrap_or(Timestamp::from_micros(0)))
 }
 
 /// A run in the fields and words that are shared.

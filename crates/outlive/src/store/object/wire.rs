@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -46,6 +46,9 @@ pub(super) struct Fared {
     pub(super) status: Option<u16>,
     /// No connection was made: nothing can have reached the server.
     pub(super) unsent: bool,
+    /// Of many objects that were to be deleted, those that were not, each with a code. The crate above takes some codes
+    /// for an answer to the whole.
+    pub(super) refused: Vec<(String, String)>,
 }
 
 /// Does `work`, and answers with how its last request fared too.
@@ -99,11 +102,53 @@ impl Requests {
             "GET" | "HEAD" if is_list => &self.lists,
             "GET" | "HEAD" => &self.gets,
             "DELETE" => &self.deletes,
-            "POST" if query.split('&').any(|pair| pair == "delete" || pair == "delete=") => &self.deletes,
+            "POST" if is_of_many(request) => &self.deletes,
             _ => &self.puts,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Whether a request deletes many objects.
+fn is_of_many(request: &HttpRequest) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    request.method() == "POST" && query.split('&').any(|pair| pair == "delete" || pair == "delete=")
+}
+
+/// Takes out of an answer what was refused, and notes it.
+async fn without_refusals(response: HttpResponse) -> Result<HttpResponse, HttpError> {
+    let (parts, body) = response.into_parts();
+    let text = String::from_utf8_lossy(&body.collect().await?.to_bytes()).into_owned();
+    let mut pieces = text.split("<Error>");
+    let mut rest = pieces.next().unwrap_or_default().to_owned();
+    let mut refused = Vec::new();
+    for piece in pieces {
+        let (said, after) = piece.split_once("</Error>").unwrap_or((piece, ""));
+        let of =
+            |name: &str| said.split_once(&format!("<{name}>"))?.1.split_once(&format!("</{name}>")).map(|(of, _)| of);
+        refused.push((unescaped(of("Key").unwrap_or_default()), of("Code").unwrap_or_default().to_owned()));
+        rest += after;
+    }
+    // An answer that says nothing of anybody is none to the crate above.
+    if !refused.is_empty() {
+        rest = rest.replace("</DeleteResult>", "<Deleted><Key>-</Key></Deleted></DeleteResult>");
+    }
+    let _ = FARED.try_with(|fared| fared.borrow_mut().refused = refused);
+    Ok(HttpResponse::from_parts(parts, rest.into()))
+}
+
+/// Text as XML spells it.
+fn unescaped(text: &str) -> String {
+    let known = [
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&quot;", "\""),
+        ("&apos;", "'"),
+        ("&#39;", "'"),
+        ("&#34;", "\""),
+        ("&amp;", "&"),
+    ];
+    known.iter().fold(text.to_owned(), |text, (spelt, meant)| text.replace(spelt, meant))
 }
 
 impl std::ops::Sub for Counted {
@@ -125,6 +170,8 @@ pub(super) struct Wire {
     pub(super) requests: Requests,
     /// What the server calls itself.
     server: Mutex<Option<String>>,
+    /// An object was told to be one version of several.
+    versions: AtomicBool,
     /// Since when nothing was answered, if that is so.
     unanswered: Mutex<Option<Duration>>,
     /// When that last was so.
@@ -144,6 +191,7 @@ impl Wire {
             time,
             requests: Requests::default(),
             server: Mutex::default(),
+            versions: AtomicBool::new(false),
             unanswered: Mutex::default(),
             outage: Mutex::default(),
         })
@@ -152,6 +200,11 @@ impl Wire {
     /// What the server calls itself, once it has answered.
     pub(super) fn server(&self) -> Option<String> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the bucket was seen to keep versions.
+    pub(super) fn keeps_versions(&self) -> bool {
+        self.versions.load(Ordering::Relaxed)
     }
 
     /// The last outage that was at least so long, told once.
@@ -176,6 +229,10 @@ impl Wire {
         let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         if let Some(date) = text(DATE) {
             self.time.heard(date, sent);
+        }
+        // A bucket without versions says none, or `null`.
+        if response.headers().get("x-amz-version-id").is_some_and(|version| version != "null") {
+            self.versions.store(true, Ordering::Relaxed);
         }
         if let Some(server) = text(SERVER) {
             *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.chars().take(128).collect());
@@ -218,6 +275,7 @@ struct Line {
 impl HttpService for Line {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.wire.requests.count(&request);
+        let deletes = is_of_many(&request);
         let sent = self.wire.time.awake();
         let answer = tokio::time::timeout(PATIENCE, self.exchange(request)).await;
         let answer = answer.unwrap_or_else(|late| Err(HttpError::new(HttpErrorKind::Timeout, late)));
@@ -227,11 +285,12 @@ impl HttpService for Line {
             *fared.borrow_mut() = Fared {
                 status: answer.as_ref().ok().map(|response| response.status().as_u16()),
                 unsent: answer.as_ref().is_err_and(|error| error.kind() == HttpErrorKind::Connect),
+                refused: Vec::new(),
             }
         });
         let response = answer?;
         self.wire.note(sent, &response);
-        Ok(response)
+        if deletes && response.status().is_success() { without_refusals(response).await } else { Ok(response) }
     }
 }
 

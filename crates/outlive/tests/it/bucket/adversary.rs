@@ -1,8 +1,10 @@
 //! Random histories of writers and sweepers, and an oracle that knows what was published.
 //!
 //! Writers stop at any point between their start and their end; some go on after they were reaped, some are slow, some
-//! have the name of another. Two sweepers work at a time. After every step nothing that was published, and nothing of a
-//! writer that holds its run, may be gone; after a last sweep nothing is left of those who ended without publishing.
+//! have the name of another, the beginning of one, or one in other letters, some write inside another's tree, and some
+//! records name what no run may. Two sweepers work at a time. After every step nothing that was published, and nothing of a
+//! writer that holds its run, may be gone; after a last sweep nothing is left of those who ended without publishing, but
+//! for those that are in each other's way.
 //!
 //! `OUTLIVE_SWEEP_HISTORIES=10000` for more, `OUTLIVE_SWEEP_SEED=n` to replay one.
 
@@ -17,7 +19,7 @@ use outlive::testing::SeededEntropy;
 use outlive::transition::Report;
 
 use super::field::Field;
-use super::yard::HOUR;
+use super::yard::{HOUR, attempt_of};
 
 /// How many there are where all is in a bucket, and where it is in memory and a directory.
 const IN_BUCKETS: u64 = 2;
@@ -47,12 +49,18 @@ struct Writer {
     crashed: bool,
     beats: bool,
     manifest: Option<String>,
+    /// What its tree is in: the place, or the tree of another.
+    base: String,
+    /// What it has written.
+    mine: BTreeSet<String>,
 }
 
 #[derive(Default)]
 struct Oracle {
-    /// Everything that was ever written, by run.
+    /// Everything that was ever written, by what runs are called.
     written: BTreeMap<String, BTreeSet<String>>,
+    /// Whose trees are in each other's way.
+    clashing: BTreeSet<String>,
     /// What readers may be reading.
     published: BTreeSet<String>,
 }
@@ -66,13 +74,7 @@ impl Oracle {
             let Some(handle) = &writer.handle else { continue };
             let run = yard.look().get(handle.id()).await.unwrap();
             if run.run.is_current(handle.fence().epoch) && run.state == outlive::run::StateName::Running {
-                let gone: Vec<_> = self
-                    .written
-                    .get(&writer.name)
-                    .into_iter()
-                    .flatten()
-                    .filter(|path| !there.contains(*path))
-                    .collect();
+                let gone: Vec<_> = writer.mine.difference(&there).collect();
                 assert!(gone.is_empty(), "seed {seed}, step {step}: in flight and gone: {gone:?}");
             }
         }
@@ -83,13 +85,15 @@ async fn go_on(yard: &Field, writer: &mut Writer, oracle: &mut Oracle, draw: &Se
     let Some(handle) = &writer.handle else { return };
     match writer.stage {
         Stage::Writing => {
-            let path = yard.shard(&writer.name, draw.below(3) as u32, draw.below(12) as u32).await;
-            oracle.written.entry(writer.name.clone()).or_default().insert(path);
-            if draw.one_in(3) {
-                let mine: Vec<String> = oracle.written[&writer.name]
-                    .iter()
-                    .map(|path| path.rsplit_once('/').unwrap().0.to_owned())
-                    .collect();
+            let (part, attempt) = (draw.below(3) as u32, draw.below(12) as u32);
+            let path = format!("{}{}/data.sst", writer.base, attempt_of(&writer.name, part, attempt));
+            yard.put(&path, b"12345").await;
+            oracle.written.entry(writer.name.clone()).or_default().insert(path.clone());
+            writer.mine.insert(path);
+            // Whoever writes inside another's tree never comes as far.
+            if writer.base.is_empty() && draw.one_in(3) {
+                let mine: Vec<String> =
+                    writer.mine.iter().map(|path| path.rsplit_once('/').unwrap().0.to_owned()).collect();
                 let winner = mine[draw.below(mine.len() as u64) as usize].clone();
                 writer.manifest = Some(yard.publish(&writer.name, &[winner]).await);
                 writer.stage = Stage::Written;
@@ -123,7 +127,7 @@ async fn go_on(yard: &Field, writer: &mut Writer, oracle: &mut Oracle, draw: &Se
 async fn publish(yard: &Field, writer: &Writer, oracle: &mut Oracle) {
     let bytes = yard.get(writer.manifest.as_ref().unwrap()).await.unwrap();
     let said = String::from_utf8(bytes).unwrap();
-    for path in oracle.written.get(&writer.name).into_iter().flatten() {
+    for path in &writer.mine {
         let attempt = path.rsplit_once('/').unwrap().0;
         if said.contains(&format!("{attempt}\"")) {
             oracle.published.insert(path.clone());
@@ -131,28 +135,87 @@ async fn publish(yard: &Field, writer: &Writer, oracle: &mut Oracle) {
     }
 }
 
+/// Names that no run may have, and templates that lead elsewhere.
+const HOSTILE: [(&str, &str, &str); 9] = [
+    ("..", "shards", "db={db_id:05d}"),
+    ("", "shards", "db={db_id:05d}"),
+    ("a/b", "shards", "db={db_id:05d}"),
+    ("a", "../shards", "db={db_id:05d}"),
+    ("a", "/", "db={db_id:05d}"),
+    ("a", "shards/run_id=b", "db={db_id:05d}"),
+    ("a", "shards", "../{db_id}"),
+    ("a", "shards", "/{db_id}"),
+    ("a", "shards", ""),
+];
+
+/// Somebody begins to write, under a name that may be in the way of others.
+async fn begin(yard: &Field, writers: &[Writer], oracle: &mut Oracle, draw: &SeededEntropy) -> Option<Writer> {
+    let registry = yard.process().await;
+    let mut spec = yard.spec();
+    let output = spec.output.as_mut().unwrap();
+    let other = (!writers.is_empty()).then(|| &writers[draw.below(writers.len() as u64) as usize]);
+    let mut base = String::new();
+    match (draw.below(12), other) {
+        (0, Some(other)) => {
+            oracle.clashing.insert(other.name.clone());
+            output.run_id = Some(other.name.clone());
+        }
+        (1, Some(other)) => {
+            let name = other.name.chars().take(other.name.chars().count() - 1).collect::<String>();
+            output.run_id = Some(name).filter(|name| writers.iter().all(|writer| writer.name != *name));
+        }
+        (2, Some(other)) => {
+            let name = format!("{}{}", other.name, ["0", "_", ".json", "_run_id=x", "é🙂"][draw.below(5) as usize]);
+            output.run_id = Some(name).filter(|name| writers.iter().all(|writer| writer.name != *name));
+        }
+        (3, Some(other)) if other.base.is_empty() => {
+            base = format!("shards/run_id={}/", other.name);
+            output.prefix = format!("{}/{}", output.prefix, base.trim_end_matches('/'));
+            yard.make(&base).await;
+            oracle.clashing.insert(other.name.clone());
+        }
+        (4, _) => {
+            let (run_id, shards, template) = HOSTILE[draw.below(HOSTILE.len() as u64) as usize];
+            output.run_id = Some(run_id.into());
+            (output.shard_prefix, output.db_path_template) = (shards.into(), template.into());
+            // It is refused, or it is nobody's: nothing is ever written there.
+            if let Ok(handle) = registry.start(spec).await {
+                let _ = handle.fail("hostile", "nothing is here").await;
+            }
+            return None;
+        }
+        _ => {}
+    }
+    let named = output.run_id.clone();
+    let handle = registry.start(spec).await.unwrap();
+    let name = named.unwrap_or_else(|| handle.id().to_string());
+    if !base.is_empty() {
+        oracle.clashing.insert(name.clone());
+    }
+    Some(Writer {
+        registry,
+        handle: Some(handle),
+        name,
+        stage: Stage::Writing,
+        crashed: false,
+        beats: true,
+        manifest: None,
+        base,
+        mine: BTreeSet::new(),
+    })
+}
+
 /// How many objects were swept while writers were at work.
 async fn history(yard: Field, seed: u64) -> u64 {
     let draw = SeededEntropy::new(seed);
     let (mut writers, mut oracle): (Vec<Writer>, Oracle) = Default::default();
-    let spare = Spare { grace: Duration::from_secs(30), ..Spare::default() };
+    let spare = Spare { grace: Duration::from_secs(30), unsure: Duration::ZERO, ..Spare::default() };
     let (mut swept, mut crashed) = (0, 0);
     for step in 0..STEPS {
         match draw.below(12) {
             0..=1 => {
-                let registry = yard.process().await;
-                let handle = registry.start(yard.spec()).await.unwrap();
-                let name = handle.id().to_string();
-                let writer = Writer {
-                    registry,
-                    handle: Some(handle),
-                    name,
-                    stage: Stage::Writing,
-                    crashed: false,
-                    beats: true,
-                    manifest: None,
-                };
-                writers.push(writer);
+                let writer = begin(&yard, &writers, &mut oracle, &draw).await;
+                writers.extend(writer);
             }
             2..=6 if !writers.is_empty() => {
                 let index = draw.below(writers.len() as u64) as usize;
@@ -197,7 +260,10 @@ async fn history(yard: Field, seed: u64) -> u64 {
         oracle.check(&yard, &writers, seed, step).await;
     }
     finish(&yard, &mut writers, &oracle, seed).await;
-    println!("seed {seed}: {} writers, {crashed} fell silent, {swept} objects swept on the way", writers.len());
+    let (all, clashing) = (writers.len(), oracle.clashing.len());
+    println!(
+        "seed {seed}: {all} writers, {clashing} names clash, {crashed} fell silent, {swept} objects swept on the way"
+    );
     swept
 }
 
@@ -211,15 +277,17 @@ async fn finish(yard: &Field, writers: &mut [Writer], oracle: &Oracle, seed: u64
     yard.clock().pass(HOUR);
     yard.reap().await;
     yard.clock().pass(HOUR);
-    let spare = Spare { grace: Duration::ZERO, ..Spare::default() };
+    let spare = Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() };
     yard.sweep(&spare, false).await;
     oracle.check(yard, &[], seed, usize::MAX).await;
     let named: BTreeSet<String> =
         writers.iter().filter(|writer| writer.manifest.is_some()).map(|writer| writer.name.clone()).collect();
     for path in yard.shards().await {
         let name = path.split('/').nth(1).unwrap().strip_prefix("run_id=").unwrap();
-        // A manifest that was there when its writer stopped keeps what it names, named or not.
-        assert!(oracle.published.contains(&path) || named.contains(name), "seed {seed}: {path} was left behind");
+        // A manifest that was there when its writer stopped keeps what it names, named or not; what is in the way of
+        // others is for people to look into.
+        let stays = oracle.published.contains(&path) || named.contains(name) || oracle.clashing.contains(name);
+        assert!(stays, "seed {seed}: {path} was left behind");
     }
     assert_eq!(yard.sweep(&spare, false).await.objects, 0);
 }

@@ -11,7 +11,7 @@ use outlive::store::memory::MemoryStore;
 use outlive::testing::{ManualClock, SeededEntropy, person, spec};
 use tempfile::TempDir;
 
-use super::yard::{Yard, attempt_of};
+use super::yard::Yard;
 use crate::world::unseen;
 
 pub(crate) enum Field {
@@ -91,17 +91,18 @@ impl Field {
         }
     }
 
+    /// Sees to it that there is such a directory, where there are any.
+    pub(crate) async fn make(&self, path: &str) {
+        if let Self::Directory { place, .. } = self {
+            std::fs::create_dir_all(place.path().join(path)).unwrap();
+        }
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Option<Vec<u8>> {
         match self {
             Self::Bucket(yard) => yard.get(path).await,
             Self::Directory { place, .. } => std::fs::read(place.path().join(path)).ok(),
         }
-    }
-
-    pub(crate) async fn shard(&self, name: &str, part: u32, attempt: u32) -> String {
-        let path = format!("{}/data.sst", attempt_of(name, part, attempt));
-        self.put(&path, b"12345").await;
-        path
     }
 
     pub(crate) async fn publish(&self, name: &str, winners: &[String]) -> String {

@@ -103,7 +103,7 @@ fn b01_theirs_are_read_listed_and_swept_and_never_changed() {
         assert_eq!(yard.process().await.get(id).await.unwrap().run.id, id, "found by an id that it never had");
         assert!(yard.registry.cancel(id, None).await.is_err());
 
-        let at_once = Spare { grace: Duration::ZERO, ..Spare::default() };
+        let at_once = Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() };
         assert_eq!(yard.sweep(&at_once, false).await.objects, 2);
         assert_eq!(
             yard.shards().await,

@@ -79,3 +79,50 @@ fn records_that_cannot_be_read_hide_no_other_and_are_told() {
         handle.succeed().await.unwrap();
     });
 }
+
+/// Documents that say more than anybody has room for, or go deeper than anybody follows.
+fn bombs() -> Vec<Vec<u8>> {
+    let mut laughs = "a0: &a0 [lol, lol, lol]\n".to_owned();
+    for level in 1..40 {
+        let before = level - 1;
+        laughs += &format!("a{level}: &a{level} [*a{before}, *a{before}, *a{before}]\n");
+    }
+    let deep = "[".repeat(200_000);
+    let long = format!("x: {}\n", "y".repeat(9 << 20));
+    vec![laughs.into_bytes(), deep.into_bytes(), long.into_bytes(), "{\"a\":".repeat(100_000).into_bytes()]
+}
+
+#[test]
+fn bombs_are_no_records_and_no_manifests_and_nothing_is_deleted_over_them() {
+    use outlive::runtime::sweeper::Spare;
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let mut kept = Vec::new();
+        for (index, bomb) in bombs().iter().enumerate() {
+            // A record of a run that has another, too; and the manifest of a run that succeeded.
+            let name = format!("twin-{index}");
+            let good = format!(
+                "format_version: 1\nrun_id: {name}\nwriter_type: x\nstatus: failed\nstarted_at: '2020-01-01T00:00:00Z'\n\
+                 updated_at: '2020-01-01T00:00:00Z'\nlease_expires_at: '2020-01-01T00:00:00Z'\ns3_prefix: {}\n\
+                 shard_prefix: shards\ndb_path_template: 'db={{db_id:05d}}'\nmanifest_ref: null\n",
+                yard.place()
+            );
+            for (number, bytes) in [good.as_bytes(), bomb].into_iter().enumerate() {
+                let key = format!("{}/runs/2020-01-01T00:00:00.000000Z_run_id={name}_{number}/run.yaml", yard.prefix);
+                yard.store.put_by_hand(&key, bytes).await.unwrap();
+            }
+            kept.push(yard.shard(&name, 0, 0).await);
+            let handle = yard.start().await;
+            kept.push(yard.shard(&handle.id().to_string(), 0, 0).await);
+            yard.put(&format!("manifests/{index}"), bomb).await;
+            let manifest_ref = Some(format!("manifests/{index}"));
+            handle.report(outlive::transition::Report { manifest_ref, ..Default::default() }).await.unwrap();
+            handle.succeed().await.unwrap();
+        }
+        let spare = Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() };
+        let report = yard.sweep(&spare, false).await;
+        kept.sort();
+        assert_eq!((report.objects, yard.shards().await), (0, kept));
+        assert!(report.problems.len() >= 3 * bombs().len(), "{:?}", report.problems);
+    });
+}

@@ -12,7 +12,7 @@ use outlive::transition::Report;
 use super::yard::{HOUR, Yard, attempt_of};
 
 fn at_once() -> Spare {
-    Spare { grace: Duration::ZERO, ..Spare::default() }
+    Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() }
 }
 
 #[test]
@@ -128,6 +128,7 @@ fn b05_each_flag_spares_and_none_takes_back_what_another_spares() {
                             older_than: (hours > 0).then(|| HOUR * hours - HOUR / 2),
                             grace: HOUR * grace,
                             only: (0..3).filter(named).map(|index| ids[index]).collect(),
+                            ..at_once()
                         };
                         if tried % 40 == 0 {
                             let alone = [

@@ -11,7 +11,7 @@ use outlive::runtime::reaper::Reaper;
 use outlive::runtime::sweeper::{Report, Spare, sweep};
 use outlive::store::Error;
 use outlive::store::object::ObjectStore;
-use outlive::testing::bucket::{BUCKET, Bucket, KEY, url_at};
+use outlive::testing::bucket::{BUCKET, Bucket, KEY, VERSIONED, url_at};
 use outlive::testing::{ManualClock, SeededEntropy, person, spec};
 
 use crate::ground::ByTheTest;
@@ -20,6 +20,9 @@ use crate::world::unseen;
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
 pub(crate) struct Yard {
+    /// Where its server is, and the bucket.
+    port: u16,
+    bucket: &'static str,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) prefix: String,
     pub(crate) store: Arc<ObjectStore>,
@@ -34,27 +37,44 @@ fn draw() -> u128 {
 
 impl Yard {
     pub(crate) async fn new() -> Self {
+        Self::at(Bucket::shared().port()).await
+    }
+
+    /// One on a server of one's own.
+    pub(crate) async fn at(port: u16) -> Self {
+        Self::make(port, BUCKET).await
+    }
+
+    /// One in a bucket that keeps versions.
+    pub(crate) async fn versioned() -> Self {
+        Bucket::shared().versioned_url("");
+        Self::make(Bucket::shared().port(), VERSIONED).await
+    }
+
+    async fn make(port: u16, bucket: &'static str) -> Self {
         let (clock, prefix) = (ManualClock::new(), format!("t{:x}", draw()));
         let processes = AtomicU64::new(draw() as u64);
-        let store = Arc::new(open(Bucket::shared().port(), &prefix, &clock, Duration::from_secs(20)).await);
+        let opened = open_in(port, bucket, &prefix, &clock, Duration::from_secs(20)).await;
+        let store = Arc::new(opened.unwrap_or_else(|error| panic!("{error}")));
         let registry = process(&store, &clock, &processes);
-        Self { clock, prefix, store, registry, processes }
+        Self { port, bucket, clock, prefix, store, registry, processes }
     }
 
     /// Another process on the same registry, through another connection, at that port.
     pub(crate) async fn process_at(&self, port: u16, patience: Duration) -> (Registry, Arc<ObjectStore>) {
-        let store = Arc::new(open(port, &self.prefix, &self.clock, patience).await);
+        let opened = open_in(port, self.bucket, &self.prefix, &self.clock, patience).await;
+        let store = Arc::new(opened.unwrap_or_else(|error| panic!("{error}")));
         (process(&store, &self.clock, &self.processes), store)
     }
 
     /// Another process on the same registry.
     pub(crate) async fn process(&self) -> Registry {
-        self.process_at(Bucket::shared().port(), Duration::from_secs(20)).await.0
+        self.process_at(self.port, Duration::from_secs(20)).await.0
     }
 
     /// Where artifacts are, as records say it.
     pub(crate) fn place(&self) -> String {
-        format!("s3://{BUCKET}/{}/data", self.prefix)
+        format!("s3://{}/{}/data", self.bucket, self.prefix)
     }
 
     fn key(&self, path: &str) -> String {
@@ -82,6 +102,15 @@ impl Yard {
         let path = format!("{}/data.sst", attempt_of(name, part, attempt));
         self.put(&path, b"12345").await;
         path
+    }
+
+    /// So many objects of one attempt.
+    pub(crate) async fn shards_of(&self, name: &str, count: usize) {
+        let path = |number: usize| format!("{}/{number:05}.sst", attempt_of(name, 7, 0));
+        self.store
+            .put_many_by_hand((0..count).map(|number| (self.key(&path(number)), b"12345".to_vec())).collect())
+            .await
+            .unwrap();
     }
 
     pub(crate) async fn publish(&self, name: &str, winners: &[String]) -> String {
@@ -124,8 +153,19 @@ pub(crate) async fn open_within(
     clock: &Arc<ManualClock>,
     patience: Duration,
 ) -> Result<ObjectStore, Error> {
+    open_in(port, BUCKET, prefix, clock, patience).await
+}
+
+async fn open_in(
+    port: u16,
+    bucket: &str,
+    prefix: &str,
+    clock: &Arc<ManualClock>,
+    patience: Duration,
+) -> Result<ObjectStore, Error> {
     let time = Arc::new(ByTheTest(clock.clone()));
-    ObjectStore::open_by(&url_at(port, KEY, prefix).parse().unwrap(), time, patience).await
+    let url = url_at(port, KEY, prefix).replace(&format!("@{BUCKET}/"), &format!("@{bucket}/"));
+    ObjectStore::open_by(&url.parse().unwrap(), time, patience).await
 }
 
 fn process(store: &Arc<ObjectStore>, clock: &Arc<ManualClock>, processes: &AtomicU64) -> Registry {
