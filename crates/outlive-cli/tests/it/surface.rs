@@ -136,10 +136,10 @@ fn every_command_is_among_those_whose_examples_are_tried() {
     }
 }
 
-#[test]
-fn every_example_of_the_help_works() {
+/// Tries the examples of one part of the commands.
+fn examples_work(part: usize) {
     let mut examples = 0;
-    for (verb, inside) in VERBS {
+    for (verb, inside) in VERBS.into_iter().skip(part).step_by(PARTS) {
         let help = help(&Sandbox::new(), verb);
         let lines = help.split("Examples:").nth(1).unwrap_or_else(|| panic!("{verb} has no example")).lines();
         for example in lines.map(str::trim).filter(|line| !line.is_empty()) {
@@ -160,7 +160,25 @@ fn every_example_of_the_help_works() {
             examples += 1;
         }
     }
-    assert!(examples >= VERBS.len());
+    assert!(examples >= VERBS.len() / PARTS);
+}
+
+/// In how many parts examples are tried, each beside the others.
+const PARTS: usize = 3;
+
+#[test]
+fn every_example_of_the_help_works() {
+    examples_work(0);
+}
+
+#[test]
+fn every_example_of_the_help_works_of_the_second_part() {
+    examples_work(1);
+}
+
+#[test]
+fn every_example_of_the_help_works_of_the_third_part() {
+    examples_work(2);
 }
 
 #[test]
