@@ -1,6 +1,7 @@
 //! `outlive queue`: runs that wait for a worker.
 
 pub mod entry;
+mod list;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -10,10 +11,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use outlive::error::Error;
-use outlive::filter::Filter;
-use outlive::health::Seen;
 use outlive::id::RunId;
-use outlive::registry::{HANDED_OUT, Parent, Planned, Registry};
+use outlive::registry::{Parent, Planned, Registry};
 use outlive::run::{Release, StateName};
 use outlive::schedule::{Missed, Schedule};
 use outlive::time::{Timestamp, parse_duration};
@@ -22,13 +21,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::entry::{EntryFlags, EntryView, home_registry};
+pub use self::list::List;
 use self::plan::read;
 use crate::launcher::flags::SpecFlags;
 use crate::operation::{Effect, Operate};
-use crate::run_view::{RunView, short_ids};
+use crate::run_view::RunView;
 use crate::settings::Context;
-use crate::terminal::table::{Cell, Step, Table};
-use crate::terminal::{Look, plain};
+use crate::terminal::plain;
 
 /// Put a command into the queue, to be executed by `outlive work` or `outlive supervise`
 ///
@@ -79,16 +78,6 @@ pub enum OnMissed {
     Skip,
 }
 
-/// Show what waits in the queue, in the order in which it is executed, and why
-///
-/// Behind it, the entries of the queue of all repositories.
-#[derive(Debug, Default, Args)]
-pub struct List {
-    /// Only entries about this repository
-    #[arg(long, value_name = "PATH")]
-    pub repo: Option<PathBuf>,
-}
-
 /// Show how a run stands in the queue
 #[derive(Debug, Default, Args)]
 pub struct Show {
@@ -125,16 +114,6 @@ pub struct Added {
 struct Name {
     id: RunId,
     name: Option<String>,
-}
-
-/// What waits and what runs.
-#[derive(Debug, JsonSchema, Serialize)]
-pub struct Queued {
-    /// In the order in which they are executed.
-    waiting: Vec<RunView>,
-    running: Vec<RunView>,
-    /// The queue of all repositories: what waits in the order in which it is handed out, then what is.
-    entries: Vec<EntryView>,
 }
 
 /// How a run stands in the queue.
@@ -265,58 +244,6 @@ impl Operate for Add {
     }
 }
 
-impl Operate for List {
-    const NAME: &'static str = "queue list";
-    const EFFECT: Effect = Effect::Read;
-    const EXAMPLES: &'static str = "outlive queue list\noutlive queue list --json";
-    type Output = Queued;
-
-    async fn operate(self, context: &Context) -> Result<Queued, Error> {
-        let beyond = context.permit_beyond(Self::NAME).is_ok();
-        let entries = if beyond { self.entries().await? } else { Vec::new() };
-        let Some(registry) = context.existing().await? else {
-            return Ok(Queued { waiting: Vec::new(), running: Vec::new(), entries });
-        };
-        let waiting = waiting(&registry).await?;
-        let running = registry.all(&Filter::in_states([StateName::Running])).await?;
-        let view = |seen: &Seen| RunView::new(seen, &registry);
-        let is_command = |seen: &&Seen| seen.run.spec.queued && seen.run.spec.kind != HANDED_OUT;
-        Ok(Queued {
-            waiting: waiting.iter().filter(|seen| seen.run.spec.kind != HANDED_OUT).map(view).collect(),
-            running: running.iter().filter(is_command).map(view).collect(),
-            entries,
-        })
-    }
-}
-
-impl List {
-    /// The queue of all repositories.
-    async fn entries(&self) -> Result<Vec<EntryView>, Error> {
-        let canonical = |repo: &PathBuf| repo.canonicalize().unwrap_or_else(|_| repo.clone()).display().to_string();
-        let repo = self.repo.as_ref().map(canonical);
-        let registry = match home_registry()?.existing().await {
-            Ok(Some(registry)) => registry,
-            Ok(None) | Err(Error::NoRegistry { .. }) => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let mut all = waiting(&registry).await?;
-        all.extend(
-            registry.all(&Filter::in_states([StateName::Running, StateName::Dead, StateName::Suspended])).await?,
-        );
-        let entries = all.iter().filter_map(|seen| EntryView::of(&seen.run, seen.state));
-        Ok(entries.filter(|entry| repo.is_none() || entry.repo == repo).collect())
-    }
-}
-
-/// What waits, in the order in which it is executed.
-async fn waiting(registry: &Registry) -> Result<Vec<Seen>, Error> {
-    let order: BTreeMap<RunId, usize> =
-        registry.waiting().await?.iter().enumerate().map(|(place, run)| (run.id, place)).collect();
-    let mut waiting = registry.all(&Filter::in_states([StateName::Pending])).await?;
-    waiting.sort_by_key(|seen| order.get(&seen.run.id).copied().unwrap_or(usize::MAX));
-    Ok(waiting)
-}
-
 impl Operate for Show {
     const NAME: &'static str = "queue show";
     const EFFECT: Effect = Effect::Read;
@@ -388,62 +315,6 @@ impl Operate for Cancel {
 impl fmt::Display for Added {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.runs.iter().try_for_each(|run| writeln!(f, "{}", run.id))
-    }
-}
-
-impl fmt::Display for Queued {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.waiting.is_empty() && self.running.is_empty() && self.entries.is_empty() {
-            return writeln!(f, "nothing is queued");
-        }
-        if !self.waiting.is_empty() || !self.running.is_empty() {
-            self.tell_commands(f)?;
-        }
-        self.tell_entries(f)
-    }
-}
-
-impl Queued {
-    fn tell_entries(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.entries.is_empty() {
-            return Ok(());
-        }
-        let ids = short_ids(&self.entries.iter().map(|entry| entry.id).collect::<Vec<_>>());
-        let row = |(entry, id): (&EntryView, &String)| {
-            let cells = [id.clone(), entry.state.to_string(), entry.priority.to_string(), entry.attempt.to_string()];
-            cells.into_iter().chain([entry.title()]).map(Cell::new).collect::<Vec<_>>()
-        };
-        let rows = self.entries.iter().zip(&ids).map(row);
-        let table = Table::new(&["ENTRY", "STATE", "PRIORITY", "ATTEMPT", "ABOUT"], rows);
-        writeln!(
-            f,
-            "{}",
-            table.show(Look::of_stdout(), &[Step::LeaveOut("PRIORITY"), Step::LeaveOut("ATTEMPT")], &[])
-        )?;
-        writeln!(f, "next: `outlive queue drain` hands out what is due")
-    }
-
-    fn tell_commands(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let runs: Vec<&RunView> = self.running.iter().chain(&self.waiting).collect();
-        let ids = short_ids(&runs.iter().map(|run| run.id).collect::<Vec<_>>());
-        let row = |(run, id): (&&RunView, &String)| {
-            let reason = run.reason.as_deref().map(plain).unwrap_or_default();
-            vec![
-                Cell::new(id.clone()),
-                Cell::new(run.title()),
-                Cell::new(run.word()).coloured(run.colour()),
-                Cell::new(run.priority.to_string()),
-                Cell::new(reason),
-            ]
-        };
-        let rows = runs.iter().zip(&ids).map(row);
-        let table = Table::new(&["ID", "RUN", "STATE", "PRIORITY", "REASON"], rows);
-        let steps = [Step::LeaveOut("PRIORITY"), Step::Narrow("RUN", 24)];
-        writeln!(f, "{}", table.show(Look::of_stdout(), &steps, &[]))?;
-        if self.running.is_empty() && self.waiting.iter().any(|run| run.reason.is_none()) {
-            writeln!(f, "next: `outlive work --drain` executes what is due; `outlive supervise` stays")?;
-        }
-        Ok(())
     }
 }
 

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use outlive::error::{Code, Error};
-use outlive::index::{Address, Kind, Named, Refreshed, Registered, Report, Sort, Standing};
+use outlive::index::{Address, Kind, Named, PAGE_LIMIT, Refreshed, Registered, Report, Sort, Standing};
 use outlive::time::{Clock, SystemClock, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
+use crate::operations::plane::listing::{from_place, to_place};
 use crate::operations::plane::{Scope, home, index, narrowed, repository};
 use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Table};
@@ -43,8 +44,21 @@ pub struct Remove {
 }
 
 /// List the repositories whose runs are found from anywhere
-#[derive(Debug, Default, Args)]
-pub struct List {}
+#[derive(Debug, Args)]
+pub struct List {
+    /// At most this many, 10000 at the most
+    #[arg(short = 'n', long, default_value_t = 100)]
+    pub limit: usize,
+    /// The page behind an earlier one: its `next`
+    #[arg(long, value_name = "NEXT")]
+    pub after: Option<String>,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { limit: 100, after: None }
+    }
+}
 
 /// Bring the index up to date
 ///
@@ -203,6 +217,10 @@ impl fmt::Display for Changed {
 pub struct Sources {
     home: PathBuf,
     sources: Vec<SourceView>,
+    /// Where the next page begins.
+    next: Option<String>,
+    #[serde(skip)]
+    limit: usize,
 }
 
 impl Operate for List {
@@ -216,9 +234,27 @@ impl Operate for List {
     }
 
     async fn operate(self, _: &Context) -> Result<Sources, Error> {
-        let known = index()?.sources()?;
-        let sources = known.iter().map(|known| SourceView::new(&known.address, false, known.added_at)).collect();
-        Ok(Sources { home: home()?, sources })
+        if self.limit == 0 || self.limit > PAGE_LIMIT {
+            return Err(Error::Invalid(format!("a page has 1 to {PAGE_LIMIT} repositories, not {}", self.limit)));
+        }
+        // By what is shown of them: a place among them tells no password.
+        let place = |known: &Registered| {
+            format!("{} {}", u8::from(known.address.kind == Kind::CoolWorkflow), known.address.shown())
+        };
+        let mut known: Vec<(String, Registered)> =
+            index()?.sources()?.into_iter().map(|known| (place(&known), known)).collect();
+        known.sort_by(|one, other| one.0.cmp(&other.0));
+        if let Some(after) = &self.after {
+            let after = from_place(after)?;
+            known.retain(|(place, _)| *place > after);
+        }
+        // Those that look alike are on one page.
+        let is_last = |place: &usize| known.get(*place).is_none_or(|next| next.0 != known[*place - 1].0);
+        let end = (self.limit.min(known.len())..=known.len()).find(|place| *place == 0 || is_last(place));
+        let end = end.unwrap_or(known.len());
+        let next = known.get(end).and_then(|_| known.get(end.checked_sub(1)?)).map(|(place, _)| to_place(place));
+        let sources = known[..end].iter().map(|(_, known)| SourceView::new(&known.address, false, known.added_at));
+        Ok(Sources { home: home()?, sources: sources.collect(), next, limit: self.limit })
     }
 }
 
@@ -236,7 +272,9 @@ impl fmt::Display for Sources {
             ]
         };
         let table = Table::new(&["SOURCE", "STATE", "REPOSITORY"], self.sources.iter().map(row));
-        writeln!(f, "{}", table.show(Look::of_stdout(), &[], &[]))
+        writeln!(f, "{}", table.show(Look::of_stdout(), &[], &[]))?;
+        let more = |next: &String| writeln!(f, "more: outlive registry list --limit={} --after={next}", self.limit);
+        self.next.as_ref().map_or(Ok(()), more)
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::operation::{Effect, Operate};
 use crate::operations::plane::index;
-use crate::operations::plane::listing::Wanted;
+use crate::operations::plane::listing::{Wanted, from_place, to_place};
 use crate::settings::Context;
 use crate::terminal::Look;
 use crate::terminal::plain;
@@ -26,7 +26,7 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 
 /// Tell how long runs take, how often they fail or die, and how many there were over time, by kind or workflow
 ///
-/// Of every run that is indexed and matches, as it is indexed.
+/// Of every run that is indexed and matches, as it is indexed. A page has so many kinds.
 #[derive(Debug, Default, Args)]
 pub struct Stats {
     #[command(flatten)]
@@ -43,6 +43,10 @@ pub struct Told {
     /// How long each part of a plot is.
     part_ms: u64,
     kinds: Vec<Kind>,
+    /// Where the next page of kinds begins.
+    next: Option<String>,
+    #[serde(skip)]
+    more: Option<String>,
 }
 
 /// The runs of one kind.
@@ -109,7 +113,8 @@ impl Operate for Stats {
     }
 
     async fn operate(self, _: &Context) -> Result<Told, Error> {
-        let query = self.wanted.query(None, Order::Oldest)?;
+        let behind = self.wanted.after.as_deref().map(from_place).transpose()?;
+        let query = Wanted { after: None, ..self.wanted.clone() }.query(None, Order::Oldest)?;
         let told =
             index()?.fold(&query, |(kinds, first): &mut (BTreeMap<String, Kind>, Option<Timestamp>), record| {
                 let kind = [&record.kind, &record.app_id, &record.workflow_id].into_iter().flatten().next();
@@ -125,9 +130,12 @@ impl Operate for Stats {
             kind.settle(name, from, part);
             kind
         };
-        let kinds = kinds.into_iter().map(settle).collect();
+        let mut kinds = kinds.into_iter().filter(|(name, _)| behind.as_ref().is_none_or(|behind| name > behind));
+        let page: Vec<Kind> = kinds.by_ref().take(self.wanted.limit).map(settle).collect();
+        let next = kinds.next().and_then(|_| page.last()).map(|kind| to_place(&kind.kind));
+        let more = next.as_deref().map(|next| self.wanted.again(Self::NAME, None, next));
         let part_ms = (part / 1_000).unsigned_abs();
-        Ok(Told { verified: "nothing: as it is indexed", since, until, part_ms, kinds })
+        Ok(Told { verified: "nothing: as it is indexed", since, until, part_ms, kinds: page, next, more })
     }
 }
 
@@ -168,6 +176,9 @@ impl fmt::Display for Told {
         writeln!(f, "{}", table.show(Look::of_stdout(), &[Step::Narrow("KIND", 24)], &[]))?;
         let since = self.since.map_or_else(String::new, |since| format!("since {since}, "));
         writeln!(f, "{since}{} a bar; as it is indexed", show_duration(Duration::from_millis(self.part_ms)))?;
+        if let Some(more) = &self.more {
+            writeln!(f, "more: {more}")?;
+        }
         writeln!(f, "next: `outlive search --status failed` lists what failed")
     }
 }

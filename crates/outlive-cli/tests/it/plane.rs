@@ -1,6 +1,7 @@
 //! The control plane: runs of every repository, found, repeated, put away and handed out from anywhere.
 
 mod crashes;
+mod paging;
 mod queue;
 
 use std::path::{Path, PathBuf};

@@ -99,7 +99,13 @@ fn refresh_source(
     let (unavailable, problems, token) = match surveyed {
         // It may be back tomorrow: nothing is forgotten of it.
         Err(reason) => (Some(reason), Vec::new(), None),
-        Ok((_, Looked::Same, token)) => (None, Vec::new(), token),
+        Ok((_, Looked::Same, token)) => {
+            // All of them, at one look.
+            let sql = "SELECT coalesce(sum(runs), 0) FROM counts WHERE source = ?1";
+            let runs: i64 = connection.query_row(sql, [id], |row| row.get(0)).map_err(from_sqlite)?;
+            done.looked_at += usize::try_from(runs).unwrap_or(0);
+            (None, Vec::new(), token)
+        }
         Ok((source, Looked::Each { count, found, problems }, token)) => {
             done.looked_at += count;
             let Applied { settled, away } = apply(connection, writer, (id, address), (&*source, found), done)?;

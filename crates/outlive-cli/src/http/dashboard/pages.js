@@ -32,9 +32,10 @@ export function showQueue(main) {
       el("td", { class: "num" }, String(run.priority)),
       el("td", {}, run.reason ?? (run.state === "pending" ? "waits for a worker" : "")));
     const all = [...queue.running, ...queue.waiting];
+    const more = queue.next ? [el("p", { class: "note" }, `The first ${all.length}; \`outlive queue list\` has more.`)] : [];
     main.replaceChildren(el("h1", {}, "Queue"), all.length
       ? table("Queue", ["Run", "State", "Priority", "Waits for"], all.map(row))
-      : el("p", { class: "note" }, "Nothing is queued. `outlive queue add -- COMMAND` adds something."));
+      : el("p", { class: "note" }, "Nothing is queued. `outlive queue add -- COMMAND` adds something."), ...more);
   });
 }
 

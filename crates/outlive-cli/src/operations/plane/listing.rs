@@ -138,7 +138,7 @@ impl Wanted {
     }
 
     /// This call again, for the page that begins at `next`.
-    fn again(&self, verb: &str, more: Option<&str>, next: &str) -> String {
+    pub fn again(&self, verb: &str, more: Option<&str>, next: &str) -> String {
         let mut words: Vec<String> = vec!["outlive".into(), verb.into()];
         words.extend(more.map(Into::into));
         let one = [
@@ -176,6 +176,19 @@ pub struct Page {
     more: Option<String>,
     #[serde(skip)]
     now: Timestamp,
+}
+
+/// The place behind something in a list, as one word.
+pub fn to_place(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What such a place is behind.
+pub fn from_place(place: &str) -> Result<String, Error> {
+    let byte = |at: usize| u8::from_str_radix(place.get(at..at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..place.len()).step_by(2).map(byte).collect();
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    text.ok_or_else(|| Error::Invalid(format!("`{}` is not the `next` of an earlier page", plain(place))))
 }
 
 /// What the word for how a run stands wants to say.

@@ -1,0 +1,275 @@
+//! `outlive queue list`: a page of what is queued, in the order in which it is executed, and why it waits.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use outlive::error::Error;
+use outlive::filter::Filter;
+use outlive::health::Seen;
+use outlive::registry::{HANDED_OUT, Registry};
+use outlive::run::StateName;
+use outlive::store::{Cursor, Order, PAGE_LIMIT, Page};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::entry::{EntryView, home_registry};
+use crate::operation::{Effect, Operate};
+use crate::run_view::{RunView, short_ids};
+use crate::settings::Context;
+use crate::terminal::table::{Cell, Step, Table};
+use crate::terminal::{Look, command_line, plain};
+
+/// The most of one answer.
+const MOST: usize = 10_000;
+
+/// Show what waits in the queue, in the order in which it is executed, and why
+///
+/// What is executed comes first. Behind what waits are the entries of the queue of all repositories.
+#[derive(Debug, Args)]
+pub struct List {
+    /// Only entries about this repository
+    #[arg(long, value_name = "PATH")]
+    pub repo: Option<PathBuf>,
+    /// At most this many, 10000 at the most
+    #[arg(short = 'n', long, default_value_t = 100)]
+    pub limit: usize,
+    /// The page behind an earlier one: its `next`
+    #[arg(long, value_name = "NEXT")]
+    pub after: Option<String>,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { repo: None, limit: 100, after: None }
+    }
+}
+
+/// A page of what waits and what runs.
+#[derive(Debug, JsonSchema, Serialize)]
+pub struct Queued {
+    /// In the order in which they are executed.
+    waiting: Vec<RunView>,
+    running: Vec<RunView>,
+    /// The queue of all repositories: what waits in the order in which it is handed out, then what is.
+    entries: Vec<EntryView>,
+    /// Where the next page begins.
+    next: Option<String>,
+    /// The call for it.
+    #[serde(skip)]
+    more: Option<String>,
+}
+
+/// The parts of a queue, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Running,
+    Waiting,
+    WaitingEntries,
+    HandedOut,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Running, Self::Waiting, Self::WaitingEntries, Self::HandedOut];
+
+    fn letter(self) -> char {
+        match self {
+            Self::Running => 'r',
+            Self::Waiting => 'w',
+            Self::WaitingEntries => 'e',
+            Self::HandedOut => 'h',
+        }
+    }
+
+    fn filter(self) -> Filter {
+        match self {
+            Self::Running => Filter::in_states([StateName::Running]),
+            Self::Waiting | Self::WaitingEntries => Filter::in_states([StateName::Pending]),
+            Self::HandedOut => Filter::in_states([StateName::Running, StateName::Dead, StateName::Suspended]),
+        }
+    }
+
+    fn has(self, seen: &Seen, repo: Option<&str>) -> bool {
+        let spec = &seen.run.spec;
+        match self {
+            Self::Running => spec.queued && spec.kind != HANDED_OUT,
+            Self::Waiting => spec.kind != HANDED_OUT,
+            Self::WaitingEntries | Self::HandedOut => {
+                let is_about = |entry: EntryView| repo.is_none() || entry.repo.as_deref() == repo;
+                EntryView::of(&seen.run, seen.state).is_some_and(is_about)
+            }
+        }
+    }
+}
+
+/// Where a page begins: behind a run of a part, or with the part.
+struct Place {
+    part: Part,
+    after: Option<Cursor>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.part.letter())?;
+        self.after.map_or(Ok(()), |after| write!(f, ".{after}"))
+    }
+}
+
+impl FromStr for Place {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let (letter, after) = text.split_once('.').map_or((text, None), |(letter, after)| (letter, Some(after)));
+        let part = Part::ALL.into_iter().find(|part| part.letter().to_string() == letter);
+        let after = after.map(str::parse).transpose();
+        match (part, after) {
+            (Some(part), Ok(after)) => Ok(Self { part, after }),
+            _ => Err(Error::Invalid(format!("`{}` is not the `next` of an earlier page", plain(text)))),
+        }
+    }
+}
+
+impl Operate for List {
+    const NAME: &'static str = "queue list";
+    const EFFECT: Effect = Effect::Read;
+    const EXAMPLES: &'static str = "outlive queue list\noutlive queue list --json";
+    type Output = Queued;
+
+    async fn operate(self, context: &Context) -> Result<Queued, Error> {
+        if self.limit == 0 || self.limit > MOST {
+            return Err(Error::Invalid(format!("a page has 1 to {MOST} runs, not {}", self.limit)));
+        }
+        let first = self.after.as_deref().map_or(Ok(Place { part: Part::Running, after: None }), str::parse)?;
+        let canonical = |repo: &PathBuf| repo.canonicalize().unwrap_or_else(|_| repo.clone()).display().to_string();
+        let repo = self.repo.as_ref().map(canonical);
+        let here = context.existing().await?;
+        let home = match context.permit_beyond(Self::NAME) {
+            Ok(()) => entries_registry().await?,
+            Err(_) => None,
+        };
+        let mut page = Queued { waiting: Vec::new(), running: Vec::new(), entries: Vec::new(), next: None, more: None };
+        let mut left = self.limit;
+        for part in Part::ALL.into_iter().skip_while(|part| *part != first.part) {
+            let is_entry = matches!(part, Part::WaitingEntries | Part::HandedOut);
+            let Some(registry) = (if is_entry { &home } else { &here }) else { continue };
+            let after = first.after.filter(|_| part == first.part);
+            let (taken, next) = take(registry, (part, after), left, repo.as_deref()).await?;
+            left -= taken.len();
+            let views = taken.iter().map(|seen| RunView::new(seen, registry));
+            match part {
+                Part::Running => page.running.extend(views),
+                Part::Waiting => page.waiting.extend(views),
+                Part::WaitingEntries | Part::HandedOut => {
+                    page.entries.extend(taken.iter().filter_map(|seen| EntryView::of(&seen.run, seen.state)));
+                }
+            }
+            if let Some(next) = next {
+                let next = next.to_string();
+                (page.more, page.next) = (Some(self.again(&next)), Some(next));
+                break;
+            }
+        }
+        Ok(page)
+    }
+}
+
+impl List {
+    /// This call again, for the page that begins at `next`.
+    fn again(&self, next: &str) -> String {
+        let repo = self.repo.as_ref().map(|repo| format!("--repo={}", repo.display()));
+        let words = ["outlive".into(), "queue".into(), "list".into()].into_iter().chain(repo);
+        let words: Vec<String> = words.chain([format!("--limit={}", self.limit), format!("--after={next}")]).collect();
+        command_line(words.iter().map(String::as_bytes))
+    }
+}
+
+/// The registry with the queue of all repositories, if there is one.
+async fn entries_registry() -> Result<Option<Registry>, Error> {
+    match home_registry()?.existing().await {
+        Err(Error::NoRegistry { .. }) => Ok(None),
+        opened => opened,
+    }
+}
+
+/// Up to `left` runs of a part of the queue, and where the next begin, if there are any.
+async fn take(
+    registry: &Registry,
+    (part, mut after): (Part, Option<Cursor>),
+    left: usize,
+    repo: Option<&str>,
+) -> Result<(Vec<Seen>, Option<Place>), Error> {
+    let (mut taken, mut last) = (Vec::new(), after);
+    loop {
+        let page = Page { after, limit: (left + 1).min(PAGE_LIMIT), order: Order::Claim };
+        let (found, next) = registry.list(&part.filter(), &page).await?;
+        for seen in found.into_iter().filter(|seen| part.has(seen, repo)) {
+            if taken.len() == left {
+                return Ok((taken, Some(Place { part, after: last })));
+            }
+            last = Some(Cursor::at(&seen.run));
+            taken.push(seen);
+        }
+        match next {
+            Some(next) => after = Some(next),
+            None => return Ok((taken, None)),
+        }
+    }
+}
+
+impl fmt::Display for Queued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.waiting.is_empty() && self.running.is_empty() && self.entries.is_empty() {
+            return writeln!(f, "nothing is queued");
+        }
+        if !self.waiting.is_empty() || !self.running.is_empty() {
+            self.tell_commands(f)?;
+        }
+        self.tell_entries(f)?;
+        self.more.as_ref().map_or(Ok(()), |more| writeln!(f, "more: {more}"))
+    }
+}
+
+impl Queued {
+    fn tell_entries(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.entries.is_empty() {
+            return Ok(());
+        }
+        let ids = short_ids(&self.entries.iter().map(|entry| entry.id).collect::<Vec<_>>());
+        let row = |(entry, id): (&EntryView, &String)| {
+            let cells = [id.clone(), entry.state.to_string(), entry.priority.to_string(), entry.attempt.to_string()];
+            cells.into_iter().chain([entry.title()]).map(Cell::new).collect::<Vec<_>>()
+        };
+        let rows = self.entries.iter().zip(&ids).map(row);
+        let table = Table::new(&["ENTRY", "STATE", "PRIORITY", "ATTEMPT", "ABOUT"], rows);
+        writeln!(
+            f,
+            "{}",
+            table.show(Look::of_stdout(), &[Step::LeaveOut("PRIORITY"), Step::LeaveOut("ATTEMPT")], &[])
+        )?;
+        writeln!(f, "next: `outlive queue drain` hands out what is due")
+    }
+
+    fn tell_commands(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runs: Vec<&RunView> = self.running.iter().chain(&self.waiting).collect();
+        let ids = short_ids(&runs.iter().map(|run| run.id).collect::<Vec<_>>());
+        let row = |(run, id): (&&RunView, &String)| {
+            let reason = run.reason.as_deref().map(plain).unwrap_or_default();
+            vec![
+                Cell::new(id.clone()),
+                Cell::new(run.title()),
+                Cell::new(run.word()).coloured(run.colour()),
+                Cell::new(run.priority.to_string()),
+                Cell::new(reason),
+            ]
+        };
+        let rows = runs.iter().zip(&ids).map(row);
+        let table = Table::new(&["ID", "RUN", "STATE", "PRIORITY", "REASON"], rows);
+        let steps = [Step::LeaveOut("PRIORITY"), Step::Narrow("RUN", 24)];
+        writeln!(f, "{}", table.show(Look::of_stdout(), &steps, &[]))?;
+        if self.running.is_empty() && self.waiting.iter().any(|run| run.reason.is_none()) {
+            writeln!(f, "next: `outlive work --drain` executes what is due; `outlive supervise` stays")?;
+        }
+        Ok(())
+    }
+}
