@@ -31,7 +31,7 @@ pub fn main(dir: &Path) -> Outcome<bool> {
 }
 
 fn rows(dir: &Path, queues: &mut [Queue]) -> Outcome<bool> {
-    compare(queues, CALLS, "enqueue `true`", &|queue| Some(queue.add("true")))?;
+    compare(queues, CALLS, "enqueue `true`", &|queue| Some(format!("exec {}", queue.add("true"))))?;
     settle(queues)?;
     compare(queues, WAITS, "`true` added, done by whoever is called for it, and waited for", &|queue| {
         Some(both(&queue.add("true"), queue.drain, queue.wait?))

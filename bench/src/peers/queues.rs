@@ -142,13 +142,13 @@ pub fn all(dir: &Path) -> Outcome<Vec<Queue>> {
     Ok(found)
 }
 
-/// Ours. Without a queue of its own yet, what is added begins at once.
+/// Ours.
 fn ours(dir: &Path, home: PathBuf) -> Outcome<Queue> {
     let outlive = outlive()?;
     let mut path = std::ffi::OsString::from(outlive.parent().ok_or("it has no directory")?);
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());
-    let mut ours = Queue {
+    Ok(Queue {
         name: "outlive",
         add: "outlive queue add --",
         wait: Some("outlive wait @last"),
@@ -158,14 +158,7 @@ fn ours(dir: &Path, home: PathBuf) -> Outcome<Queue> {
         failing: FAILING,
         environment: vec![("PATH", path.into()), ("OUTLIVE_REGISTRY", format!("sqlite:{}/r", dir.display()).into())],
         dir: home,
-    };
-    if !ours.say("outlive queue add --help && outlive work --help")?.status.success() {
-        println!(
-            "`outlive queue add` and `outlive work` are not there yet: ours is `outlive run -d`, which begins at once"
-        );
-        (ours.add, ours.drain) = ("outlive run -d --", None);
-    }
-    Ok(ours)
+    })
 }
 
 /// Ends what was started.

@@ -378,8 +378,8 @@ impl Inner {
         durable: bool,
         change: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let _turn = self.queue.as_ref().map(|queue| queue.wait(self.patience)).transpose()?;
-        let cuts = mapped::cuts();
+        let turn = self.queue.as_ref().map(|queue| queue.wait(self.patience)).transpose()?;
+        let (cuts, changes) = (mapped::cuts(), self.connection().total_changes());
         self.database.sync_commits(durable)?;
         self.database.shorten_log();
         self.execute("BEGIN IMMEDIATE")?;
@@ -403,6 +403,11 @@ impl Inner {
         }
         if matches!(ended, Err(Error::Unknown(_))) || matches!(done, Err(Error::Unknown(_))) {
             self.suspect = true;
+        }
+        if self.connection().total_changes() != changes
+            && let Some(turn) = turn
+        {
+            turn.tell();
         }
         ended.and(done)
     }

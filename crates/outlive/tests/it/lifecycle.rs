@@ -10,4 +10,5 @@ mod limits;
 mod outages;
 mod panics;
 mod reaping;
+mod watching;
 mod zombies;

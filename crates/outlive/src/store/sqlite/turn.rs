@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
 use rustix::io::Errno;
 
 use super::place::{Place, from_io};
@@ -128,6 +128,16 @@ impl Queue {
                 return Err(error);
             }
         }
+    }
+}
+
+impl Turn {
+    /// Ends the turn and wakes whoever watches the registry: what was written can be read only now.
+    pub(super) fn tell(self) {
+        let file = self.file.clone();
+        drop(self);
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let _ = futimens(&file, &Timestamps { last_access: now, last_modification: now });
     }
 }
 

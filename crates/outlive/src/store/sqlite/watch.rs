@@ -25,7 +25,8 @@ impl SqliteStore {
         let failed = |error: rustix::io::Errno| from_io("the registry cannot be watched", &error.into());
         let path = self.lock()?.place.path().map_err(|error| from_io("the registry is gone", &error))?;
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(failed)?;
-        let written = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO;
+        // The database itself is written before what is written can be read. Whoever is done touches the queue of writers.
+        let written = WatchFlags::ATTRIB | WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO;
         inotify::add_watch(&events, path, written).map_err(failed)?;
         Ok(Watch { events })
     }
