@@ -55,9 +55,7 @@ pub fn main(_dir: &Path) -> Outcome<bool> {
     let server = Server::alone(&["shared_buffers=256MB", "max_wal_size=4GB", "max_connections=500"]);
     let watched = if std::env::var_os("OUTLIVE_BENCH_LONG").is_some() { WATCHED_LONG } else { WATCHED };
     println!("{WORKERS} workers that beat twice a second, watched for {watched} s");
-    println!(
-        "| transaction held open | live runs | beats/s | WAL bytes/s | HOT % | dead rows | claim p50, p99 |"
-    );
+    println!("| transaction held open | live runs | beats/s | WAL bytes/s | HOT % | dead rows | claim p50, p99 |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     let mut met = true;
     for held in [false, true] {
@@ -66,9 +64,7 @@ pub fn main(_dir: &Path) -> Outcome<bool> {
             let cost = measure_one(&server, live, held, Duration::from_secs(watched))?;
             let Cost { rows, wal, hot, dead, claims: [p50, p99] } = &cost;
             let held = if held { "yes" } else { "no" };
-            println!(
-                "| {held} | {live} | {rows:.1} | {wal:.0} | {hot:.1} | {dead:.0} | {p50:.1} ms, {p99:.1} ms |"
-            );
+            println!("| {held} | {live} | {rows:.1} | {wal:.0} | {hot:.1} | {dead:.0} | {p50:.1} ms, {p99:.1} ms |");
             costs.push(cost);
         }
         let grows = costs[LIVE.len() - 1].wal / costs[0].wal;

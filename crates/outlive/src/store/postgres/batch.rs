@@ -158,15 +158,14 @@ impl Batch {
     fn columns(&self, way: Way) -> Vec<(&'static str, Bound<'_>)> {
         let mut columns: Vec<(&'static str, Bound<'_>)> = vec![
             ("id", (&self.ids, Type::UUID_ARRAY)),
-            ("expected", (&self.expected, Type::INT8_ARRAY)),
             ("stamp", (&self.stamps, Type::UUID_ARRAY)),
             ("epoch", (&self.epochs, Type::INT8_ARRAY)),
-            ("created_at", (&self.created, Type::INT8_ARRAY)),
-            ("priority", (&self.priorities, Type::INT4_ARRAY)),
             ("body", (&self.bodies, Type::TEXT_ARRAY)),
             ("story", (&self.stories, Type::TEXT_ARRAY)),
-            ("kind", (&self.kinds, Type::TEXT_ARRAY)),
         ];
+        if way.from == Origin::New || way.to == Table::Waiting {
+            columns.push(("kind", (&self.kinds, Type::TEXT_ARRAY)));
+        }
         match way.to {
             Table::Waiting => columns.extend::<[(&'static str, Bound<'_>); 3]>([
                 ("ready", (&self.ready, Type::BOOL_ARRAY)),
@@ -188,14 +187,20 @@ impl Batch {
             ]),
         }
         match way.from {
-            Origin::New => columns.extend::<[(&'static str, Bound<'_>); 4]>([
+            Origin::New => columns.extend::<[(&'static str, Bound<'_>); 6]>([
+                ("created_at", (&self.created, Type::INT8_ARRAY)),
+                ("priority", (&self.priorities, Type::INT4_ARRAY)),
                 ("name", (&self.names, Type::TEXT_ARRAY)),
                 ("step_of", (&self.steps_of, Type::UUID_ARRAY)),
                 ("signature", (&self.signatures, Type::TEXT_ARRAY)),
                 ("spec", (&self.specs, Type::TEXT_ARRAY)),
             ]),
-            Origin::In(Table::Live) => columns.push(("believed", (&self.believed, Type::UUID_ARRAY))),
-            Origin::In(_) => {}
+            Origin::In(from) => {
+                columns.push(("expected", (&self.expected, Type::INT8_ARRAY)));
+                if from == Table::Live {
+                    columns.push(("believed", (&self.believed, Type::UUID_ARRAY)));
+                }
+            }
         }
         columns
     }
@@ -204,16 +209,14 @@ impl Batch {
     /// they need not be told what they have done.
     pub(super) fn statement<'a>(&'a self, way: Way, own: &'a Vec<Uuid>) -> (String, Vec<Bound<'a>>) {
         let (names, mut values): (Vec<&str>, Vec<Bound<'a>>) = self.columns(way).into_iter().unzip();
-        let marks: Vec<String> = (1..=values.len()).map(|mark| format!("${mark}")).collect();
+        // Side by side in the list of what is selected they are read as they come; as a table each is written down first.
+        let lists = names.iter().enumerate().map(|(place, name)| format!("unnest(${}) AS {name}", place + 1));
+        let input = lists.collect::<Vec<_>>().join(", ");
         let mut bind = |bound: Bound<'a>| {
             values.push(bound);
             format!("${}", values.len())
         };
-        let mut parts = vec![format!(
-            "input AS MATERIALIZED (SELECT i.* FROM unnest({}) AS i ({}))",
-            marks.join(", "),
-            names.join(", ")
-        )];
+        let mut parts = vec![format!("input AS MATERIALIZED (SELECT {input})")];
         parts.extend(moved(way));
         if !self.owners.ids.is_empty() {
             let ids = bind((&self.owners.ids, Type::UUID_ARRAY));
@@ -324,7 +327,7 @@ fn moved(way: Way) -> Vec<String> {
                 format!(
                     "moved AS (DELETE FROM @.{} r USING input i
                          WHERE r.id = ANY($1) AND r.id = i.id AND r.revision = i.expected {}
-                         RETURNING i.*, r.story AS before, {was} AS was)",
+                         RETURNING i.*, r.created_at, r.priority, r.story AS before, {was} AS was)",
                     from.name(),
                     believed(way)
                 ),

@@ -63,10 +63,11 @@ CREATE TABLE story_rest PARTITION OF story DEFAULT;
 CREATE TABLE held_key (name text NOT NULL, run uuid NOT NULL, PRIMARY KEY (name, run));
 CREATE INDEX held_key_by_run ON held_key (run);
 
--- One narrow row per process, rewritten in place by every beat: no index on what a beat changes.
+-- One narrow row per process, rewritten in place by every beat: no index on what a beat changes. Each has a page to itself,
+-- with room for many beats where a transaction that is held open keeps what they leave from being cleared up.
 CREATE TABLE worker (
     id uuid PRIMARY KEY, beat int8 NOT NULL, heard_at int8 NOT NULL, attention int8 NOT NULL, body text NOT NULL
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
+) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
         autovacuum_vacuum_cost_delay = 0);
 
 -- History is kept in tables of a time each, which are dropped as a whole: what a run was made with, how it ended and its

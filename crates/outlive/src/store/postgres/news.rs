@@ -85,7 +85,7 @@ impl PostgresStore {
         let now = u64::try_from(SystemClock.awake().as_micros()).unwrap_or(u64::MAX);
         let rest = REST.as_micros() as u64;
         let last = self.told().0.fetch_max(now, Ordering::Relaxed);
-        let notify = format!("NOTIFY \"{}\"", self.channel());
+        let notify = said(&format!("NOTIFY \"{}\"", self.channel()));
         if now.saturating_sub(last) >= rest {
             return Some(notify);
         }
@@ -107,6 +107,11 @@ impl PostgresStore {
     pub(super) fn news_for(&self, workers: &[Uuid]) -> String {
         let channel = self.channel();
         let say = |worker: &Uuid| format!("NOTIFY \"{channel}\", '{worker}'");
-        workers.iter().map(say).collect::<Vec<_>>().join("; ")
+        said(&workers.iter().map(say).collect::<Vec<_>>().join("; "))
     }
+}
+
+/// News as they are said: a transaction of its own, and nobody waits until it is on the disk.
+fn said(news: &str) -> String {
+    format!("BEGIN; SET LOCAL synchronous_commit = off; {news}; COMMIT")
 }
