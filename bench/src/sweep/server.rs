@@ -17,6 +17,8 @@ use crate::scratch::Outcome;
 /// How many names an answer holds.
 const PAGE: usize = 1_000;
 const DATE: &str = "Mon, 16 Nov 2026 12:00:00 GMT";
+/// When everything was put: long ago, for what has just come is left to the next sweep.
+const PUT: &str = "Thu, 01 Jan 2026 01:00:00 GMT";
 
 struct Bucket {
     runs: usize,
@@ -165,7 +167,7 @@ impl Bucket {
         let entry = |key: &String| {
             let (tag, size) = if key.contains("/shards/") { ("1".into(), 5) } else { self.described(key) };
             format!(
-                "<Contents><Key>{key}</Key><LastModified>2026-11-16T12:00:00.000Z</LastModified>\
+                "<Contents><Key>{key}</Key><LastModified>2026-01-01T01:00:00.000Z</LastModified>\
                  <ETag>&quot;{tag}&quot;</ETag><Size>{size}</Size></Contents>"
             )
         };
@@ -188,7 +190,7 @@ fn tag(bytes: &[u8]) -> String {
 
 fn reply(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
-    let dates = format!("Date: {DATE}\r\nLast-Modified: {DATE}\r\nServer: bench\r\n");
+    let dates = format!("Date: {DATE}\r\nLast-Modified: {PUT}\r\nServer: bench\r\n");
     [format!("HTTP/1.1 {status}\r\n{dates}{headers}Content-Length: {length}\r\n\r\n").as_bytes(), body].concat()
 }
 

@@ -513,9 +513,22 @@ impl Registry {
         id: RunId,
         action: impl Fn(&Run) -> Action,
     ) -> Result<(Record, Transition), Error> {
+        self.change_from(None, id, action).await
+    }
+
+    /// The same to a run that was just read: only where it has changed since is it read again.
+    pub(crate) async fn change_from(
+        &self,
+        mut known: Option<Record>,
+        id: RunId,
+        action: impl Fn(&Run) -> Action,
+    ) -> Result<(Record, Transition), Error> {
         let mut doubt = Doubt::default();
         for _ in 0..TRIES {
-            let found = self.store.get(&[id]).await.map_err(|error| doubt.or(error))?.pop();
+            let found = match known.take() {
+                Some(record) => Some(record),
+                None => self.store.get(&[id]).await.map_err(|error| doubt.or(error))?.pop(),
+            };
             let record = found.ok_or_else(|| doubt.or(Error::NotFound(id.to_string())))?;
             let transition = apply(&record.run, &action(&record.run), &self.me, self.clock.now())
                 .map_err(|refusal| doubt.or(Error::Refused { run: id, refusal }))?;

@@ -16,9 +16,9 @@ use crate::filter::Filter;
 use crate::id::RunId;
 use crate::process::{Identity, Liveness, Vantage};
 use crate::registry::Registry;
-use crate::run::{Run, State, Swept};
+use crate::run::{Run, State};
 use crate::store::object::{DELETED_AT_ONCE, ObjectStore};
-use crate::store::{self, Page, Revision, Walk};
+use crate::store::{self, Page, Record, Walk};
 use crate::time::{Clock, SystemClock, Timestamp};
 use crate::transition::Action;
 
@@ -36,7 +36,7 @@ pub async fn sweep(registry: &Registry, spare: &Spare, dry_run: bool) -> Result<
         let Ground { named, shards, place, runs } = ground;
         let Ok(place) = place else { continue };
         let cutoff = (began, spare.unsure);
-        let found = Pass::new(registry, place, spare, known.now, cutoff, runs).await;
+        let found = Pass::new(registry, place, spare, known.now, cutoff, runs, &known.records).await;
         let mut problem = |why: String| report.problems.push(Problem { what: named.clone(), why });
         let mut pass = match found {
             Ok(pass) => pass,
@@ -75,7 +75,7 @@ async fn forget_old(
         report.forgotten = due;
         return Ok(());
     }
-    let due: Vec<_> = due.iter().filter_map(|id| Some((*id, *known.revisions.get(id)?))).collect();
+    let due: Vec<_> = due.iter().filter_map(|id| Some((*id, known.records.get(id)?.revision))).collect();
     report.forgotten = forget(registry, &due, known.now).await?;
     Ok(())
 }
@@ -83,8 +83,8 @@ async fn forget_old(
 /// What is known of all runs.
 struct Known {
     runs: Vec<Run>,
-    /// As what they were read, where records can be deleted.
-    revisions: HashMap<RunId, Revision>,
+    /// As they were read, where that is what a change can be made from.
+    records: HashMap<RunId, Record>,
     /// What those are called in paths whose records cannot be read.
     unreadable: HashSet<String>,
     /// The store's time.
@@ -99,9 +99,16 @@ async fn everything(registry: &Registry, report: &mut Report) -> Result<Known, E
         let names = unreadable.iter().filter_map(name).collect();
         let problem = |(what, error): (String, store::Error)| Problem { what, why: error.to_string() };
         report.problems.extend(unreadable.into_iter().map(problem));
-        let revisions = records.iter().map(|record| (record.run.id, record.revision)).collect();
-        let runs = records.into_iter().map(|record| record.run).collect();
-        return Ok(Known { runs, revisions, unreadable: names, now });
+        let dated = |record: &Record| {
+            let mut run = record.run.clone();
+            if let (State::Ended(ending), None) = (&mut run.state, &run.swept) {
+                ending.at = bucket.put_at(run.id, ending.at);
+            }
+            run
+        };
+        let runs = records.iter().map(dated).collect();
+        let records = records.into_iter().map(|record| (record.run.id, record)).collect();
+        return Ok(Known { runs, records, unreadable: names, now });
     }
     let now = registry.clock().now();
     let mut walk = Walk::from(Filter::default(), Page::default());
@@ -109,7 +116,7 @@ async fn everything(registry: &Registry, report: &mut Report) -> Result<Known, E
     while let Some(records) = walk.next(registry.store()).await? {
         runs.extend(records.into_iter().map(|record| record.run));
     }
-    Ok(Known { runs, revisions: HashMap::new(), unreadable: HashSet::new(), now })
+    Ok(Known { runs, records: HashMap::new(), unreadable: HashSet::new(), now })
 }
 
 /// What the trees of some runs are in.
@@ -159,6 +166,8 @@ struct Subject {
     /// What was decided, once something of it was found.
     decision: Option<Decision>,
     is_marked: bool,
+    /// Its record as it was last read or written.
+    record: Option<Record>,
     line: Line,
 }
 
@@ -206,6 +215,7 @@ impl<'a> Pass<'a> {
         now: Timestamp,
         (began, unsure): (Duration, Duration),
         mut runs: Vec<Run>,
+        records: &HashMap<RunId, Record>,
     ) -> Result<Self, store::Error> {
         let pointer = place.names_by_pointer().await;
         let manifests = by_run(place.manifests().await?, &runs);
@@ -231,7 +241,8 @@ impl<'a> Pass<'a> {
             }
             let prefix = tree.map_or_else(|| place.shown("?"), |tree| place.shown(&tree));
             let line = Line { id: run.id, prefix, reason: String::new(), objects: 0, bytes: 0, kept: 0, left: 0 };
-            subjects.insert(name, Subject { run, rank, manifest, decision: None, is_marked: false, line });
+            let record = records.get(&run.id).cloned();
+            subjects.insert(name, Subject { run, rank, manifest, decision: None, is_marked: false, record, line });
             // Only those that have ended are among the last that have.
             rank += usize::from(is_over);
         }
@@ -376,25 +387,28 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Whether a run is marked as being swept. It is looked at again right before: what has changed since speaks for it.
+    /// Whether a run is marked as being swept. What has changed since it was looked at speaks for it: a mark is put in place
+    /// of the very record that was read.
     async fn is_marked(&mut self, name: &str) -> Result<bool, store::Error> {
         let Some(subject) = self.subjects.get(name) else { return Ok(false) };
         let Some(Decision::Delete { reason, .. }) = &subject.decision else { return Ok(false) };
         if subject.is_marked && !subject.run.copied {
             return Ok(true);
         }
-        let (run, reason) = (subject.run.clone(), reason.clone());
-        let outcome =
-            if run.copied { self.look_again(&run).await?.map(|()| None) } else { self.mark(&run, &reason).await };
+        let outcome = if subject.run.copied {
+            self.look_again(&subject.run).await?.map(|()| None).map_err(Reason::Usual)
+        } else {
+            self.mark(subject, reason).await.map(Some)
+        };
         let Some(subject) = self.subjects.get_mut(name) else { return Ok(false) };
         match outcome {
-            Ok(mark) => {
+            Ok(marked) => {
                 subject.is_marked = true;
-                subject.run.swept = mark;
+                subject.record = marked.or(subject.record.take());
             }
             Err(why) => {
                 subject.is_marked = false;
-                subject.decision = Some(Decision::Keep(Reason::Usual(why)));
+                subject.decision = Some(Decision::Keep(why));
             }
         }
         Ok(subject.is_marked)
@@ -408,8 +422,9 @@ impl<'a> Pass<'a> {
         Ok(is_as_seen(&record.run, seen).and_then(|()| over_since(&record.run, self.now).map(drop)))
     }
 
-    /// Marks a run as being swept, if it is as it was when it was looked at. Answers with the mark.
-    async fn mark(&self, seen: &Run, reason: &str) -> Result<Option<Swept>, String> {
+    /// Marks a run as being swept, if it is as it was when it was looked at. Answers with the record that bears the mark.
+    async fn mark(&self, subject: &Subject, reason: &str) -> Result<Record, Reason> {
+        let seen = &subject.run;
         let before = seen.swept.as_ref().and_then(|swept| swept.process.as_ref());
         let gone = before.is_some_and(|process| matches!(process.probe(&Vantage::here()), Liveness::Dead(_)));
         let sweep = |_: &Run| Action::Sweep {
@@ -419,8 +434,11 @@ impl<'a> Pass<'a> {
             process: Some(Identity::own()),
             gone,
         };
-        let (record, _) = self.registry.change(seen.id, sweep).await.map_err(|error| error.to_string())?;
-        is_as_seen(&record.run, seen).map(|()| record.run.swept)
+        match self.registry.change_from(subject.record.clone(), seen.id, sweep).await {
+            Ok((record, _)) => is_as_seen(&record.run, seen).map(|()| record).map_err(Reason::Usual),
+            Err(error @ Error::Refused { .. }) => Err(Reason::Usual(error.to_string())),
+            Err(error) => Err(Reason::Problem(error.to_string())),
+        }
     }
 
     /// Says of each run that was swept what became of it.
@@ -429,7 +447,8 @@ impl<'a> Pass<'a> {
             let Line { objects, bytes, left, .. } = &subject.line;
             let rest = if *left == 0 { String::new() } else { format!(", {left} are left") };
             let reason = format!("{objects} objects of {bytes} bytes deleted{rest}");
-            let seen = subject.run.swept.clone();
+            let marked = subject.record.take();
+            let seen = marked.as_ref().and_then(|record| record.run.swept.clone());
             let action = |_: &Run| Action::Sweep {
                 seen: seen.clone(),
                 done: true,
@@ -437,7 +456,7 @@ impl<'a> Pass<'a> {
                 process: None,
                 gone: false,
             };
-            if let Err(error) = self.registry.change(subject.run.id, action).await {
+            if let Err(error) = self.registry.change_from(marked, subject.run.id, action).await {
                 let what = subject.line.prefix.clone();
                 self.problems.push(Problem { what, why: format!("{reason}, which could not be recorded: {error}") });
                 // Of the others it is not asked for either, if nobody answers.

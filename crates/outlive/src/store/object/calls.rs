@@ -1,6 +1,6 @@
 //! The calls of the store trait, on a registry in a bucket.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -8,11 +8,11 @@ use futures_util::{StreamExt, stream};
 
 use super::bucket::AT_ONCE;
 use super::known::Entry;
-use super::{ObjectStore, link};
+use super::{ObjectStore, link, lock};
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::RunId;
-use crate::run::{Event, State};
+use crate::run::Event;
 use crate::store::{
     Beat, BeatReply, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
     Written,
@@ -71,8 +71,7 @@ impl ObjectStore {
         Ok(records)
     }
 
-    /// All records, where those are that cannot be read, and the server's time before they were. When a run ended is told
-    /// by the server's clock too: whoever wrote its end may have had a wrong one.
+    /// All records, where those are that cannot be read, and the server's time before they were.
     pub async fn everything(&self) -> Result<(Vec<Record>, Vec<(String, Error)>, Timestamp), Error> {
         let store = self.clone();
         link::spawn(move || async move {
@@ -83,19 +82,18 @@ impl ObjectStore {
             let unreadable =
                 |(key, entry): &(String, Entry)| Some((key.clone(), entry.document.as_ref().err()?.clone()));
             let unreadable = all.iter().filter(is_run).filter_map(unreadable).collect();
-            let put: HashMap<RunId, Timestamp> = all
-                .iter()
-                .filter_map(|(_, entry)| Some((entry.document.as_ref().ok()?.run.id, entry.modified?)))
-                .collect();
-            let mut records = store.tell(&all).await?;
-            for run in records.iter_mut().map(|record| &mut record.run).filter(|run| run.swept.is_none()) {
-                if let (State::Ended(ending), Some(put)) = (&mut run.state, put.get(&run.id)) {
-                    ending.at = store.bucket().time.put_at(*put, ending.at);
-                }
-            }
-            Ok((records, unreadable, now))
+            Ok((store.tell(&all).await?, unreadable, now))
         })
         .await
+    }
+
+    /// When the record of a run was put as it was last read, that its writer dates `claimed`: by the server's clock, for the
+    /// writer may have a wrong one.
+    pub fn put_at(&self, id: RunId, claimed: Timestamp) -> Timestamp {
+        let key = self.place_of(id);
+        let known = lock(&self.inner.known).find(&key);
+        let put = known.and_then(|entry| entry.modified);
+        put.map_or(claimed, |put| self.bucket().time.put_at(put, claimed))
     }
 
     async fn all(&self, filter: &Filter) -> Result<Vec<(String, Entry)>, Error> {

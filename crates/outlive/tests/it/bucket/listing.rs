@@ -13,8 +13,9 @@ use outlive::store::{Page, Store};
 use outlive::testing::bucket::Bucket;
 use outlive::testing::proxy::{Fate, Proxy, Request, forward};
 use outlive::testing::spec;
+use outlive::transition::Report;
 
-use super::yard::Yard;
+use super::yard::{Yard, attempt_of};
 
 const LEASE: Duration = Duration::from_secs(60);
 /// How many names a listing has at a time.
@@ -74,7 +75,7 @@ fn f_76_what_changes_while_a_tree_is_listed_is_looked_at_again_before_it_goes() 
         };
         let key = format!("{}/runs/2020-01-01T00:00:00.000000Z_run_id=slow_1/run.yaml", yard.prefix);
         yard.store.put_by_hand(&key, record("failed", "2020-01-01T00:00:00Z").as_bytes()).await.unwrap();
-        let all = 2 * PAGE + 500;
+        let all = PAGE + 500;
         yard.shards_of("slow", all).await;
         // It is at work again when the second page is asked for, and the first batch has gone.
         let (pages, store, turned) =
@@ -122,9 +123,10 @@ fn f_76_pages_are_told_whole_while_objects_come_and_go() {
     });
 }
 
+/// `OUTLIVE_BUCKET_RECORDS=12000` for more.
 #[test]
 fn b08_of_many_records_those_that_have_changed_are_read_and_no_others() {
-    let many: usize = std::env::var("OUTLIVE_BUCKET_RECORDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_500);
+    let many: usize = std::env::var("OUTLIVE_BUCKET_RECORDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1_500);
     pollster::block_on(async {
         let yard = Yard::new().await;
         let record = |number: usize| {
@@ -162,5 +164,62 @@ fn b08_of_many_records_those_that_have_changed_are_read_and_no_others() {
         assert_eq!((again.gets, again.puts), (2, 0), "what has not changed was read again");
         assert!(again.lists <= pages + 1);
         println!("{many} records: {gets} reads and {lists} lists, then {} and {}", again.gets, again.lists);
+    });
+}
+
+#[test]
+fn requests_of_a_sweep_grow_with_pages_batches_and_changes() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let (failing, publishing, many) = (12_u64, 4_u64, 2_200_u64);
+        let mut deleted = many;
+        for number in 0..failing {
+            let handle = yard.start().await;
+            let id = handle.id().to_string();
+            if number == 0 {
+                yard.shards_of(&id, many as usize).await;
+            } else {
+                yard.shard(&id, 0, 0).await;
+                deleted += 1;
+            }
+            handle.fail("exit", "1").await.unwrap();
+        }
+        for _ in 0..publishing {
+            let handle = yard.start().await;
+            let id = handle.id().to_string();
+            yard.shard(&id, 0, 0).await;
+            yard.shard(&id, 0, 1).await;
+            deleted += 1;
+            let manifest = yard.publish(&id, &[attempt_of(&id, 0, 1)]).await;
+            handle.report(Report { manifest_ref: Some(manifest), ..Report::default() }).await.unwrap();
+            handle.succeed().await.unwrap();
+        }
+        let counts: Arc<[AtomicUsize; 4]> = Arc::default();
+        let counting = counts.clone();
+        let proxy = Proxy::new(Bucket::shared().port(), move |request| {
+            let kind = match request.method.as_str() {
+                "GET" if request.target.contains("list-type=2") => 0,
+                "GET" => 1,
+                "PUT" => 2,
+                _ => 3,
+            };
+            counting[kind].fetch_add(1, Ordering::SeqCst);
+            Fate::Pass
+        });
+        let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(20)).await;
+        counts.iter().for_each(|count| count.store(0, Ordering::SeqCst));
+        let report = sweep(&sweeping, &at_once(), false).await.unwrap();
+        assert_eq!((report.objects, report.left, report.problems.len()), (deleted, 0, 0), "{report:?}");
+        let [lists, reads, writes, deletes] = counts.each_ref().map(|count| count.load(Ordering::SeqCst) as u64);
+        let (objects, decisions) = (deleted + publishing, failing + publishing);
+        // Records, manifests and trees are a prefix each.
+        assert!(lists <= objects.div_ceil(PAGE as u64) + 3, "{lists} lists of {objects} objects");
+        assert_eq!(deletes, deleted.div_ceil(PAGE as u64));
+        // Every record once, and then a manifest of each that has one, and the pointer.
+        assert_eq!(reads, decisions + publishing + 1, "{reads} reads for {decisions} decisions");
+        assert_eq!(writes, 2 * decisions, "each run is marked before and after");
+        println!(
+            "{objects} objects of {decisions} runs: {lists} lists, {reads} reads, {writes} writes, {deletes} deletes"
+        );
     });
 }
