@@ -7,6 +7,7 @@ mod address;
 mod batch;
 mod beats;
 mod calls;
+mod clock;
 mod keys;
 mod link;
 mod news;
@@ -25,6 +26,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::address::Address;
+use self::clock::ServerClock;
 use self::link::Links;
 pub use self::news::Listening;
 use self::news::Told;
@@ -32,6 +34,7 @@ use self::owners::Owners;
 use self::tidying::Untidy;
 use super::Error;
 use crate::id::WorkerId;
+use crate::time::Clock;
 
 /// A registry in a database.
 ///
@@ -52,6 +55,7 @@ struct Inner {
     owners: Owners,
     untidy: Untidy,
     told: Told,
+    clock: Arc<ServerClock>,
 }
 
 impl PostgresStore {
@@ -59,7 +63,8 @@ impl PostgresStore {
     pub async fn open(address: &Address) -> Result<Self, Error> {
         let links = Links::new(address.clone());
         let schema = address.quoted_schema();
-        let id = schema::open(&links, &schema, address).await?;
+        let clock = Arc::<ServerClock>::default();
+        let id = schema::open(&links, &schema, address, &clock).await?;
         Ok(Self {
             inner: Arc::new(Inner {
                 links,
@@ -69,6 +74,7 @@ impl PostgresStore {
                 owners: Owners::default(),
                 untidy: Untidy::default(),
                 told: Told::default(),
+                clock,
             }),
         })
     }
@@ -76,6 +82,11 @@ impl PostgresStore {
     /// What tells this registry from any other, wherever it is moved to.
     pub fn id(&self) -> &str {
         &self.inner.id
+    }
+
+    /// The time of its server, as far as this host can tell.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock.clone()
     }
 
     fn owners(&self) -> &Owners {

@@ -11,7 +11,7 @@ use outlive::filter::Filter;
 use outlive::health::Witness;
 use outlive::id::RunId;
 use outlive::id::SystemEntropy;
-use outlive::run::Event;
+use outlive::run::{Event, Key};
 use outlive::store::memory::MemoryStore;
 use outlive::store::object::{ObjectStore, ServerTime};
 use outlive::store::postgres::PostgresStore;
@@ -22,6 +22,7 @@ use outlive::testing::bucket::{Bucket, KEY, url_at};
 use outlive::testing::proxy::{Fate, Proxy};
 use outlive::testing::server::Server;
 use outlive::time::{Clock, Timestamp};
+use outlive::transition::Start;
 use tempfile::TempDir;
 
 use crate::fleet::Pooler;
@@ -244,6 +245,10 @@ impl Store for ByOurClock {
 
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.tell().workers().await
+    }
+
+    async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
+        self.tell().starts(rates).await
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
