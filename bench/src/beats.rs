@@ -100,6 +100,7 @@ impl Worker {
             held: self.handles.iter().map(|handle| (handle.id(), handle.fence().epoch)).collect(),
             attention: None,
             leaving: false,
+            offer: Default::default(),
         };
         let reply = pollster::block_on(self.store.beat(&beat))?;
         if !(reply.lost.is_empty() && reply.unknown.is_empty() && reply.forgotten.is_empty()) {

@@ -77,7 +77,7 @@ pub fn main(dir: &Path) -> Outcome<bool> {
 fn spec() -> Spec {
     let mut spec = Spec::new("bench", person("ada"));
     spec.name = Some("bench".into());
-    spec.keys = vec![Key { name: "bench".into(), limit: 1_000 }];
+    spec.keys = vec![Key::limit("bench", 1_000)];
     spec
 }
 

@@ -225,7 +225,7 @@ pub fn collect_ended() {
 
 /// Where what the command writes is kept.
 fn keep_log(registry: &Registry, handle: &RunHandle, policy: &LogPolicy) -> Recording {
-    let log = registry.local().map(|local| local.write_logs(&handle.run(), policy)).transpose();
+    let log = registry.logs().map(|logs| logs.write(&handle.run(), policy)).transpose();
     match log {
         Ok(log) => Recording::new(log.map(|log| log.masking(Box::new(registry.redactor().clone())))),
         Err(error) => Recording::lost(&error),
@@ -235,7 +235,7 @@ fn keep_log(registry: &Registry, handle: &RunHandle, policy: &LogPolicy) -> Reco
 /// Keeps nothing, and notes that for whoever looks for it.
 fn keep_no_log(registry: &Registry, handle: &RunHandle) -> Recording {
     // Whoever does not learn it is told that there is none.
-    let _ = registry.local().map(|local| local.decline_logs(&handle.run()));
+    let _ = registry.logs().map(|logs| logs.decline(&handle.run()));
     Recording::new(None)
 }
 

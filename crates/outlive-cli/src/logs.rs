@@ -12,11 +12,10 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use outlive::error::Error;
 use outlive::health::Seen;
-use outlive::logs::{LogReader, NoLog, Stream};
+use outlive::logs::{LogPlace, LogReader, NoLog, Stream};
 use outlive::registry::Registry;
 use outlive::run::{End, StateName};
 use outlive::store;
-use outlive::store::sqlite::SqliteStore;
 use outlive::time::{Timestamp, parse_duration};
 
 use self::screen::Screen;
@@ -151,17 +150,15 @@ impl<E: Into<Error>> From<E> for Trouble {
     }
 }
 
-/// The attempt whose output is meant, by default the last one, and the store that keeps it.
-pub async fn attempt_meant<'a>(
-    registry: &'a Registry,
+/// The attempt whose output is meant, by default the last one, and where it is kept.
+pub async fn attempt_meant(
+    registry: &Registry,
     run: &str,
     attempt: Option<u32>,
-) -> Result<(&'a SqliteStore, Seen, u32), Error> {
-    let Some(local) = registry.local() else {
-        return Err(Error::Invalid(format!(
-            "`{}` keeps no logs: only a registry in a directory does",
-            registry.shown()
-        )));
+) -> Result<(LogPlace, Seen, u32), Error> {
+    let Some(logs) = registry.logs() else {
+        let why = "it ends with its process, or this host has no home for them";
+        return Err(Error::Invalid(format!("`{}` keeps no logs: {why}", registry.shown())));
     };
     let seen = registry.find(run).await?;
     let attempts = seen.run.attempt;
@@ -170,17 +167,34 @@ pub async fn attempt_meant<'a>(
         let count = if attempts == 1 { "1 attempt".into() } else { format!("{attempts} attempts") };
         return Err(Error::Invalid(format!("run `{}` has {count}, and no attempt {attempt}", seen.run.id)));
     }
-    Ok((local, seen, attempt))
+    check_host(&logs, registry, &seen, attempt)?;
+    Ok((logs, seen, attempt))
+}
+
+/// Refuses to look here for what was written on another host, and says on which.
+fn check_host(logs: &LogPlace, registry: &Registry, seen: &Seen, attempt: u32) -> Result<(), Error> {
+    let run = &seen.run;
+    let owner = run.owner().or_else(|| run.ending().and_then(|ending| ending.owner.as_ref()));
+    let host = owner.filter(|_| attempt == run.attempt).map(|owner| &owner.identity.vantage.host);
+    match host {
+        Some(host) if logs.is_of_host() && *host != registry.me().host && logs.read(run.id, attempt)?.is_none() => {
+            let id = run.id;
+            Err(Error::Invalid(format!(
+                "the log of attempt {attempt} of run `{id}` is on host `{host}`: `outlive logs {id}` shows it there"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Logs {
     async fn show(&self, context: &Context, json: bool) -> Result<u8, Error> {
         let registry = context.for_lookup(&self.run).await?;
-        let (local, seen, attempt) = attempt_meant(&registry, &self.run, self.attempt).await?;
+        let (logs, seen, attempt) = attempt_meant(&registry, &self.run, self.attempt).await?;
         if self.attached && seen.state.is_ended() && !json {
             talk(&format!("outlive: run `{}` has already ended: it is {}\n", seen.run.id, seen.state));
         }
-        match self.follow(&registry, local, seen, attempt, json).await {
+        match self.follow(&registry, &logs, seen, attempt, json).await {
             Ok(ended) => self.status(&ended, &registry),
             Err(Trouble::Unread) => Ok(0),
             Err(Trouble::Failed(error)) => Err(error),
@@ -202,7 +216,7 @@ impl Logs {
     async fn follow(
         &self,
         registry: &Registry,
-        local: &SqliteStore,
+        logs: &LogPlace,
         mut seen: Seen,
         mut attempt: u32,
         json: bool,
@@ -220,7 +234,7 @@ impl Logs {
             }
             let ended = seen.state.is_ended() || seen.run.attempt > attempt;
             if reader.is_none() {
-                reader = self.open(registry, local, &seen, attempt)?;
+                reader = self.open(registry, logs, &seen, attempt)?;
             }
             if let Some(reader) = &mut reader {
                 reader.read_unnoted(ended || behind.is_some_and(|since| now.saturating_sub(since) >= NOTED_WITHIN));
@@ -234,7 +248,7 @@ impl Logs {
                 screen.end(reader.as_ref().and_then(LogReader::stopped).is_some())?;
                 let is_empty = reader.as_ref().map_or(Ok(true), LogReader::is_empty).map_err(unreadable)?;
                 if is_empty && !json {
-                    talk(&format!("outlive: {}\n", nothing(local, &seen, attempt, reader.is_some())?));
+                    talk(&format!("outlive: {}\n", nothing(logs, &seen, attempt, reader.is_some())?));
                 }
                 if !self.follow || self.attempt.is_some() || seen.run.attempt <= attempt {
                     return Ok(seen);
@@ -266,11 +280,11 @@ impl Logs {
     fn open(
         &self,
         registry: &Registry,
-        local: &SqliteStore,
+        logs: &LogPlace,
         seen: &Seen,
         attempt: u32,
     ) -> Result<Option<LogReader>, Trouble> {
-        let Some(mut reader) = local.read_logs(seen.run.id, attempt)? else { return Ok(None) };
+        let Some(mut reader) = logs.read(seen.run.id, attempt)? else { return Ok(None) };
         if let Some(only) = self.only() {
             reader = reader.only(only);
         }
@@ -292,7 +306,7 @@ fn unreadable(error: io::Error) -> Error {
 }
 
 /// Why there is no log, or with `is_there` nothing in it.
-fn nothing(local: &SqliteStore, seen: &Seen, attempt: u32, is_there: bool) -> Result<String, Error> {
+fn nothing(logs: &LogPlace, seen: &Seen, attempt: u32, is_there: bool) -> Result<String, Error> {
     let id = seen.run.id;
     let is_last = seen.run.attempt == attempt;
     let ending = seen.run.ending().filter(|_| is_last);
@@ -310,7 +324,7 @@ fn nothing(local: &SqliteStore, seen: &Seen, attempt: u32, is_there: bool) -> Re
         return Ok(format!("attempt {attempt} of run `{id}` was never started: {}", plain(why)));
     }
     let is_over = seen.state.is_ended() || !is_last;
-    let why = if is_there { NoLog::Unwritten } else { local.why_no_logs(id, attempt)? };
+    let why = if is_there { NoLog::Unwritten } else { logs.why_none(id, attempt)? };
     Ok(match why {
         NoLog::Declined => {
             format!("attempt {attempt} of run `{id}` keeps no log: it was started with `--no-log` or a cap of 0")

@@ -11,8 +11,10 @@ mod beats;
 mod hearing;
 mod keys;
 mod lists;
+mod rates;
 mod scene;
 mod stories;
+mod unique;
 mod updates;
 mod writes;
 
@@ -123,7 +125,15 @@ table! { $
        keys::a_holder_keeps_its_key_while_it_reports,
        keys::whatever_ends_a_run_frees_its_keys,
        keys::an_update_respects_keys,
-       keys::of_many_takers_of_a_key_one_holds_it;
+       keys::of_many_takers_of_a_key_one_holds_it,
+       unique::a_unique_key_is_held_from_making_to_end,
+       unique::a_run_that_ended_gets_its_unique_key_back_only_if_it_is_free,
+       unique::keys_of_one_name_that_are_held_for_different_times_are_different,
+       unique::of_many_makers_of_a_unique_run_one_makes_it,
+       rates::no_more_start_than_a_rate_says_until_its_time_has_passed,
+       rates::every_attempt_is_a_start_and_nothing_else_is,
+       rates::an_update_respects_rates,
+       rates::of_many_that_start_at_once_a_rate_lets_its_number;
     3: hearing::a_claim_counts_as_a_beat,
        hearing::silence_lasts_until_the_next_beat,
        hearing::every_beat_is_counted,

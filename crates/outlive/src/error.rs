@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::id::RunId;
-use crate::run::StateName;
+use crate::run::{Key, StateName};
 use crate::store;
-use crate::time::show_duration;
+use crate::time::{Timestamp, show_duration};
 use crate::transition::Refusal;
 
 /// Why a call on a registry failed. Nothing was changed, unless it says so.
@@ -68,12 +68,14 @@ pub enum Error {
         refusal: Refusal,
     },
     /// A key has no holder to spare.
-    #[error("key `{key}` is held by {}", joined(holders, ", "))]
+    #[error("{}", busy(key, holders, *free_at))]
     KeyBusy {
         /// The key.
-        key: String,
+        key: Key,
         /// Who holds it.
         holders: Vec<RunId>,
+        /// When it is free, where a clock alone frees it.
+        free_at: Option<Timestamp>,
     },
     /// Whoever asked may not have it done.
     #[error("{0}")]
@@ -105,6 +107,14 @@ pub struct Candidate {
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ({}, made {} ago)", self.id, self.title, self.state, show_duration(self.age))
+    }
+}
+
+/// Why a key cannot be had.
+fn busy(key: &Key, holders: &[RunId], free_at: Option<Timestamp>) -> String {
+    match free_at {
+        Some(free_at) => format!("{key} is used up; the next may start at {free_at}"),
+        None => format!("{key} is held by {}", joined(holders, ", ")),
     }
 }
 
@@ -295,6 +305,9 @@ impl Error {
             }
             Self::NoRegistry { sought: None, place } => format!("`outlive --registry sqlite:{place} init` makes it"),
             Self::Refused { run, refusal } => return next_step(*run, refusal),
+            Self::KeyBusy { key, free_at: Some(_), .. } => {
+                format!("`outlive queue add --rate {}=…` has a run wait for its turn", key.name)
+            }
             Self::KeyBusy { holders, .. } => format!("`outlive show {}` tells about the holder", holders.first()?),
             Self::Untrusted(run) => {
                 format!("read it with `outlive show {run}`, then allow it with `outlive trust {run}`")

@@ -17,12 +17,14 @@
 mod absence;
 mod index;
 mod kept;
+mod place;
 mod policy;
 mod reader;
 mod writer;
 
 pub use self::absence::NoLog;
 pub(crate) use self::absence::{decline, why_none};
+pub use self::place::LogPlace;
 pub use self::policy::{InvalidBytes, LogPolicy, parse_bytes, show_bytes};
 pub use self::reader::{LogReader, Part, Piece};
 pub use self::writer::{LogWriter, Mask, NOTE_EVERY};

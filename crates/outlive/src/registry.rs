@@ -5,6 +5,7 @@
 
 mod adopt;
 mod again;
+mod bell;
 mod brief;
 #[cfg(feature = "object")]
 mod bucket;
@@ -24,7 +25,7 @@ mod taking;
 use std::any::Any;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::conceal;
@@ -32,6 +33,7 @@ use crate::error::Error;
 use crate::health::Sight;
 use crate::home::{actor, home};
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
+use crate::logs::LogPlace;
 use crate::policy::Lease;
 use crate::process::{Identity, LifeLock};
 use crate::redact::Redactor;
@@ -47,11 +49,12 @@ use crate::store::object::{Address as BucketAddress, ObjectStore};
 use crate::store::postgres::{Address, PostgresStore};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
-use crate::store::{self, Expect, News, Record, Store, Write};
+use crate::store::{self, Expect, News, Offer, Record, Store, Write};
 use crate::time::{Clock, SystemClock, Timestamp};
 use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
 use crate::trust::{Trust, has_key};
 
+pub use self::bell::Bell;
 pub use self::brief::Glimpse;
 pub use self::handing::{HANDED_OUT, Handed};
 pub use self::queue::{Parent, Planned, next_due};
@@ -92,6 +95,8 @@ pub struct Registry {
     unsigned: Option<String>,
     spool: Option<Spool>,
     worker: Mutex<Option<Arc<Working>>>,
+    /// What its worker takes from the queue.
+    offer: Arc<Offer>,
     beats_later: bool,
     recognise: fn(&Record, Stamp) -> bool,
 }
@@ -102,6 +107,8 @@ struct Working {
     keeper: Option<Keeper>,
     /// It has said goodbye with its last end.
     left: AtomicBool,
+    /// It hears what is asked of its runs.
+    listening: OnceLock<Option<Box<dyn Any + Send + Sync>>>,
     _life: Option<LifeLock>,
 }
 
@@ -148,12 +155,13 @@ impl Registry {
         })?;
         let store = PostgresStore::open(&address).await?;
         let (name, beating, listening) = (store.id().to_owned(), store.clone(), store.clone());
+        let clock = store.clock();
         let listen: Listen = Arc::new(move |heard| Some(Box::new(listening.listen(heard).ok()?)));
         // Its beats have a connection of their own in any case.
         let reopen: Reopen = Arc::new(move || Ok(Arc::new(beating.clone()) as Arc<dyn Store>));
         let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
         let assembled = Self::assemble(url.into(), Arc::new(store), reopen, trust)?;
-        Ok(Self { name: Some(name), listen: Some(listen), ..assembled })
+        Ok(Self { name: Some(name), listen: Some(listen), clock, ..assembled })
     }
 
     /// Opens the registry in a directory of this machine. With `create` it is made if it is missing.
@@ -224,6 +232,7 @@ impl Registry {
             unsigned,
             spool: home.as_deref().map(Spool::new),
             worker: Mutex::new(None),
+            offer: Arc::default(),
             beats_later: false,
             recognise: |record, stamp| record.stamp == stamp,
         })
@@ -261,11 +270,13 @@ impl Registry {
             redactor: Arc::default(),
             unsigned: None,
             spool: None,
+            offer: Arc::default(),
             beats_later: true,
             worker: Mutex::new(Some(Arc::new(Working {
                 keeping,
                 keeper: None,
                 left: AtomicBool::default(),
+                listening: OnceLock::new(),
                 _life: None,
             }))),
             recognise: |record, stamp| record.stamp == stamp,
@@ -296,7 +307,13 @@ impl Registry {
                 registry.clone(),
                 self.spool.clone(),
             ));
-            *working = Arc::new(Working { keeping, keeper: None, left: AtomicBool::default(), _life: None });
+            *working = Arc::new(Working {
+                keeping,
+                keeper: None,
+                left: AtomicBool::default(),
+                listening: OnceLock::new(),
+                _life: None,
+            });
         }
         self
     }
@@ -344,6 +361,15 @@ impl Registry {
     #[cfg(feature = "sqlite")]
     pub fn local(&self) -> Option<&SqliteStore> {
         self.local.as_deref()
+    }
+
+    /// Where the output of its runs is kept, as far as it is on this host; nowhere without a home.
+    pub fn logs(&self) -> Option<LogPlace> {
+        #[cfg(feature = "sqlite")]
+        if let Some(local) = &self.local {
+            return Some(LogPlace::of_registry(local.clone(), self.clock.clone()));
+        }
+        Some(LogPlace::of_home(&home()?, self.name.as_ref()?, self.clock.clone()))
     }
 
     /// Who this process acts for.
@@ -410,13 +436,14 @@ impl Registry {
             self.id().map_or_else(|| self.url.clone(), |id| spool_key(&id)),
             self.spool.clone(),
         ));
+        keeping.offer(self.offer.clone());
         let reopen = self.reopen.clone();
         let keeper = Keeper::new(keeping.clone(), bell, self.store.clone(), move || reopen());
         if !self.beats_later {
             leaving::start(&keeper)?;
         }
-        let (keeper, left) = (Some(keeper), AtomicBool::default());
-        *worker = Some(Arc::new(Working { keeping: keeping.clone(), keeper, left, _life: life }));
+        let (keeper, left, listening) = (Some(keeper), AtomicBool::default(), OnceLock::new());
+        *worker = Some(Arc::new(Working { keeping: keeping.clone(), keeper, left, listening, _life: life }));
         Ok(keeping)
     }
 

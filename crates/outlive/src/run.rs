@@ -2,6 +2,7 @@
 
 mod brief;
 mod command;
+mod key;
 mod output;
 mod spec;
 mod state_name;
@@ -22,8 +23,9 @@ use crate::time::{Timestamp, millis};
 
 pub use self::brief::Brief;
 pub use self::command::{Arg, Command, Program, Withheld};
+pub use self::key::{Hold, Key};
 pub use self::output::{InvalidOutput, Output};
-pub use self::spec::{After, InvalidSpec, Key, Lineage, Release, Spec, Step};
+pub use self::spec::{After, InvalidSpec, Lineage, Release, Spec, Step};
 pub use self::state_name::{StateName, UnknownState};
 
 /// The longest name, kind, key or label, in bytes.
@@ -163,11 +165,6 @@ impl Run {
             State::Ended(ending) => ending.owner.as_mut(),
             _ => None,
         }
-    }
-
-    /// The keys it holds: those of its spec while it runs, none otherwise.
-    pub fn held_keys(&self) -> &[Key] {
-        if self.owner().is_some() { &self.spec.keys } else { &[] }
     }
 
     /// How its last attempt ended, if it has.

@@ -50,7 +50,9 @@ pub(crate) async fn settle(
                     return Ok(Ok(Record { run: write.run, revision, stamp: write.stamp }));
                 }
                 Some(Written::Conflict(found)) => found.map(|found| *found),
-                Some(Written::KeyBusy { key, holders }) => return Err(doubt.or(Error::KeyBusy { key, holders })),
+                Some(Written::KeyBusy { key, holders, free_at }) => {
+                    return Err(doubt.or(Error::KeyBusy { key, holders, free_at }));
+                }
                 None => return Err(doubt.or(store::Error::Unavailable("the store gave no answer".into()))),
             },
             Err(error @ store::Error::Unknown(_)) => {

@@ -30,9 +30,9 @@ use crate::health::Witness;
 use crate::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::policy::Lease;
 use crate::process::Identity;
-use crate::run::{CancelRequest, Event, Heard, Owner, Run, State};
+use crate::run::{CancelRequest, Event, Heard, Key, Owner, Run, State};
 use crate::time::Timestamp;
-use crate::transition::Transition;
+use crate::transition::{Start, Transition, is_start, moved_keys};
 
 /// The most runs of one page.
 pub const PAGE_LIMIT: usize = 1_000;
@@ -45,7 +45,8 @@ pub const PAGE_LIMIT: usize = 1_000;
 ///    then wholly: the run, its event, its keys and its place among its owner's runs change together. Revisions of a
 ///    run only rise. A record that was written is read by every later call.
 /// 2. **Keys.** A write after which a run newly holds keys takes effect only if each has a holder to spare. Whatever
-///    makes a run hold no keys frees them in the same write.
+///    makes a run hold no keys frees them in the same write. A write by which an attempt starts takes effect only if
+///    each rate of the run lets one more start, by the store's own clock, and counts as one from then on.
 /// 3. **Owners are heard of.** A write that makes a worker an owner counts as a beat of that worker. Reading a running
 ///    run tells when its owner was last heard of ([`Heard`]), by one clock, the store's own. Time in which the store
 ///    could not have heard anybody is not silence.
@@ -77,6 +78,9 @@ pub trait Store: Send + Sync {
 
     /// The workers known, each with when it was last heard of.
     async fn workers(&self) -> Result<Vec<Worker>, Error>;
+
+    /// The starts that count for each of these rates, by the store's own clock.
+    async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error>;
 
     /// A run's story from its first event; none for an unknown run.
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error>;
@@ -148,6 +152,16 @@ impl Write {
             stamp,
         }
     }
+
+    /// The keys that it has the run hold newly, and those that it frees.
+    pub(crate) fn moved_keys(&self) -> (Vec<&Key>, Vec<&Key>) {
+        moved_keys(&self.run, self.events.first())
+    }
+
+    /// The rates that count it: none, unless an attempt starts by it.
+    pub(crate) fn counted(&self) -> Vec<(&Key, Duration)> {
+        if self.events.iter().any(is_start) { self.run.rates().collect() } else { Vec::new() }
+    }
 }
 
 /// What became of a write.
@@ -160,10 +174,24 @@ pub enum Written {
     /// A key has no holder to spare.
     KeyBusy {
         /// The key.
-        key: String,
+        key: Key,
         /// Who holds it.
         holders: Vec<RunId>,
+        /// When it is free, where a clock alone frees it.
+        free_at: Option<Timestamp>,
     },
+}
+
+impl Written {
+    /// Others hold a key.
+    pub(crate) fn held(key: &Key, holders: Vec<RunId>) -> Self {
+        Self::KeyBusy { key: key.clone(), holders, free_at: None }
+    }
+
+    /// A rate lets nothing start before a moment.
+    pub(crate) fn not_before(key: &Key, free_at: Timestamp) -> Self {
+        Self::KeyBusy { key: key.clone(), holders: Vec::new(), free_at: Some(free_at) }
+    }
 }
 
 /// Where a page begins, and how long it may be.
@@ -341,6 +369,44 @@ pub struct Beat {
     pub attention: Option<u64>,
     /// It is about to end and is not to be waited for.
     pub leaving: bool,
+    /// What it takes from the queue.
+    pub offer: Arc<Offer>,
+}
+
+/// What a worker takes from the queue, as it says itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// The outlive that it is; empty where it did not say.
+    pub version: String,
+    /// How many runs it executes at a time; none, if it only looks after what it has started.
+    pub slots: u32,
+    /// Of which kinds; of any, if none is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<String>,
+}
+
+impl Offer {
+    /// Takes so many runs at a time of these kinds.
+    pub fn new(slots: u32, kinds: Vec<String>) -> Self {
+        Self { version: env!("CARGO_PKG_VERSION").into(), slots, kinds }
+    }
+
+    /// Of a worker that did not say.
+    pub(crate) fn unsaid() -> Arc<Self> {
+        Arc::new(Self { version: String::new(), slots: 0, kinds: Vec::new() })
+    }
+
+    /// Whether it takes runs of that kind.
+    pub fn takes(&self, kind: &str) -> bool {
+        self.slots > 0 && (self.kinds.is_empty() || self.kinds.iter().any(|taken| taken == kind))
+    }
+}
+
+impl Default for Offer {
+    /// Takes nothing.
+    fn default() -> Self {
+        Self::new(0, Vec::new())
+    }
 }
 
 /// What a beat learns.
@@ -409,11 +475,21 @@ pub struct Worker {
     pub lease: Lease,
     /// When it was last heard of.
     pub heard: Heard,
+    /// What it takes.
+    pub offer: Arc<Offer>,
 }
 
 impl From<&Owner> for Worker {
     fn from(owner: &Owner) -> Self {
-        Self { id: owner.worker, identity: owner.identity.clone(), lease: owner.lease, heard: owner.heard }
+        let (id, identity) = (owner.worker, owner.identity.clone());
+        Self { id, identity, lease: owner.lease, heard: owner.heard, offer: Arc::default() }
+    }
+}
+
+impl From<&Beat> for Worker {
+    fn from(beat: &Beat) -> Self {
+        let (id, identity, offer) = (beat.worker, beat.identity.clone(), beat.offer.clone());
+        Self { id, identity, lease: beat.lease, heard: Heard::default(), offer }
     }
 }
 

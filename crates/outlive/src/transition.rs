@@ -9,6 +9,7 @@
 mod again;
 mod checks;
 mod follows;
+mod keys;
 mod refusal;
 
 use std::time::Duration;
@@ -22,6 +23,8 @@ use self::checks::{
     check_adopt, check_claim, check_fence, check_reap, check_resume, check_said, check_sweep, lost, take_report,
 };
 pub use self::follows::follows;
+pub(crate) use self::keys::moved_keys;
+pub use self::keys::{Start, has_room, is_start, starts_at};
 pub use self::refusal::Refusal;
 
 use crate::health::Leftovers;
@@ -29,8 +32,8 @@ use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::OrphanPolicy;
 use crate::process::{Evidence, Identity};
 use crate::run::{
-    Actor, Archived, CancelRequest, End, Ending, Event, Exit, Failure, Interruption, Key, Owner, Pending, Progress,
-    Reap, Release, Run, Running, State, StateName, Suspended, Swept, capped,
+    Actor, Archived, CancelRequest, End, Ending, Event, Exit, Failure, Interruption, Owner, Pending, Progress, Reap,
+    Release, Run, Running, State, StateName, Suspended, Swept, capped,
 };
 use crate::time::Timestamp;
 
@@ -546,14 +549,6 @@ impl Step<'_> {
         let ended = next.last_attempt.or_else(|| has_ended.then(|| after.clone()));
         Transition { run: after, event, ended }
     }
-}
-
-/// Whether a key has room for one more holder. Everybody who holds it, and whoever wants it, must be content: the
-/// smallest of their limits counts.
-pub fn has_room(wanted: &Key, holders: &[&Run]) -> bool {
-    let theirs = holders.iter().flat_map(|run| &run.spec.keys).filter(|key| key.name == wanted.name);
-    let limit = theirs.map(|key| key.limit).chain([wanted.limit]).min().unwrap_or(0);
-    holders.len() < limit as usize
 }
 
 /// The event of a run that has just been made, before anything was done to it.

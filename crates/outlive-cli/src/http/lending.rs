@@ -69,7 +69,15 @@ pub fn begin(registry: &Registry) -> Option<OwnedFd> {
     let workers = pollster::block_on(registry.store().workers()).unwrap_or_default();
     for worker in workers.into_iter().filter(|worker| worker.identity.is_far()) {
         let (identity, lease) = (worker.identity, worker.lease);
-        let beat = Beat { worker: worker.id, identity, lease, held: [].into(), attention: None, leaving: false };
+        let beat = Beat {
+            worker: worker.id,
+            identity,
+            lease,
+            held: [].into(),
+            attention: None,
+            leaving: false,
+            offer: worker.offer,
+        };
         // Whoever is not forgiven is heard of soon, or is gone.
         let _ = pollster::block_on(registry.store().beat(&beat));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, Command};
 use nix::sys::signal::SigSet;
 use outlive::error::{Code, Error};
-use outlive::logs::{LogPolicy, Stream};
+use outlive::logs::{LogPlace, LogPolicy, Stream};
 use outlive::policy::TreePolicy;
 use outlive::process;
 use outlive::registry::Registry;
@@ -136,9 +136,8 @@ fn supervise(
 /// Goes on with the log of a command that writes into it by itself. One that wrote to its owner writes to nobody any more.
 fn record(registry: &Registry, handle: &RunHandle, policy: &LogPolicy) -> Recording {
     let run = handle.run();
-    let kept =
-        |local: &outlive::store::sqlite::SqliteStore| matches!(local.read_logs(run.id, run.attempt), Ok(Some(_)));
-    if !registry.local().is_some_and(kept) {
+    let kept = |logs: LogPlace| matches!(logs.read(run.id, run.attempt), Ok(Some(_)));
+    if !registry.logs().is_some_and(kept) {
         return Recording::new(None);
     }
     let recording = keep_log(registry, handle, policy);

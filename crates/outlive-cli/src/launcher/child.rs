@@ -179,6 +179,7 @@ impl Child {
             if beats_from.is_some_and(|at| now() >= at) {
                 // Where there is no thread to be had, there may be one later.
                 beats_from = registry.start_beating().err().map(|_| now() + Duration::from_secs(1));
+                registry.hear_requests();
             }
             if contained_from.is_some_and(|at| now() >= at) {
                 contained_from = None;

@@ -44,6 +44,14 @@ pub struct SpecFlags {
     /// The same, with N runs at a time (repeatable)
     #[arg(long = "limit", value_name = "KEY=N")]
     pub limits: Vec<String>,
+    /// Only one run with this key at a time that has not ended: while there is one, `run` refuses to start (status 105), and
+    /// `queue add` answers with that one (repeatable)
+    #[arg(long = "unique", value_name = "KEY")]
+    pub uniques: Vec<String>,
+    /// No more than N runs with this key start within a time, such as api=10/1m: `run` refuses to start (status 105), a
+    /// queued run waits (repeatable)
+    #[arg(long = "rate", value_name = "KEY=N/DURATION")]
+    pub rates: Vec<String>,
     /// What becomes of it if its owner dies [default: dead]
     #[arg(long, value_enum)]
     pub on_death: Option<OnDeath>,
@@ -211,12 +219,16 @@ impl SpecFlags {
     }
 
     fn keys(&self) -> Result<Vec<Key>, Error> {
-        let mut keys: Vec<Key> = self.locks.iter().map(|lock| Key { name: lock.clone(), limit: 1 }).collect();
+        let mut keys: Vec<Key> = self.locks.iter().map(|lock| Key::limit(lock, 1)).collect();
         for limit in &self.limits {
-            let parsed = limit
-                .rsplit_once('=')
-                .and_then(|(name, limit)| Some(Key { name: name.into(), limit: limit.parse().ok()? }));
+            let parsed = limit.rsplit_once('=').and_then(|(name, limit)| Some(Key::limit(name, limit.parse().ok()?)));
             keys.push(parsed.ok_or_else(|| Error::Invalid(format!("`{limit}` is not a limit such as gpu=2")))?);
+        }
+        keys.extend(self.uniques.iter().map(Key::unique));
+        for rate in &self.rates {
+            keys.push(
+                parse_rate(rate).ok_or_else(|| Error::Invalid(format!("`{rate}` is not a rate such as api=10/1m")))?,
+            );
         }
         Ok(keys)
     }
@@ -271,6 +283,12 @@ impl SpecFlags {
         retry.permanent = self.permanent.iter().filter_map(|class| class.parse::<FailureClass>().ok()).collect();
         Ok(())
     }
+}
+
+fn parse_rate(rate: &str) -> Option<Key> {
+    let (name, often) = rate.rsplit_once('=')?;
+    let (limit, per) = often.split_once('/')?;
+    Some(Key::rate(name, limit.parse().ok()?, parse_duration(per).ok()?))
 }
 
 /// The file that the first word of a command means, found as a shell finds it.

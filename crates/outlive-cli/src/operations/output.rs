@@ -101,12 +101,12 @@ impl Operate for Output {
         }
         let after = self.after.as_deref().map(place).transpose()?;
         let registry = context.for_lookup(&self.run).await?;
-        let (local, seen, attempt) = attempt_meant(&registry, &self.run, self.attempt).await?;
+        let (logs, seen, attempt) = attempt_meant(&registry, &self.run, self.attempt).await?;
         let id = seen.run.id;
         let ended = seen.state.is_ended() || attempt < seen.run.attempt;
         let mut written =
             Written { id, attempt, ended, pieces: Vec::new(), next: self.after.unwrap_or_else(|| "0.0".into()) };
-        if let Some(mut reader) = local.read_logs(id, attempt)? {
+        if let Some(mut reader) = logs.read(id, attempt)? {
             for (wanted, stream) in [(self.stdout, Stream::Out), (self.stderr, Stream::Err)] {
                 reader = if wanted { reader.only(stream) } else { reader };
             }

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use outlive::error::Error;
+use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::registry::{Parent, Planned, Registry};
-use outlive::run::{Release, StateName};
+use outlive::run::{Key, Release, Run, StateName};
+use outlive::runtime::reaper::Reaper;
 use outlive::schedule::{Missed, Schedule};
 use outlive::time::{Timestamp, parse_duration};
 use outlive::transition::Refusal;
@@ -28,6 +30,7 @@ use crate::operation::{Effect, Operate};
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;
+use crate::workers::hooks;
 
 /// Put a command into the queue, to be executed by `outlive work` or `outlive supervise`
 ///
@@ -114,6 +117,8 @@ pub struct Added {
 struct Name {
     id: RunId,
     name: Option<String>,
+    /// This call made it. Otherwise it is there already, with a unique key of the run that was to be added.
+    made: bool,
 }
 
 /// How a run stands in the queue.
@@ -205,6 +210,7 @@ impl Operate for Add {
     const EXAMPLES: &'static str = "outlive queue add --name build -- make\n\
                                     outlive queue add --after build --lock db -- ./migrate.sh\n\
                                     outlive queue add --cron '30 3 * * *' --name nightly -- ./backup.sh\n\
+                                    outlive queue add --unique report --rate api=10/1m -- ./report.sh\n\
                                     outlive queue add --file jobs.jsonl";
     type Output = Added;
 
@@ -239,8 +245,23 @@ impl Operate for Add {
         for add in &added {
             plan.push(add.planned(&registry, context, &names).await?);
         }
-        let runs = registry.enqueue_all(plan).await?;
-        Ok(Added { runs: runs.iter().map(|run| Name { id: run.id, name: run.spec.name.clone() }).collect() })
+        let runs = enqueue(&registry, plan).await?;
+        let named = |(run, made): (Run, bool)| Name { id: run.id, name: run.spec.name.clone(), made };
+        Ok(Added { runs: runs.into_iter().map(named).collect() })
+    }
+}
+
+/// Adds what is planned. Where there is one like it already, and its owner is dead, that is put on record first: it must not
+/// keep the living out.
+async fn enqueue(registry: &Registry, plan: Vec<Planned>) -> Result<Vec<(Run, bool)>, Error> {
+    let again = (plan.len() == 1 && plan[0].spec.keys.iter().any(Key::is_unique)).then(|| plan.clone());
+    let runs = registry.enqueue_each(plan).await?;
+    match (again, runs.as_slice()) {
+        (Some(again), [(run, false)]) if run.owner().is_some() => {
+            let reaped = hooks::reap(registry, &mut Reaper::new(registry.worker()), Filter::of([run.id])).await?;
+            if reaped.ended.is_empty() { Ok(runs) } else { registry.enqueue_each(again).await }
+        }
+        _ => Ok(runs),
     }
 }
 
@@ -314,7 +335,8 @@ impl Operate for Cancel {
 
 impl fmt::Display for Added {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.runs.iter().try_for_each(|run| writeln!(f, "{}", run.id))
+        let there = |run: &Name| if run.made { "" } else { " is there already" };
+        self.runs.iter().try_for_each(|run| writeln!(f, "{}{}", run.id, there(run)))
     }
 }
 

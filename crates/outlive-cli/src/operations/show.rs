@@ -166,7 +166,7 @@ impl Show {
             checkpoint_bytes: run.checkpoint.as_ref().map(|checkpoint| checkpoint.to_string().len()),
             artifacts: run.artifacts.clone(),
             manifest_ref: run.manifest_ref.clone(),
-            logs: registry.local().map(|local| logs(local.path(), run)).unwrap_or_default(),
+            logs: registry.logs().map(|place| logs(&place.path(run.id), run)).unwrap_or_default(),
             steps: steps.iter().map(|step| RunView::new(step, &registry).into()).collect(),
             now: registry.clock().now(),
         })
@@ -174,8 +174,7 @@ impl Show {
 }
 
 /// The files that keep what the attempts of a run have written.
-fn logs(registry: &Path, run: &Run) -> Vec<Log> {
-    let dir = registry.join(format!("runs/{}/attempts", run.id));
+fn logs(dir: &Path, run: &Run) -> Vec<Log> {
     let mut logs = Vec::new();
     for attempt in 1..=run.attempt {
         for stream in Stream::BOTH {

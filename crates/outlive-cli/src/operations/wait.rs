@@ -18,6 +18,8 @@ use crate::settings::Context;
 
 /// How long to wait before looking whether an owner has died, which writes nothing that could wake us.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
+/// The longest pause between two looks at a store that cannot say that it has changed.
+const LOOK_SELDOM: Duration = Duration::from_secs(1);
 
 /// Wait until runs have ended
 ///
@@ -84,7 +86,9 @@ pub async fn until_ended(
     loop {
         ended.extend(take_ended(registry, &mut waiting).await?);
         let waited = registry.clock().awake().saturating_sub(began);
-        let left = patience.map_or(LOOK_EVERY, |patience| patience.saturating_sub(waited).min(LOOK_EVERY));
+        // Whoever shares a store with many asks it less and less often.
+        let pause = if watch.is_some() { LOOK_EVERY } else { (waited / 8).clamp(LOOK_EVERY, LOOK_SELDOM) };
+        let left = patience.map_or(pause, |patience| patience.saturating_sub(waited).min(pause));
         if waiting.is_empty() || any && !ended.is_empty() || left.is_zero() {
             return Ok((ended, waiting));
         }

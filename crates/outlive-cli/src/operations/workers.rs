@@ -15,12 +15,12 @@ use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
-use crate::terminal::table::{Cell, Colour, Table};
+use crate::terminal::table::{Cell, Colour, Step, Table};
 use crate::terminal::{Look, plain};
 
-/// List the workers of the registry: when each was last heard of, and how many runs it owns
+/// List the workers of the registry: what each takes, when it was last heard of, and how many runs it owns
 ///
-/// A worker is one process that owns runs, from its first claim to its end. One that has said nothing for longer than its
+/// A worker is one process that owns runs, from its first claim to its end. Without slots it takes nothing from the queue. One that has said nothing for longer than its
 /// lease is gone, as far as others can tell, and its runs are reaped.
 #[derive(Debug, Default, Args)]
 pub struct Workers {}
@@ -38,6 +38,12 @@ struct WorkerView {
     id: WorkerId,
     host: String,
     pid: u32,
+    /// The outlive that it is; null where it did not say.
+    version: Option<String>,
+    /// How many runs it executes from the queue at a time; 0 if it only looks after what it has started.
+    slots: u32,
+    /// Of which kinds; of any, if none is named.
+    kinds: Vec<String>,
     /// `alive`, `late` or `silent`.
     health: &'static str,
     last_beat_at: Timestamp,
@@ -63,6 +69,9 @@ impl WorkerView {
             id: worker.id,
             host: worker.identity.vantage.host.clone(),
             pid: worker.identity.pid,
+            version: Some(worker.offer.version.clone()).filter(|version| !version.is_empty()),
+            slots: worker.offer.slots,
+            kinds: worker.offer.kinds.clone(),
             health,
             last_beat_at: worker.heard.at,
             silent_ms: millis(silent_for),
@@ -70,6 +79,13 @@ impl WorkerView {
             lease_ms: millis(lease.lasts()),
             runs,
         }
+    }
+}
+
+impl WorkerView {
+    /// How many runs it executes at a time, where it takes any.
+    fn slots(&self) -> String {
+        if self.slots == 0 { String::new() } else { self.slots.to_string() }
     }
 }
 
@@ -111,13 +127,17 @@ impl fmt::Display for Known {
                 Cell::new(worker.id.to_string()),
                 Cell::new(plain(&worker.host)),
                 Cell::new(worker.pid.to_string()),
+                Cell::new(worker.version.as_deref().map(plain).unwrap_or_default()),
+                Cell::new(worker.slots()),
+                Cell::new(worker.kinds.iter().map(|kind| plain(kind)).collect::<Vec<_>>().join(", ")),
                 Cell::new(worker.health).coloured(Some(colour)),
                 Cell::new(worker.runs.to_string()),
                 Cell::new(format!("{} ago", show_duration(std::time::Duration::from_millis(worker.silent_ms)))),
             ]
         };
-        let headings = ["WORKER", "HOST", "PID", "HEALTH", "RUNS", "LAST BEAT"];
+        let headings = ["WORKER", "HOST", "PID", "VERSION", "SLOTS", "KINDS", "HEALTH", "RUNS", "LAST BEAT"];
         let table = Table::new(&headings, self.workers.iter().map(row).collect::<Vec<_>>());
-        writeln!(f, "{}", table.show(Look::of_stdout(), &[], &[]))
+        let steps = [Step::LeaveOut("VERSION"), Step::Narrow("KINDS", 16), Step::LeaveOut("PID")];
+        writeln!(f, "{}", table.show(Look::of_stdout(), &steps, &[]))
     }
 }

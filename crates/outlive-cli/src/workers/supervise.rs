@@ -189,7 +189,7 @@ impl Supervisor<'_> {
         let mut told = false;
         loop {
             let mut spec = Spec::new(KIND, self.registry.me().clone());
-            spec.keys = vec![Key { name: format!("outlive {KIND}"), limit: 1 }];
+            spec.keys = vec![Key::limit(format!("outlive {KIND}"), 1)];
             spec.policy.orphans = OrphanPolicy::Fail;
             let holders = match pollster::block_on(self.registry.start(spec)) {
                 Err(Error::KeyBusy { holders, .. }) => holders,

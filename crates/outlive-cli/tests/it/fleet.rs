@@ -1,12 +1,13 @@
 //! A registry in PostgreSQL, as users of the command meet it when something is wrong with it.
 
 use std::io::Write;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use outlive::id::{Entropy, SystemEntropy};
 use outlive::testing::server::Server;
+use outlive::time::{Clock, SystemClock, Timestamp};
 
-use super::sandbox::{Ends, Sandbox, settled, text, until};
+use super::sandbox::{Ends, Sandbox, settled, signal_pid, text, until};
 use super::served::Served;
 use super::serving::read_until;
 
@@ -217,4 +218,76 @@ fn what_is_changed_through_one_server_is_told_by_the_other() {
     let added = other.post("/v1/queue/add", &serde_json::json!({ "name": "later", "argv": ["true"] }));
     assert_eq!(added.status, 200, "{}", added.body);
     read_until(&mut changes, "\"later\"");
+}
+
+#[test]
+fn a_queued_run_says_that_no_worker_takes_it_and_workers_say_what_they_take() {
+    let sandbox = Sandbox::new();
+    let url = Server::shared().fresh_url();
+    on(&sandbox, &url, &["queue", "add", "--name", "job", "--kind", "train", "--", "true"]).succeeds();
+    let reason = || on(&sandbox, &url, &["show", "job", "--json"]).json()["reason"].clone();
+    assert_eq!(reason(), "waits for a worker; none is there");
+    let work =
+        |kind| on(&sandbox, &url, &["work", "--slots", "2", "--kind", kind]).stdout(Stdio::null()).spawn().unwrap();
+    let mut other = work("report");
+    until("the workers to be there", || {
+        on(&sandbox, &url, &["workers", "--json"]).json()["workers"].as_array().unwrap().len() == 2
+    });
+    assert_eq!(reason(), "waits for a worker that takes kind `train`; none that is there does");
+    let listed = on(&sandbox, &url, &["queue", "list"]).succeeds();
+    assert!(listed.contains("none that is there does"), "{listed}");
+    let known = on(&sandbox, &url, &["workers", "--json"]).json();
+    let worker = &known["workers"][0];
+    assert_eq!((&worker["slots"], &worker["kinds"]), (&1.into(), &serde_json::json!(["report"])), "{known}");
+    assert_eq!(worker["version"], env!("CARGO_PKG_VERSION"));
+    let shown = on(&sandbox, &url, &["workers"]).succeeds();
+    assert!(shown.contains("KINDS") && shown.contains("report"), "{shown}");
+    let mut right = work("train");
+    on(&sandbox, &url, &["wait", "job"]).succeeds();
+    for worker in [&mut other, &mut right] {
+        signal_pid(worker.id(), "TERM");
+        worker.wait().unwrap();
+    }
+}
+
+#[test]
+fn r04_the_log_of_a_run_in_a_database_is_read_on_the_host_that_executed_it() {
+    let sandbox = Sandbox::new();
+    let url = Server::shared().fresh_url();
+    on(&sandbox, &url, &["run", "--name", "here", "--", "sh", "-c", "echo out; echo err >&2"]).succeeds();
+    assert_eq!(on(&sandbox, &url, &["logs", "here", "--stdout"]).succeeds(), "out\n");
+    on(&sandbox, &url, &["queue", "add", "--name", "queued", "--", "sh", "-c", "echo from a worker"]).succeeds();
+    on(&sandbox, &url, &["work", "--drain"]).succeeds();
+    assert_eq!(on(&sandbox, &url, &["logs", "queued"]).succeeds(), "from a worker\n");
+    let shown = on(&sandbox, &url, &["show", "queued", "--json"]).json();
+    assert_eq!(shown["logs"][0]["bytes"], "from a worker\n".len(), "{shown}");
+    on(&sandbox, &url, &["run", "--name", "silent", "--no-log", "--", "echo", "x"]).succeeds();
+    let said = text(&on(&sandbox, &url, &["logs", "silent"]).output().unwrap().stderr);
+    assert!(said.contains("keeps no log"), "{said}");
+}
+
+#[test]
+fn f_57_a_retry_waits_as_long_as_it_should_though_its_owner_has_a_wrong_clock() {
+    let sandbox = Sandbox::new();
+    let url = Server::shared().fresh_url();
+    let schema = url.split_once("schema=").unwrap().1.split('&').next().unwrap();
+    for (name, shift) in [("ahead", "+1h"), ("behind", "-1h")] {
+        // The shift is one: what is made in a directory is dated by it.
+        sandbox.command("faketime", ["-f", shift, "outlive", "run", "--name", name, "--", "true"]).succeeds();
+        let dated: Timestamp = sandbox.show(name)["created_at"].as_str().unwrap().parse().unwrap();
+        let off = (dated.as_micros() - SystemClock.now().as_micros()) / 60_000_000;
+        assert!(off.abs() > 30, "{dated} is not {shift} off");
+        on(&sandbox, &url, &["queue", "add", "--name", name, "--retry", "1", "--backoff", "200s", "--", "false"])
+            .succeeds();
+        let mut worker = sandbox.command("faketime", ["-f", shift, "outlive", "work"]);
+        let mut worker = worker.env("OUTLIVE_REGISTRY", &url).stdout(Stdio::null()).spawn().unwrap();
+        until("the next attempt to wait", || on(&sandbox, &url, &["show", name, "--json"]).json()["attempt"] == 2);
+        signal_pid(worker.id(), "TERM");
+        worker.wait().unwrap();
+        let waits = format!("SELECT max(due_at - {schema}.clock()) / 1000000 FROM {schema}.waiting");
+        let waits: i64 = Server::shared().psql(&waits).parse().unwrap();
+        // Half to all of it, less what this test has taken.
+        assert!((20..=200).contains(&waits), "with a clock {shift} off it waits {waits} s");
+        on(&sandbox, &url, &["queue", "cancel", name]).succeeds();
+    }
 }

@@ -114,6 +114,71 @@ fn a_queued_run_waits_for_its_key_and_says_for_which() {
 }
 
 #[test]
+fn of_many_that_add_a_unique_run_one_does_and_all_are_told_which() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    let words = ["queue", "add", "--unique", "report", "--json", "--", "true"];
+    let adding: Vec<_> = (0..8).map(|_| sandbox.outlive(words).stdout(Stdio::piped()).spawn().unwrap()).collect();
+    let mut runs = Vec::new();
+    for added in adding {
+        let output = added.wait_with_output().unwrap();
+        assert!(output.status.success());
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        runs.push(answer["runs"][0].clone());
+    }
+    let made: Vec<&Value> = runs.iter().filter(|run| run["made"] == true).collect();
+    println!("{} of {} made it", made.len(), runs.len());
+    assert_eq!(made.len(), 1, "{runs:?}");
+    assert!(runs.iter().all(|run| run["id"] == made[0]["id"]), "{runs:?}");
+    let id = made[0]["id"].as_str().unwrap();
+    let said = sandbox.outlive(["queue", "add", "--unique", "report", "--", "true"]).succeeds();
+    assert_eq!(said, format!("{id} is there already\n"));
+    let refused = sandbox.outlive(["run", "--unique", "report", "--", "true"]).fails_with(105);
+    assert!(refused.contains(&format!("unique key `report` is held by {id}")), "{refused}");
+    // It is over when it has ended, and not before.
+    assert_eq!(drain(&sandbox, "1"), 0);
+    sandbox.outlive(["run", "--unique", "report", "--", "true"]).succeeds();
+    let refused = sandbox.outlive(["queue", "add", "--every", "1h", "--unique", "report", "--", "true"]).fails_with(2);
+    assert!(refused.contains("again and again"), "{refused}");
+}
+
+#[test]
+fn a_unique_run_whose_owner_was_killed_keeps_no_other_out() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "-d", "--name", "killed", "--unique", "report", "--", "sleep", "300"]).succeeds();
+    kill_everything(&sandbox);
+    let added = sandbox.outlive(["queue", "add", "--unique", "report", "--json", "--", "true"]).json();
+    assert_eq!(added["runs"][0]["made"], true, "{added}");
+    assert_eq!(sandbox.show("killed")["state"], "dead");
+    // It is not gone on with while there is another.
+    let refused = sandbox.outlive(["resume", "killed"]).fails_with(2);
+    assert!(refused.contains("unique key `report`"), "{refused}");
+}
+
+#[test]
+fn a_rate_lets_no_more_start_than_it_says_and_the_others_say_until_when() {
+    let sandbox = Sandbox::new();
+    for name in ["one", "two", "three"] {
+        add(&sandbox, name, &["--rate", "api=2/1h"], "true");
+    }
+    let mut worker = sandbox.outlive(["work"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    sandbox.wait_for_state("two", "succeeded");
+    let waits = sandbox.show("three");
+    let reason = waits["reason"].as_str().unwrap_or_default();
+    assert!(reason.starts_with("waits for rate `api` of 2 in 1h 0m, free at "), "{waits}");
+    let listed = sandbox.outlive(["queue", "list"]).succeeds();
+    assert!(listed.contains("waits for rate `api`"), "{listed}");
+    let refused = sandbox.outlive(["run", "--rate", "api=2/1h", "--", "true"]).fails_with(105);
+    assert!(refused.contains("is used up; the next may start at"), "{refused}");
+    sandbox.outlive(["run", "--rate", "api=3/1h", "--", "true"]).succeeds();
+    signal_pid(worker.id(), "TERM");
+    worker.wait().unwrap();
+    for wrong in ["api", "api=2", "api=x/1m", "api=2/never", "api=2/0s", "=2/1m"] {
+        sandbox.outlive(["queue", "add", "--rate", wrong, "--", "true"]).fails_with(2);
+    }
+}
+
+#[test]
 fn what_comes_again_and_again_does_so_and_ends_when_it_is_taken_out() {
     let sandbox = Sandbox::new();
     add(&sandbox, "tick", &["--every", "1s"], "echo tick >> ticks");

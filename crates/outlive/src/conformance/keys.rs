@@ -14,7 +14,7 @@ use crate::testing::spec;
 use crate::transition::{Action, Observed};
 
 fn keyed(limit: u32) -> Spec {
-    Spec { keys: vec![Key { name: "gpu".into(), limit }], ..spec("job") }
+    Spec { keys: vec![Key::limit("gpu", limit)], ..spec("job") }
 }
 
 pub(super) async fn a_key_has_no_more_holders_than_its_limit(ground: &dyn Ground) -> Result<(), String> {
@@ -25,16 +25,16 @@ pub(super) async fn a_key_has_no_more_holders_than_its_limit(ground: &dyn Ground
     }
     let third = scene.making(scene.draft(keyed(2)), Some(scene.worker()))?;
     match scene.commit(third).await? {
-        Written::KeyBusy { key, holders: mut told } => {
+        Written::KeyBusy { key, holders: mut told, .. } => {
             told.sort();
-            ensure!(key == "gpu" && told == holders, "told that {told:?} hold `{key}`; {holders:?} hold `gpu`");
+            ensure!(key.name == "gpu" && told == holders, "told that {told:?} hold {key}; {holders:?} hold `gpu`");
         }
         other => return Err(format!("a third holder of a key for two was answered with {other:?}")),
     }
     let listed = scene.store.list(&Filter::default(), &Page::default()).await.map_err(failed)?.records;
     ensure!(listed.len() == 2, "a run that got no key is on record");
     scene.enqueue(keyed(2)).await?;
-    let other = Spec { keys: vec![Key { name: "disk".into(), limit: 1 }], ..spec("job") };
+    let other = Spec { keys: vec![Key::limit("disk", 1)], ..spec("job") };
     scene.start_as(scene.worker(), other).await.map(drop)
 }
 

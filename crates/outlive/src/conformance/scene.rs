@@ -127,7 +127,15 @@ impl Scene {
 
 /// A beat of `worker` that holds nothing and asks for everything.
 pub(super) fn beat(worker: WorkerId) -> Beat {
-    Beat { worker, identity: stranger(1), lease: Lease::default(), held: [].into(), attention: None, leaving: false }
+    Beat {
+        worker,
+        identity: stranger(1),
+        lease: Lease::default(),
+        held: [].into(),
+        attention: None,
+        leaving: false,
+        offer: Arc::default(),
+    }
 }
 
 pub(super) fn by(worker: WorkerId) -> Owner {

@@ -25,7 +25,7 @@ fn full_spec(scene: &Scene) -> Spec {
         command: Some(command),
         priority: -3,
         not_before: Some(scene.now()),
-        keys: vec![Key { name: "gpu".into(), limit: 2 }],
+        keys: vec![Key::limit("gpu", 2)],
         lineage: Some(lineage),
         ..Spec::new("train", person("ada"))
     }
@@ -106,7 +106,7 @@ pub(super) async fn a_stale_revision_conflicts(ground: &dyn Ground) -> Result<()
 pub(super) async fn a_write_that_lost_leaves_no_trace(ground: &dyn Ground) -> Result<(), String> {
     let scene = Scene::on(ground).await;
     let worker = scene.worker();
-    let keyed = Spec { keys: vec![Key { name: "gpu".into(), limit: 1 }], ..spec("job") };
+    let keyed = Spec { keys: vec![Key::limit("gpu", 1)], ..spec("job") };
     let waiting = scene.enqueue(keyed.clone()).await?;
     let stale = scene.changing(
         &waiting,

@@ -62,6 +62,7 @@ impl Registry {
             held: Arc::from([(id, epoch)]),
             attention: None,
             leaving: false,
+            offer: Arc::default(),
         };
         let reply = self.store.beat(&beat).await?;
         if reply.lost.contains(&id) || reply.unknown.contains(&id) {

@@ -14,7 +14,7 @@ use crate::run::Exit;
 use crate::runtime::handle::{Recorded, RunHandle};
 use crate::runtime::keeper::{Keeper, lock};
 use crate::spool::OwnEnd;
-use crate::store::{self, Beat, News};
+use crate::store::{self, Beat, News, Offer};
 
 /// Starts the thread that beats.
 pub(super) fn start(keeper: &Keeper) -> Result<(), Error> {
@@ -28,6 +28,16 @@ impl Registry {
     #[must_use]
     pub fn beating_later(mut self) -> Self {
         self.beats_later = true;
+        self
+    }
+
+    /// The same, with a worker that says what it takes from the queue.
+    #[must_use]
+    pub fn offering(mut self, offer: Offer) -> Self {
+        self.offer = Arc::new(offer);
+        if let Some(working) = lock(&self.worker).as_ref() {
+            working.keeping.offer(self.offer.clone());
+        }
         self
     }
 
@@ -101,6 +111,7 @@ impl Registry {
             held: [].into(),
             attention: None,
             leaving: true,
+            offer: Arc::default(),
         };
         if !left {
             // A worker that cannot say goodbye is found by its lock.

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::Registry;
+use super::{Registry, TRIES};
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::id::{RunId, Stamp};
-use crate::run::{After, Lineage, Release, Run, Spec, State, StateName};
+use crate::run::{After, Hold, Key, Lineage, Release, Run, Spec, State, StateName};
 use crate::store::{Expect, Order, Page, Walk, Write, Written};
 use crate::time::Timestamp;
-use crate::transition::{Action, enqueued, has_room};
+use crate::transition::{Action, enqueued, has_room, starts_at};
 
 /// A run to be made together with others.
 #[derive(Debug, Clone)]
@@ -39,9 +39,46 @@ impl Registry {
         Ok(self.create(run, vec![made]).await?.run)
     }
 
-    /// Makes runs that wait to be claimed, and for each other. Where any of them cannot be, none is made.
+    /// Makes a run that waits to be claimed, unless one that has not ended has a unique key of it. Answers with the run
+    /// that there is then, and whether this call made it: of many that come at once, one makes it.
+    pub async fn enqueue_once(&self, spec: Spec) -> Result<(Run, bool), Error> {
+        self.check_parents(&[&spec], &[]).await?;
+        let spec = Spec { queued: true, ..spec };
+        let mut tries = 0;
+        loop {
+            let run = self.draft(spec.clone())?;
+            let made = enqueued(&run, &self.me);
+            match self.create(run, vec![made]).await {
+                Err(Error::KeyBusy { key, holders, free_at }) if key.is_unique() => {
+                    if let Some(holder) = self.holder(&key, &holders).await? {
+                        return Ok((holder, false));
+                    }
+                    // It has ended since, or is on its way to be made.
+                    tries += 1;
+                    if tries == TRIES {
+                        return Err(Error::KeyBusy { key, holders, free_at });
+                    }
+                }
+                made => return Ok((made?.run, true)),
+            }
+        }
+    }
+
+    async fn holder(&self, key: &Key, holders: &[RunId]) -> Result<Option<Run>, Error> {
+        let found = self.store.get(holders).await?;
+        Ok(found.into_iter().map(|record| record.run).find(|run| run.holds(key)))
+    }
+
+    /// Makes runs that wait to be claimed, and for each other. Where any of them cannot be, none is made. In place of one
+    /// whose unique key another has, that one is answered with.
     pub async fn enqueue_all(&self, plan: Vec<Planned>) -> Result<Vec<Run>, Error> {
+        Ok(self.enqueue_each(plan).await?.into_iter().map(|(run, _)| run).collect())
+    }
+
+    /// The same, and tells of each whether this call made it.
+    pub async fn enqueue_each(&self, plan: Vec<Planned>) -> Result<Vec<(Run, bool)>, Error> {
         check_cycles(&plan)?;
+        check_unique(&plan)?;
         let now = self.clock.now();
         let ids: Vec<RunId> = plan.iter().map(|_| RunId::draw(now, &*self.entropy)).collect();
         let mut specs = Vec::new();
@@ -56,6 +93,9 @@ impl Registry {
             specs.push(Spec { queued: true, ..spec });
         }
         self.check_parents(&specs.iter().collect::<Vec<_>>(), &ids).await?;
+        // What may be there already is asked for again, should that be over by then.
+        let is_unique = |spec: &&Spec| spec.keys.iter().any(Key::is_unique);
+        let asked: Vec<Option<Spec>> = specs.iter().map(|spec| Some(spec).filter(is_unique).cloned()).collect();
         let drafts: Result<Vec<Run>, Error> = ids
             .iter()
             .zip(specs)
@@ -72,10 +112,22 @@ impl Registry {
         let writes: Vec<Write> = writes.collect();
         let runs: Vec<Run> = writes.iter().map(|write| write.run.clone()).collect();
         let written = self.store.commit(writes).await?;
-        match written.iter().position(|written| !matches!(written, Written::Done(_))) {
-            None => Ok(runs),
-            Some(place) => Err(Error::Invalid(format!("there is a run `{}` already", ids[place]))),
+        let mut there = Vec::new();
+        for ((run, asked), written) in runs.into_iter().zip(asked).zip(written) {
+            there.push(match (written, asked) {
+                (Written::Done(_), _) => (run, true),
+                (Written::KeyBusy { key, holders, .. }, Some(asked)) => {
+                    // What stays behind of it is sealed, private and never asked for.
+                    let _ = self.forget_argv(run.id);
+                    match self.holder(&key, &holders).await? {
+                        Some(holder) => (holder, false),
+                        None => self.enqueue_once(asked).await?,
+                    }
+                }
+                _ => return Err(Error::Invalid(format!("there is a run `{}` already", run.id))),
+            });
         }
+        Ok(there)
     }
 
     /// Refuses to wait for a run that neither there is nor is `planned`: it would never end.
@@ -194,7 +246,8 @@ impl Registry {
         }
     }
 
-    /// Those of the runs that could be claimed by now but for a key that others hold, each with which and by whom.
+    /// Those of the runs that could be claimed by now but for a key that others hold, or a rate that is used up, each with
+    /// which.
     pub async fn locked_out(&self, waiting: &[&Run]) -> Result<BTreeMap<RunId, String>, Error> {
         let now = self.clock.now();
         let is_due = |run: &Run| matches!(&run.state, State::Pending(pending) if pending.is_due(now));
@@ -203,12 +256,41 @@ impl Registry {
         if with_keys.is_empty() {
             return Ok(BTreeMap::new());
         }
+        let mut busy = self.used_up(&with_keys).await?;
+        if with_keys.iter().flat_map(|run| &run.spec.keys).all(|key| key.hold != Hold::Running) {
+            return Ok(busy);
+        }
         let mut walk = Walk::from(Filter::in_states([StateName::Running]), Page::default());
         let mut running = Vec::new();
         while let Some(records) = walk.next(self.store()).await? {
             running.extend(records.into_iter().map(|record| record.run).filter(|run| !run.spec.keys.is_empty()));
         }
-        Ok(busy_keys(&with_keys, &running))
+        busy.extend(busy_keys(&with_keys, &running));
+        Ok(busy)
+    }
+
+    /// Those of the runs that could start but for a rate.
+    async fn used_up(&self, waiting: &[&Run]) -> Result<BTreeMap<RunId, String>, Error> {
+        let mut rates: Vec<Key> = Vec::new();
+        for (key, _) in waiting.iter().flat_map(|run| run.rates()) {
+            if !rates.contains(key) {
+                rates.push(key.clone());
+            }
+        }
+        let mut used_up = BTreeMap::new();
+        if rates.is_empty() {
+            return Ok(used_up);
+        }
+        let starts = self.store.starts(&rates).await?;
+        for (rate, starts) in rates.iter().zip(&starts) {
+            // The store told only those that count by its own clock.
+            let Some(now) = starts.iter().map(|start| start.at).max() else { continue };
+            if let Some(free_at) = starts_at(rate, starts, now) {
+                let wanting = waiting.iter().filter(|run| run.spec.keys.contains(rate));
+                used_up.extend(wanting.map(|run| (run.id, format!("waits for {rate}, free at {free_at}"))));
+            }
+        }
+        Ok(used_up)
     }
 
     async fn pass_over(&self, id: RunId) -> Result<(), Error> {
@@ -223,12 +305,11 @@ impl Registry {
 fn busy_keys(waiting: &[&Run], running: &[Run]) -> BTreeMap<RunId, String> {
     let mut busy = BTreeMap::new();
     for run in waiting {
-        for key in &run.spec.keys {
-            let holds = |holder: &&Run| holder.held_keys().iter().any(|held| held.name == key.name);
-            let holders: Vec<&Run> = running.iter().filter(holds).collect();
+        for key in run.spec.keys.iter().filter(|key| key.hold == Hold::Running) {
+            let holders: Vec<&Run> = running.iter().filter(|holder| holder.holds(key)).collect();
             if !has_room(key, &holders) {
                 let names: Vec<String> = holders.iter().map(|holder| format!("`{}`", holder.id)).collect();
-                busy.insert(run.id, format!("waits for key `{}`, held by {}", key.name, names.join(", ")));
+                busy.insert(run.id, format!("waits for {key}, held by {}", names.join(", ")));
             }
         }
     }
@@ -254,6 +335,20 @@ fn waits_for(run: &Run) -> Option<(RunId, Vec<RunId>)> {
 
 fn no_place(place: usize) -> Error {
     Error::Invalid(format!("there is no run {place} in the plan"))
+}
+
+/// Refuses to wait for a run that may not be made, because there is another like it.
+fn check_unique(plan: &[Planned]) -> Result<(), Error> {
+    for (parent, _) in plan.iter().flat_map(|planned| &planned.after) {
+        let Parent::Planned(place) = parent else { continue };
+        if let Some(key) = plan.get(*place).and_then(|parent| parent.spec.keys.iter().find(|key| key.is_unique())) {
+            let name = &key.name;
+            return Err(Error::Invalid(format!(
+                "another run of the plan waits for one with unique key `{name}`, which may be there already: add that first"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses runs that would wait for each other for ever.

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::Registry;
+use super::{HANDED_OUT, Registry};
 use crate::error::Error;
 use crate::health::{Health, Seen, see};
 use crate::id::RunId;
 use crate::run::{Run, State, StateName};
+use crate::store::Worker;
 
 impl Registry {
     /// A run as it stands.
@@ -39,7 +40,33 @@ impl Registry {
                 seen.reason = Some(busy.clone());
             }
         }
+        self.say_who_takes_them(&mut seen).await?;
         Ok(seen)
+    }
+
+    /// With whether anybody takes what waits for nothing else. In a directory a worker is there while it works: only of a
+    /// fleet does it say anything that none is.
+    async fn say_who_takes_them(&self, seen: &mut [Seen]) -> Result<(), Error> {
+        let now = self.clock.now();
+        let waits_for_worker = |seen: &&mut Seen| {
+            let is_due = matches!(&seen.run.state, State::Pending(pending) if pending.is_due(now));
+            is_due && seen.reason.is_none() && seen.run.spec.queued && seen.run.spec.kind != HANDED_OUT
+        };
+        let mut waiting = seen.iter_mut().filter(waits_for_worker).peekable();
+        if self.name.is_none() || waiting.peek().is_none() {
+            return Ok(());
+        }
+        let is_there = |worker: &Worker| worker.offer.slots > 0 && !worker.lease.lapsed(worker.heard.silent_for);
+        let workers: Vec<Worker> = self.store.workers().await?.into_iter().filter(is_there).collect();
+        for seen in waiting {
+            let kind = &seen.run.spec.kind;
+            if workers.is_empty() {
+                seen.reason = Some("waits for a worker; none is there".into());
+            } else if !workers.iter().any(|worker| worker.offer.takes(kind)) {
+                seen.reason = Some(format!("waits for a worker that takes kind `{kind}`; none that is there does"));
+            }
+        }
+        Ok(())
     }
 
     /// With what a run that has ended left alive.

@@ -27,6 +27,7 @@ impl Registry {
             unsigned: self.unsigned.clone(),
             spool: self.spool.clone(),
             worker: Mutex::new(None),
+            offer: self.offer.clone(),
             beats_later: self.beats_later,
             recognise: self.recognise,
         }

@@ -5,9 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Actor, Command, LIST_LIMIT, NAME_LIMIT, Output, Withheld};
+use super::{Actor, Command, Key, LIST_LIMIT, NAME_LIMIT, Output, Withheld};
 use crate::id::RunId;
-use crate::policy::Policy;
+use crate::policy::{LONGEST, Policy};
 use crate::redact::Redactor;
 use crate::schedule::Schedule;
 use crate::steps;
@@ -46,7 +46,7 @@ pub struct Spec {
     /// When it is followed by another run like it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
-    /// Concurrency keys, held while it runs.
+    /// What it shares with others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<Key>,
     /// What it was promised.
@@ -134,6 +134,18 @@ impl Spec {
             if key.limit == 0 {
                 return Err(InvalidSpec(format!("a limit of 0 on key `{}` would never let it run", key.name)));
             }
+            if key.per().is_some_and(|per| per.is_zero() || per > LONGEST) {
+                return Err(InvalidSpec(format!(
+                    "the time of rate `{}` is more than nothing and at most ten years",
+                    key.name
+                )));
+            }
+            if key.is_unique() && self.schedule.is_some() {
+                return Err(InvalidSpec(format!(
+                    "a run that comes again and again waits beside itself, and unique key `{}` forbids that; a lock does not",
+                    key.name
+                )));
+            }
         }
         if let Some(schedule) = &self.schedule {
             schedule.check().map_err(|error| InvalidSpec(error.to_string()))?;
@@ -200,15 +212,6 @@ fn not_an_address(name: &str) -> Result<(), InvalidSpec> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidSpec(String);
-
-/// A concurrency key: at most `limit` running runs hold it at a time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Key {
-    /// What is shared.
-    pub name: String,
-    /// How many may hold it.
-    pub limit: u32,
-}
 
 /// A run that another waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -284,7 +287,7 @@ mod tests {
         insta::assert_snapshot!(refused(&|spec| spec.name = Some("01a1e1d5-a1d".into())), @"the name `01a1e1d5-a1d` could be taken for the beginning of an id; choose another");
         insta::assert_snapshot!(refused(&|spec| spec.kind.clear()), @"an empty kind");
         insta::assert_snapshot!(refused(&|spec| spec.kind = "step".into()), @"the kind `step` is for the steps of a run, made with `outlive step`");
-        insta::assert_snapshot!(refused(&|spec| spec.keys.push(Key { name: "gpu".into(), limit: 0 })), @"a limit of 0 on key `gpu` would never let it run");
+        insta::assert_snapshot!(refused(&|spec| spec.keys.push(Key::limit("gpu", 0))), @"a limit of 0 on key `gpu` would never let it run");
         insta::assert_snapshot!(refused(&|spec| spec.policy.retry.max_attempts = 0), @"`max_attempts` of 0 would never run anything");
     }
 

@@ -49,7 +49,7 @@ struct Told {
 impl Held {
     pub(crate) fn new(record: Record, now: Duration, ran_for: Option<Duration>) -> Self {
         let (run, policy) = (&record.run, &record.run.spec.policy);
-        let careful = if run.spec.keys.is_empty() { OnLeaseLoss::Continue } else { OnLeaseLoss::Stop };
+        let careful = if run.held_keys().next().is_none() { OnLeaseLoss::Continue } else { OnLeaseLoss::Stop };
         Self {
             id: run.id,
             epoch: run.epoch,

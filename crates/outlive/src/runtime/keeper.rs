@@ -21,7 +21,7 @@ use crate::policy::Lease;
 use crate::process::Identity;
 use crate::run::{Actor, Heard, Interruption, Owner};
 use crate::spool::{OwnEnd, Spool, Spooled};
-use crate::store::{self, Beat, Expect, Store, Write, Written};
+use crate::store::{self, Beat, Expect, Offer, Store, Write, Written};
 use crate::time::Clock;
 use crate::transition::{Action, Fence, Verdict, apply};
 
@@ -62,6 +62,8 @@ struct Keep {
     leaving: bool,
     /// What it promises while it holds nothing.
     promise: Lease,
+    /// What it takes from the queue.
+    offer: Arc<Offer>,
     /// The thread is at a beat.
     beating: bool,
 }
@@ -173,6 +175,11 @@ impl Keeping {
         self.nudge(keep);
     }
 
+    /// Says with its beats what it takes from the queue.
+    pub(crate) fn offer(&self, offer: Arc<Offer>) {
+        self.keep().offer = offer;
+    }
+
     /// Says that a claim is about to be sent.
     pub(crate) fn take(self: &Arc<Self>) -> Taking {
         Taking { number: self.keep().suspects.take(), keeping: self.clone() }
@@ -243,6 +250,7 @@ impl Keeping {
                 held: named,
                 attention: keep.attention,
                 leaving: keep.leaving && keep.held.is_empty(),
+                offer: keep.offer.clone(),
             };
             (beat, keep.held.clone())
         };

@@ -17,11 +17,12 @@ use super::world::{Late, State, World};
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::RunId;
-use crate::run::{Event, Run};
+use crate::run::{Event, Key, Run};
 use crate::store::{
     Beat, BeatReply, Change, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
 };
 use crate::time::Clock;
+use crate::transition::Start;
 
 /// The store of one process.
 pub(super) struct Faulty {
@@ -101,8 +102,8 @@ impl Faulty {
             return Fate::Well;
         } else {
             match (operation, entropy.below(6)) {
-                ("get" | "list" | "events" | "workers", 3..) => return Fate::Well,
-                ("get" | "list" | "events" | "workers", _) | (_, 0) => (Fate::Refused, "refused"),
+                ("get" | "list" | "events" | "starts" | "workers", 3..) => return Fate::Well,
+                ("get" | "list" | "events" | "starts" | "workers", _) | (_, 0) => (Fate::Refused, "refused"),
                 (_, 1) => (Fate::Swallowed, "its answer is lost, it has no effect"),
                 ("commit", 2..=4) => (Fate::Late, "its answer is lost, it is on its way"),
                 _ => (Fate::AnswerLost, "its answer is lost, it takes effect"),
@@ -241,6 +242,10 @@ impl Store for Faulty {
 
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.call("workers", |_, _| at_once(self.world.memory.workers())).await
+    }
+
+    async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
+        self.call("starts", |_, _| at_once(self.world.memory.starts(rates))).await
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {

@@ -166,7 +166,7 @@ impl Ledger {
 
     fn check_keys(&self, changed: &Run) -> Result<(), String> {
         for key in changed.held_keys() {
-            let holds = |run: &Run| run.held_keys().iter().any(|held| held.name == key.name);
+            let holds = |run: &Run| run.holds(key);
             let holders: BTreeSet<usize> =
                 self.runs.values().filter(|known| holds(&known.record.run)).map(|known| known.number).collect();
             if holders.len() > key.limit as usize {

@@ -123,7 +123,13 @@ impl Process {
         spec.policy.orphans = [OrphanPolicy::Dead, OrphanPolicy::Dead, OrphanPolicy::Requeue, OrphanPolicy::Fail]
             [usize::try_from(self.draw(4)).unwrap_or_default()];
         if self.draw(2) == 0 {
-            spec.keys = vec![Key { name: "shared".into(), limit: 2 }];
+            spec.keys = vec![Key::limit("shared", 2)];
+        }
+        if self.draw(6) == 0 {
+            spec.keys.push(Key::unique("only"));
+        }
+        if self.draw(6) == 0 {
+            spec.keys.push(Key::rate("often", 3, Duration::from_secs(2)));
         }
         spec
     }

@@ -13,9 +13,9 @@ use super::{
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::{RunId, WorkerId};
-use crate::run::{Event, Heard, Run};
+use crate::run::{Event, Heard, Key, Run};
 use crate::time::{Clock, SystemClock, Timestamp};
-use crate::transition::has_room;
+use crate::transition::{Start, has_room, starts_at};
 
 /// A map of runs. Clones share it.
 #[derive(Clone)]
@@ -28,6 +28,8 @@ pub struct MemoryStore {
 struct Inner {
     runs: BTreeMap<RunId, (Record, Vec<Event>)>,
     workers: HashMap<WorkerId, Known>,
+    /// What rates count, by the slot of their key.
+    starts: HashMap<String, Vec<Start>>,
     hears_since: Duration,
 }
 
@@ -93,6 +95,13 @@ impl Inner {
         if let Some(busy) = self.busy_key(current.map(|record| &record.run), &write.run) {
             return busy;
         }
+        let used_up = |(key, _): &(&Key, Duration)| {
+            starts_at(key, &self.counted(key, now.0), now.0).map(|free_at| Written::not_before(key, free_at))
+        };
+        let counted = write.counted();
+        if let Some(busy) = counted.iter().find_map(used_up) {
+            return busy;
+        }
         let before = current.and_then(|record| record.run.owner()).map(|owner| owner.worker);
         let after = write.run.owner().cloned();
         if let Some(owner) = &after {
@@ -106,6 +115,12 @@ impl Inner {
                 known.attention += 1;
             }
         }
+        for (key, per) in counted {
+            let start = Start { at: now.0, until: now.0.after(per) };
+            let starts = self.starts.entry(key.slot()).or_default();
+            starts.retain(|start| start.counts(now.0));
+            starts.push(start);
+        }
         let record = Record { run: write.run, revision, stamp: write.stamp };
         let slot = self.runs.entry(record.run.id).or_insert_with(|| (record.clone(), Vec::new()));
         slot.0 = record;
@@ -114,14 +129,17 @@ impl Inner {
     }
 
     fn busy_key(&self, before: Option<&Run>, after: &Run) -> Option<Written> {
-        let held = before.map_or(&[][..], Run::held_keys);
-        after.held_keys().iter().filter(|key| !held.contains(key)).find_map(|key| {
-            let holds = |run: &&Run| run.id != after.id && run.held_keys().iter().any(|held| held.name == key.name);
+        after.held_keys().filter(|key| !before.is_some_and(|before| before.holds(key))).find_map(|key| {
+            let holds = |run: &&Run| run.id != after.id && run.holds(key);
             let holders: Vec<&Run> = self.runs.values().map(|(record, _)| &record.run).filter(holds).collect();
-            let busy =
-                || Written::KeyBusy { key: key.name.clone(), holders: holders.iter().map(|run| run.id).collect() };
+            let busy = || Written::held(key, holders.iter().map(|run| run.id).collect());
             (!has_room(key, &holders)).then(busy)
         })
+    }
+
+    fn counted(&self, key: &Key, now: Timestamp) -> Vec<Start> {
+        let starts = self.starts.get(&key.slot()).into_iter().flatten();
+        starts.copied().filter(|start| start.counts(now)).collect()
     }
 }
 
@@ -188,9 +206,8 @@ impl Store for MemoryStore {
             inner.workers.remove(&beat.worker);
             return Ok(BeatReply::default());
         }
-        let worker =
-            || Worker { id: beat.worker, identity: beat.identity.clone(), lease: beat.lease, heard: Heard::default() };
-        let known = inner.workers.entry(beat.worker).or_insert_with(|| Known::new(worker()));
+        let known = inner.workers.entry(beat.worker).or_insert_with(|| Known::new(beat.into()));
+        known.worker.offer = beat.offer.clone();
         known.beat(now);
         let attention = known.attention;
         let find = |id| Ok(inner.runs.get(&id).map(|(record, _)| (&record.run).into()));
@@ -203,6 +220,11 @@ impl Store for MemoryStore {
         let mut workers: Vec<Worker> = inner.workers.values().map(seen).collect();
         workers.sort_by_key(|worker| worker.id);
         Ok(workers)
+    }
+
+    async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
+        let (inner, now) = (self.lock(), self.clock.now());
+        Ok(rates.iter().map(|key| inner.counted(key, now)).collect())
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {

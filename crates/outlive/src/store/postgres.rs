@@ -7,6 +7,7 @@ mod address;
 mod batch;
 mod beats;
 mod calls;
+mod clock;
 mod keys;
 mod link;
 mod news;
@@ -25,6 +26,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::address::Address;
+use self::clock::ServerClock;
 use self::link::Links;
 pub use self::news::Listening;
 use self::news::Told;
@@ -32,6 +34,7 @@ use self::owners::Owners;
 use self::tidying::Untidy;
 use super::Error;
 use crate::id::WorkerId;
+use crate::time::Clock;
 
 /// A registry in a database.
 ///
@@ -52,24 +55,25 @@ struct Inner {
     owners: Owners,
     untidy: Untidy,
     told: Told,
+    clock: Arc<ServerClock>,
 }
 
 impl PostgresStore {
     /// Opens the registry at `address`. It is made if it is missing, by whoever comes first.
     pub async fn open(address: &Address) -> Result<Self, Error> {
-        let (links, schema) = (Links::new(address.clone()), address.quoted_schema());
-        let id = schema::open(&links, &schema, address).await?;
-        Ok(Self::over(links, schema, id))
+        let (links, schema, clock) = (Links::new(address.clone()), address.quoted_schema(), Arc::default());
+        let id = schema::open(&links, &schema, address, &clock).await?;
+        Ok(Self::over(links, schema, id, clock))
     }
 
     /// Opens the registry at `address` to be read: nothing is made, and a server that can only be read will do.
     pub async fn read(address: &Address) -> Result<Self, Error> {
-        let (links, schema) = (Links::new(address.clone()), address.quoted_schema());
-        let id = schema::find(&links, &schema, address).await?;
-        Ok(Self::over(links, schema, id))
+        let (links, schema, clock) = (Links::new(address.clone()), address.quoted_schema(), Arc::default());
+        let id = schema::find(&links, &schema, address, &clock).await?;
+        Ok(Self::over(links, schema, id, clock))
     }
 
-    fn over(links: Links, schema: String, id: String) -> Self {
+    fn over(links: Links, schema: String, id: String, clock: Arc<ServerClock>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 links,
@@ -79,6 +83,7 @@ impl PostgresStore {
                 owners: Owners::default(),
                 untidy: Untidy::default(),
                 told: Told::default(),
+                clock,
             }),
         }
     }
@@ -86,6 +91,11 @@ impl PostgresStore {
     /// What tells this registry from any other, wherever it is moved to.
     pub fn id(&self) -> &str {
         &self.inner.id
+    }
+
+    /// The time of its server, as far as this host can tell.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock.clone()
     }
 
     fn owners(&self) -> &Owners {

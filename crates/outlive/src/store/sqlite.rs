@@ -53,8 +53,8 @@ use crate::filter::Filter;
 use crate::id::{Entropy, RunId, WorkerId};
 use crate::process::Vantage;
 use crate::run::{Event, Owner, Run};
-use crate::time::Clock;
-use crate::transition::has_room;
+use crate::time::{Clock, Timestamp};
+use crate::transition::{Start, has_room, starts_at};
 
 /// How often a change is tried whose database is deleted under it.
 const REPLACEMENTS: usize = 32;
@@ -472,6 +472,9 @@ impl Inner {
         if let Some(busy) = self.busy_key(before.as_ref(), &write.run)? {
             return Ok(busy);
         }
+        if let Some(busy) = self.count_start(write, now.at)? {
+            return Ok(busy);
+        }
         if let Some(ended) = &write.ended {
             run_files::file_end(&self.place, ended, write, rows::events(self.connection(), write.run.id)?)?;
             *named += 1;
@@ -515,18 +518,30 @@ impl Inner {
     }
 
     fn busy_key(&self, before: Option<&Run>, after: &Run) -> Result<Option<Written>, Error> {
-        let held = before.map_or(&[][..], Run::held_keys);
-        for key in after.held_keys().iter().filter(|key| !held.contains(key)) {
+        for key in after.held_keys().filter(|key| !before.is_some_and(|before| before.holds(key))) {
             let mut holders = Vec::new();
-            for id in rows::key_holders(self.connection(), &key.name, after.id)? {
+            for id in rows::key_holders(self.connection(), &key.slot(), after.id)? {
                 // One whose end only a file knows holds nothing any more.
                 let record = rows::find(self.connection(), id)?.map(|record| self.adopt(record)).transpose()?;
-                holders.extend(record.map(|record| record.run).filter(|run| !run.held_keys().is_empty()));
+                holders.extend(record.map(|record| record.run).filter(|run| run.holds(key)));
             }
             if !has_room(key, &holders.iter().collect::<Vec<_>>()) {
-                let holders = holders.iter().map(|run| run.id).collect();
-                return Ok(Some(Written::KeyBusy { key: key.name.clone(), holders }));
+                return Ok(Some(Written::held(key, holders.iter().map(|run| run.id).collect())));
             }
+        }
+        Ok(None)
+    }
+
+    /// Counts a start with the rates of its run, or answers with the one that allows no more.
+    fn count_start(&self, write: &Write, now: Timestamp) -> Result<Option<Written>, Error> {
+        let counted = write.counted();
+        for (key, _) in &counted {
+            if let Some(free_at) = starts_at(key, &rows::starts(self.connection(), key, now)?, now) {
+                return Ok(Some(Written::not_before(key, free_at)));
+            }
+        }
+        for (key, per) in counted {
+            rows::note_start(self.connection(), key, &write.run, Start { at: now, until: now.after(per) })?;
         }
         Ok(None)
     }

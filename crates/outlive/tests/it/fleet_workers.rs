@@ -2,6 +2,7 @@
 
 mod chaos;
 mod killed;
+mod scarce;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use outlive::registry::{Parent, Planned, Registry};
 use outlive::run::{End, Key, Release, Run, Spec, StateName};
 use outlive::runtime::Stop;
 use outlive::runtime::worker::{Builder, Done, Failed, Job, StopReason, Tally, Times, Worker};
-use outlive::store::Error;
+use outlive::store::{Error, Offer};
 use outlive::testing::spec;
 use outlive::time::Clock;
 
@@ -146,7 +147,7 @@ fn f03_a_key_is_never_held_by_more_than_its_limit_and_the_next_follows_at_once()
     on_each(async |world| {
         let maker = world.process();
         for _ in 0..RUNS {
-            let key = Key { name: "gpu".into(), limit: 2 };
+            let key = Key::limit("gpu", 2);
             maker.enqueue(Spec { keys: vec![key], ..spec("job") }).await.unwrap();
         }
         // How many are at it, and the most that ever were.
@@ -432,6 +433,64 @@ fn a_worker_without_slots_or_handlers_is_refused() {
     assert!(eager(world.process()).start().is_err());
     assert!(eager(world.process()).handle("job", |_| Ok(())).slots(0).start().is_err());
     assert!(eager(world.process()).handle("job", |_| Ok(())).kind("other").start().is_err());
+}
+
+#[test]
+fn f01_a_worker_says_what_it_takes_whether_it_beats_or_claims_first() {
+    on_each(async |world| {
+        let claims_first = world.process().offering(Offer::new(1, Vec::new()));
+        let handle = claims_first.start(spec("job")).await.unwrap();
+        claims_first.tick().await.unwrap();
+        let worker = eager(world.process()).slots(3).handle("a", |_| Ok(())).handle("b", |_| Ok(())).start().unwrap();
+        let known = world.store.workers().await.unwrap();
+        let offer = |id| known.iter().find(|known| Some(known.id) == id).unwrap().offer.clone();
+        assert_eq!(*offer(worker.registry().worker()), Offer::new(3, vec!["a".into(), "b".into()]));
+        // In a bucket whoever owns runs is known by them alone.
+        if !world.is_slow {
+            assert_eq!(*offer(claims_first.worker()), Offer::new(1, Vec::new()));
+        }
+        worker.stop();
+        handle.succeed().await.unwrap();
+    });
+}
+
+#[test]
+fn f10_five_hundred_workers_that_join_at_once_ask_once_each_and_no_more() {
+    const WORKERS: usize = 500;
+    const RUNS: usize = 100;
+    let world = World::postgres();
+    pollster::block_on(async {
+        let plan = (0..RUNS).map(|_| Planned { spec: spec("job"), after: Vec::new() });
+        world.process().enqueue_all(plan.collect()).await.unwrap();
+        let calls = Shared::<BTreeMap<&'static str, usize>>::new();
+        let counted = calls.clone();
+        let watched = Watched::new(world.store.clone(), move |call| {
+            counted.change(|calls| *calls.entry(call).or_default() += 1);
+            Ok(())
+        });
+        let (done, errors) = (Shared::<usize>::new(), Shared::<usize>::new());
+        let times = Times::new(Duration::from_secs(60), LONG * 10, LONG, LONG).unwrap();
+        let start = |_| {
+            let (done, errors) = (done.clone(), errors.clone());
+            let worker = Worker::builder(world.process_on(watched.clone(), unseen(1))).times(times);
+            let worker = worker.on_error(move |_| errors.change(|errors| *errors += 1));
+            worker.handle("job", move |_| Ok(done.change(|done| *done += 1))).start().unwrap()
+        };
+        let workers: Vec<Worker> = (0..WORKERS).map(start).collect();
+        assert_eq!(world.store.workers().await.unwrap().len(), WORKERS);
+        done.wait(|done| *done == RUNS);
+        // Each asks when it comes, and whoever was given a run asks once more.
+        calls.wait(|calls| calls.get("update").is_some_and(|claims| *claims >= WORKERS + RUNS));
+        calls.change(|calls| {
+            println!("{calls:?}");
+            assert_eq!((calls["update"], calls["beat"]), (WORKERS + RUNS, WORKERS));
+            assert!(calls["commit"] <= RUNS, "ends were written more than once");
+            assert_eq!(calls.keys().copied().collect::<Vec<_>>(), ["beat", "commit", "update", "witness"]);
+        });
+        errors.change(|errors| assert_eq!(*errors, 0));
+        let claimed: u64 = workers.into_iter().map(|worker| worker.stop().claimed).sum();
+        assert_eq!(claimed, RUNS as u64);
+    });
 }
 
 #[test]

@@ -11,7 +11,7 @@ use outlive::filter::Filter;
 use outlive::health::Witness;
 use outlive::id::RunId;
 use outlive::id::SystemEntropy;
-use outlive::run::Event;
+use outlive::run::{Event, Key};
 use outlive::store::http::HttpStore;
 use outlive::store::memory::MemoryStore;
 use outlive::store::object::{ObjectStore, ServerTime};
@@ -24,6 +24,7 @@ use outlive::testing::lender::Lender;
 use outlive::testing::proxy::{Fate, Proxy};
 use outlive::testing::server::Server;
 use outlive::time::{Clock, Timestamp};
+use outlive::transition::Start;
 use tempfile::TempDir;
 
 use crate::fleet::Pooler;
@@ -246,6 +247,10 @@ impl Store for ByOurClock {
 
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.tell().workers().await
+    }
+
+    async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
+        self.tell().starts(rates).await
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {

@@ -13,7 +13,7 @@ use outlive::conformance::Ground;
 use outlive::filter::Filter;
 use outlive::health::Witness;
 use outlive::id::{RunId, Stamp, WorkerId};
-use outlive::run::{Event, Heard, Run, Spec, State};
+use outlive::run::{Event, Heard, Hold, Key, Run, Spec, State};
 use outlive::store::memory::MemoryStore;
 use outlive::store::{
     Beat, BeatReply, Change, Error, Expect, Listing, Order, Page, Record, Rule, Selection, Store, Worker, Write,
@@ -21,6 +21,7 @@ use outlive::store::{
 };
 use outlive::testing::ManualClock;
 use outlive::time::{Clock, Timestamp};
+use outlive::transition::{Start, is_start};
 
 pub(crate) use self::defect::DEFECTS;
 use self::defect::{Defect, News, Part};
@@ -82,6 +83,7 @@ struct Notes {
     specs: HashMap<RunId, Arc<Spec>>,
     stamps: HashMap<RunId, Stamp>,
     stuck: Vec<(String, RunId)>,
+    started: HashMap<String, u32>,
     heard: HashMap<WorkerId, Heard>,
     awake: HashMap<WorkerId, Duration>,
     anyone: Heard,
@@ -148,18 +150,45 @@ impl Mutant {
         record
     }
 
-    fn hide_keys(&self, run: &mut Run) {
+    fn hide_keys(&self, run: &mut Run, hidden: impl Fn(&Key) -> bool) {
         let mut spec = (*run.spec).clone();
         self.notes().specs.entry(run.id).or_insert_with(|| run.spec.clone());
-        spec.keys.clear();
+        spec.keys.retain(|key| !hidden(key));
         run.spec = Arc::new(spec);
+    }
+
+    /// Hides what this store does not heed.
+    fn hide_some_keys(&self, write: &mut Write) {
+        let (runs, is_change) = (write.run.owner().is_some(), write.expect != Expect::Absent);
+        let is_hidden = |key: &Key| match self.defect {
+            Defect::IgnoresKeys => key.hold == Hold::Running,
+            Defect::IgnoresUniqueKeys => key.is_unique(),
+            Defect::UniqueKeysEndWithTheClaim => runs && key.is_unique(),
+            Defect::IgnoresRates => key.per().is_some(),
+            Defect::CountsRunsInsteadOfStarts => is_change && key.per().is_some(),
+            _ => false,
+        };
+        if write.run.spec.keys.iter().any(is_hidden) {
+            self.hide_keys(&mut write.run, is_hidden);
+        }
+    }
+
+    fn used_up_for_ever(&self, run: &Run) -> Option<Written> {
+        let mut notes = self.notes();
+        run.rates().find_map(|(key, _)| {
+            let started = notes.started.entry(key.slot()).or_default();
+            *started += 1;
+            let free_at = Some(self.clock.now());
+            (*started > key.limit).then(|| Written::KeyBusy { key: key.clone(), holders: Vec::new(), free_at })
+        })
     }
 
     fn busy(&self, run: &Run) -> Option<Written> {
         let notes = self.notes();
-        let key = run.held_keys().first()?.name.clone();
-        let holders: Vec<RunId> = notes.stuck.iter().filter(|(stuck, _)| *stuck == key).map(|(_, id)| *id).collect();
-        (!holders.is_empty()).then_some(Written::KeyBusy { key, holders })
+        let key = run.held_keys().next()?.clone();
+        let is_stuck = |(stuck, _): &&(String, RunId)| *stuck == key.slot();
+        let holders: Vec<RunId> = notes.stuck.iter().filter(is_stuck).map(|(_, id)| *id).collect();
+        (!holders.is_empty()).then_some(Written::KeyBusy { key, holders, free_at: None })
     }
 
     /// The record, once somebody has written it in between or had every chance to.
@@ -178,6 +207,7 @@ impl Mutant {
     async fn commit_one(&self, mut write: Write) -> Result<Written, Error> {
         let id = write.run.id;
         let current = self.current(id).await;
+        self.hide_some_keys(&mut write);
         match (self.defect, &current) {
             (Defect::OverwritesDuplicates, Some(current)) if write.expect == Expect::Absent => {
                 write.expect = Expect::Revision(current.revision);
@@ -189,7 +219,11 @@ impl Mutant {
                 let latest = self.in_between(current).await;
                 write.expect = Expect::Revision(latest.revision);
             }
-            (Defect::IgnoresKeys, _) => self.hide_keys(&mut write.run),
+            (Defect::CountsStartsForEver, _) if write.events.iter().any(is_start) => {
+                if let Some(busy) = self.used_up_for_ever(&write.run) {
+                    return Ok(busy);
+                }
+            }
             (Defect::KeepsKeysAfterTheEnd | Defect::HoldersBlockThemselves, _) => {
                 if let Some(busy) = self.busy(&write.run) {
                     return Ok(busy);
@@ -197,8 +231,7 @@ impl Mutant {
             }
             _ => {}
         }
-        let held: Vec<String> =
-            current.iter().flat_map(|current| current.run.held_keys()).map(|key| key.name.clone()).collect();
+        let held: Vec<String> = current.iter().flat_map(|current| current.run.held_keys()).map(Key::slot).collect();
         let claims =
             write.run.owner().is_some() && current.as_ref().is_none_or(|current| current.run.owner().is_none());
         let (worker, after, events) =
@@ -208,12 +241,12 @@ impl Mutant {
         match &written {
             Written::Done(_) => {
                 let mut notes = self.notes();
-                if self.is(Defect::KeepsKeysAfterTheEnd) && after.held_keys().is_empty() {
+                if self.is(Defect::KeepsKeysAfterTheEnd) && after.held_keys().next().is_none() {
                     notes.stuck.extend(held.into_iter().map(|key| (key, id)));
                 }
                 if self.is(Defect::HoldersBlockThemselves) {
                     notes.stuck.retain(|(_, holder)| *holder != id);
-                    notes.stuck.extend(after.held_keys().iter().map(|key| (key.name.clone(), id)));
+                    notes.stuck.extend(after.held_keys().map(|key| (key.slot(), id)));
                 }
                 drop(notes);
                 let first = worker.is_some_and(|worker| !self.notes().awake.contains_key(&worker));
@@ -353,8 +386,14 @@ impl Store for Mutant {
                 return None;
             }
             let mut change = rule(&run, now);
-            if let (Defect::UpdateIgnoresKeys, Some(change)) = (self.defect, &mut change) {
-                self.hide_keys(&mut change.transition.run);
+            match (self.defect, &mut change) {
+                (Defect::UpdateIgnoresKeys, Some(change)) => {
+                    self.hide_keys(&mut change.transition.run, |key| key.hold == Hold::Running);
+                }
+                (Defect::UpdateIgnoresRates, Some(change)) => {
+                    self.hide_keys(&mut change.transition.run, |key| key.per().is_some());
+                }
+                _ => {}
             }
             *refused.lock().unwrap() = change.is_none() && self.is(Defect::UpdateStopsAtARefusal);
             change
@@ -414,6 +453,10 @@ impl Store for Mutant {
             self.hear(worker.id, &mut worker.heard);
         }
         Ok(workers)
+    }
+
+    async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
+        self.inner.starts(rates).await
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {

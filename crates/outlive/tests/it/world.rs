@@ -13,10 +13,11 @@ use outlive::id::{Entropy, RunId};
 use outlive::policy::Lease;
 use outlive::process::{Identity, Vantage};
 use outlive::registry::Registry;
-use outlive::run::{Event, Spec};
+use outlive::run::{Event, Key, Spec};
 use outlive::runtime::reaper::{Reaped, Reaper};
 use outlive::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
 use outlive::testing::{ManualClock, SeededEntropy, person};
+use outlive::transition::Start;
 
 use crate::ground::{BucketGround, HttpGround, MemoryGround, PostgresGround, SqliteGround};
 
@@ -230,6 +231,11 @@ impl Store for Watched {
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.before("workers")?;
         self.inner.workers().await
+    }
+
+    async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
+        self.before("starts")?;
+        self.inner.starts(rates).await
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {

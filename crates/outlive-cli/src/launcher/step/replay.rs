@@ -34,7 +34,7 @@ fn digest(registry: &Registry, step: &Run, stream: Stream) -> Option<Content> {
 
 /// The log of a step, if there is one; none where that cannot be told.
 fn read(registry: &Registry, step: &Run) -> Option<Option<LogReader>> {
-    let mut log = registry.local()?.read_logs(step.id, step.attempt).ok()?;
+    let mut log = registry.logs()?.read(step.id, step.attempt).ok()?;
     if let Some(log) = &mut log {
         log.read_unnoted(true);
     }

@@ -16,6 +16,7 @@ use outlive::registry::{Registry, next_due};
 use outlive::run::{Pending, Run, State};
 use outlive::runtime::handle::RunHandle;
 use outlive::runtime::reaper::Reaper;
+use outlive::store::Offer;
 use serde_json::{Value, json};
 
 use super::wait_for;
@@ -65,6 +66,7 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
     let opened = context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(context.registry())?)));
     let mut said = Said(stream);
     let worked = opened.and_then(|(policy, registry)| {
+        let registry = registry.offering(Offer::new(1, flags.kinds.clone()));
         let owning = Owning { registry: &registry, policy: &policy, signals, detached: true, json: false, stays: true };
         let mut hand =
             Hand { registry: &registry, owning, flags, said: &mut said, followed: BTreeSet::new(), tidied: None };
@@ -107,12 +109,16 @@ struct Hand<'a> {
 impl Hand<'_> {
     fn work(&mut self) -> Result<(), Error> {
         let watch = self.registry.local().map(|local| local.watch()).transpose()?;
+        let bell = self.registry.bell();
         loop {
             if self.said.is_over() || self.is_asked_to_end() {
                 return Ok(());
             }
             if let Some(watch) = &watch {
                 watch.forget();
+            }
+            if let Some(bell) = &bell {
+                bell.forget();
             }
             if let Some(handle) = self.claim()? {
                 self.execute(handle)?;
@@ -124,9 +130,10 @@ impl Hand<'_> {
             }
             let next = next_due(&waiting, self.registry.clock().now());
             let patience = next.map_or(LOOK_EVERY, |next| next.min(LOOK_EVERY));
-            match &watch {
-                Some(watch) => wait_for(&[watch, &self.said.0, &self.owning.signals], patience),
-                None => wait_for(&[&self.said.0, &self.owning.signals], patience),
+            match (&watch, &bell) {
+                (Some(watch), _) => wait_for(&[watch, &self.said.0, &self.owning.signals], patience),
+                (None, Some(bell)) => wait_for(&[bell, &self.said.0, &self.owning.signals], patience),
+                (None, None) => wait_for(&[&self.said.0, &self.owning.signals], patience),
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::registry::Registry;
 use crate::run::Run;
 use crate::runtime::worker::Times;
-use crate::store;
+use crate::store::{self, Offer};
 
 /// The most runs that a worker does at a time.
 pub const SLOTS_LIMIT: usize = 1_024;
@@ -146,7 +146,8 @@ impl Builder {
             return Err(Error::Invalid("a worker without a handler can do nothing".into()));
         }
         let kinds = if kinds.is_empty() { handlers.keys().cloned().collect() } else { kinds };
-        let (registry, floor) = (Arc::new(registry), Floor::new(slots, prefetch));
+        let offer = Offer::new(slots as u32, kinds.iter().cloned().collect());
+        let (registry, floor) = (Arc::new(registry.offering(offer)), Floor::new(slots, prefetch));
         let order =
             Arc::new(Order { registry: registry.clone(), floor: floor.clone(), times, kinds, on_error, on_end });
         if let Err(error) = pollster::block_on(registry.come(times.lease)) {

@@ -11,8 +11,9 @@ use crate::filter::Filter;
 use crate::health::{Sight, Witness};
 use crate::id::RunId;
 use crate::process::Liveness;
-use crate::run::{Event, Run};
+use crate::run::{Event, Key, Run};
 use crate::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
+use crate::transition::Start;
 
 /// The fewest runs that a rule is offered at a time: others may take what it wants meanwhile.
 const FEWEST: usize = 16;
@@ -80,6 +81,10 @@ impl Store for HttpStore {
 
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.inner.lines.ask("workers", &()).await
+    }
+
+    async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
+        self.inner.lines.ask("starts", &rates).await
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {

@@ -20,7 +20,7 @@ use crate::health::Sight;
 use crate::id::RunId;
 use crate::policy::Lease;
 use crate::process::{Identity, Liveness, Vantage};
-use crate::run::{Event, Run};
+use crate::run::{Event, Key, Run};
 use crate::store::{Beat, Change, Error, Expect, Page, Record, Selection, Store, Write, Written};
 use crate::time::Timestamp;
 use crate::transition::follows;
@@ -46,7 +46,7 @@ pub struct Lending {
 /// Whether a call changes anything; none where there is no such call.
 pub fn changes(call: &str) -> Option<bool> {
     match call {
-        "hello" | "get" | "list" | "workers" | "events" | "look" => Some(false),
+        "hello" | "get" | "list" | "workers" | "starts" | "events" | "look" => Some(false),
         "commit" | "select" | "change" | "beat" => Some(true),
         _ => None,
     }
@@ -77,6 +77,7 @@ pub async fn answer(store: &dyn Store, lending: &Lending, call: &str, body: &[u8
             say(store.beat(&beat).await)
         }
         "workers" => say(store.workers().await),
+        "starts" => say(store.starts(&read::<Vec<Key>>(body)?).await),
         "events" => say(store.events(read(body)?).await),
         "look" => say(look(store, read(body)?).await),
         _ => Err(NotUnderstood(format!("there is no call `{}`", call.chars().take(40).collect::<String>()))),

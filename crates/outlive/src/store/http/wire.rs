@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::filter::Filter;
 use crate::id::{Epoch, RunId, Stamp};
 use crate::policy::Lease;
-use crate::run::{Heard, Run};
+use crate::run::{Heard, Key, Run};
 use crate::store::{Cursor, Error, Listing, Order, Page, Record, Revision, Write, Written};
 use crate::time::Timestamp;
 use crate::transition::Transition;
@@ -125,7 +125,7 @@ pub(super) struct Commit {
 pub(super) enum Became {
     Done(Revision),
     Conflict(Option<Box<ToldRecord>>),
-    KeyBusy { key: String, holders: Vec<RunId> },
+    KeyBusy { key: Key, holders: Vec<RunId>, free_at: Option<Timestamp> },
 }
 
 impl From<Written> for Became {
@@ -133,7 +133,7 @@ impl From<Written> for Became {
         match written {
             Written::Done(revision) => Self::Done(revision),
             Written::Conflict(found) => Self::Conflict(found.map(|found| Box::new((*found).into()))),
-            Written::KeyBusy { key, holders } => Self::KeyBusy { key, holders },
+            Written::KeyBusy { key, holders, free_at } => Self::KeyBusy { key, holders, free_at },
         }
     }
 }
@@ -143,7 +143,7 @@ impl From<Became> for Written {
         match became {
             Became::Done(revision) => Self::Done(revision),
             Became::Conflict(found) => Self::Conflict(found.map(|found| Box::new((*found).into()))),
-            Became::KeyBusy { key, holders } => Self::KeyBusy { key, holders },
+            Became::KeyBusy { key, holders, free_at } => Self::KeyBusy { key, holders, free_at },
         }
     }
 }

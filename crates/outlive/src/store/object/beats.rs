@@ -5,6 +5,7 @@
 //! from what went through this store: a worker is one process.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::Lease;
 use crate::process::Identity;
 use crate::run::{Heard, Run};
-use crate::store::{Beat, BeatReply, Error, Standing, Worker};
+use crate::store::{Beat, BeatReply, Error, Offer, Standing, Worker};
 use crate::time::Timestamp;
 
 /// How often a renewal is tried that others come before.
@@ -44,6 +45,8 @@ struct Presence {
     lease: Lease,
     beats: u64,
     at: Timestamp,
+    #[serde(default = "Offer::unsaid")]
+    offer: Arc<Offer>,
 }
 
 impl ObjectStore {
@@ -179,8 +182,14 @@ impl ObjectStore {
         if beats == 1 {
             self.forget_silent().await?;
         }
-        let presence =
-            Presence { format: 1, identity: beat.identity.clone(), lease: beat.lease, beats, at: self.now()? };
+        let presence = Presence {
+            format: 1,
+            identity: beat.identity.clone(),
+            lease: beat.lease,
+            beats,
+            at: self.now()?,
+            offer: beat.offer.clone(),
+        };
         self.bucket().overwrite(&key, yaml::write(&json!(presence)).into()).await
     }
 
@@ -222,11 +231,11 @@ impl ObjectStore {
             let Some(found) = self.bucket().get(&object.key).await? else { continue };
             // One that cannot be understood says nothing of its worker.
             let read = yaml::read(&found.bytes).ok().and_then(|value| serde_json::from_value::<Presence>(value).ok());
-            let Some(Presence { identity, lease, beats, at, .. }) = read else { continue };
+            let Some(Presence { identity, lease, beats, at, offer, .. }) = read else { continue };
             let (now, at) = (self.now()?, self.bucket().time.put_at(found.modified, at));
             let hears_since = self.hears_since();
             let heard = Heard { beat: beats, at, silent_for: now.since(at.max(hears_since)) };
-            workers.insert(id, Worker { id, identity, lease, heard });
+            workers.insert(id, Worker { id, identity, lease, heard, offer });
         }
         Ok(workers.into_values().collect())
     }

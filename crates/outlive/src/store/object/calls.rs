@@ -12,12 +12,13 @@ use super::{ObjectStore, link, lock};
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::RunId;
-use crate::run::Event;
+use crate::run::{Event, Key};
 use crate::store::{
     Beat, BeatReply, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
     Written,
 };
 use crate::time::Timestamp;
+use crate::transition::Start;
 
 impl ObjectStore {
     /// The records of these runs, each with the version it was read from.
@@ -201,6 +202,11 @@ impl Store for ObjectStore {
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         let store = self.clone();
         link::spawn(move || async move { store.all_workers().await }).await
+    }
+
+    async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
+        let (store, rates) = (self.clone(), rates.to_vec());
+        link::spawn(move || async move { store.all_starts(&rates).await }).await
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {

@@ -90,9 +90,7 @@ impl ObjectStore {
         if lock(&self.inner.known).is_gone(&key) {
             return Err(Error::Denied(format!("the record of run `{}` was deleted", write.run.id)));
         }
-        if write.run.owner().is_some()
-            && let Some(busy) = self.take_keys(None, &write.run).await?
-        {
+        if let Some(busy) = self.take_keys(None, write).await? {
             return Ok(busy);
         }
         let count = u64::from(write.run.owner().is_some());
@@ -109,7 +107,7 @@ impl ObjectStore {
         match self.put(&key, document, None).await? {
             Ok(()) => Ok(Written::Done(Revision(1))),
             Err(found) => {
-                self.free_keys(&write.run).await;
+                self.free_unless_own(None, write, found.as_ref()).await;
                 self.conflict(found).await
             }
         }
@@ -135,7 +133,7 @@ impl ObjectStore {
                     write.run.id
                 )));
             }
-            if let Some(busy) = self.take_keys(Some(&before.run), &write.run).await? {
+            if let Some(busy) = self.take_keys(Some(&before.run), write).await? {
                 return Ok(busy);
             }
             let document = self.changed(&key, &before, &entry, write).await?;
@@ -144,11 +142,19 @@ impl ObjectStore {
                 Err(now) => found = now,
             }
             if base == Base::Version || found.as_ref().is_none_or(|entry| !is_meant(entry)) {
-                self.free_keys(&write.run).await;
+                self.free_unless_own(Some(&before.run), write, found.as_ref()).await;
                 return self.conflict(found).await;
             }
         }
         Err(Error::Unavailable(format!("run `{}` changes faster than it can be written", write.run.id)))
+    }
+
+    /// Frees what a write was to take, unless an earlier copy of it, whose answer was lost, has taken it.
+    async fn free_unless_own(&self, before: Option<&Run>, write: &Write, found: Option<&Entry>) {
+        let is_own = |entry: &Entry| entry.document.as_ref().is_ok_and(|document| document.stamp == write.stamp);
+        if !found.is_some_and(is_own) {
+            self.free_keys(before, write).await;
+        }
     }
 
     /// What a record becomes by a write.

@@ -1,9 +1,13 @@
-//! Concurrency keys in a bucket, which changes one object at a time.
+//! Keys in a bucket, which changes one object at a time.
 //!
 //! Each key has an object that names whoever holds it or is about to: a run is named there before its record says that it
 //! runs. Whether a run that is named holds the key is told by its record alone, so that whatever ends the run frees it.
 //! One that was named and never began is waited for a while, and then kept from beginning late: its record gets another
 //! version, or, where it has none yet, a mark that nothing may be put there any more.
+//!
+//! A rate's object names starts, each with when it counts no more. One whose run did not start after all counts as well.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -14,12 +18,12 @@ use super::known::Entry;
 use super::{ObjectStore, yaml};
 use crate::id::{Epoch, RunId, Stamp, SystemEntropy};
 use crate::run::{Key, Run};
-use crate::store::{Error, Written};
+use crate::store::{Error, Write, Written};
 use crate::time::Timestamp;
-use crate::transition::has_room;
+use crate::transition::{Start, has_room, starts_at};
 
 /// How long a run that was named may take to begin.
-const BEGINS: std::time::Duration = std::time::Duration::from_secs(30);
+const BEGINS: Duration = Duration::from_secs(30);
 /// How often a key is tried for that others change meanwhile.
 const TRIES: usize = 64;
 
@@ -37,19 +41,67 @@ struct Holder {
     epoch: Epoch,
     limit: u32,
     since: Timestamp,
+    /// Until when a start counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
+}
+
+impl Holder {
+    fn start(&self) -> Option<Start> {
+        Some(Start { at: self.since, until: self.until? })
+    }
 }
 
 impl ObjectStore {
     /// Names a run with the keys that it newly holds. Answers with the key that has no holder to spare, if there is one.
-    pub(super) async fn take_keys(&self, before: Option<&Run>, after: &Run) -> Result<Option<Written>, Error> {
-        let held = before.map_or(&[][..], Run::held_keys);
-        for key in after.held_keys().iter().filter(|key| !held.contains(key)) {
+    pub(super) async fn take_keys(&self, before: Option<&Run>, write: &Write) -> Result<Option<Written>, Error> {
+        let after = &write.run;
+        for key in after.held_keys().filter(|key| !before.is_some_and(|before| before.holds(key))) {
             if let Some(holders) = self.take_key(key, after).await? {
-                self.free_keys(after).await;
-                return Ok(Some(Written::KeyBusy { key: key.name.clone(), holders }));
+                self.free_keys(before, write).await;
+                return Ok(Some(Written::held(key, holders)));
+            }
+        }
+        for (key, per) in write.counted() {
+            if let Some(free_at) = self.count_start(key, per, after).await? {
+                self.free_keys(before, write).await;
+                return Ok(Some(Written::not_before(key, free_at)));
             }
         }
         Ok(None)
+    }
+
+    /// Names a start with its rate. Answers with when there may be one, where there may be none now.
+    async fn count_start(&self, key: &Key, per: Duration, run: &Run) -> Result<Option<Timestamp>, Error> {
+        for _ in 0..TRIES {
+            let (found, mut named) = self.named(key).await?;
+            let now = self.now()?;
+            named.retain(|holder| holder.start().is_some_and(|start| start.counts(now)));
+            if named.iter().any(|holder| (holder.run, holder.epoch) == (run.id, run.epoch)) {
+                return Ok(None);
+            }
+            let starts: Vec<Start> = named.iter().filter_map(Holder::start).collect();
+            if let Some(free_at) = starts_at(key, &starts, now) {
+                return Ok(Some(free_at));
+            }
+            let until = Some(now.after(per));
+            named.push(Holder { run: run.id, epoch: run.epoch, limit: key.limit, since: now, until });
+            if self.name(key, named, found.as_ref()).await? {
+                return Ok(None);
+            }
+        }
+        Err(Error::Unavailable(format!("rate `{}` changes faster than it can be counted", key.name)))
+    }
+
+    /// The starts that count for each of these rates.
+    pub(super) async fn all_starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
+        let mut all = Vec::new();
+        for key in rates {
+            let (_, named) = self.named(key).await?;
+            let now = self.now()?;
+            all.push(named.iter().filter_map(Holder::start).filter(|start| start.counts(now)).collect());
+        }
+        Ok(all)
     }
 
     async fn take_key(&self, key: &Key, run: &Run) -> Result<Option<Vec<RunId>>, Error> {
@@ -65,7 +117,7 @@ impl ObjectStore {
             if !has_room(key, &holders.iter().collect::<Vec<_>>()) {
                 return Ok(Some(runs.into_iter().map(|holder| holder.run).collect()));
             }
-            runs.push(Holder { run: run.id, epoch: run.epoch, limit: key.limit, since: self.now()? });
+            runs.push(Holder { run: run.id, epoch: run.epoch, limit: key.limit, since: self.now()?, until: None });
             if self.name(key, runs, found.as_ref()).await? {
                 return Ok(None);
             }
@@ -74,8 +126,10 @@ impl ObjectStore {
     }
 
     /// Takes a run off the keys that it was named with and did not come to hold.
-    pub(super) async fn free_keys(&self, run: &Run) {
-        for key in run.held_keys() {
+    pub(super) async fn free_keys(&self, before: Option<&Run>, write: &Write) {
+        let (run, counted) = (&write.run, write.counted());
+        let newly = run.held_keys().filter(|key| !before.is_some_and(|before| before.holds(key)));
+        for key in newly.chain(counted.into_iter().map(|(key, _)| key)) {
             // What stays is found not to hold it by whoever comes next.
             let Ok((Some(found), mut runs)) = self.named(key).await else { continue };
             let count = runs.len();
@@ -87,7 +141,7 @@ impl ObjectStore {
     }
 
     fn place_of_key(&self, key: &Key) -> String {
-        self.own(&format!("keys/{}.yaml", Stamp::of(key.name.as_bytes())))
+        self.own(&format!("keys/{}.yaml", Stamp::of(key.slot().as_bytes())))
     }
 
     async fn named(&self, key: &Key) -> Result<(Option<Object>, Vec<Holder>), Error> {
@@ -120,7 +174,8 @@ impl ObjectStore {
         if let Some(run) = &run
             && run.epoch >= holder.epoch
         {
-            return Ok(run.epoch == holder.epoch && run.held_keys().iter().any(|held| held.name == key.name));
+            // What is held from its making to its end is held by all claims in between.
+            return Ok((run.epoch == holder.epoch || key.is_unique()) && run.holds(key));
         }
         if self.now()?.since(holder.since) <= BEGINS {
             return Ok(true);
@@ -148,6 +203,6 @@ impl ObjectStore {
 /// A holder as the rule sees it: a run with that key.
 fn as_run(key: &Key, holder: &Holder, like: &Run) -> Run {
     let mut spec = (*like.spec).clone();
-    spec.keys = vec![Key { name: key.name.clone(), limit: holder.limit }];
+    spec.keys = vec![Key { limit: holder.limit, ..key.clone() }];
     Run { id: holder.run, spec: spec.into(), ..like.clone() }
 }

@@ -1,6 +1,7 @@
 //! Beats: one narrow row per process, rewritten in place, whatever the number of its runs.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
@@ -12,18 +13,21 @@ use super::reads::{Table, heard};
 use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::Lease;
 use crate::process::Identity;
-use crate::run::{CancelRequest, Heard};
-use crate::store::{Beat, BeatReply, Error, Standing, Worker};
+use crate::run::CancelRequest;
+use crate::store::{Beat, BeatReply, Error, Offer, Standing, Worker};
+use crate::time::{Clock, SystemClock};
 
 #[derive(Serialize, Deserialize)]
 struct Body {
     identity: Identity,
     lease: Lease,
+    #[serde(default = "Offer::unsaid")]
+    offer: Arc<Offer>,
 }
 
 /// What is written down of a worker once.
 pub(super) fn body(worker: &Worker) -> Result<String, Error> {
-    let body = Body { identity: worker.identity.clone(), lease: worker.lease };
+    let body = Body { identity: worker.identity.clone(), lease: worker.lease, offer: worker.offer.clone() };
     serde_json::to_string(&body)
         .map_err(|error| Error::Corrupt(format!("worker `{}` cannot be written down: {error}", worker.id)))
 }
@@ -31,9 +35,10 @@ pub(super) fn body(worker: &Worker) -> Result<String, Error> {
 /// A beat that is lost with a server's crash is followed by another: nobody waits for it to be on the disk.
 const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock()
     FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1500', true)) AS settings
-    WHERE id = $1 RETURNING attention, @.hears_since()";
+    WHERE id = $1 RETURNING attention, @.hears_since(), heard_at";
 const FIRST_BEAT: &str = "INSERT INTO @.worker VALUES ($1, 1, @.clock(), 0, $2)
-    ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock() RETURNING attention, @.hears_since()";
+    ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock(), body = excluded.body
+    RETURNING attention, @.hears_since(), heard_at";
 const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
         AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = $1) RETURNING id)
     SELECT EXISTS (SELECT 1 FROM @.live WHERE owner = $1)";
@@ -54,15 +59,22 @@ impl PostgresStore {
         }
         // Changes that come after the count is read make it rise again.
         let changes = *self.own().entry(beat.worker).or_default();
-        let mut rows = self.links().beat(&self.sql(BEAT), &[(&worker, Type::UUID)]).await?;
+        // One that became known by a claim has not said yet what it offers.
+        let asked = SystemClock.now();
+        let says_so = beat.attention.is_none() && beat.offer.slots > 0;
+        let mut rows = Vec::new();
+        if !says_so {
+            rows = self.links().beat(&self.sql(BEAT), &[(&worker, Type::UUID)]).await?;
+        }
         let known = !rows.is_empty();
         if !known {
-            let told =
-                Worker { id: beat.worker, identity: beat.identity.clone(), lease: beat.lease, heard: Heard::default() };
-            let bound: [super::link::Bound<'_>; 2] = [(&worker, Type::UUID), (&body(&told)?, Type::TEXT)];
+            let bound: [super::link::Bound<'_>; 2] = [(&worker, Type::UUID), (&body(&beat.into())?, Type::TEXT)];
             rows = self.links().beat(&self.sql(FIRST_BEAT), &bound).await?;
             // Whoever comes clears away those that have gone without a word. The next one does what fails now.
             let _ = self.links().beat(&self.sql(FORGET_SILENT), &[]).await;
+        }
+        if let Some(row) = rows.first() {
+            self.inner.clock.heard(row.get(2), asked);
         }
         self.tidy_in_passing();
         let (told, hears_since): (i64, i64) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
@@ -118,9 +130,9 @@ impl PostgresStore {
         let rows = on_link!(self.links(), |link| link.read(&sql, &[]))?;
         // One that cannot be understood says nothing of its worker.
         let worker = |row: &tokio_postgres::Row| {
-            let Body { identity, lease } = serde_json::from_str(row.get(1)).ok()?;
+            let Body { identity, lease, offer } = serde_json::from_str(row.get(1)).ok()?;
             let heard = heard(row.get(2), row.get(3), row.get(4), row.get(5));
-            Some(Worker { id: WorkerId::from_uuid(row.get(0)), identity, lease, heard })
+            Some(Worker { id: WorkerId::from_uuid(row.get(0)), identity, lease, heard, offer })
         };
         Ok(rows.iter().filter_map(worker).collect())
     }

@@ -13,12 +13,13 @@ use super::stories;
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::RunId;
-use crate::run::Event;
+use crate::run::{Event, Key};
 use crate::store::{
     Beat, BeatReply, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
     Written,
 };
 use crate::time::Timestamp;
+use crate::transition::Start;
 
 impl PostgresStore {
     /// The rows that a query finds, with their owners met.
@@ -111,6 +112,10 @@ impl Store for PostgresStore {
 
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.all_workers().await
+    }
+
+    async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
+        self.all_starts(rates).await
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {

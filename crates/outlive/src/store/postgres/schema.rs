@@ -1,6 +1,7 @@
 //! The tables of a registry: made, brought up to date and refused, by one of many that come at once.
 
 use super::address::Address;
+use super::clock::ServerClock;
 use super::link::{self, Fault, Link, Links, on_link};
 use crate::store::Error;
 use crate::time::{Clock, SystemClock};
@@ -8,7 +9,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 /// What brings format n to format n+1. Never edited once released.
-const MIGRATIONS: [&str; 1] = [include_str!("format_1.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("format_1.sql"), include_str!("format_2.sql")];
 
 /// The format this outlive writes.
 const FORMAT: i64 = MIGRATIONS.len() as i64;
@@ -22,10 +23,10 @@ const OPENING: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_millis(200);
 
 /// Opens the registry, made or brought up to date if need be. Answers with its id.
-pub(super) async fn open(links: &Links, schema: &str, address: &Address) -> Result<String, Error> {
+pub(super) async fn open(links: &Links, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Error> {
     let began = SystemClock.awake();
     loop {
-        let opened = try_open(links, schema, address).await;
+        let opened = try_open(links, schema, address, clock).await;
         let waited = SystemClock.awake().saturating_sub(began);
         match opened {
             Err(Error::Unavailable(text)) if waited >= OPENING => {
@@ -39,22 +40,28 @@ pub(super) async fn open(links: &Links, schema: &str, address: &Address) -> Resu
 }
 
 /// The id of the registry as it is, which is neither made nor brought up to date.
-pub(super) async fn find(links: &Links, schema: &str, address: &Address) -> Result<String, Error> {
-    let found: Result<Option<String>, Error> = on_link!(links, |link| known(&mut link, schema, address));
+pub(super) async fn find(links: &Links, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Error> {
+    let found: Result<Option<String>, Error> = on_link!(links, |link| find_on(&mut link, schema, address, clock));
     let none = || Error::Unavailable(format!("there is no registry of this format in the schema {schema}"));
     found.and_then(|id| id.ok_or_else(none)).map_err(|error| link::named(&address.to_string(), error))
 }
 
-async fn try_open(links: &Links, schema: &str, address: &Address) -> Result<String, Error> {
-    on_link!(links, |link| open_on(&mut link, schema, address))
+async fn find_on(
+    link: &mut Link<'_>,
+    schema: &str,
+    address: &Address,
+    clock: &ServerClock,
+) -> Result<Option<String>, Fault> {
+    greet(link, clock).await?;
+    known(link, schema, address).await
 }
 
-async fn open_on(link: &mut Link<'_>, schema: &str, address: &Address) -> Result<String, Fault> {
-    let server = "SELECT current_setting('server_version_num')::int8, pg_is_in_recovery(),
-                         current_setting('transaction_read_only') = 'on'";
-    let rows = link.read(server, &[]).await?;
-    let [row] = rows.as_slice() else { return Err(odd("tells nothing of itself")) };
-    let (version, recovers, read_only): (i64, bool, bool) = (row.get(0), row.get(1), row.get(2));
+async fn try_open(links: &Links, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Error> {
+    on_link!(links, |link| open_on(&mut link, schema, address, clock))
+}
+
+async fn open_on(link: &mut Link<'_>, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Fault> {
+    let (version, recovers, read_only) = greet(link, clock).await?;
     if version < OLDEST_SERVER {
         let text = format!("`{address}`: PostgreSQL {version} is older than 13, which is the first to do");
         return Err(Error::Unsupported(text).into());
@@ -85,6 +92,18 @@ async fn open_on(link: &mut Link<'_>, schema: &str, address: &Address) -> Result
     );
     link.commit_with(&note, &[(&FORMAT.max(found).to_string(), Type::TEXT)]).await?;
     known(link, schema, address).await?.ok_or_else(|| odd("has lost the tables that were made in it"))
+}
+
+/// The server's version, and whether it recovers or is read only. What its clock says is noted.
+async fn greet(link: &mut Link<'_>, clock: &ServerClock) -> Result<(i64, bool, bool), Fault> {
+    let server = "SELECT current_setting('server_version_num')::int8, pg_is_in_recovery(),
+                         current_setting('transaction_read_only') = 'on',
+                         (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
+    let asked = SystemClock.now();
+    let rows = link.read(server, &[]).await?;
+    let [row] = rows.as_slice() else { return Err(odd("tells nothing of itself")) };
+    clock.heard(row.get(3), asked);
+    Ok((row.get(0), row.get(1), row.get(2)))
 }
 
 /// Says how somebody without the right to make a schema gets one.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::PostgresStore;
+use super::keys::BusyKeys;
 use super::link::{Fault, Link, on_link};
 use super::reads::{self, Table};
 use crate::store::{Cursor, Error, Order, Record, Rule, Selection, Write};
@@ -37,25 +38,34 @@ impl PostgresStore {
         let tables = Table::searched(&selection.filter);
         let mut begun = false;
         let (mut changed, mut after) = (Vec::new(), None);
+        // Behind many that wait for a key there may be some that do not: the longer it takes, the more are looked at.
+        let (mut busy, mut least) = (BusyKeys::default(), 1);
         loop {
-            let step = STEP.min(selection.limit - changed.len()).max(1);
+            let step = (selection.limit - changed.len()).max(least).min(STEP);
+            least = STEP.min(least * 2);
             let (batch, now, next) = self.lock_some(link, &tables, selection, after, step, &mut begun).await?;
-            let mut wanted: Vec<Changed> = Vec::new();
-            for record in batch {
-                if changed.len() + wanted.len() >= selection.limit || !selection.takes(&record.run, now) {
-                    continue;
+            let mut batch = batch.into_iter();
+            while batch.len() > 0 && changed.len() < selection.limit {
+                let mut wanted: Vec<Changed> = Vec::new();
+                while changed.len() + wanted.len() < selection.limit
+                    && let Some(record) = batch.next()
+                {
+                    if !selection.takes(&record.run, now) {
+                        continue;
+                    }
+                    if let Some(change) = rule(&record.run, now) {
+                        let write = Write::change(&record, change.transition, change.stamp);
+                        wanted.extend(busy.found(&write).is_none().then_some(Changed { record, write }));
+                    }
                 }
-                if let Some(change) = rule(&record.run, now) {
-                    let write = Write::change(&record, change.transition, change.stamp);
-                    wanted.push(Changed { record, write });
+                let is_over = batch.len() == 0 && next.is_none();
+                let is_last = is_over || changed.len() + wanted.len() >= selection.limit;
+                let is_plain = wanted.iter().all(|changed| changed.write.run.spec.keys.is_empty());
+                let ends = is_last && is_plain && !wanted.is_empty();
+                changed.extend(self.write_changes(link, wanted, ends, &mut busy).await?);
+                if ends {
+                    return Ok(changed);
                 }
-            }
-            let is_last = next.is_none() || changed.len() + wanted.len() >= selection.limit;
-            let is_plain = wanted.iter().all(|changed| changed.write.run.spec.keys.is_empty());
-            let ends = is_last && is_plain && !wanted.is_empty();
-            changed.extend(self.write_changes(link, wanted, ends).await?);
-            if ends {
-                return Ok(changed);
             }
             after = next;
             if after.is_none() || changed.len() >= selection.limit {
@@ -71,14 +81,20 @@ impl PostgresStore {
     }
 
     /// Writes what the rule has changed, and ends the transaction with it if it is to end.
-    async fn write_changes(&self, link: &mut Link<'_>, wanted: Vec<Changed>, ends: bool) -> Result<Vec<Record>, Fault> {
+    async fn write_changes(
+        &self,
+        link: &mut Link<'_>,
+        wanted: Vec<Changed>,
+        ends: bool,
+        busy: &mut BusyKeys,
+    ) -> Result<Vec<Record>, Fault> {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
         let (records, writes): (Vec<Record>, Vec<Write>) =
             wanted.into_iter().map(|changed| (changed.record, changed.write)).unzip();
         let done: HashSet<usize> =
-            if ends { self.write_last(link, &writes).await? } else { self.write_within(link, &writes).await? };
+            if ends { self.write_last(link, &writes).await? } else { self.write_within(link, &writes, busy).await? };
         let told = records.into_iter().zip(writes).enumerate().filter(|(index, _)| done.contains(index));
         Ok(told
             .map(|(_, (record, write))| Record {

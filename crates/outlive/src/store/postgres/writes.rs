@@ -8,10 +8,11 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::batch::{Batch, Origin, Way};
+use super::keys::{BusyKeys, wants_keys};
 use super::link::{Bound, Fault, Link, on_link};
 use super::reads::{Query, Table};
 use crate::id::RunId;
-use crate::run::{Run, State};
+use crate::run::State;
 use crate::store::{Error, Expect, Revision, Write, Written};
 
 /// A story that is longer than this, in bytes, is put aside before it grows.
@@ -56,6 +57,8 @@ struct Outcome {
     /// The writes that took effect.
     done: HashSet<usize>,
     busy: BTreeMap<usize, Written>,
+    /// The keys that were found busy: they stay so until the transaction ends, which has them locked.
+    keys: BusyKeys,
     /// Whose runs they were, or are.
     owners: BTreeSet<Uuid>,
 }
@@ -151,12 +154,18 @@ impl PostgresStore {
         Ok(outcome)
     }
 
-    /// Writes that belong to a transaction of the caller's. Those whose keys are busy are left out.
-    pub(super) async fn write_within(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<HashSet<usize>, Fault> {
+    /// Writes that belong to a transaction of the caller's. Those whose keys are busy are left out, and noted.
+    pub(super) async fn write_within(
+        &self,
+        link: &mut Link<'_>,
+        writes: &[Write],
+        busy: &mut BusyKeys,
+    ) -> Result<HashSet<usize>, Fault> {
         self.announce(link, writes);
-        let mut outcome = Outcome::default();
+        let mut outcome = Outcome { keys: std::mem::take(busy), ..Outcome::default() };
         let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
         self.write_round(link, &all, &mut outcome).await?;
+        *busy = outcome.keys;
         Ok(outcome.done)
     }
 
@@ -187,7 +196,6 @@ impl PostgresStore {
         round: &[Numbered<'_>],
         outcome: &mut Outcome,
     ) -> Result<(), Fault> {
-        let wants_keys = |write: &Write| !write.run.held_keys().is_empty();
         let (keyed, plain): (Vec<_>, Vec<_>) = round.iter().copied().partition(|(_, write)| wants_keys(write));
         for (way, part) in ways(&plain) {
             self.write_part(link, way, &part, outcome).await?;
@@ -195,10 +203,15 @@ impl PostgresStore {
         if keyed.is_empty() {
             return Ok(());
         }
-        self.lock_keys(link, keyed.iter().map(|(_, write)| &write.run)).await?;
+        self.lock_keys(link, &keyed.iter().map(|(_, write)| *write).collect::<Vec<_>>()).await?;
         // One after the other: whether there is room depends on what became of the one before.
         for (index, write) in keyed {
-            if let Some(busy) = self.busy_key(link, &write.run).await? {
+            let busy = match outcome.keys.found(write) {
+                Some(busy) => Some(busy),
+                None => self.busy_key(link, write).await?,
+            };
+            if let Some(busy) = busy {
+                outcome.keys.note(&busy);
                 outcome.busy.insert(index, busy);
                 continue;
             }
@@ -221,7 +234,7 @@ impl PostgresStore {
         let rows = link.then(&self.sql(&sql), &values).await?;
         let long = outcome.note(part, &rows);
         let done = part.iter().filter(|(index, _)| outcome.done.contains(index));
-        self.move_keys(link, &done.map(|(_, write)| &write.run).collect::<Vec<&Run>>()).await?;
+        self.move_keys(link, &done.map(|(_, write)| *write).collect::<Vec<&Write>>()).await?;
         if !long.is_empty() {
             for sql in PUT_ASIDE {
                 link.then(&self.sql(sql), &[(&long, Type::UUID_ARRAY)]).await?;

@@ -8,10 +8,11 @@ use super::{SqliteStore, rows, run_files, witness, workers};
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::{RunId, Stamp};
-use crate::run::{Event, Run};
+use crate::run::{Event, Key, Run};
 use crate::store::{
     Beat, BeatReply, Cursor, Error, Listing, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write, Written,
 };
+use crate::transition::Start;
 
 #[async_trait]
 impl Store for SqliteStore {
@@ -98,6 +99,16 @@ impl Store for SqliteStore {
 
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.look(|inner| workers::all(inner.connection(), &self.now()))
+    }
+
+    async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
+        self.look(|inner| {
+            let now = self.now().at;
+            // One of an earlier format that is only read has counted none.
+            let is_counting = rows::counts_starts(inner.connection())?;
+            let of = |key| if is_counting { rows::starts(inner.connection(), key, now) } else { Ok(Vec::new()) };
+            rates.iter().map(of).collect()
+        })
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {

@@ -10,9 +10,11 @@ use super::run_files::Known;
 use super::schema::from_sqlite;
 use crate::filter::Filter;
 use crate::id::RunId;
-use crate::run::{Brief, Event, Run};
+use crate::run::{Brief, Event, Key, Run};
 use crate::steps;
 use crate::store::{Cursor, Error, Order, Record, Revision};
+use crate::time::Timestamp;
+use crate::transition::Start;
 
 const COLUMNS: &str = "id, revision, stamp, body";
 /// What the body of a row begins with whose run nobody can tell the state of.
@@ -279,18 +281,49 @@ pub(super) fn key_holders(connection: &Connection, key: &str, but: RunId) -> Res
 
 /// Moves a run's keys from what it held to what it holds.
 pub(super) fn move_keys(connection: &Connection, before: Option<&Run>, after: &Run) -> Result<(), Error> {
-    let held = before.map_or(&[][..], Run::held_keys);
     let id = after.id.to_string();
-    for key in held {
+    for key in before.into_iter().flat_map(Run::held_keys) {
         cached(connection, "DELETE FROM keys WHERE name = ?1 AND run = ?2")?
-            .execute(params![key.name, id])
+            .execute(params![key.slot(), id])
             .map_err(from_sqlite)?;
     }
     for key in after.held_keys() {
         cached(connection, "INSERT OR REPLACE INTO keys VALUES (?1, ?2)")?
-            .execute(params![key.name, id])
+            .execute(params![key.slot(), id])
             .map_err(from_sqlite)?;
     }
+    Ok(())
+}
+
+/// Whether starts are counted in this database at all.
+pub(super) fn counts_starts(connection: &Connection) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'starts')";
+    cached(connection, sql)?.query_row([], |row| row.get(0)).map_err(from_sqlite)
+}
+
+/// The starts that a rate counts.
+pub(super) fn starts(connection: &Connection, key: &Key, now: Timestamp) -> Result<Vec<Start>, Error> {
+    let mut statement = cached(connection, "SELECT at, until FROM starts WHERE name = ?1")?;
+    let moments = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+    let rows = statement.query_map([key.slot()], moments).map_err(from_sqlite)?;
+    let mut starts = Vec::new();
+    for row in rows {
+        let (at, until) = row.map_err(from_sqlite)?;
+        starts.push(Start { at: Timestamp::from_micros(at), until: Timestamp::from_micros(until) });
+    }
+    starts.retain(|start| start.counts(now));
+    Ok(starts)
+}
+
+/// Notes a start of a run, and forgets those of its rate that count no more.
+pub(super) fn note_start(connection: &Connection, key: &Key, run: &Run, start: Start) -> Result<(), Error> {
+    let (slot, at, until) = (key.slot(), start.at.as_micros(), start.until.as_micros());
+    cached(connection, "DELETE FROM starts WHERE name = ?1 AND (until <= ?2 OR at > ?2)")?
+        .execute(params![slot, at])
+        .map_err(from_sqlite)?;
+    cached(connection, "INSERT OR REPLACE INTO starts VALUES (?1, ?2, ?3, ?4, ?5)")?
+        .execute(params![slot, run.id.to_string(), run.epoch.0.cast_signed(), at, until])
+        .map_err(from_sqlite)?;
     Ok(())
 }
 

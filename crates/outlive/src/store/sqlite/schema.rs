@@ -50,7 +50,7 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 const APPLICATION: i32 = 0x6f75_746c;
 
 /// What brings format n to format n+1. Never edited once released.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
      CREATE TABLE runs (
          id TEXT PRIMARY KEY, revision INTEGER NOT NULL, stamp TEXT NOT NULL,
@@ -79,6 +79,9 @@ const MIGRATIONS: [&str; 3] = [
      CREATE INDEX runs_by_state ON runs (state, priority, created_at, id);
      CREATE INDEX runs_by_name ON runs (name, created_at) WHERE name IS NOT NULL;
      CREATE INDEX runs_by_owner ON runs (owner, id, epoch, cancel) WHERE owner IS NOT NULL;",
+    "CREATE TABLE starts (
+         name TEXT NOT NULL, run TEXT NOT NULL, epoch INTEGER NOT NULL, at INTEGER NOT NULL, until INTEGER NOT NULL,
+         PRIMARY KEY (name, run, epoch)) WITHOUT ROWID;",
 ];
 
 /// The format this outlive writes.

@@ -3,6 +3,7 @@
 //! Silence is measured in time that the machine was awake. Everybody who could beat slept when it slept.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -14,7 +15,7 @@ use crate::id::{Entropy, RunId, WorkerId};
 use crate::policy::Lease;
 use crate::process::{Identity, Vantage};
 use crate::run::{Heard, Owner};
-use crate::store::{Beat, BeatReply, Error, Standing, Worker, silence};
+use crate::store::{Beat, BeatReply, Error, Offer, Standing, Worker, silence};
 use crate::time::{Clock, Timestamp};
 
 /// Attention below this many bits counts changes; above them stands the generation of the database.
@@ -53,6 +54,8 @@ impl Moment {
 struct Body {
     identity: Identity,
     lease: Lease,
+    #[serde(default = "Offer::unsaid")]
+    offer: Arc<Offer>,
 }
 
 fn moment(row: &Row<'_>, from: usize) -> rusqlite::Result<Moment> {
@@ -111,9 +114,9 @@ pub(super) fn all(connection: &Connection, now: &Moment) -> Result<Vec<Worker>, 
         let worker = || {
             let (id, beat, body): (String, i64, String) = (row.get(0).ok()?, row.get(1).ok()?, row.get(6).ok()?);
             let last = moment(row, 2).ok()?;
-            let Body { identity, lease } = serde_json::from_str(&body).ok()?;
+            let Body { identity, lease, offer } = serde_json::from_str(&body).ok()?;
             let heard = Heard { beat: beat.unsigned_abs(), at: last.at, silent_for: now.silence_since(&last, &open) };
-            Some(Worker { id: id.parse().ok()?, identity, lease, heard })
+            Some(Worker { id: id.parse().ok()?, identity, lease, heard, offer })
         };
         // One that cannot be understood says nothing of its worker, whose lock and process are asked in any case.
         workers.extend(worker());
@@ -124,9 +127,10 @@ pub(super) fn all(connection: &Connection, now: &Moment) -> Result<Vec<Worker>, 
 /// Notes that a worker has become the owner of a run: it was heard of. Answers whether that was for the first time.
 pub(super) fn took(connection: &Connection, owner: &Owner, now: &Moment) -> Result<bool, Error> {
     // Most workers own one run, and are not there yet.
-    let added = add(connection, owner.worker, &owner.identity, owner.lease, now)?;
+    let worker = Worker::from(owner);
+    let added = add(connection, &worker, now)?;
     if !added {
-        touch(connection, owner.worker, &owner.identity, owner.lease, now)?;
+        touch(connection, &worker, now)?;
     }
     Ok(added)
 }
@@ -139,39 +143,46 @@ pub(super) fn alert(connection: &Connection, worker: WorkerId) -> Result<(), Err
 }
 
 /// Counts a beat. Answers with the worker's attention, and whether the worker was known.
-fn touch(
-    connection: &Connection,
-    id: WorkerId,
-    identity: &Identity,
-    lease: Lease,
-    now: &Moment,
-) -> Result<(u64, bool), Error> {
+fn touch(connection: &Connection, worker: &Worker, now: &Moment) -> Result<(u64, bool), Error> {
     let (at, awake, time_ns) = (now.at.as_micros(), now.awake.as_nanos() as i64, now.time_ns.cast_signed());
     let sql = "UPDATE workers SET beat = beat + 1, heard_at = ?2, heard_awake = ?3, boot_id = ?4, time_ns = ?5
                WHERE id = ?1 RETURNING attention";
     let known = cached(connection, sql)?
-        .query_row(params![id.to_string(), at, awake, now.boot_id, time_ns], |row| row.get::<_, i64>(0))
+        .query_row(params![worker.id.to_string(), at, awake, now.boot_id, time_ns], |row| row.get::<_, i64>(0))
         .optional()
         .map_err(from_sqlite)?;
     if let Some(attention) = known {
         return Ok((attention.unsigned_abs(), true));
     }
-    add(connection, id, identity, lease, now)?;
+    add(connection, worker, now)?;
     Ok((generation(connection)? << GENERATION_SHIFT, false))
 }
 
 /// Puts a worker on record, unless it is.
-fn add(connection: &Connection, id: WorkerId, identity: &Identity, lease: Lease, now: &Moment) -> Result<bool, Error> {
+fn add(connection: &Connection, worker: &Worker, now: &Moment) -> Result<bool, Error> {
     let (at, awake, time_ns) = (now.at.as_micros(), now.awake.as_nanos() as i64, now.time_ns.cast_signed());
-    let body = serde_json::to_string(&Body { identity: identity.clone(), lease })
-        .map_err(|error| Error::Unavailable(format!("worker `{id}` cannot be written down: {error}")))?;
     let sql =
         "INSERT OR IGNORE INTO workers (id, beat, heard_at, heard_awake, boot_id, time_ns, attention, body) VALUES
                (?1, 1, ?2, ?3, ?4, ?5, ifnull((SELECT value FROM meta WHERE name = 'generation'), 0) << ?6, ?7)";
     let added = cached(connection, sql)?
-        .execute(params![id.to_string(), at, awake, now.boot_id, time_ns, GENERATION_SHIFT, body])
+        .execute(params![worker.id.to_string(), at, awake, now.boot_id, time_ns, GENERATION_SHIFT, body(worker)?])
         .map_err(from_sqlite)?;
     Ok(added > 0)
+}
+
+/// What is written down of a worker once.
+fn body(worker: &Worker) -> Result<String, Error> {
+    let Worker { id, identity, lease, offer, .. } = worker;
+    serde_json::to_string(&Body { identity: identity.clone(), lease: *lease, offer: offer.clone() })
+        .map_err(|error| Error::Unavailable(format!("worker `{id}` cannot be written down: {error}")))
+}
+
+/// Writes down what a worker offers, where it became known by a claim before it could say so.
+fn tell_offer(connection: &Connection, worker: &Worker) -> Result<(), Error> {
+    cached(connection, "UPDATE workers SET body = ?2 WHERE id = ?1")?
+        .execute(params![worker.id.to_string(), body(worker)?])
+        .map_err(from_sqlite)?;
+    Ok(())
 }
 
 /// What tells this database from one that it replaced. Attention counts up from it, so that a worker which remembers
@@ -187,7 +198,10 @@ pub(super) fn beat(connection: &Connection, beat: &Beat, now: &Moment) -> Result
         forget_idle(connection, beat.worker)?;
         return Ok(BeatReply::default());
     }
-    let (attention, known) = touch(connection, beat.worker, &beat.identity, beat.lease, now)?;
+    let (attention, known) = touch(connection, &beat.into(), now)?;
+    if known && beat.attention.is_none() && beat.offer.slots > 0 {
+        tell_offer(connection, &beat.into())?;
+    }
     if known && beat.attention == Some(attention) {
         return Ok(BeatReply { attention, ..BeatReply::default() });
     }

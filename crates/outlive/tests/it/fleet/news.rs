@@ -47,6 +47,37 @@ fn work_is_begun_and_cancels_arrive_long_before_anybody_would_have_asked() {
 }
 
 #[test]
+fn an_owner_hears_of_a_cancel_and_a_bell_rings_for_work_long_before_anybody_would_have_asked() {
+    let url = Server::shared().fresh_url();
+    let (owner, other) = (shared(&url), shared(&url));
+    let waiting = shared(&url);
+    let bell = waiting.bell().unwrap();
+    let is_rung = |limit: i64| {
+        let limit = rustix::event::Timespec { tv_sec: limit, tv_nsec: 0 };
+        let mut fds = [rustix::event::PollFd::new(&bell, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&limit)).unwrap() > 0
+    };
+    // It rings once when it begins to listen: what came before is found by asking.
+    assert!(is_rung(PATIENCE.as_secs().cast_signed()));
+    bell.forget();
+    pollster::block_on(other.enqueue(spec("rings"))).unwrap();
+    assert!(is_rung(PATIENCE.as_secs().cast_signed()));
+    let mut spec = spec("watched");
+    spec.policy.lease = outlive::policy::Lease::new(NEVER, NEVER * 3).unwrap();
+    let handle = pollster::block_on(owner.start(spec)).unwrap();
+    let (told, stops) = channel();
+    handle.on_stop(move |stop| drop(told.send(stop.clone())));
+    owner.hear_requests();
+    // Nobody knows when it has begun to listen, so it is asked again and again.
+    let asked = std::iter::repeat_with(|| {
+        pollster::block_on(other.cancel(handle.id(), None)).unwrap();
+        stops.recv_timeout(Duration::from_millis(100)).ok()
+    });
+    let told = asked.take(600).flatten().next();
+    assert!(matches!(told, Some(Stop::Cancelled(_))), "{told:?}");
+}
+
+#[test]
 fn f_62_through_a_pooler_that_passes_no_news_on_work_is_found_by_asking() {
     let direct = Server::shared().fresh_url();
     let pooler = Pooler::start(Server::shared().port(), 4);

@@ -14,6 +14,27 @@ fn l21_f08_thirty_open_a_fresh_schema_and_one_makes_it() {
 }
 
 #[test]
+fn l22_f08_an_older_format_is_brought_up_to_date_by_one_of_many_and_its_runs_are_kept() {
+    let url = Server::shared().fresh_url();
+    let store = open(&url).unwrap();
+    let write = making(draft());
+    let id = write.run.id;
+    pollster::block_on(store.commit(vec![write])).unwrap();
+    let schema = schema_of(&url);
+    let format = format!("SELECT value FROM {schema}.meta WHERE name = 'format'");
+    let newest = Server::shared().psql(&format);
+    Server::shared()
+        .psql(&format!("DROP TABLE {schema}.start; UPDATE {schema}.meta SET value = '1' WHERE name = 'format'"));
+    let found: Vec<_> = std::thread::scope(|scope| {
+        let find = || pollster::block_on(open(&url).unwrap().get(&[id])).unwrap();
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(find)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(found.iter().all(|found| found.len() == 1 && found[0].run.id == id), "{found:?}");
+    assert_eq!(Server::shared().psql(&format), newest);
+}
+
+#[test]
 fn f08_a_newer_format_is_refused() {
     let url = Server::shared().fresh_url();
     open(&url).unwrap();

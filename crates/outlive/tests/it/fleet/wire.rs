@@ -139,7 +139,7 @@ fn f_59_the_registry_finds_out_what_became_of_it() {
     let (owner, reader) = (registry(&proxy.url(&direct)), registry(&direct));
     let keyed = || {
         let mut spec = with_lease(spec("keyed"), Duration::from_millis(500), Duration::from_millis(1_500));
-        spec.keys = vec![Key { name: "gpu".into(), limit: 1 }];
+        spec.keys = vec![Key::limit("gpu", 1)];
         spec
     };
     pollster::block_on(async {

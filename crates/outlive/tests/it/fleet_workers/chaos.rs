@@ -99,7 +99,7 @@ fn job(number: usize) -> Spec {
     let retry = Retry { on_interrupt: true, max_reaps: 1_000, ..Retry::default() };
     let policy = Policy { orphans: OrphanPolicy::Requeue, retry, ..Policy::default() };
     // Some have a key that only two may hold.
-    let keys = if number.is_multiple_of(50) { vec![Key { name: "scarce".into(), limit: 2 }] } else { Vec::new() };
+    let keys = if number.is_multiple_of(50) { vec![Key::limit("scarce", 2)] } else { Vec::new() };
     Spec { policy, keys, ..outlive::testing::spec("job") }
 }
 

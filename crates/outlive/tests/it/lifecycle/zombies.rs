@@ -87,6 +87,7 @@ fn l10_a_slow_beat_that_races_a_finish_leaves_it_finished() {
             held: [(id, fence.epoch)].into(),
             attention: None,
             leaving: false,
+            offer: Default::default(),
         };
         handle.succeed().await.unwrap();
         let finished = world.record(id).await;

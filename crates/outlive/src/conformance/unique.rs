@@ -1,0 +1,99 @@
+//! Promise 2, for keys that are held from making to end: of all runs that want one, there is one at a time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::scene::{Scene, by, fence, finish, report, suspend};
+use super::{Ground, Work, ensure};
+use crate::run::{Interruption, Key, Spec};
+use crate::store::{Record, Written};
+use crate::testing::spec;
+use crate::transition::Action;
+
+fn only() -> Spec {
+    Spec { keys: vec![Key::unique("only")], ..spec("job") }
+}
+
+/// Whoever makes another is told of the one there is.
+async fn is_taken(scene: &Scene, by: &Record) -> Result<(), String> {
+    let stands = by.run.state.name();
+    match scene.commit(scene.making(scene.draft(only()), None)?).await? {
+        Written::KeyBusy { key, holders, free_at: None } if key == Key::unique("only") && holders == [by.run.id] => {
+            Ok(())
+        }
+        other => Err(format!("beside one that is {stands} another was made, or badly told of: {other:?}")),
+    }
+}
+
+pub(super) async fn a_unique_key_is_held_from_making_to_end(ground: &dyn Ground) -> Result<(), String> {
+    let scene = Scene::on(ground).await;
+    let worker = scene.worker();
+    let run = scene.enqueue(only()).await?;
+    is_taken(&scene, &run).await?;
+    let claim = Action::Claim { owner: by(worker), early: false, leftovers: Default::default() };
+    let run = scene.act(&run, &claim).await?;
+    is_taken(&scene, &run).await?;
+    let run = scene.act(&run, &report(worker, &run, "half")).await?;
+    is_taken(&scene, &run).await?;
+    let run = scene.act(&run, &suspend(worker, &run)).await?;
+    is_taken(&scene, &run).await?;
+    let run = scene.act(&run, &Action::Wake { owner: by(worker) }).await?;
+    is_taken(&scene, &run).await?;
+    scene.act(&run, &finish(worker, &run)).await?;
+    scene.enqueue(only()).await.map(drop)
+}
+
+pub(super) async fn a_run_that_ended_gets_its_unique_key_back_only_if_it_is_free(
+    ground: &dyn Ground,
+) -> Result<(), String> {
+    let scene = Scene::on(ground).await;
+    let worker = scene.worker();
+    let run = scene.start_as(worker, only()).await?;
+    let interruption = Interruption { signal: Some(15), reason: "SIGTERM".into() };
+    let run = scene.act(&run, &Action::Interrupt { fence: fence(worker, &run), interruption, exit: None }).await?;
+    let other = scene.start_as(worker, only()).await?;
+    let resume = Action::Resume { failed_too: false, leftovers: Default::default(), owner: Some(by(worker)) };
+    let refused = scene.commit(scene.changing(&run, &resume)?).await?;
+    ensure!(
+        matches!(&refused, Written::KeyBusy { holders, .. } if *holders == [other.run.id]),
+        "one was resumed beside another: {refused:?}"
+    );
+    scene.act(&other, &finish(worker, &other)).await?;
+    let run = scene.act(&run, &resume).await?;
+    is_taken(&scene, &run).await
+}
+
+pub(super) async fn keys_of_one_name_that_are_held_for_different_times_are_different(
+    ground: &dyn Ground,
+) -> Result<(), String> {
+    let scene = Scene::on(ground).await;
+    for key in [Key::unique("same"), Key::limit("same", 1), Key::rate("same", 1, ground.stretch())] {
+        scene.start_as(scene.worker(), Spec { keys: vec![key], ..spec("job") }).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn of_many_makers_of_a_unique_run_one_makes_it(ground: &dyn Ground) -> Result<(), String> {
+    const MAKERS: usize = 8;
+    for _ in 0..4 {
+        let scene = Scene::on(ground).await;
+        let answers = Arc::new(Mutex::new(Vec::new()));
+        let mut work: Vec<Work> = Vec::new();
+        for _ in 0..MAKERS {
+            let write = scene.making(scene.draft(only()), None)?;
+            let (store, answers) = (ground.again().await, answers.clone());
+            work.push(Box::pin(async move {
+                let answer = store.commit(vec![write]).await;
+                answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+            }));
+        }
+        ground.at_once(work).await;
+        let answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::Done(_)]))).count();
+        let told = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::KeyBusy { .. }]))).count();
+        ensure!(
+            made == 1 && told == MAKERS - 1,
+            "of {MAKERS} makers of a unique run {made} made it and {told} were told"
+        );
+    }
+    Ok(())
+}
