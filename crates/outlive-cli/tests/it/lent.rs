@@ -56,12 +56,13 @@ fn whoever_is_elsewhere_runs_looks_cancels_and_resumes_as_if_it_were_here() {
     let ended = server.wait_for_state("long", "cancelled");
     assert!(ended["reason"].to_string().contains("enough"), "{ended}");
     // And what was interrupted goes on where it was made.
-    let run = ada
+    let mut run = ada
         .outlive(&["run", "--name", "again", "--", "sh", "-c", "test -e go && exit; exec sleep 300"])
         .spawn()
         .unwrap();
     server.wait_for("again", |run| run["state"] == "running");
     signal_pid(run.id(), "TERM");
+    run.wait().unwrap();
     server.wait_for_state("again", "interrupted");
     std::fs::write(ada.sandbox.work().join("go"), "").unwrap();
     ada.outlive(&["resume", "again"]).succeeds();
