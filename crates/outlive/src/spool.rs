@@ -179,9 +179,9 @@ mod tests {
             std::fs::rename(dir.join(old.name()), dir.join(old.name_without_registry())).unwrap();
         }
         let waiting = || spool.waiting(&["registry:own".into()], |registry| registry == "registry:own");
-        assert_eq!(waiting(), [own.clone()]);
+        assert_eq!(waiting(), std::slice::from_ref(&own));
         spool.sort();
-        assert_eq!(waiting(), [own.clone()]);
+        assert_eq!(waiting(), std::slice::from_ref(&own));
         let dir = home.path().join("spool");
         assert!(dir.join(own.name()).exists() && !dir.join(own.name_without_registry()).exists());
         assert!(dir.join(by_path.name_without_registry()).exists(), "what may be anybody's is found by anybody");
