@@ -207,6 +207,8 @@ fn start(dir: &Path, port: u16) {
         "-master.volumeSizeLimitMB=64",
         "-master.volumePreallocate=false",
         "-volume.max=50",
+        // A disk that is nearly full is none of its business.
+        "-volume.minFreeSpace=50MiB",
         "-filer",
         "-filer.localSocket=filer.sock",
         "-s3",
