@@ -2,11 +2,9 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's result is what it prints")]
 mod beats;
 mod fleet;
-mod heartbeats;
 mod lists;
 mod output;
 mod peers;
-mod plain;
 mod plane;
 mod rounds;
 mod run;

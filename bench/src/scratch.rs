@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::{beats, fleet, heartbeats, lists, output, peers, plane, run, serving, sqlite, storm, supervise, sweep};
+use crate::{beats, fleet, lists, output, peers, plane, run, serving, sqlite, storm, supervise, sweep};
 
 /// What a benchmark answers: nothing, or why it could not measure.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -30,7 +30,7 @@ const BENCHMARKS: [Benchmark; 16] = [
     ("fleet-peers", fleet::against_peers),
     ("fleet-pickup", fleet::pickup),
     ("fleet-reclaim", fleet::reclaim),
-    ("heartbeats", heartbeats::main),
+    ("heartbeats", fleet::heartbeats::main),
     ("plane", plane::main),
     ("sweep", sweep::main),
     ("peers", peers::main),

@@ -3,6 +3,8 @@
 //! Ours is the whole library: rules, conditional writes, keys, the write-once files of the run, and the order of syncs
 //! that lets a result survive the loss of its database. The yardstick commits the same rows as durably.
 
+mod plain;
+
 use std::path::Path;
 
 use outlive::id::{Entropy, SystemEntropy, WorkerId};
@@ -15,7 +17,7 @@ use outlive::testing::{owner, pending, person, stamp};
 use outlive::time::{Clock, SystemClock};
 use outlive::transition::{Action, Fence, Verdict, apply, enqueued};
 
-use crate::plain::{Plain, Rows, Settings};
+use self::plain::{Plain, Rows, Settings};
 use crate::rounds::{Plan, Variant, interleave};
 use crate::scratch::Outcome;
 use crate::time::measure;

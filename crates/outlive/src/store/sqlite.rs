@@ -7,6 +7,7 @@ mod briefs;
 mod calls;
 mod damage;
 mod doctor;
+mod keys;
 mod lineage;
 mod log_files;
 mod lost_log;
@@ -53,8 +54,7 @@ use crate::filter::Filter;
 use crate::id::{Entropy, RunId, WorkerId};
 use crate::process::Vantage;
 use crate::run::{Event, Owner, Run};
-use crate::time::{Clock, Timestamp};
-use crate::transition::{Start, has_room, starts_at};
+use crate::time::Clock;
 
 /// How often a change is tried whose database is deleted under it.
 const REPLACEMENTS: usize = 32;
@@ -515,35 +515,6 @@ impl Inner {
             }
         }
         Ok(())
-    }
-
-    fn busy_key(&self, before: Option<&Run>, after: &Run) -> Result<Option<Written>, Error> {
-        for key in after.held_keys().filter(|key| !before.is_some_and(|before| before.holds(key))) {
-            let mut holders = Vec::new();
-            for id in rows::key_holders(self.connection(), &key.slot(), after.id)? {
-                // One whose end only a file knows holds nothing any more.
-                let record = rows::find(self.connection(), id)?.map(|record| self.adopt(record)).transpose()?;
-                holders.extend(record.map(|record| record.run).filter(|run| run.holds(key)));
-            }
-            if !has_room(key, &holders.iter().collect::<Vec<_>>()) {
-                return Ok(Some(Written::held(key, holders.iter().map(|run| run.id).collect())));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Counts a start with the rates of its run, or answers with the one that allows no more.
-    fn count_start(&self, write: &Write, now: Timestamp) -> Result<Option<Written>, Error> {
-        let counted = write.counted();
-        for (key, _) in &counted {
-            if let Some(free_at) = starts_at(key, &rows::starts(self.connection(), key, now)?, now) {
-                return Ok(Some(Written::not_before(key, free_at)));
-            }
-        }
-        for (key, per) in counted {
-            rows::note_start(self.connection(), key, &write.run, Start { at: now, until: now.after(per) })?;
-        }
-        Ok(None)
     }
 
     fn commit(&mut self, writes: &[Write], now: &Moment) -> Result<Vec<Written>, Error> {

@@ -474,7 +474,11 @@ fn f10_five_hundred_workers_that_join_at_once_ask_once_each_and_no_more() {
             let (done, errors) = (done.clone(), errors.clone());
             let worker = Worker::builder(world.process_on(watched.clone(), unseen(1))).times(times);
             let worker = worker.on_error(move |_| errors.change(|errors| *errors += 1));
-            worker.handle("job", move |_| Ok(done.change(|done| *done += 1))).start().unwrap()
+            let count = move |_: &_| {
+                done.change(|done| *done += 1);
+                Ok(())
+            };
+            worker.handle("job", count).start().unwrap()
         };
         let workers: Vec<Worker> = (0..WORKERS).map(start).collect();
         assert_eq!(world.store.workers().await.unwrap().len(), WORKERS);
