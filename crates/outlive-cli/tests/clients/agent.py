@@ -18,11 +18,12 @@ def inputs(run):
 
 async def speak(session, run):
     from jsonschema import validate
+    from mcp.types import PaginatedRequestParams
 
     await session.initialize()
     tools, refused, cursor = [], [], None
     while True:
-        page = await session.list_tools(cursor=cursor) if cursor else await session.list_tools()
+        page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
         tools += page.tools
         cursor = getattr(page, "next_cursor", None) or getattr(page, "nextCursor", None)
         if not cursor:
