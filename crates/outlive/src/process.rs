@@ -128,9 +128,10 @@ impl Identity {
         })
     }
 
-    /// Whether it is of another machine: nothing here proves that it lives or does not.
+    /// Whether it is a process of another machine: nothing here proves that it lives or does not. Whoever has no process
+    /// at all is heard of here, or not.
     pub fn is_far(&self) -> bool {
-        self.vantage.boot_id.is_empty()
+        self.vantage.boot_id.is_empty() && self.pid != 0
     }
 
     /// The process that has `pid` now.
