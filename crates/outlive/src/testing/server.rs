@@ -79,6 +79,11 @@ impl Server {
 
     /// Has the server execute statements, and answers with what psql prints.
     pub fn psql(&self, sql: &str) -> String {
+        self.try_psql(sql).unwrap_or_else(|why| panic!("psql: {why}"))
+    }
+
+    /// The same where the server may be down.
+    pub fn try_psql(&self, sql: &str) -> Result<String, String> {
         let words = ["-X", "-At", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "tester", "-d", "postgres"];
         let output = Command::new(program("psql"))
             .args(words)
@@ -86,8 +91,8 @@ impl Server {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        assert!(output.status.success(), "psql: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
     }
 
     /// Stops it: `fast` as an administrator does, `immediate` as a crash.

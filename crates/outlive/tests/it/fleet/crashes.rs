@@ -170,14 +170,13 @@ fn f06_a_session_that_is_killed_makes_nobody_silent() {
         assert!(silent(&owner).await >= Duration::from_secs(3));
         let started = server.psql("SELECT pg_postmaster_start_time()");
         let backend = server.psql("SELECT pid FROM pg_stat_activity WHERE application_name = 'outlive' LIMIT 1");
+        // Whoever gets over a crash counts anew.
+        let counts_since = "SELECT pg_stat_get_bgwriter_stat_reset_time()";
+        let before = server.psql(counts_since);
         succeeds("kill", &["-s", "KILL", &backend]);
-        let mut after = None;
-        until("the server to get over it", || {
-            after = open(&url).ok();
-            after.is_some()
-        });
+        until("the server to get over it", || server.try_psql(counts_since).is_ok_and(|since| since != before));
         assert_eq!(server.psql("SELECT pg_postmaster_start_time()"), started, "it was restarted instead");
-        let reader = process(&after.unwrap(), Arc::new(SystemClock));
+        let reader = process(&open(&url).unwrap(), Arc::new(SystemClock));
         let silence = silent(&reader).await;
         let since: i64 = server
             .psql(
