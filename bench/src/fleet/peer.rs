@@ -59,7 +59,6 @@ fn known() -> Outcome<Vec<Peer>> {
     let graphile = "SELECT count(*) FROM graphile_worker._private_jobs";
     let boss = "SELECT count(*) FROM pgboss.job WHERE state < 'completed'";
     let awa = "SELECT count(*) FROM awa.jobs WHERE state::text <> 'completed'";
-    let apalis = "SELECT count(*) FROM apalis.jobs WHERE status <> 'Done'";
     let underway = "SELECT count(*) FROM underway.task WHERE state::text <> 'succeeded'";
     let dbos = "SELECT count(*) FROM dbos.workflow_status WHERE status <> 'SUCCESS'";
     let runledger = "SELECT count(*) FROM job_queue WHERE status <> 'SUCCEEDED'";
@@ -69,7 +68,6 @@ fn known() -> Outcome<Vec<Peer>> {
         peer("graphile-worker 0.17.3 (Node)", node("graphile.mjs"), 20_000, graphile),
         peer("pg-boss 10.4.2 (Node)", node("pg-boss.mjs"), 20_000, boss),
         peer("awa 0.6.9", rust("awa"), 20_000, awa),
-        peer("apalis-postgres 1.0", rust("apalis"), 10_000, apalis),
         peer("underway 0.2", rust("underway"), 1_000, underway),
         peer("dbos 0.5 (Rust)", rust("dbos"), 5_000, dbos),
         peer("runledger 0.12", rust("runledger"), 2_000, runledger),
