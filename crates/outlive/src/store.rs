@@ -3,6 +3,8 @@
 //! A store keeps records and compares revisions; it knows no lifecycle. What a change may be is decided by
 //! [`crate::transition`], and what a store must do is said here and checked by [`crate::conformance`].
 
+#[cfg(any(feature = "object", feature = "postgres"))]
+mod escapes;
 pub(crate) mod files;
 #[cfg(feature = "http")]
 pub mod http;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "shown where a test fails, or was skipped")]
 
+mod agents;
 mod as_if_bare;
 mod attaching;
 mod bad_input;
@@ -38,5 +39,6 @@ mod steps;
 mod supervising;
 mod surface;
 mod sweeping;
+mod telemetry;
 mod tidy;
 mod top;

@@ -301,33 +301,9 @@ fn roles_allow_what_they_say_and_stories_tell_who_it_was() {
     assert!(listed.contains("read-of-ada") && !listed.contains("cleo"), "{listed}");
 }
 
-fn token_of(sandbox: &Sandbox, name: &str, role: &str) -> String {
+pub fn token_of(sandbox: &Sandbox, name: &str, role: &str) -> String {
     let made = sandbox.outlive(["token", "create", name, "--role", role, "--json"]).json();
     made["token"].as_str().unwrap().to_owned()
-}
-
-#[test]
-fn s_24_s_25_agents_only_look_until_they_are_allowed_more() {
-    let sandbox = Sandbox::new();
-    let _run = sandbox.start("busy", &["sleep", "300"]);
-    let mut looking = Agent::start(&sandbox, &[]);
-    let tools = looking.tools();
-    assert!(tools.iter().all(|tool| tool["annotations"]["readOnlyHint"] == true), "{tools:?}");
-    let refused = looking.call("cancel", &json!({ "runs": ["busy"] }));
-    assert_eq!(refused["error"]["code"], "forbidden");
-    assert_eq!(sandbox.show("busy")["cancel_requested_at"], Value::Null);
-    let all = Agent::start(&sandbox, &["--allow", "destroy"]).tools();
-    let hints = |name: &str| {
-        let tool = all.iter().find(|tool| tool["name"] == name).unwrap_or_else(|| panic!("no tool {name}"));
-        (tool["annotations"]["readOnlyHint"].clone(), tool["annotations"]["destructiveHint"].clone())
-    };
-    assert_eq!(hints("ps"), (true.into(), false.into()));
-    assert_eq!(hints("archive"), (false.into(), false.into()));
-    assert_eq!(hints("cancel"), (false.into(), true.into()));
-    assert!(Agent::start(&sandbox, &["--allow", "stop"]).tools().iter().all(|tool| tool["name"] != "queue_add"));
-    // What a tool says of itself is what is in the program, word for word.
-    let told: Vec<String> = all.iter().map(|tool| format!("{}: {}", tool["name"], tool["description"])).collect();
-    insta::assert_snapshot!("tools", told.join("\n"));
 }
 
 #[test]
@@ -348,64 +324,6 @@ fn s_23_s_27_what_runs_say_and_write_does_not_speak_for_us() {
         assert!(!told.contains('\u{202e}') && !told.contains("\\u001b") && !told.contains('\u{e0041}'), "{told}");
     }
     agent.call("cancel", &json!({ "runs": ["stopped"], "wait": true }));
-}
-
-#[test]
-fn a_long_wait_is_told_of_and_comes_back_with_what_is_left_of_it() {
-    let sandbox = Sandbox::new();
-    let _run = sandbox.start("busy", &["sleep", "300"]);
-    let mut agent = Agent::start(&sandbox, &[]);
-    let params = json!({ "name": "wait", "arguments": { "runs": ["busy"], "timeout": "3s" }, "_meta": { "progressToken": "t" } });
-    let mut heard = Vec::new();
-    let answer = {
-        let id = agent.begin("tools/call", &params);
-        loop {
-            let message = agent.hear();
-            if message["id"] == id {
-                break message;
-            }
-            heard.push(message);
-        }
-    };
-    assert_eq!(answer["result"]["structuredContent"]["waiting"].as_array().unwrap().len(), 1, "{answer}");
-    assert!(heard.iter().any(|message| message["method"] == "notifications/progress"), "{heard:?}");
-}
-
-#[test]
-fn s03_a_wait_that_is_given_up_is_over_and_calls_meanwhile_are_answered() {
-    let sandbox = Sandbox::new();
-    let _run = sandbox.start("busy", &["sleep", "300"]);
-    let mut agent = Agent::start(&sandbox, &[]);
-    let waiting = |token: &str, timeout: &str| json!({ "name": "wait", "arguments": { "runs": ["busy"], "timeout": timeout }, "_meta": { "progressToken": token } });
-    let id = agent.begin("tools/call", &waiting("given up", "20s"));
-    let is_of = |message: &Value, token: &str| message["params"]["progressToken"] == token;
-    while !is_of(&agent.hear(), "given up") {}
-    agent.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }));
-    assert_eq!(agent.call("ps", &json!({}))["runs"].as_array().unwrap().len(), 1);
-    // Another that waits on is told of three times; of the first there may be one more word that was under way.
-    let other = agent.begin("tools/call", &waiting("other", "4s"));
-    let mut late = 0;
-    loop {
-        let message = agent.hear();
-        late += usize::from(is_of(&message, "given up"));
-        if message["id"] == other {
-            break;
-        }
-    }
-    assert!(late <= 1, "it went on waiting: {late} more words of it");
-}
-
-#[test]
-fn s03_tools_are_listed_in_pages_each_once() {
-    let sandbox = Sandbox::new();
-    let mut agent = Agent::start(&sandbox, &["--allow", "destroy"]);
-    let first = agent.ask("tools/list", json!({}))["result"].clone();
-    let all = agent.tools();
-    assert!(first["tools"].as_array().unwrap().len() < all.len() && first["nextCursor"].is_string(), "{first}");
-    let names: std::collections::BTreeSet<&str> = all.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-    assert_eq!(names.len(), all.len());
-    let refused = agent.ask("tools/list", json!({ "cursor": "nowhere" }));
-    assert!(refused["error"]["message"].as_str().unwrap().contains("nowhere"), "{refused}");
 }
 
 #[test]
@@ -453,34 +371,6 @@ pub(crate) fn read_until(stream: &mut std::net::TcpStream, wanted: &str) -> Stri
         heard.extend_from_slice(&buffer[..read]);
     }
     String::from_utf8_lossy(&heard).into_owned()
-}
-
-#[test]
-fn numbers_for_prometheus_say_what_the_registry_holds() {
-    let sandbox = Sandbox::new();
-    sandbox.outlive(["run", "--kind", "a\"b", "--", "true"]).succeeds();
-    let mut killed = sandbox.start("killed", &["sleep", "300"]);
-    let child = super::running::child_of(killed.pid());
-    killed.kill();
-    signal_pid(child, "KILL");
-    sandbox.wait_for_state("killed", "dead");
-    sandbox.outlive(["reap"]).succeeds();
-    let _busy = sandbox.start("busy", &["sleep", "300"]);
-    let id = sandbox.show("busy")["id"].clone();
-    let served = Served::start(&sandbox, &[]);
-    assert_eq!(served.post("/v1/progress", &json!({ "done": "1", "run": id, "epoch": 99 })).status, 412);
-    let told = served.get("/metrics").body;
-    for line in [
-        "outlive_runs{state=\"succeeded\",kind=\"a\\\"b\"} 1",
-        "outlive_runs{state=\"running\",kind=\"command\"} 1",
-        "outlive_runs{state=\"dead\",kind=\"command\"} 1",
-        "outlive_reaps{evidence=\"lock_free\"} 1",
-        "outlive_claims_total 3",
-        "outlive_stale_writes_refused_total 1",
-        "outlive_calls_total{operation=\"progress\",code=\"lost\"} 1",
-    ] {
-        assert!(told.lines().any(|found| found == line), "no {line} in\n{told}");
-    }
 }
 
 #[test]
@@ -548,77 +438,4 @@ fn a_token_is_for_the_registry_it_was_made_for_unless_it_is_for_all() {
     assert_eq!(code(&elsewhere.get("/v1/ps")), (403, "forbidden".into()));
     elsewhere.token = made["token"].as_str().unwrap().into();
     assert_eq!(elsewhere.get("/v1/ps").status, 200);
-}
-
-/// Somebody who collects traces: what was sent, as it came.
-fn collector() -> (String, std::sync::mpsc::Receiver<(String, Value)>) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        for mut client in listener.incoming().flatten() {
-            let Some(request) = outlive::testing::proxy::Request::read(&client) else { continue };
-            let _ = client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
-            let _ = tell.send((request.head, serde_json::from_slice(&request.body).unwrap_or_default()));
-        }
-    });
-    (address, told)
-}
-
-#[test]
-fn a_collector_is_told_of_every_request_and_of_nothing_that_was_said_in_it() {
-    let sandbox = Sandbox::new();
-    sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
-    let (address, told) = collector();
-    let mut command = sandbox.outlive(["serve", "--json", "--listen", "127.0.0.1:0"]);
-    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}"));
-    command.env("OTEL_EXPORTER_OTLP_HEADERS", "x-team=search").env("OTEL_SERVICE_NAME", "runs");
-    let mut served = Served::begin(&mut command, &sandbox);
-    served.token = token_of(&sandbox, "ada", "read");
-    let bearer = format!("Bearer {}", served.token);
-    let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
-    let parent = |flags: &str| format!("00-{trace}-{span}-{flags}");
-    served.request("GET /v1/ps?name=hush-hush", &[("Authorization", &bearer), ("traceparent", &parent("01"))], "");
-    served.request("GET /v1/show?run=good", &[("Authorization", &bearer), ("traceparent", &parent("00"))], "");
-    assert_eq!(served.get("/v1/hush-hush/../../etc").status, 404);
-    signal_pid(served.child.id(), "TERM");
-    assert!(served.child.wait().unwrap().success());
-    let (mut spans, mut all) = (Vec::new(), String::new());
-    while let Ok((head, body)) = told.recv_timeout(std::time::Duration::from_secs(5)) {
-        assert!(head.starts_with("POST /v1/traces ") && head.to_lowercase().contains("x-team: search"), "{head}");
-        let of = &body["resourceSpans"][0];
-        assert_eq!(of["resource"]["attributes"][0]["value"]["stringValue"], "runs", "{body}");
-        spans.extend(of["scopeSpans"][0]["spans"].as_array().unwrap().iter().cloned());
-        all.push_str(&body.to_string());
-        if spans.len() >= 2 {
-            break;
-        }
-    }
-    let names: Vec<&str> = spans.iter().map(|span| span["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["GET /v1/ps", "GET other"], "one was not to be told of, and none is made up");
-    assert_eq!((&spans[0]["traceId"], &spans[0]["parentSpanId"]), (&trace.into(), &span.into()));
-    assert!(spans[1]["traceId"].as_str().unwrap().len() == 32 && spans[1]["traceId"] != trace, "{all}");
-    let attributes = spans[0]["attributes"].to_string();
-    assert!(attributes.contains("\"ada\"") && attributes.contains("\"200\""), "{attributes}");
-    let times =
-        ["startTimeUnixNano", "endTimeUnixNano"].map(|name| spans[0][name].as_str().unwrap().parse::<u64>().unwrap());
-    assert!(times[0] <= times[1] && times[0] > 1_700_000_000_000_000_000, "{times:?}");
-    assert!(!all.contains("hush") && !all.contains(&served.token), "{all}");
-}
-
-#[test]
-fn a_collector_that_is_none_is_refused_and_one_that_is_away_keeps_nobody() {
-    let sandbox = Sandbox::new();
-    for endpoint in ["https://collector.example", "nonsense", "http://"] {
-        let mut command = sandbox.outlive(["serve", "--listen", "127.0.0.1:0"]);
-        let said = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).fails_with(2);
-        assert!(said.contains("names no collector"), "{endpoint}: {said}");
-    }
-    let mut command = sandbox.outlive(["serve", "--json", "--listen", "127.0.0.1:0"]);
-    let mut served = Served::begin(command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"), &sandbox);
-    for _ in 0..20 {
-        assert_eq!(served.get("/v1/ps").status, 200);
-    }
-    signal_pid(served.child.id(), "TERM");
-    assert!(served.child.wait().unwrap().success());
 }

@@ -1,10 +1,8 @@
 //! Promise 2: a key has no more holders than its limit, and is free as soon as its holder lets go.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use super::scene::{Scene, cancel, failed, fence, finish, report, suspend};
+use super::scene::{Scene, cancel, failed, fence, finish, race, report, suspend};
 use super::updates::{claiming, waiting};
-use super::{Ground, Work, ensure};
+use super::{Ground, ensure};
 use crate::filter::Filter;
 use crate::id::WorkerId;
 use crate::process::Evidence;
@@ -102,20 +100,8 @@ pub(super) async fn of_many_takers_of_a_key_one_holds_it(ground: &dyn Ground) ->
     const TAKERS: usize = 8;
     for _ in 0..4 {
         let scene = Scene::on(ground).await;
-        let answers = Arc::new(Mutex::new(Vec::new()));
-        let mut work: Vec<Work> = Vec::new();
-        for _ in 0..TAKERS {
-            let write = scene.making(scene.draft(keyed(1)), Some(scene.worker()))?;
-            let (store, answers) = (ground.again().await, answers.clone());
-            work.push(Box::pin(async move {
-                let answer = store.commit(vec![write]).await;
-                answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
-            }));
-        }
-        ground.at_once(work).await;
-        let answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let won = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::Done(_)]))).count();
-        let busy = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::KeyBusy { .. }]))).count();
+        let take = |_| scene.making(scene.draft(keyed(1)), Some(scene.worker()));
+        let (won, busy) = race(ground, (0..TAKERS).map(take).collect::<Result<_, _>>()?).await;
         ensure!(won == 1 && busy == TAKERS - 1, "of {TAKERS} takers of one key {won} got it and {busy} did not");
     }
     Ok(())

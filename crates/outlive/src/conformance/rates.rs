@@ -1,11 +1,10 @@
 //! Promise 2, for rates: no more attempts start within a time than the rate says, by the store's own clock.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::scene::{Scene, by, failed, fence, finish, report};
+use super::scene::{Scene, by, failed, fence, finish, race, report};
 use super::updates::{claiming, waiting};
-use super::{Ground, Work, ensure};
+use super::{Ground, ensure};
 use crate::run::{Interruption, Key, Spec};
 use crate::store::{Order, Written};
 use crate::testing::spec;
@@ -89,20 +88,8 @@ pub(super) async fn an_update_respects_rates(ground: &dyn Ground) -> Result<(), 
 pub(super) async fn of_many_that_start_at_once_a_rate_lets_its_number(ground: &dyn Ground) -> Result<(), String> {
     const STARTERS: usize = 8;
     let (scene, per) = (Scene::on(ground).await, Duration::from_secs(3_600));
-    let answers = Arc::new(Mutex::new(Vec::new()));
-    let mut work: Vec<Work> = Vec::new();
-    for _ in 0..STARTERS {
-        let write = scene.making(scene.draft(rated(per)), Some(scene.worker()))?;
-        let (store, answers) = (ground.again().await, answers.clone());
-        work.push(Box::pin(async move {
-            let answer = store.commit(vec![write]).await;
-            answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
-        }));
-    }
-    ground.at_once(work).await;
-    let answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-    let started = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::Done(_)]))).count();
-    let told = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::KeyBusy { .. }]))).count();
+    let start = |_| scene.making(scene.draft(rated(per)), Some(scene.worker()));
+    let (started, told) = race(ground, (0..STARTERS).map(start).collect::<Result<_, _>>()?).await;
     ensure!(started == 2 && told == STARTERS - 2, "of {STARTERS} at once {started} started and {told} did not");
     Ok(())
 }

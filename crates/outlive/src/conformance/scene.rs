@@ -1,10 +1,10 @@
 //! A scene: a fresh store, and the people and runs that a check puts into it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::Ground;
+use super::{Ground, Work};
 use crate::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::policy::Lease;
 use crate::run::{Owner, Run, Spec};
@@ -20,6 +20,25 @@ pub(super) struct Scene {
     pub(super) store: Arc<dyn Store>,
     pub(super) entropy: SeededEntropy,
     made: AtomicI64,
+}
+
+/// Commits writes at once, each through a connection of its own. Answers how many were done, and how many were told that
+/// a key is busy.
+pub(super) async fn race(ground: &dyn Ground, writes: Vec<Write>) -> (usize, usize) {
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let mut work: Vec<Work> = Vec::new();
+    for write in writes {
+        let (store, answers) = (ground.again().await, answers.clone());
+        work.push(Box::pin(async move {
+            let answer = store.commit(vec![write]).await;
+            answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+        }));
+    }
+    ground.at_once(work).await;
+    let answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+    let done = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::Done(_)]))).count();
+    let busy = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::KeyBusy { .. }]))).count();
+    (done, busy)
 }
 
 impl Scene {

@@ -1,9 +1,7 @@
 //! Promise 2, for keys that are held from making to end: of all runs that want one, there is one at a time.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use super::scene::{Scene, by, fence, finish, report, suspend};
-use super::{Ground, Work, ensure};
+use super::scene::{Scene, by, fence, finish, race, report, suspend};
+use super::{Ground, ensure};
 use crate::run::{Interruption, Key, Spec};
 use crate::store::{Record, Written};
 use crate::testing::spec;
@@ -76,20 +74,8 @@ pub(super) async fn of_many_makers_of_a_unique_run_one_makes_it(ground: &dyn Gro
     const MAKERS: usize = 8;
     for _ in 0..4 {
         let scene = Scene::on(ground).await;
-        let answers = Arc::new(Mutex::new(Vec::new()));
-        let mut work: Vec<Work> = Vec::new();
-        for _ in 0..MAKERS {
-            let write = scene.making(scene.draft(only()), None)?;
-            let (store, answers) = (ground.again().await, answers.clone());
-            work.push(Box::pin(async move {
-                let answer = store.commit(vec![write]).await;
-                answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
-            }));
-        }
-        ground.at_once(work).await;
-        let answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::Done(_)]))).count();
-        let told = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::KeyBusy { .. }]))).count();
+        let writes = (0..MAKERS).map(|_| scene.making(scene.draft(only()), None)).collect::<Result<_, _>>()?;
+        let (made, told) = race(ground, writes).await;
         ensure!(
             made == 1 && told == MAKERS - 1,
             "of {MAKERS} makers of a unique run {made} made it and {told} were told"

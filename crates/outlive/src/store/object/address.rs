@@ -10,6 +10,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::{BackoffConfig, ObjectStore as Client, RetryConfig};
 
 use super::wire::{Connector, Wire};
+use crate::store::escapes;
 
 /// What the records of runs are in, below the prefix, where a URL does not say.
 const RUNS: &str = "runs";
@@ -166,17 +167,8 @@ fn is_path(text: &str) -> bool {
     text.split('/').all(is_name) && text.chars().all(is_usual)
 }
 
-/// Text in a URL, where some characters are written as numbers.
 fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        let byte = code.and_then(|code| u8::from_str_radix(code, 16).ok()).filter(|_| *first == b'%');
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    String::from_utf8_lossy(&escapes::unescaped(text)).into_owned()
 }
 
 impl fmt::Display for Address {

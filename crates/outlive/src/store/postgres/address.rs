@@ -9,6 +9,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use super::tls::{Asked, Tls};
+use crate::store::escapes;
 
 /// The schema of a registry that names none.
 const SCHEMA: &str = "outlive";
@@ -104,24 +105,8 @@ fn secrecy(mode: Option<&str>, has_roots: bool) -> Result<(SslMode, Asked), Stri
     }
 }
 
-/// A path in a URL, where some characters are written as numbers.
 fn path_in(text: &str) -> PathBuf {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()).filter(|_| *first == b'%') {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    std::ffi::OsString::from_vec(bytes).into()
+    std::ffi::OsString::from_vec(escapes::unescaped(text)).into()
 }
 
 /// Fills in what the URL leaves open, as other clients do.

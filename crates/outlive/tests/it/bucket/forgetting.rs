@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use outlive::id::RunId;
 use outlive::run::{After, Release};
 use outlive::runtime::sweeper::{Spare, sweep};
 use outlive::testing::bucket::Bucket;
@@ -55,14 +56,20 @@ fn records_go_when_nothing_is_left_of_their_runs_and_nobody_names_them() {
     });
 }
 
+/// A run that failed two hours ago.
+async fn failed_long_ago(yard: &Yard) -> RunId {
+    let handle = yard.start().await;
+    let id = handle.id();
+    handle.fail("exit", "1").await.unwrap();
+    yard.clock.pass(HOUR * 2);
+    id
+}
+
 #[test]
 fn a_record_that_changes_meanwhile_stays() {
     pollster::block_on(async {
         let yard = Yard::new().await;
-        let handle = yard.start().await;
-        let id = handle.id();
-        handle.fail("exit", "1").await.unwrap();
-        yard.clock.pass(HOUR * 2);
+        let id = failed_long_ago(&yard).await;
         // Somebody has it tried again right before it is closed.
         let (once, registry) = (Arc::new(AtomicBool::new(false)), Arc::new(yard.process().await));
         let resumes = registry.clone();
@@ -83,10 +90,7 @@ fn a_record_that_changes_meanwhile_stays() {
 fn whoever_dies_while_it_deletes_a_record_leaves_a_mark_that_nobody_writes_over_and_others_clear_away() {
     pollster::block_on(async {
         let yard = Yard::new().await;
-        let handle = yard.start().await;
-        let id = handle.id();
-        handle.fail("exit", "1").await.unwrap();
-        yard.clock.pass(HOUR * 2);
+        let id = failed_long_ago(&yard).await;
         let proxy = Proxy::new(Bucket::shared().port(), |request| {
             if request.target.contains("delete") { Fate::Answer(403, "AccessDenied") } else { Fate::Pass }
         });

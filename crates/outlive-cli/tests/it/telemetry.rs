@@ -1,0 +1,110 @@
+//! What a server tells those who watch over it: numbers and traces.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+
+use super::sandbox::{Ends, Sandbox, signal_pid};
+use super::served::Served;
+use super::serving::token_of;
+
+#[test]
+fn numbers_for_prometheus_say_what_the_registry_holds() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--kind", "a\"b", "--", "true"]).succeeds();
+    let mut killed = sandbox.start("killed", &["sleep", "300"]);
+    let child = super::running::child_of(killed.pid());
+    killed.kill();
+    signal_pid(child, "KILL");
+    sandbox.wait_for_state("killed", "dead");
+    sandbox.outlive(["reap"]).succeeds();
+    let _busy = sandbox.start("busy", &["sleep", "300"]);
+    let id = sandbox.show("busy")["id"].clone();
+    let served = Served::start(&sandbox, &[]);
+    assert_eq!(served.post("/v1/progress", &json!({ "done": "1", "run": id, "epoch": 99 })).status, 412);
+    let told = served.get("/metrics").body;
+    for line in [
+        "outlive_runs{state=\"succeeded\",kind=\"a\\\"b\"} 1",
+        "outlive_runs{state=\"running\",kind=\"command\"} 1",
+        "outlive_runs{state=\"dead\",kind=\"command\"} 1",
+        "outlive_reaps{evidence=\"lock_free\"} 1",
+        "outlive_claims_total 3",
+        "outlive_stale_writes_refused_total 1",
+        "outlive_calls_total{operation=\"progress\",code=\"lost\"} 1",
+    ] {
+        assert!(told.lines().any(|found| found == line), "no {line} in\n{told}");
+    }
+}
+
+/// Somebody who collects traces: what was sent, as it came.
+fn collector() -> (String, std::sync::mpsc::Receiver<(String, Value)>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let Some(request) = outlive::testing::proxy::Request::read(&client) else { continue };
+            let _ = client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
+            let _ = tell.send((request.head, serde_json::from_slice(&request.body).unwrap_or_default()));
+        }
+    });
+    (address, told)
+}
+
+#[test]
+fn a_collector_is_told_of_every_request_and_of_nothing_that_was_said_in_it() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
+    let (address, told) = collector();
+    let mut command = sandbox.outlive(["serve", "--json", "--listen", "127.0.0.1:0"]);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}"));
+    command.env("OTEL_EXPORTER_OTLP_HEADERS", "x-team=search").env("OTEL_SERVICE_NAME", "runs");
+    let mut served = Served::begin(&mut command, &sandbox);
+    served.token = token_of(&sandbox, "ada", "read");
+    let bearer = format!("Bearer {}", served.token);
+    let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+    let parent = |flags: &str| format!("00-{trace}-{span}-{flags}");
+    served.request("GET /v1/ps?name=hush-hush", &[("Authorization", &bearer), ("traceparent", &parent("01"))], "");
+    served.request("GET /v1/show?run=good", &[("Authorization", &bearer), ("traceparent", &parent("00"))], "");
+    assert_eq!(served.get("/v1/hush-hush/../../etc").status, 404);
+    signal_pid(served.child.id(), "TERM");
+    assert!(served.child.wait().unwrap().success());
+    let (mut spans, mut all) = (Vec::new(), String::new());
+    while let Ok((head, body)) = told.recv_timeout(std::time::Duration::from_secs(5)) {
+        assert!(head.starts_with("POST /v1/traces ") && head.to_lowercase().contains("x-team: search"), "{head}");
+        let of = &body["resourceSpans"][0];
+        assert_eq!(of["resource"]["attributes"][0]["value"]["stringValue"], "runs", "{body}");
+        spans.extend(of["scopeSpans"][0]["spans"].as_array().unwrap().iter().cloned());
+        all.push_str(&body.to_string());
+        if spans.len() >= 2 {
+            break;
+        }
+    }
+    let names: Vec<&str> = spans.iter().map(|span| span["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["GET /v1/ps", "GET other"], "one was not to be told of, and none is made up");
+    assert_eq!((&spans[0]["traceId"], &spans[0]["parentSpanId"]), (&trace.into(), &span.into()));
+    assert!(spans[1]["traceId"].as_str().unwrap().len() == 32 && spans[1]["traceId"] != trace, "{all}");
+    let attributes = spans[0]["attributes"].to_string();
+    assert!(attributes.contains("\"ada\"") && attributes.contains("\"200\""), "{attributes}");
+    let times =
+        ["startTimeUnixNano", "endTimeUnixNano"].map(|name| spans[0][name].as_str().unwrap().parse::<u64>().unwrap());
+    assert!(times[0] <= times[1] && times[0] > 1_700_000_000_000_000_000, "{times:?}");
+    assert!(!all.contains("hush") && !all.contains(&served.token), "{all}");
+}
+
+#[test]
+fn a_collector_that_is_none_is_refused_and_one_that_is_away_keeps_nobody() {
+    let sandbox = Sandbox::new();
+    for endpoint in ["https://collector.example", "nonsense", "http://"] {
+        let mut command = sandbox.outlive(["serve", "--listen", "127.0.0.1:0"]);
+        let said = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).fails_with(2);
+        assert!(said.contains("names no collector"), "{endpoint}: {said}");
+    }
+    let mut command = sandbox.outlive(["serve", "--json", "--listen", "127.0.0.1:0"]);
+    let mut served = Served::begin(command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"), &sandbox);
+    for _ in 0..20 {
+        assert_eq!(served.get("/v1/ps").status, 200);
+    }
+    signal_pid(served.child.id(), "TERM");
+    assert!(served.child.wait().unwrap().success());
+}
