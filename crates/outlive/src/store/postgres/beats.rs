@@ -33,19 +33,24 @@ pub(super) fn body(worker: &Worker) -> Result<String, Error> {
 }
 
 /// A beat that is lost with a server's crash is followed by another: nobody waits for it to be on the disk.
-const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock()
+const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock(), room = NULL
     FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1500', true)) AS settings
     WHERE id = $1 RETURNING attention, @.hears_since(), heard_at";
-const FIRST_BEAT: &str = "INSERT INTO @.worker VALUES ($1, 1, @.clock(), 0, $2)
-    ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock(), body = excluded.body
+const FIRST_BEAT: &str = "WITH said AS (INSERT INTO @.process VALUES ($1, $2)
+        ON CONFLICT (id) DO UPDATE SET body = excluded.body)
+    INSERT INTO @.worker VALUES ($1, 1, @.clock(), 0, repeat(' ', 740))
+    ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock()
     RETURNING attention, @.hears_since(), heard_at";
 const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
-        AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = $1) RETURNING id)
+        AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = $1) RETURNING id),
+    unsaid AS (DELETE FROM @.process WHERE id IN (SELECT id FROM gone))
     SELECT EXISTS (SELECT 1 FROM @.live WHERE owner = $1)";
 
 /// Rows of workers that have said nothing for an hour and own nothing. One that beats meanwhile keeps its row.
-pub(super) const FORGET_SILENT: &str = "DELETE FROM @.worker w WHERE w.heard_at < @.clock() - 3600000000
-    AND @.hears_since() < @.clock() - 3600000000 AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = w.id)";
+pub(super) const FORGET_SILENT: &str = "WITH gone AS (DELETE FROM @.worker w WHERE w.heard_at < @.clock() - 3600000000
+        AND @.hears_since() < @.clock() - 3600000000 AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = w.id)
+        RETURNING id)
+    DELETE FROM @.process WHERE id IN (SELECT id FROM gone)";
 
 impl PostgresStore {
     pub(super) async fn beat_once(&self, beat: &Beat) -> Result<BeatReply, Error> {
@@ -126,7 +131,9 @@ impl PostgresStore {
     }
 
     pub(super) async fn all_workers(&self) -> Result<Vec<Worker>, Error> {
-        let sql = self.sql("SELECT id, body, @.clock(), @.hears_since(), beat, heard_at FROM @.worker ORDER BY id");
+        let sql = self.sql(
+            "SELECT id, body, @.clock(), @.hears_since(), beat, heard_at FROM @.worker JOIN @.process USING (id) ORDER BY id",
+        );
         let rows = on_link!(self.links(), |link| link.read(&sql, &[]))?;
         // One that cannot be understood says nothing of its worker.
         let worker = |row: &tokio_postgres::Row| {

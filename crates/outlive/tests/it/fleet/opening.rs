@@ -20,11 +20,17 @@ fn l22_f08_an_older_format_is_brought_up_to_date_by_one_of_many_and_its_runs_are
     let write = making(draft());
     let id = write.run.id;
     pollster::block_on(store.commit(vec![write])).unwrap();
+    let owner = registry(&url);
+    let _owned = pollster::block_on(owner.start(spec("job"))).unwrap();
+    let known = pollster::block_on(store.workers()).unwrap();
     let schema = schema_of(&url);
     let format = format!("SELECT value FROM {schema}.meta WHERE name = 'format'");
     let newest = Server::shared().psql(&format);
-    Server::shared()
-        .psql(&format!("DROP TABLE {schema}.start; UPDATE {schema}.meta SET value = '1' WHERE name = 'format'"));
+    Server::shared().psql(&format!(
+        "SET search_path = {schema}; DROP TABLE start; ALTER TABLE worker DROP COLUMN room, ADD COLUMN body text;
+         UPDATE worker SET body = process.body FROM process WHERE process.id = worker.id; DROP TABLE process;
+         UPDATE meta SET value = '1' WHERE name = 'format'"
+    ));
     let found: Vec<_> = std::thread::scope(|scope| {
         let find = || pollster::block_on(open(&url).unwrap().get(&[id])).unwrap();
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(find)).collect();
@@ -32,6 +38,11 @@ fn l22_f08_an_older_format_is_brought_up_to_date_by_one_of_many_and_its_runs_are
     });
     assert!(found.iter().all(|found| found.len() == 1 && found[0].run.id == id), "{found:?}");
     assert_eq!(Server::shared().psql(&format), newest);
+    let identities = |workers: &[outlive::store::Worker]| {
+        workers.iter().map(|worker| (worker.id, worker.identity.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(known.len(), 1);
+    assert_eq!(identities(&pollster::block_on(store.workers()).unwrap()), identities(&known));
 }
 
 #[test]
