@@ -295,6 +295,8 @@ fn s_23_s_27_what_runs_say_and_write_does_not_speak_for_us() {
     stopped.wrapper.wait().unwrap();
     let said = sandbox.work().join("said");
     std::fs::remove_file(&said).unwrap();
+    // Where no log is kept of it, what it writes goes where its owner's does.
+    sandbox.write_config("[logs]\ncap = \"0\"\n");
     let mut agent = Agent::start(&sandbox, &["--allow", "stop"]);
     // Every line that is heard is a message: `hear` refuses all else.
     assert_eq!(agent.call("resume", &json!({ "runs": ["stopped"] }))["resumed"][0]["attempt"], 2);
