@@ -175,8 +175,9 @@ impl Tokens {
     }
 }
 
+/// What stands right behind the word `token` would be masked as if it were one.
 fn failed(path: &Path, error: &io::Error) -> Error {
-    Error::Invalid(format!("`{}`: {error}", path.display()))
+    Error::Invalid(format!("`{}` cannot be used: {error}", path.display()))
 }
 
 fn read(path: &Path) -> io::Result<Option<String>> {

@@ -22,6 +22,9 @@ fn s_20_bodies_heads_and_patience_have_an_end() {
     let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert!([0, 400, 431].contains(&served.request("GET /v1/ps", &many, "").status));
     // Whoever says half of what they want is not waited for, and keeps nobody out.
+    let mut half = served.connect();
+    let head = format!("Host: {}\r\nAuthorization: {token}\r\nContent-Type: application/json", served.address);
+    write!(half, "POST /v1/ps HTTP/1.1\r\n{head}\r\nContent-Length: 100\r\n\r\n{{").unwrap();
     let mut slow = Vec::new();
     for _ in 0..200 {
         let mut stream = served.connect();
@@ -33,6 +36,7 @@ fn s_20_bodies_heads_and_patience_have_an_end() {
     let ended = slow[0].read_to_end(&mut rest);
     let is_waited_for = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
     assert!(!is_waited_for && !String::from_utf8_lossy(&rest).contains("200 OK"));
+    read_until(&mut half, "the body did not come in time");
 }
 
 #[test]

@@ -210,6 +210,18 @@ fn s_16_s_17_everybody_on_this_machine_needs_a_token_and_it_is_for_its_owner_alo
 }
 
 #[test]
+fn s_16_whoever_lets_others_in_is_told_that_they_can_listen_and_they_still_need_a_token() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.outlive(["serve", "--json", "--listen", "0.0.0.0:0"]);
+    let mut served = Served::begin(command.stderr(Stdio::piped()), &sandbox);
+    assert_eq!(served.request("GET /v1/ps", &[], "").status, 401);
+    signal_pid(served.child.id(), "TERM");
+    let mut said = String::new();
+    served.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("there is no TLS"), "{said}");
+}
+
+#[test]
 fn s_17_a_socket_in_the_file_system_is_for_its_user_by_the_word_of_the_kernel() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
