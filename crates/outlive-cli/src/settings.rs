@@ -314,7 +314,7 @@ impl Context {
                 let is_own = outlive::home::home().is_some_and(|home| path == home.join("registry"));
                 Config { is_own, ..Config::read(&path.join(CONFIG))? }
             }
-            Location::Url(_) => Config::default(),
+            Location::Url(url) => Config::of(&url)?,
         };
         Ok(self.config.get_or_init(|| config))
     }

@@ -112,6 +112,7 @@ table! { $
        writes::a_stale_revision_conflicts,
        writes::a_write_that_lost_leaves_no_trace,
        writes::writes_of_a_batch_are_independent,
+       writes::of_many_made_at_once_only_those_that_are_there_are_refused,
        writes::revisions_only_rise,
        writes::of_many_writers_one_wins,
        updates::an_update_ends_at_its_limit,

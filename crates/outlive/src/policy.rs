@@ -84,7 +84,7 @@ impl Lease {
 
 impl Default for Lease {
     fn default() -> Self {
-        Self { beat: Duration::from_secs(5), lasts: Duration::from_secs(15) }
+        Self { beat: Duration::from_secs(4), lasts: Duration::from_secs(12) }
     }
 }
 

@@ -65,7 +65,7 @@ pub struct Ps {
 /// The most runs of one answer.
 const MOST: usize = 10_000;
 /// How many of them are read at a time. More take no less time each, and memory that is not in a cache any more.
-const AT_A_TIME: usize = 128;
+pub const AT_A_TIME: usize = 128;
 
 /// A page of runs.
 #[derive(Debug, JsonSchema, Serialize)]

@@ -104,7 +104,10 @@ impl Config {
     }
 
     fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        let mut table: toml::Table = toml::from_str(text)?;
+        Self::from_table(toml::from_str(text)?)
+    }
+
+    pub(super) fn from_table(mut table: toml::Table) -> Result<Self, toml::de::Error> {
         let kinds = table.remove("kinds").map(BTreeMap::deserialize).transpose()?.unwrap_or_default();
         let logs = table.remove("logs").map(Logs::deserialize).transpose()?.unwrap_or_default();
         let cap = logs.cap.unwrap_or(LogPolicy::default().cap);

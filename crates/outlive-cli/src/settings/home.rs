@@ -1,16 +1,18 @@
 //! `config.toml` of the user's home.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use outlive::error::Error;
+use outlive::redact::Redactor;
 use outlive::runtime::sweeper::{GRACE, Spare, UNSURE};
 use outlive::time::Timestamp;
 use serde::Deserialize;
 
 use super::CONFIG;
-use super::config::{config_text, duration};
+use super::config::{Config, config_text, duration};
 
 /// The commands of the user that are told what becomes of runs. Only the home's configuration can name any.
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -52,6 +54,8 @@ pub struct Sweeps {
 struct HomeConfig {
     hooks: Hooks,
     sweep: Sweeps,
+    /// By URL, what a registry with a directory has in a file of its own.
+    registries: BTreeMap<String, toml::Table>,
 }
 
 impl HomeConfig {
@@ -62,6 +66,28 @@ impl HomeConfig {
         let invalid = |error: toml::de::Error| Error::Invalid(format!("`{}`: {}", path.display(), error.message()));
         Ok(Some((toml::from_str::<Self>(&text).map_err(invalid)?, path)))
     }
+}
+
+impl Config {
+    /// What this user says of the registry at a URL, which has no directory to keep a configuration in.
+    pub(super) fn of(url: &str) -> Result<Self, Error> {
+        let Some((home, path)) = HomeConfig::read()? else { return Ok(Self::default()) };
+        let said = home.registries.into_iter().find(|(named, _)| place(named) == place(url));
+        let Some((named, table)) = said else { return Ok(Self::default()) };
+        let named = Redactor::default().text(&named);
+        let invalid = |error: toml::de::Error| {
+            Error::Invalid(format!("`[registries.\"{named}\"]` of `{}`: {}", path.display(), error.message()))
+        };
+        Ok(Self { is_own: true, ..Self::from_table(table).map_err(invalid)? })
+    }
+}
+
+/// A URL without who asks and how: `postgres://me:secret@host/db?sslmode=require` is where `postgres://host/db` is.
+fn place(url: &str) -> (&str, &str) {
+    let url = url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let host_ends = rest.find('/').unwrap_or(rest.len());
+    (scheme, rest[..host_ends].rfind('@').map_or(rest, |at| &rest[at + 1..]))
 }
 
 impl Sweeps {
@@ -90,5 +116,18 @@ impl Hooks {
         let Some((HomeConfig { hooks, .. }, path)) = HomeConfig::read()? else { return Ok(Self::default()) };
         let written = path.metadata().map_or(0, |found| found.mtime().saturating_mul(1_000_000));
         Ok(Self { since: Timestamp::from_micros(written), ..hooks })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::place;
+
+    #[test]
+    fn a_url_is_told_by_where_it_leads() {
+        assert_eq!(place("postgres://me:a@b@host:1/db?sslmode=require"), place("postgres://host:1/db"));
+        assert_eq!(place("s3://bucket/prefix/"), place("s3://bucket/prefix?endpoint=http://x"));
+        assert_ne!(place("s3://bucket/a@b"), place("s3://bucket/b"));
+        assert_ne!(place("https://host"), place("http://host"));
     }
 }

@@ -149,6 +149,10 @@ fn l16_a_configuration_that_cannot_hold_is_refused_before_anything_starts() {
         sandbox.write_config(config);
         all.push(format!("# {}\n{}", config.replace('\n', ", "), said(&sandbox, &["run", "--", "touch", "started"])));
     }
+    let url = "postgres://me:secret@127.0.0.1:1/db";
+    sandbox.write_home_config(&format!("[registries.\"{url}\"]\non_end = \"evil\"\n"));
+    let said = said(&sandbox, &["--registry", url, "run", "--", "touch", "started"]);
+    all.push(format!("# on_end = \"evil\", of a URL, in the home\n{said}"));
     insta::assert_snapshot!("configurations", all.join("\n"));
     assert!(!sandbox.work().join("started").exists());
 }

@@ -75,6 +75,11 @@ impl Sandbox {
         std::fs::write(self.registry().join("config.toml"), text).unwrap();
     }
 
+    pub(crate) fn write_home_config(&self, text: &str) {
+        std::fs::create_dir_all(self.home()).unwrap();
+        std::fs::write(self.home().join("config.toml"), text).unwrap();
+    }
+
     /// `outlive` with these words, in the working directory.
     pub(crate) fn outlive<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&self, words: I) -> Command {
         self.command(binary(), words)

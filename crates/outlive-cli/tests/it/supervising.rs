@@ -437,11 +437,10 @@ fn line_to(told: &Path) -> String {
 #[test]
 fn hooks_are_told_once_of_every_end_whoever_puts_it_on_record() {
     let sandbox = Sandbox::new();
-    std::fs::create_dir_all(sandbox.home()).unwrap();
     let told = sandbox.path().join("told");
     let hook = line_to(&told);
     let config = format!("[hooks]\non_end = '{hook}'\non_dead = '{hook}'\non_queue_empty = '{hook}'\n");
-    std::fs::write(sandbox.home().join("config.toml"), config).unwrap();
+    sandbox.write_home_config(&config);
     let events = || -> Vec<(String, String)> {
         let told = std::fs::read_to_string(&told).unwrap_or_default();
         let parse = |line: &str| serde_json::from_str::<Value>(line).unwrap();
@@ -492,9 +491,8 @@ fn hooks_are_told_once_of_every_end_whoever_puts_it_on_record() {
 fn a_run_that_makes_no_progress_is_told_of_once() {
     let sandbox = Sandbox::new();
     let told = sandbox.path().join("told");
-    std::fs::create_dir_all(sandbox.home()).unwrap();
     let config = format!("[hooks]\non_stalled = '{}'\n", line_to(&told));
-    std::fs::write(sandbox.home().join("config.toml"), config).unwrap();
+    sandbox.write_home_config(&config);
     sandbox.outlive(["run", "-d", "--name", "stuck", "--stall-after", "1ms", "--", "sleep", "300"]).succeeds();
     sandbox.wait_for("stuck", |run| run["health"] == "stalled");
     for _ in 0..2 {
@@ -529,11 +527,10 @@ fn a_hook_whose_teller_died_before_it_could_note_it_is_told_again_and_old_ends_a
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "old", "--", "true"]).succeeds();
     let told = sandbox.path().join("told");
-    std::fs::create_dir_all(sandbox.home()).unwrap();
     // Hooks are as old as the second in which they were written.
     std::thread::park_timeout(std::time::Duration::from_millis(1_100));
     let config = format!("[hooks]\non_end = '{}'\n", line_to(&told));
-    std::fs::write(sandbox.home().join("config.toml"), config).unwrap();
+    sandbox.write_home_config(&config);
     sandbox.outlive(["run", "--name", "new", "--", "true"]).succeeds();
     let times = |name: &str| std::fs::read_to_string(&told).unwrap_or_default().matches(&format!("\"{name}\"")).count();
     until("it to be told", || times("new") == 1);

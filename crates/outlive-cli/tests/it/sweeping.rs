@@ -116,6 +116,8 @@ fn b07_a_sweep_that_is_killed_in_the_middle_harms_nobody_and_the_next_one_ends_i
 fn b03_a_writer_that_is_killed_stays_running_until_its_lease_ends_and_is_swept_then() {
     let yard = Yard::new();
     let place = yard.place();
+    let said = format!("[registries.\"s3://{BUCKET}/{}\"]\nbeat = \"1s\"\nlease = \"3s\"\n", yard.prefix);
+    yard.sandbox.write_home_config(&said);
     let start = |name: &str| {
         let words = ["run", "--name", name, "--artifacts", &place, "--", "sleep", "600"];
         let wrapper = yard.outlive(&words).stdout(Stdio::null()).spawn().unwrap();
@@ -244,9 +246,8 @@ fn a_supervisor_sweeps_as_often_as_the_home_says_and_never_unasked() {
         text(&refused.stderr)
     );
     sandbox.write_config("");
-    std::fs::create_dir_all(sandbox.home()).unwrap();
     let config = "[sweep]\nevery = \"1h\"\ngrace = \"0s\"\nkeep_last = 1\n";
-    std::fs::write(sandbox.home().join("config.toml"), config).unwrap();
+    sandbox.write_home_config(config);
     let said = sandbox.outlive(["supervise", "--once"]).succeeds();
     assert!(said.contains("swept: 1 objects of 2 bytes deleted"), "{said}");
     assert!(!first.exists() && second.exists(), "the last one was to be kept");

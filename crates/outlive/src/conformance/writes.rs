@@ -143,6 +143,47 @@ pub(super) async fn writes_of_a_batch_are_independent(ground: &dyn Ground) -> Re
     Ok(())
 }
 
+/// Stores may have another way for many at once, which they may take only after a while.
+pub(super) async fn of_many_made_at_once_only_those_that_are_there_are_refused(
+    ground: &dyn Ground,
+) -> Result<(), String> {
+    const ROUNDS: usize = 6;
+    const MANY: usize = 40;
+    let scene = Scene::on(ground).await;
+    let taken = scene.enqueue(spec("taken")).await?;
+    for round in 0..ROUNDS {
+        let spec = Spec { keys: Vec::new(), ..full_spec(&scene) };
+        let mut drafts: Vec<_> = (0..MANY).map(|_| scene.draft(spec.clone())).collect();
+        if round == ROUNDS - 1 {
+            drafts[MANY / 2].id = taken.run.id;
+        }
+        let batch = drafts.into_iter().map(|run| scene.making(run, None)).collect::<Result<Vec<_>, _>>()?;
+        let written = scene.store.commit(batch.clone()).await.map_err(failed)?;
+        ensure!(written.len() == MANY, "{MANY} writes were answered by {} answers", written.len());
+        for (write, answer) in batch.iter().zip(&written) {
+            let record = scene.read(write.run.id).await?;
+            match answer {
+                Written::Done(made) => {
+                    let is_as_written =
+                        (&record.run, record.stamp, record.revision) == (&write.run, write.stamp, *made);
+                    ensure!(is_as_written, "wrote {write:?} and read {record:?}");
+                }
+                Written::Conflict(Some(found)) => {
+                    let is_taken = **found == taken && record == taken;
+                    ensure!(is_taken, "{:?} was refused for {found:?}", write.run);
+                }
+                other => return Err(format!("a new run was answered with {other:?}")),
+            }
+        }
+        let refused = written.iter().filter(|answer| !matches!(answer, Written::Done(_))).count();
+        ensure!(refused == usize::from(round == ROUNDS - 1), "{refused} were refused");
+        let told = scene.store.events(batch[0].run.id).await.map_err(failed)?;
+        let is_told = batch[0].events.iter().all(|event| told.contains(event));
+        ensure!(is_told, "told {told:?} of what was made by {:?}", batch[0].events);
+    }
+    Ok(())
+}
+
 pub(super) async fn revisions_only_rise(ground: &dyn Ground) -> Result<(), String> {
     let scene = Scene::on(ground).await;
     let worker = scene.worker();

@@ -8,6 +8,7 @@ mod batch;
 mod beats;
 mod calls;
 mod clock;
+mod copies;
 mod keys;
 mod link;
 mod news;

@@ -350,6 +350,10 @@ impl Store for Mutant {
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+        let ids: Vec<RunId> = writes.iter().map(|write| write.run.id).collect();
+        if self.is(Defect::RefusesManyForOne) && ids.len() > 32 && !self.inner.get(&ids).await?.is_empty() {
+            return Ok(ids.iter().map(|_| Written::Conflict(None)).collect());
+        }
         let mut written = Vec::new();
         for write in writes {
             let stopped =

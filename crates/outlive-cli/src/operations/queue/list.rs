@@ -10,12 +10,13 @@ use outlive::filter::Filter;
 use outlive::health::Seen;
 use outlive::registry::{HANDED_OUT, Registry};
 use outlive::run::StateName;
-use outlive::store::{Cursor, Order, PAGE_LIMIT, Page};
+use outlive::store::{Cursor, Order, Page};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::entry::{EntryView, home_registry};
-use crate::operation::{Effect, Operate};
+use crate::operation::{Effect, Form, Operate};
+use crate::operations::ps::AT_A_TIME;
 use crate::run_view::{RunView, short_ids};
 use crate::settings::Context;
 use crate::terminal::table::{Cell, Step, Table};
@@ -154,17 +155,18 @@ impl Operate for List {
             let is_entry = matches!(part, Part::WaitingEntries | Part::HandedOut);
             let Some(registry) = (if is_entry { &home } else { &here }) else { continue };
             let after = first.after.filter(|_| part == first.part);
-            let (taken, next) = take(registry, (part, after), left, repo.as_deref()).await?;
-            left -= taken.len();
-            let views = taken.iter().map(|seen| RunView::new(seen, registry));
-            match part {
-                Part::Running => page.running.extend(views),
-                Part::Waiting => page.waiting.extend(views),
+            let view = match context.form() {
+                Form::Text => RunView::unsigned,
+                Form::Json => RunView::new,
+            };
+            let next = take(registry, (part, after), &mut left, repo.as_deref(), |seen| match part {
+                Part::Running => page.running.push(view(&seen, registry)),
+                Part::Waiting => page.waiting.push(view(&seen, registry)),
                 Part::WaitingEntries | Part::HandedOut => {
-                    page.entries.extend(taken.iter().filter_map(|seen| EntryView::of(&seen.run, seen.state)));
+                    page.entries.extend(EntryView::of(&seen.run, seen.state));
                 }
-            }
-            if let Some(next) = next {
+            });
+            if let Some(next) = next.await? {
                 let next = next.to_string();
                 (page.more, page.next) = (Some(self.again(&next)), Some(next));
                 break;
@@ -192,27 +194,29 @@ async fn entries_registry() -> Result<Option<Registry>, Error> {
     }
 }
 
-/// Up to `left` runs of a part of the queue, and where the next begin, if there are any.
+/// Hands over up to `left` runs of a part of the queue, and answers where the next begin, if there are any.
 async fn take(
     registry: &Registry,
     (part, mut after): (Part, Option<Cursor>),
-    left: usize,
+    left: &mut usize,
     repo: Option<&str>,
-) -> Result<(Vec<Seen>, Option<Place>), Error> {
-    let (mut taken, mut last) = (Vec::new(), after);
+    mut keep: impl FnMut(Seen),
+) -> Result<Option<Place>, Error> {
+    let mut last = after;
     loop {
-        let page = Page { after, limit: (left + 1).min(PAGE_LIMIT), order: Order::Claim };
+        let page = Page { after, limit: (*left + 1).min(AT_A_TIME), order: Order::Claim };
         let (found, next) = registry.list(&part.filter(), &page).await?;
         for seen in found.into_iter().filter(|seen| part.has(seen, repo)) {
-            if taken.len() == left {
-                return Ok((taken, Some(Place { part, after: last })));
+            if *left == 0 {
+                return Ok(Some(Place { part, after: last }));
             }
             last = Some(Cursor::at(&seen.run));
-            taken.push(seen);
+            *left -= 1;
+            keep(seen);
         }
         match next {
             Some(next) => after = Some(next),
-            None => return Ok((taken, None)),
+            None => return Ok(None),
         }
     }
 }

@@ -3,9 +3,10 @@
 //! A run that stays in its table is updated there. One that goes to another is deleted here and inserted there, by the
 //! same statement, so that it is never in two or in none. The ids that come back tell which writes took effect.
 
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
+use super::copies::{Columns, Copy};
 use super::link::Bound;
 use super::owners::Named;
 use super::reads::Table;
@@ -152,6 +153,62 @@ impl Batch {
             }
         }
         Ok(())
+    }
+
+    /// The same runs, all of them new and waiting, as rows of the two tables that they go into.
+    pub(super) fn copies(&self) -> Result<[Copy; 2], Error> {
+        let made = Columns {
+            sql: "COPY @.spec (id, created_at, priority, name, kind, step_of, signature, body) FROM STDIN (FORMAT binary)",
+            types: [Type::UUID, Type::INT8, Type::INT4, Type::TEXT, Type::TEXT, Type::UUID, Type::TEXT, Type::TEXT],
+        };
+        let waiting = Columns {
+            sql: "COPY @.waiting (id, revision, stamp, epoch, created_at, priority, body, story, ready, due_at, state, kind)
+                  FROM STDIN (FORMAT binary)",
+            types: [
+                Type::UUID,
+                Type::INT8,
+                Type::UUID,
+                Type::INT8,
+                Type::INT8,
+                Type::INT4,
+                Type::TEXT,
+                Type::TEXT,
+                Type::BOOL,
+                Type::INT8,
+                Type::TEXT,
+                Type::TEXT,
+            ],
+        };
+        Ok([
+            made.copy((0..self.ids.len()).map(|at| -> [&(dyn ToSql + Sync); 8] {
+                [
+                    &self.ids[at],
+                    &self.created[at],
+                    &self.priorities[at],
+                    &self.names[at],
+                    &self.kinds[at],
+                    &self.steps_of[at],
+                    &self.signatures[at],
+                    &self.specs[at],
+                ]
+            }))?,
+            waiting.copy((0..self.ids.len()).map(|at| -> [&(dyn ToSql + Sync); 12] {
+                [
+                    &self.ids[at],
+                    &1_i64,
+                    &self.stamps[at],
+                    &self.epochs[at],
+                    &self.created[at],
+                    &self.priorities[at],
+                    &self.bodies[at],
+                    &self.stories[at],
+                    &self.ready[at],
+                    &self.due[at],
+                    &self.states[at],
+                    &self.kinds[at],
+                ]
+            }))?,
+        ])
     }
 
     /// The columns that a way needs, by name.

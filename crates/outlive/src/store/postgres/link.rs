@@ -18,6 +18,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Socket};
 
 use super::address::Address;
+use super::copies::Copy;
 use super::session::{self, Session};
 use super::tls::Tls;
 use crate::store::Error;
@@ -58,6 +59,8 @@ pub(super) enum Fault {
     BrokenOff(Error),
     /// The connection was stale before anything was said on it.
     Stale(Error),
+    /// What was to be new is there already. Nothing has had an effect.
+    Taken(Error),
     /// The session is not ours alone: what was prepared is another's, or gone. Nothing has had an effect.
     Shared(Error),
 }
@@ -71,7 +74,11 @@ impl From<Error> for Fault {
 impl Fault {
     fn into_error(self) -> Error {
         match self {
-            Self::Error(error) | Self::BrokenOff(error) | Self::Stale(error) | Self::Shared(error) => error,
+            Self::Error(error)
+            | Self::BrokenOff(error)
+            | Self::Stale(error)
+            | Self::Taken(error)
+            | Self::Shared(error) => error,
         }
     }
 }
@@ -115,7 +122,7 @@ impl Tries {
     pub(super) async fn again(&mut self, fault: Fault) -> Result<(), Error> {
         use crate::id::Entropy;
         self.0 += 1;
-        if matches!(fault, Fault::Error(_)) || self.0 >= TRIES {
+        if matches!(fault, Fault::Error(_) | Fault::Taken(_)) || self.0 >= TRIES {
             return Err(fault.into_error());
         }
         let spread = (crate::id::SystemEntropy.draw() % 1_000) as u32;
@@ -287,6 +294,40 @@ impl Link<'_> {
         Ok(rows)
     }
 
+    /// A transaction that copies new rows. Answers whether it did: not where one of them is there already, nor on a session
+    /// on which nothing is prepared.
+    pub(super) async fn copy(&mut self, copies: &[Copy]) -> Result<bool, Fault> {
+        for Copy { sql, .. } in copies {
+            let may_prepare = self.may_prepare();
+            let prepared = self.session()?.prepare_alone(may_prepare, sql, &[]).await;
+            self.heeded(stale_if_lost(prepared))?;
+            if !self.session()?.is_prepared(sql) {
+                return Ok(false);
+            }
+        }
+        let session = self.session()?;
+        let begin = session.begin();
+        let copying = async {
+            for copy in copies {
+                session.copy(copy).await?;
+            }
+            Ok(())
+        };
+        let (begun, copied) = join(session.say(&begin, Effect::None), copying).await;
+        self.heeded(stale_if_lost(begun))?;
+        match self.heeded(copied) {
+            Err(Fault::Taken(_)) => {
+                self.roll_back().await?;
+                Ok(false)
+            }
+            copied => {
+                copied?;
+                self.commit().await?;
+                Ok(true)
+            }
+        }
+    }
+
     /// Begins a transaction with a statement, and one before it whose answer does not matter.
     pub(super) async fn begin_with(
         &mut self,
@@ -388,8 +429,13 @@ pub(super) fn answered<T>(
             if effect == Effect::None && is_ended(&error) {
                 return Err(Fault::Error(Error::Unavailable(format!("{LOST}: {error}"))));
             }
+            let is_taken = error.code() == Some(&SqlState::UNIQUE_VIOLATION);
             let error = from_postgres(&error, effect);
-            Err(if is_broken_off { Fault::BrokenOff(error) } else { Fault::Error(error) })
+            Err(match (is_broken_off, is_taken) {
+                (true, _) => Fault::BrokenOff(error),
+                (_, true) => Fault::Taken(error),
+                _ => Fault::Error(error),
+            })
         }
         None => {
             let text = format!("the database did not answer for {} s", patience.as_secs());

@@ -8,12 +8,16 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::SinkExt;
 use futures_util::future::join3;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
+use super::copies::Copy;
 use super::link::{Bound, Effect, Fault, PATIENCE, answered, within};
 use crate::id::{Entropy, SystemEntropy};
+use crate::store::Error;
 
 /// How a transaction begins: it waits for nobody longer than a beat may be late, and whoever is stopped in the middle of
 /// one lets go of its locks before a lease is over. There is an index for whatever is looked for: a table that has grown
@@ -97,6 +101,23 @@ impl Session {
     async fn parse(&self, sql: &str, bound: &[Bound<'_>]) -> Result<Statement, Fault> {
         let types: Vec<Type> = bound.iter().map(|(_, of)| of.clone()).collect();
         answered(within(PATIENCE, self.client.prepare_typed(sql, &types)).await?, PATIENCE, Effect::None)
+    }
+
+    pub(super) fn is_prepared(&self, sql: &str) -> bool {
+        self.prepared.contains_key(sql)
+    }
+
+    /// Rows for a table, by a statement that was prepared.
+    pub(super) async fn copy(&self, copy: &Copy) -> Result<(), Fault> {
+        let Some(statement) = self.prepared.get(&copy.sql) else {
+            return Err(Error::Unavailable("nothing takes the rows".into()).into());
+        };
+        let copying = async {
+            let mut sink = std::pin::pin!(self.client.copy_in::<Statement, Bytes>(statement).await?);
+            sink.send(copy.rows.clone()).await?;
+            sink.finish().await
+        };
+        answered(within(PATIENCE, copying).await?, PATIENCE, Effect::None).map(drop)
     }
 
     /// Statements without values.

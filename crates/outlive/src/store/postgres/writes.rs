@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::batch::{Batch, Origin, Way};
+use super::copies::{self, Copy};
 use super::keys::{BusyKeys, wants_keys};
 use super::link::{Bound, Fault, Link, on_link};
 use super::reads::{Query, Table};
@@ -17,6 +18,9 @@ use crate::store::{Error, Expect, Revision, Write, Written};
 
 /// A story that is longer than this, in bytes, is put aside before it grows.
 const LONG_STORY: i32 = 8 << 10;
+
+/// How most runs are made of which many are made at once.
+const NEW_WORK: Way = Way { from: Origin::New, to: Table::Waiting };
 
 /// A write, and which of its batch it is.
 type Numbered<'a> = (usize, &'a Write);
@@ -140,6 +144,10 @@ impl PostgresStore {
         let is_plain = writes.iter().all(|write| write.run.spec.keys.is_empty());
         if let (true, 1, Some((way, part))) = (is_plain && rounds.len() == 1, ways.len(), ways.first_key_value()) {
             let (batch, own) = (Batch::of(part.iter().map(|(_, write)| *write))?, self.own_ids());
+            if *way == NEW_WORK && part.len() >= copies::WORTH_IT && link.copy(&self.copies(&batch)?).await? {
+                outcome.done.extend(0..writes.len());
+                return Ok(outcome);
+            }
             let (sql, values) = batch.statement(*way, &own);
             let rows = link.write(&self.sql(&sql), &values).await?;
             let long = outcome.note(part, &rows);
@@ -152,6 +160,10 @@ impl PostgresStore {
         }
         link.commit().await?;
         Ok(outcome)
+    }
+
+    fn copies(&self, batch: &Batch) -> Result<[Copy; 2], Error> {
+        Ok(batch.copies()?.map(|copy| Copy { sql: self.sql(&copy.sql), ..copy }))
     }
 
     /// Writes that belong to a transaction of the caller's. Those whose keys are busy are left out, and noted.
