@@ -169,3 +169,15 @@ fn open_browser(link: &str) {
     let mut browser = std::process::Command::new("xdg-open");
     let _ = browser.arg(link).stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).spawn();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s_16_nobody_beyond_this_machine_is_listened_to_unless_it_is_said() {
+        let matches = command().try_get_matches_from([NAME]).unwrap();
+        let listen: std::net::SocketAddr = Serve::from_arg_matches(&matches).unwrap().listen.parse().unwrap();
+        assert!(listen.ip().is_loopback(), "{listen}");
+    }
+}

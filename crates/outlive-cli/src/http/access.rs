@@ -207,3 +207,41 @@ fn unknown() -> Failure {
     let message = "nobody is known by what was shown";
     Failure { code: Code::Unauthorised, body: crate::operation::body(Code::Unauthorised, message, Some(hint.into())) }
 }
+
+#[cfg(test)]
+mod tests {
+    use outlive::time::Timestamp;
+
+    use super::*;
+
+    fn access() -> (tempfile::TempDir, Tokens, Access) {
+        let home = tempfile::tempdir().unwrap();
+        let tokens = Tokens::at(home.path().join("home")).unwrap();
+        let access = Access::new(tokens.clone(), None, 7_878, Vec::new()).unwrap();
+        (home, tokens, access)
+    }
+
+    #[test]
+    fn s_16_s_17_the_own_token_is_good_on_this_machine_alone_and_others_are_good_everywhere() {
+        let (_home, tokens, access) = access();
+        let (own, made) =
+            (tokens.own().unwrap(), tokens.create("ada", Role::Read, None, Timestamp::default()).unwrap());
+        let knows = |address: &str, token: &str| {
+            access.who(Peer::Address(address.parse().unwrap()), &Shown::Token(token)).is_ok()
+        };
+        for address in ["127.0.0.1", "::1"] {
+            assert!(knows(address, &own) && knows(address, &made), "{address}");
+        }
+        for address in ["192.0.2.1", "10.0.0.1", "fe80::1", "0.0.0.0"] {
+            assert!(!knows(address, &own) && knows(address, &made), "{address}");
+        }
+    }
+
+    #[test]
+    fn s_20_nobody_asks_for_more_than_their_rate() {
+        let (_home, _tokens, access) = access();
+        let [one, other] = ["ada", "bob"].map(|name| Who { user: Some(name.into()), ..Who::own(Role::Read.may()) });
+        assert!((0..100_000).any(|_| !access.has_rate(&one)), "nobody was ever refused");
+        assert!(access.has_rate(&other), "somebody else's requests were counted");
+    }
+}

@@ -95,7 +95,11 @@ impl Tokens {
     /// Those of this user's home.
     pub fn open() -> Result<Self, Error> {
         let none = || Error::Invalid("there is no home to keep tokens in: set OUTLIVE_HOME".into());
-        let home = outlive::home::home().ok_or_else(none)?;
+        Self::at(outlive::home::home().ok_or_else(none)?)
+    }
+
+    /// Those of a home.
+    pub(super) fn at(home: PathBuf) -> Result<Self, Error> {
         outlive::home::make(&home).map_err(|error| failed(&home, &error))?;
         Ok(Self { home })
     }
@@ -171,8 +175,9 @@ impl Tokens {
     }
 }
 
+/// What stands right behind the word `token` would be masked as if it were one.
 fn failed(path: &Path, error: &io::Error) -> Error {
-    Error::Invalid(format!("`{}`: {error}", path.display()))
+    Error::Invalid(format!("`{}` cannot be used: {error}", path.display()))
 }
 
 fn read(path: &Path) -> io::Result<Option<String>> {

@@ -116,6 +116,9 @@ for (const path of ["#/", "#/queue", "#/workers", "#/charts"]) {
   await page.goto(`${new URL(link).origin}/${path}`);
   await page.locator("h1").first().waitFor();
   await page.waitForFunction(() => !document.querySelector("main .note")?.textContent.startsWith("Loading"));
+  // No link leads out of the page, whatever runs are called.
+  const leads = await page.evaluate(() => [...document.links].filter((link) => !link.getAttribute("href").startsWith("#")).map((link) => link.outerHTML));
+  assert.deepEqual(leads, [], path);
   if (path !== "#/") await looks(path.slice(2));
 }
 assert.equal(await page.evaluate(() => window.pwned), undefined);

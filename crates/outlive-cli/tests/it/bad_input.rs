@@ -194,3 +194,25 @@ fn s_05_a_pipe_in_place_of_the_configuration_hangs_nobody() {
     let refused = sandbox.outlive(["run", "--", "true"]).fails_with(2);
     assert!(refused.contains("it is not a file"), "{refused}");
 }
+
+#[test]
+fn s_05_a_link_in_place_of_anything_of_a_registry_is_not_followed() {
+    let elsewhere = Sandbox::new();
+    for (name, says) in [
+        ("registry.id", "registry.id"),
+        ("registry.db", "registry.db"),
+        ("config.toml", "config.toml"),
+        ("runs", "runs"),
+        ("workers", "workers"),
+    ] {
+        let sandbox = Sandbox::new();
+        sandbox.outlive(["run", "--", "true"]).succeeds();
+        sandbox.write_config("beat = \"1s\"");
+        let (inside, outside) = (sandbox.work().join(".outlive").join(name), elsewhere.path().join(name));
+        std::fs::rename(&inside, &outside).unwrap();
+        std::os::unix::fs::symlink(&outside, &inside).unwrap();
+        let output = sandbox.outlive(["run", "--", "true"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(says), "{name} was followed: {said}");
+    }
+}

@@ -230,6 +230,29 @@ fn s_18_whoever_listens_at_our_port_is_shown_no_token_before_it_proves_to_know_i
     }
 }
 
+#[test]
+fn s_17_a_token_that_others_could_have_read_or_put_there_is_shown_to_nobody() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &[]);
+    let url = format!("http://{}", served.address);
+    let token = sandbox.home().join("token");
+    let mode = |mode| std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o644);
+    let refused = sandbox.outlive(["--registry", &url, "ps"]).fails_with(109);
+    assert!(refused.contains("others could have read or written it"), "{refused}");
+    mode(0o600);
+    sandbox.outlive(["--registry", &url, "ps"]).succeeds();
+    std::fs::rename(&token, sandbox.path().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(sandbox.path().join("elsewhere"), &token).unwrap();
+    let refused = sandbox.outlive(["--registry", &url, "ps"]).fails_with(109);
+    assert!(refused.contains("symbolic links"), "{refused}");
+    let mut server = sandbox.outlive(["serve", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
+    let heard = server.stdout.take().unwrap().read(&mut [0; 1]).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(heard, 0, "it serves");
+}
+
 fn count_answer(real: &mut std::net::TcpStream, answer: &mut Vec<u8>) {
     let mut bytes = [0; 16 << 10];
     let count = real.read(&mut bytes).unwrap();

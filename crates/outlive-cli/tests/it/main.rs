@@ -18,6 +18,7 @@ mod faults_run;
 mod faults_store;
 mod faults_tree;
 mod fleet;
+mod floods;
 mod inside;
 mod lent;
 mod listing;

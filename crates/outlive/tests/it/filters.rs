@@ -17,6 +17,50 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use crate::ground::SqliteGround;
+use crate::world::on_each;
+
+/// What would be more than a word if it were not bound.
+const INJECTIONS: [&str; 9] = [
+    "' OR '1'='1",
+    "'; DROP TABLE runs; --",
+    "\" OR \"\"=\"",
+    "x') OR 1=1 --",
+    "x' UNION SELECT * FROM runs --",
+    "$1; SELECT pg_sleep(9)",
+    "?1 OR true",
+    "\\'; --",
+    "a -- b /* c */",
+];
+
+/// Each is a name, a kind and a label, and is found by itself alone.
+#[test]
+fn s_08_no_word_of_a_run_or_of_a_filter_is_sql_on_any_store() {
+    on_each(async |world| {
+        let registry = world.process();
+        for text in INJECTIONS {
+            let mut spec = Spec::new(text, person(text));
+            (spec.name, spec.labels) = (Some(text.into()), [(text.into(), text.into())].into());
+            registry.enqueue(spec).await.unwrap();
+        }
+        for text in INJECTIONS {
+            let all = Filter::default();
+            for filter in [
+                Filter { name: Some(text.into()), ..all.clone() },
+                Filter { kind: Some(text.into()), ..all.clone() },
+                Filter { kinds: Some([text.into()].into()), ..all.clone() },
+                Filter { labels: [(text.into(), text.into())].into(), ..all.clone() },
+                Filter { text: Some(text.into()), ..all.clone() },
+            ] {
+                let page = Page { limit: 100, ..Page::default() };
+                let found = world.store.list(&filter, &page).await.unwrap().records;
+                let names: Vec<&str> = found.iter().filter_map(|record| record.run.spec.name.as_deref()).collect();
+                assert_eq!(names, [text], "{filter:?}");
+            }
+            let by_id = Filter { id_prefix: Some(text.into()), ..all };
+            assert_eq!(world.store.list(&by_id, &Page::default()).await.unwrap().records.len(), 0, "{text}");
+        }
+    });
+}
 
 const WORDS: [&str; 8] = ["a", "A", "ab", "%", "_", "'", "É", "é"];
 const MOMENTS: i64 = 6;

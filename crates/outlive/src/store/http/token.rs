@@ -47,7 +47,8 @@ impl Token {
         }
         let Some(path) = home().map(|home| home.join(OWN)) else { return Ok(None) };
         let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
-        let denied = |why: &dyn std::fmt::Display| Error::Denied(format!("`{}`: {why}", path.display()));
+        // What stands right behind the word is masked as if it were one.
+        let denied = |why: &dyn std::fmt::Display| Error::Denied(format!("`{}` is not used: {why}", path.display()));
         let file = match OpenOptions::new().read(true).custom_flags(flags).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -205,10 +205,13 @@ fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
 /// What a directory may hold that is about to become a registry, because somebody else is making it one.
 const OURS: [&str; 6] = ["runs", "workers", ".gitignore", "config.toml", "registry.id", NEXT_IDENTITY];
 
+/// The directories in that of a registry.
+const BELOW: [&str; 2] = ["runs", "workers"];
+
 fn fill(dir: &OwnedFd, sharing: Sharing, entropy: &dyn Entropy) -> io::Result<()> {
     // Access first: what is made below it is then never seen by anyone it is not meant for.
     rustix::fs::fchmod(dir, sharing.dir_mode())?;
-    for below in ["runs", "workers"] {
+    for below in BELOW {
         files::make_dir(dir, Path::new(below), sharing.dir_mode())?;
     }
     Prepared::new(dir, b"*\n", sharing.file_mode(), false)?.publish(dir, Path::new(".gitignore"))?;
@@ -293,6 +296,19 @@ fn check_access(dir: &OwnedFd, path: &Path, sharing: Sharing) -> Result<(), Erro
             stat.st_mode & 0o7777
         )));
     }
+    check_below(dir, path)
+}
+
+/// What is recorded is recorded in the directory itself: whoever made it may have been somebody else, who would have files
+/// made where they like.
+fn check_below(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
+    use rustix::fs::{AtFlags, FileType, statat};
+    for name in BELOW {
+        let found = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink) {
+            return Err(Error::Denied(format!("`{}` is a link, which is not followed", path.join(name).display())));
+        }
+    }
     Ok(())
 }
 
@@ -357,6 +373,20 @@ mod tests {
         std::os::unix::fs::symlink(&real, &link).unwrap();
         let Err(refused) = Place::open(&link) else { panic!("a link was followed") };
         assert!(matches!(refused, Error::Denied(_)), "{refused}");
+        assert!(Place::create(&link, Sharing::Private, &SystemEntropy).is_err(), "a link was followed to make one");
+    }
+
+    #[test]
+    fn s_05_a_registry_of_another_user_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return println!("skipped: only root can give a directory away");
+        }
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(".outlive");
+        Place::create(&path, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
+        std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+        let Err(refused) = Place::open(&path) else { panic!("another user's registry was taken") };
+        assert!(refused.to_string().contains("belongs to user 65534"), "{refused}");
     }
 
     #[test]

@@ -67,6 +67,61 @@ fn c01_runs_of_outlive_are_found_as_they_stand_and_read_again_only_where_they_ch
     });
 }
 
+/// The language of the full-text index is not spoken by whoever searches, nor by what a run is called.
+#[test]
+fn s_08_what_is_searched_for_is_words_and_no_expression() {
+    let yard = Yard::new();
+    let one = registry(&yard, "one");
+    let hostile = [
+        "alpha\" OR \"beta",
+        "alpha OR beta",
+        "NOT beta",
+        "NEAR(alpha beta)",
+        "title:alpha",
+        "{title} : alpha",
+        "^alpha",
+        "(alpha",
+        "alpha'; DROP TABLE runs; --",
+        "alpha + beta",
+        "\"",
+        "*",
+        "=live",
+        "alpha\" *) OR (\"b\" *",
+    ];
+    pollster::block_on(async {
+        for name in ["alpha", "beta"].into_iter().chain(hostile) {
+            one.start(named(&one, name)).await.unwrap().succeed().await.unwrap();
+        }
+        yard.index().refresh(None).unwrap();
+        let words = |text: &str| -> Vec<String> {
+            text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
+        };
+        for text in hostile {
+            let sought = words(text);
+            let found = yard.search(&Query { text: Some(text.into()), limit: 100, ..Query::default() });
+            // A `*` at an end stands for any other end.
+            let is_open = text.ends_with('*');
+            let has = |title: &str, word: &String| {
+                words(title).iter().any(|has| has == word || is_open && has.starts_with(word.as_str()))
+            };
+            let other = found.iter().find(|run| !sought.iter().all(|word| has(&run.record.title, word)));
+            assert!(other.is_none(), "`{text}` found `{}`", other.unwrap().record.title);
+            assert!(found.iter().any(|run| run.record.title == text), "`{text}` did not find itself");
+            let by_name = yard.index().find(text, None, 5).unwrap().unwrap_or_default();
+            assert!(by_name.iter().all(|run| run.record.title == text), "`{text}` means something else");
+            for query in [
+                Query { kind: Some(text.into()), ..Query::default() },
+                Query { app: Some(text.into()), ..Query::default() },
+                Query { labels: [(text.into(), text.into())].into(), ..Query::default() },
+            ] {
+                assert_eq!(yard.search(&query).len(), 0, "{query:?}");
+            }
+        }
+        assert_eq!(yard.all().len(), hostile.len() + 2);
+        one.close().await;
+    });
+}
+
 #[test]
 fn c08_many_runs_are_archived_by_age_in_one_write_and_none_by_default() {
     let yard = Yard::new();

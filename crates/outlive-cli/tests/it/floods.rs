@@ -1,0 +1,121 @@
+//! Those who send a server too much, take too long over it, or send what may be read as more than it is.
+
+use std::io::{Read, Write};
+
+use super::sandbox::Sandbox;
+use super::served::Served;
+use super::serving::{code, read_until};
+
+#[test]
+fn s_20_bodies_heads_and_patience_have_an_end() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &[]);
+    let token = format!("Bearer {}", served.token);
+    let headers = [("Authorization", &*token), ("Content-Type", "application/json")];
+    let long = format!("{{\"name\":\"{}\"}}", "x".repeat(2 << 20));
+    let refused = served.request("POST /v1/ps", &headers, &long);
+    assert_eq!(code(&refused), (400, "invalid".into()));
+    assert!(refused.body.contains("longer than 1048576 bytes"), "{}", refused.body);
+    let name = "x".repeat(64 << 10);
+    assert!([0, 400, 431].contains(&served.request("GET /v1/ps", &[("X-Long", &name)], "").status));
+    let many: Vec<(String, String)> = (0..80).map(|index| (format!("X-{index}"), "x".into())).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert!([0, 400, 431].contains(&served.request("GET /v1/ps", &many, "").status));
+    // Whoever says half of what they want is not waited for, and keeps nobody out.
+    let mut half = served.connect();
+    let head = format!("Host: {}\r\nAuthorization: {token}\r\nContent-Type: application/json", served.address);
+    write!(half, "POST /v1/ps HTTP/1.1\r\n{head}\r\nContent-Length: 100\r\n\r\n{{").unwrap();
+    let mut slow = Vec::new();
+    for _ in 0..200 {
+        let mut stream = served.connect();
+        stream.write_all(b"GET /v1/ps HTTP/1.1\r\nHost: local").unwrap();
+        slow.push(stream);
+    }
+    assert_eq!(served.get("/v1/ps").status, 200);
+    let mut rest = Vec::new();
+    let ended = slow[0].read_to_end(&mut rest);
+    let is_waited_for = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+    assert!(!is_waited_for && !String::from_utf8_lossy(&rest).contains("200 OK"));
+    read_until(&mut half, "the body did not come in time");
+}
+
+#[test]
+fn s_20_only_so_many_follow_runs_at_a_time() {
+    let sandbox = Sandbox::new();
+    let _run = sandbox.start("busy", &["sleep", "300"]);
+    let served = Served::start(&sandbox, &[]);
+    let follow = || {
+        let mut stream = served.connect();
+        let head = format!("Host: {}\r\nAuthorization: Bearer {}", served.address, served.token);
+        write!(stream, "GET /v1/follow?run=busy HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
+        let answer = read_until(&mut stream, "\r\n\r\n");
+        (stream, answer)
+    };
+    let all: Vec<(std::net::TcpStream, String)> = (0..65).map(|_| follow()).collect();
+    assert!(all[..64].iter().all(|(_, answer)| answer.starts_with("HTTP/1.1 200")));
+    assert!(all[64].1.starts_with("HTTP/1.1 429"), "{}", all[64].1);
+    // Others are answered meanwhile.
+    assert_eq!(served.get("/v1/ps").status, 200);
+}
+
+/// What a proxy before us takes for one request is one to us too, or none; and who asks is not what a proxy says.
+#[test]
+fn s_21_nothing_is_smuggled_behind_a_request_and_no_word_of_a_proxy_is_believed() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &[]);
+    let head = format!("Host: {}\r\nAuthorization: Bearer {}", served.address, served.token);
+    let hidden = format!("GET /v1/openapi.json HTTP/1.1\r\n{head}\r\n\r\n");
+    let length = hidden.len();
+    for (framing, body) in [
+        (format!("Content-Length: {}\r\nTransfer-Encoding: chunked", 5 + length), "0\r\n\r\n"),
+        (format!("Transfer-Encoding: chunked\r\nContent-Length: {}", 5 + length), "0\r\n\r\n"),
+        (format!("Content-Length: 0\r\nContent-Length: {length}"), ""),
+        (format!("Content-Length: 0, {length}"), ""),
+        ("Content-Length: +0".into(), ""),
+        ("Content-Length : 0".into(), ""),
+        ("Content-Length: 0x0".into(), ""),
+        ("Transfer-Encoding: xchunked".into(), "0\r\n\r\n"),
+        ("Transfer-Encoding: chunked, identity".into(), "0\r\n\r\n"),
+        ("Transfer-Encoding : chunked".into(), "0\r\n\r\n"),
+        ("X: y\r\n Transfer-Encoding: chunked".into(), "0\r\n\r\n"),
+        ("Transfer-Encoding: chunked".into(), "0x0\r\n\r\n"),
+        ("Transfer-Encoding: chunked".into(), "-0\r\n\r\n"),
+        ("Transfer-Encoding: chunked".into(), "0\n\n"),
+    ] {
+        let request = format!("POST /v1/ps HTTP/1.1\r\n{head}\r\n{framing}\r\n\r\n{body}{hidden}");
+        let answer = served.send(request.as_bytes());
+        let told = format!("{}{}", answer.head, answer.body);
+        assert!(!told.contains("\"openapi\""), "{framing:?} {body:?}: {told}");
+        assert!(told.matches("HTTP/1.1 ").count() <= 1, "{framing:?} {body:?}: {told}");
+    }
+    // An address that somebody names is not theirs: who guesses is told by where they are.
+    let wrong = format!("Bearer {:064}", 0);
+    let guess = |number: usize| {
+        let (from, forwarded) = (format!("203.0.113.{number}"), format!("for=203.0.113.{number}"));
+        let headers = [("Authorization", &*wrong), ("X-Forwarded-For", &from), ("Forwarded", &forwarded)];
+        served.request("GET /v1/ps", &[&headers[..], &[("X-Real-IP", &from)]].concat(), "").status
+    };
+    let answers: Vec<u16> = (1..=40).map(guess).collect();
+    assert_eq!(answers[39], 429, "an address was believed: {answers:?}");
+    // Nor is a name, or a scheme.
+    let token = format!("Bearer {}", served.token);
+    for (name, value) in [("X-Forwarded-Host", "localhost"), ("Forwarded", "host=localhost")] {
+        let headers = [("Authorization", &*token), ("Host", "evil.test"), (name, value)];
+        assert_eq!(served.request("GET /v1/ps", &headers, "").status, 403, "{name}");
+    }
+    let headers = [("Authorization", &*token), ("Origin", "https://evil.test"), ("X-Forwarded-Host", "evil.test")];
+    assert_eq!(served.request("GET /v1/ps", &headers, "").status, 403);
+}
+
+#[test]
+fn s_20_whoever_guesses_tokens_is_soon_not_listened_to_and_others_are() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &[]);
+    assert_eq!(served.get("/v1/ps").status, 200);
+    let guess = |guess: usize| served.request("GET /v1/ps", &[("Authorization", &format!("Bearer {guess:064}"))], "");
+    let answers: Vec<u16> = (0..40).map(|index| guess(index).status).collect();
+    assert_eq!((answers[0], answers[39]), (401, 429), "{answers:?}");
+    assert!(answers.iter().filter(|status| **status == 401).count() <= 20, "{answers:?}");
+    // Whoever was known before still is.
+    assert_eq!(served.get("/v1/ps").status, 200);
+}
