@@ -20,6 +20,10 @@ use super::writer::first_place;
 use crate::store::Error;
 use crate::time::Timestamp;
 
+/// How many runs are looked at, before the index is asked for words that begin with something. Of what less than one in twenty
+/// has, it gathers all in no more time.
+const LOOKED_AT: usize = 2_000;
+
 /// A run, and how much of what is said of it was borne out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -168,11 +172,15 @@ impl Reader {
     }
 
     /// Has `visit` called with the runs that match as they are indexed, in order, until it answers that it has enough.
+    ///
+    /// The index gathers all runs with a word that begins with something before it tells the first. If those are many, they are
+    /// soon met by whoever just looks: so some runs are looked at before it is asked.
     fn walk(&self, query: &Query, mut visit: impl FnMut(Filed) -> Result<bool, Error>) -> Result<(), Error> {
-        let Some(expression) = self.expression(query) else { return Ok(()) };
-        let (sql, values) = statement(query, &expression);
-        let mut statement = self.connection.prepare_cached(&sql).map_err(from_sqlite)?;
-        let mut rows = statement.query(rusqlite::params_from_iter(values)).map_err(from_sqlite)?;
+        let sought = query.text.as_deref().map(Sought::new).unwrap_or_default();
+        let mut tries = vec![(sought.expressions().collect(), usize::MAX)];
+        if sought.is_open() {
+            tries.insert(0, (sought.closed().expressions().collect::<Vec<_>>(), LOOKED_AT));
+        }
         // Runs of one millisecond are listed by place, and are to be listed by id.
         let mut together: Vec<Filed> = Vec::new();
         let mut flush = |together: &mut Vec<Filed>| -> Result<bool, Error> {
@@ -187,14 +195,29 @@ impl Reader {
             }
             Ok(true)
         };
-        while let Some(row) = rows.next().map_err(from_sqlite)? {
-            let Some(filed) = self.filed(row)? else { continue };
-            let is_apart = |other: &Filed| first_place(other.record.made()) != first_place(filed.record.made());
-            if together.last().is_some_and(is_apart) && !flush(&mut together)? {
-                return Ok(());
+        let mut behind = None;
+        for (text, most) in tries {
+            let Some(expression) = self.expression(query, text) else { return Ok(()) };
+            let (sql, values) = statement(query, &expression, behind);
+            let mut statement = self.connection.prepare_cached(&sql).map_err(from_sqlite)?;
+            let mut rows = statement.query(rusqlite::params_from_iter(values)).map_err(from_sqlite)?;
+            let mut met = 0;
+            while met < most
+                && let Some(row) = rows.next().map_err(from_sqlite)?
+            {
+                met += 1;
+                behind = Some(row.get(3).map_err(from_sqlite)?);
+                let Some(filed) = self.filed(row)? else { continue };
+                let is_apart = |other: &Filed| first_place(other.record.made()) != first_place(filed.record.made());
+                if together.last().is_some_and(is_apart) && !flush(&mut together)? {
+                    return Ok(());
+                }
+                if self.may_match(query, &filed) {
+                    together.push(filed);
+                }
             }
-            if self.may_match(query, &filed) {
-                together.push(filed);
+            if met < most {
+                break;
             }
         }
         flush(&mut together).map(|_| ())
@@ -228,7 +251,7 @@ impl Reader {
     }
 
     /// What the full-text index is asked; none where nothing can be found. Empty where everything is.
-    fn expression(&self, query: &Query) -> Option<String> {
+    fn expression(&self, query: &Query, text: Vec<String>) -> Option<String> {
         let quoted = |word: String| format!("\"{word}\"");
         let any = |words: Vec<String>| match words.len() {
             1 => words.into_iter().next(),
@@ -249,8 +272,7 @@ impl Reader {
         all.extend(query.labels.iter().map(|(label, value)| quoted(words::label(label, value))));
         let mark = |archived| if archived { words::ARCHIVED } else { words::SHOWN };
         all.extend(query.archived.map(|archived| quoted(mark(archived).into())));
-        let sought = query.text.as_deref().map(Sought::new).unwrap_or_default();
-        all.extend(sought.expressions().map(|expression| format!("({expression})")));
+        all.extend(text.into_iter().map(|expression| format!("({expression})")));
         Some(all.join(" AND "))
     }
 
@@ -386,7 +408,8 @@ fn is_repo(repo: &str, sought: &str) -> bool {
     repo.strip_suffix(sought.trim_end_matches('/')).is_some_and(ends)
 }
 
-fn statement(query: &Query, expression: &str) -> (String, Vec<rusqlite::types::Value>) {
+/// What finds the runs, those behind a place if one is named.
+fn statement(query: &Query, expression: &str, behind: Option<i64>) -> (String, Vec<rusqlite::types::Value>) {
     use rusqlite::types::Value;
     let mut clauses = Vec::new();
     let mut values = Vec::new();
@@ -416,10 +439,15 @@ fn statement(query: &Query, expression: &str) -> (String, Vec<rusqlite::types::V
             values.push(Value::Integer(value));
         }
     }
+    if let Some(behind) = behind {
+        clauses.push(format!("{place} {} ?", if query.order == Order::Newest { "<" } else { ">" }));
+        values.push(Value::Integer(behind));
+    }
     let tables = if expression.is_empty() { "runs" } else { "words CROSS JOIN runs ON runs.place = words.rowid" };
     let direction = if query.order == Order::Newest { "DESC" } else { "ASC" };
     let clauses = clauses.join(" AND ");
-    let sql =
-        format!("SELECT runs.source, runs.name, runs.body FROM {tables} WHERE {clauses} ORDER BY {place} {direction}");
+    let sql = format!(
+        "SELECT runs.source, runs.name, runs.body, {place} FROM {tables} WHERE {clauses} ORDER BY {place} {direction}"
+    );
     (sql, values)
 }

@@ -72,6 +72,16 @@ impl Sought {
         })
     }
 
+    /// Whether anything of it may go on.
+    pub(super) fn is_open(&self) -> bool {
+        self.0.iter().any(|chunk| chunk.open)
+    }
+
+    /// What of it may not.
+    pub(super) fn closed(&self) -> Self {
+        Self(self.0.iter().filter(|chunk| !chunk.open).cloned().collect())
+    }
+
     /// The same for the full-text index, one expression for each part of a conjunction.
     pub(super) fn expressions(&self) -> impl Iterator<Item = String> + '_ {
         self.0.iter().map(|chunk| {

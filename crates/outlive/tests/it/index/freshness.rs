@@ -166,17 +166,51 @@ fn c06_pages_follow_each_other_without_a_gap_or_an_overlap_in_either_order() {
         |pair: &[outlive::index::Record]| (pair[0].made(), &pair[0].run_id) < (pair[1].made(), &pair[1].run_id);
     assert!(whole.len() == 97 && whole.windows(2).all(sorted));
     for order in [Order::Oldest, Order::Newest] {
-        let mut query = Query { limit: 7, order, ..Query::default() };
-        let mut paged = Vec::new();
-        loop {
-            let found = yard.index().search(&query).unwrap().unwrap();
-            paged.extend(found.runs.into_iter().map(|run| run.record));
-            let Some(next) = found.next else { break };
-            query.after = Some(next.to_string().parse().unwrap());
-        }
+        let mut paged = pages(&yard, Query { limit: 7, order, ..Query::default() });
         if order == Order::Newest {
             paged.reverse();
         }
         assert_eq!(paged, whole, "{order:?}");
+    }
+}
+
+/// All pages of a query, one behind the other.
+fn pages(yard: &Yard, mut query: Query) -> Vec<outlive::index::Record> {
+    let mut paged = Vec::new();
+    loop {
+        let found = yard.index().search(&query).unwrap().unwrap();
+        paged.extend(found.runs.into_iter().map(|run| run.record));
+        let Some(next) = found.next else { return paged };
+        query.after = Some(next.to_string().parse().unwrap());
+    }
+}
+
+#[test]
+fn c06_what_words_begin_with_is_found_among_many_runs_and_far_behind_them() {
+    let yard = Yard::new();
+    let repo = yard.repo("repo");
+    for number in 0..2_600 {
+        let minute = format!("2026-01-{:02}T{:02}:{:02}:00.000Z", 1 + number / 1_440, number / 60 % 24, number % 60);
+        let mut state = state(&format!("run-{number:04}"), &minute, &[]);
+        // The first and the last few are met last by one who comes from the other end.
+        let is_rare = number < 70 || number > 2_530;
+        state["inputs"] = json!({"question": if is_rare { "needles" } else { "straw" }});
+        put(&repo, &format!("run-{number:04}"), &state);
+    }
+    yard.index().refresh(None).unwrap();
+    let whole: Vec<_> = yard.all().into_iter().map(|run| run.record).collect();
+    for (text, word) in [("titl*", "Title"), ("need*", "needles"), ("title need*", "needles"), ("stra* titl*", "straw")]
+    {
+        for order in [Order::Oldest, Order::Newest] {
+            let mut paged = pages(&yard, Query { limit: 60, order, text: Some(text.into()), ..Query::default() });
+            if order == Order::Newest {
+                paged.reverse();
+            }
+            let has =
+                |record: &&outlive::index::Record| record.title.contains(word) || record.inputs_digest.contains(word);
+            let expected: Vec<_> = whole.iter().filter(has).cloned().collect();
+            assert!(expected.len() >= 139, "{text} is in {} runs", expected.len());
+            assert!(paged == expected, "{text} {order:?}: {} of {}", paged.len(), expected.len());
+        }
     }
 }
