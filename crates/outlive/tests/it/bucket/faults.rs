@@ -279,8 +279,27 @@ fn f_87_an_owner_that_was_cut_off_and_reaped_learns_it_when_it_is_back() {
     });
 }
 
+/// What comes of something while its server is killed and comes back, or stands still for a while.
+fn through<T>(trouble: Option<(&Bucket, bool)>, work: impl Future<Output = T>) -> T {
+    std::thread::scope(|scope| {
+        if let Some((server, is_killed)) = trouble {
+            scope.spawn(move || {
+                if is_killed {
+                    server.kill();
+                    server.start();
+                } else {
+                    server.pause();
+                    std::thread::park_timeout(Duration::from_millis(1_500));
+                    server.go_on();
+                }
+            });
+        }
+        pollster::block_on(work)
+    })
+}
+
 #[test]
-fn f_84_a_server_that_is_killed_or_stopped_loses_nothing_and_doubles_nothing() {
+fn f_84_a_server_that_is_killed_or_stopped_at_any_step_loses_nothing_and_doubles_nothing() {
     pollster::block_on(async {
         let server = Bucket::alone();
         let clock = outlive::testing::ManualClock::new();
@@ -295,26 +314,15 @@ fn f_84_a_server_that_is_killed_or_stopped_loses_nothing_and_doubles_nothing() {
             crate::world::unseen(1),
         );
         let mut ids = Vec::new();
-        for round in 0..2 {
-            let handle = registry.start(spec("job")).await.unwrap();
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    if round == 0 {
-                        server.kill();
-                        server.start();
-                    } else {
-                        server.pause();
-                        std::thread::park_timeout(Duration::from_millis(1_500));
-                        server.go_on();
-                    }
-                });
-                pollster::block_on(async {
-                    handle.set_checkpoint(1.into()).await.unwrap();
-                    registry.tick().await.unwrap();
-                });
-            });
+        // Its create, its beat and its finish.
+        let killed = [0, 2, 3].map(|hit| (hit, true));
+        for (hit, is_killed) in (0..4).map(|hit| (hit, false)).chain(killed) {
+            let amid = |step| (step == hit).then_some((&server, is_killed));
+            let handle = through(amid(0), registry.start(spec("job"))).unwrap();
+            through(amid(1), handle.set_checkpoint(1.into())).unwrap();
+            through(amid(2), registry.tick()).unwrap();
             ids.push(handle.id());
-            handle.succeed().await.unwrap();
+            through(amid(3), handle.succeed()).unwrap();
         }
         for id in ids {
             let told: Vec<String> = store.events(id).await.unwrap().into_iter().map(|event| event.action).collect();
