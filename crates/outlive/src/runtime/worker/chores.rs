@@ -16,7 +16,7 @@ use crate::runtime::reaper::Reaper;
 use crate::store::{self, Order as Sorted, Page, Walk};
 use crate::time::{Clock, SystemClock};
 
-/// How often all running runs are looked at, whoever owns them.
+/// How often all running runs are looked at, whoever owns them, by some worker of the fleet.
 const FULL_PASS_EVERY: Duration = Duration::from_secs(60);
 
 /// Does the chores until the worker is to end.
@@ -55,13 +55,17 @@ impl Chores<'_> {
     async fn reap(&mut self, now: Duration) -> Result<(), Error> {
         let registry = &*self.order.registry;
         // Where processes can be seen, death is seen before it is heard.
-        if registry.store().witness().is_some() || now >= self.next_full {
-            self.next_full = now + FULL_PASS_EVERY;
+        let sees = registry.store().witness().is_some();
+        let workers = if sees { Vec::new() } else { registry.store().workers().await? };
+        if sees || now >= self.next_full {
+            // The more there are who do it, the more seldom each of them does.
+            let turns = u32::try_from(workers.len()).unwrap_or(u32::MAX).max(1);
+            self.next_full = now + self.order.spread(FULL_PASS_EVERY.saturating_mul(turns));
             let reaped = self.reaper.pass(registry).await?.ended;
             self.tell(&reaped);
             return Ok(());
         }
-        let late: Vec<store::Worker> = registry.store().workers().await?.into_iter().filter(is_late).collect();
+        let late: Vec<store::Worker> = workers.into_iter().filter(is_late).collect();
         self.silent.retain(|id, beat| late.iter().any(|worker| worker.id == *id && worker.heard.beat == *beat));
         for worker in late {
             if self.silent.contains_key(&worker.id) {
