@@ -269,11 +269,8 @@ async fn history(yard: Field, seed: u64) -> u64 {
 
 /// Everybody stops, and what is left is what was published, or may be needed by somebody.
 async fn finish(yard: &Field, writers: &mut [Writer], oracle: &Oracle, seed: u64) {
-    for writer in writers.iter_mut() {
-        if let Some(handle) = writer.handle.take() {
-            std::mem::forget(handle);
-        }
-    }
+    // They say so when all has been looked at.
+    let _silent: Vec<RunHandle> = writers.iter_mut().filter_map(|writer| writer.handle.take()).collect();
     yard.clock().pass(HOUR);
     yard.reap().await;
     yard.clock().pass(HOUR);

@@ -135,7 +135,12 @@ impl Field {
 }
 
 fn walk(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+    // What cannot be read is not gone.
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+        entries => entries.unwrap(),
+    };
+    for entry in entries.map(Result::unwrap) {
         if entry.path().is_dir() { walk(&entry.path(), found) } else { found.push(entry.path()) }
     }
 }
