@@ -25,6 +25,7 @@ mod writer;
 pub use self::absence::NoLog;
 pub(crate) use self::absence::{decline, why_none};
 pub use self::place::LogPlace;
+pub(crate) use self::place::home_directory;
 pub use self::policy::{InvalidBytes, LogPolicy, parse_bytes, show_bytes};
 pub use self::reader::{LogReader, Part, Piece};
 pub use self::writer::{LogWriter, Mask, NOTE_EVERY};

@@ -6,6 +6,7 @@
 //! frees it when the last process that inherited it is gone. Only full evidence is [`Liveness::Dead`]; whatever could
 //! not be seen is [`Liveness::Unknown`]. A probe never sends a signal.
 
+pub(crate) mod attempts;
 mod command;
 mod group;
 mod lock;

@@ -21,6 +21,7 @@ mod sharing;
 mod spooled;
 mod steps;
 mod taking;
+mod trees;
 
 use std::any::Any;
 use std::path::Path;
@@ -33,7 +34,7 @@ use crate::error::Error;
 use crate::health::Sight;
 use crate::home::{actor, home};
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
-use crate::logs::LogPlace;
+use crate::logs::{LogPlace, home_directory};
 use crate::policy::Lease;
 use crate::process::{Identity, LifeLock};
 use crate::redact::Redactor;
@@ -369,7 +370,7 @@ impl Registry {
         if let Some(local) = &self.local {
             return Some(LogPlace::of_registry(local.clone(), self.clock.clone()));
         }
-        Some(LogPlace::of_home(&home()?, self.name.as_ref()?, self.clock.clone()))
+        Some(LogPlace::of_home(home_directory(self.name.as_deref())?, self.clock.clone()))
     }
 
     /// Who this process acts for.
@@ -578,27 +579,6 @@ impl Registry {
         return self.local.as_ref().is_some_and(|local| local.holds_its_lock(owner));
         #[cfg(not(feature = "sqlite"))]
         return false;
-    }
-
-    /// Ends what an attempt left alive on this host: asks first, and kills what is there after `grace`.
-    pub fn end_tree(&self, run: &Run, grace: Duration) {
-        #[cfg(feature = "sqlite")]
-        if let Some(local) = &self.local {
-            // A registry that cannot be reached cannot name its lock; whoever looks next finds what is left.
-            let _ = local.end_tree(run, grace);
-        }
-        #[cfg(not(feature = "sqlite"))]
-        let _ = (run, grace);
-    }
-
-    /// Removes the control group of an attempt that nothing is left of.
-    pub(crate) fn remove_group(&self, run: &Run) {
-        #[cfg(feature = "sqlite")]
-        if let Some(Ok(tree)) = self.local.as_ref().map(|local| local.tree(run)) {
-            tree.remove_group();
-        }
-        #[cfg(not(feature = "sqlite"))]
-        let _ = run;
     }
 
     /// A run's story, from its first event on.

@@ -100,9 +100,9 @@ fn supervise(
     let copying = Copying::start([Way::Own; 3], &recording)
         .and_then(|(mut copying, _)| copying.follow(&recording).map(|()| copying))
         .ok();
-    let command = registry.local().and_then(|local| local.command(&run)).and_then(process::Command::hold);
+    let command = registry.command(&run).and_then(process::Command::hold);
     let mut asked = Asked::default();
-    if let Some(tree) = registry.local().and_then(|local| local.tree(&run).ok()) {
+    if let Some(tree) = registry.tree(&run) {
         let (stops, rung) = (&*stops, rung.as_ref());
         let mut following = Following { registry, tree, command: command.as_ref(), signals: &mut signals, stops, rung };
         following.wait(&mut asked);
@@ -117,6 +117,7 @@ fn supervise(
             }
         }
         following.tree.remove_group();
+        registry.leave_tree(&run);
     }
     let exit = command.as_ref().and_then(|command| command.exit(COLLECTED_WITHIN));
     let ended = Ended::of_another(exit, &asked, registry.clock().awake());

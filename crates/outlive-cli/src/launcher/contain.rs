@@ -58,7 +58,7 @@ impl Containment {
     }
 
     fn make(&mut self, registry: &Registry, handle: &RunHandle) -> Option<Arc<Group>> {
-        self.group = registry.local().and_then(|local| local.make_group(&handle.run())).map(Arc::new);
+        self.group = registry.make_group(&handle.run()).map(Arc::new);
         self.group.clone()
     }
 }

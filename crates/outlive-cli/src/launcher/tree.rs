@@ -39,7 +39,7 @@ pub fn adopt_orphans() {
 
 /// The lock that the command and all it starts are to inherit: it is free when the last of them is gone.
 pub fn lock(registry: &Registry, run: &Run) -> std::io::Result<Option<OwnedFd>> {
-    let lock = registry.local().map(|local| local.hold_tree_lock(run)).transpose().map_err(std::io::Error::other)?;
+    let lock = registry.hold_tree_lock(run).map_err(std::io::Error::other)?;
     let Some(file) = lock.map(|lock| lock.into_file()) else { return Ok(None) };
     // Where so many files cannot be open, it stays where it is.
     Ok(Some(rustix::io::fcntl_dupfd_cloexec(&file, LOCK_FROM).unwrap_or(file)))
@@ -54,7 +54,11 @@ pub fn keep_locks_to_ourselves() {
             about.is_ok_and(|about| about.contains("FLOCK"))
         };
         // What it is called says nothing: it had no name yet when it was opened.
-        let is_of_registry = |path: PathBuf| path.ancestors().skip(1).take(4).any(crate::settings::is_registry);
+        let in_home = outlive::home::home().map(|home| home.join("logs"));
+        let is_of_registry = |path: PathBuf| {
+            in_home.as_ref().is_some_and(|home| path.starts_with(home))
+                || path.ancestors().skip(1).take(4).any(crate::settings::is_registry)
+        };
         if std::fs::read_link(entry.path()).is_ok_and(is_of_registry)
             && is_locked()
             && let Some(Ok(fd)) = number.to_str().map(handed)
@@ -67,15 +71,13 @@ pub fn keep_locks_to_ourselves() {
 
 /// Notes which process is the command, for whoever may have to take it over.
 pub fn note_command(registry: &Registry, run: &Run, pid: Pid) {
-    if let Some(local) = registry.local() {
-        local.note_command(run, pid.as_raw_nonzero().get().unsigned_abs());
-    }
+    registry.note_command(run, pid.as_raw_nonzero().get().unsigned_abs());
 }
 
 /// The processes of the run that we own, wherever they went.
 fn of(registry: &Registry, run: &Run) -> Option<Tree> {
     let ours = shims().into_iter().map(|pid| pid.as_raw_nonzero().get().unsigned_abs()).collect();
-    Some(registry.local()?.tree(run).ok()?.below_us(ours))
+    Some(registry.tree(run)?.below_us(ours))
 }
 
 /// Ends every process of the run that we own: asks first, and kills what is there after `grace`.

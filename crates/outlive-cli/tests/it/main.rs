@@ -10,6 +10,7 @@ mod bucket;
 mod cancelling;
 mod clients;
 mod detaching;
+mod far_trees;
 mod faults_damage;
 mod faults_group;
 mod faults_process;

@@ -5,12 +5,13 @@
 //! registry, and is read there.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode};
 
 use super::{LogPolicy, LogReader, LogWriter, NoLog, decline, why_none};
+use crate::home::home;
 use crate::id::{RunId, Stamp};
 use crate::run::Run;
 use crate::store::{Error, files};
@@ -37,12 +38,9 @@ impl LogPlace {
         Self { root: Root::Registry(store), clock }
     }
 
-    /// In the home, for the registry of that name.
-    pub(crate) fn of_home(home: &Path, name: &str, clock: Arc<dyn Clock>) -> Self {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        // A bucket is named by its address.
-        let name = if name.bytes().all(is_plain) { name.to_owned() } else { Stamp::of(name.as_bytes()).to_string() };
-        Self { root: Root::Home(home.join("logs").join(name)), clock }
+    /// In the home, in the directory for its registry.
+    pub(crate) fn of_home(root: PathBuf, clock: Arc<dyn Clock>) -> Self {
+        Self { root: Root::Home(root), clock }
     }
 
     /// Whether other hosts have their own.
@@ -117,6 +115,15 @@ impl LogPlace {
         files::make_private_dirs(&path)?;
         files::open_dir(CWD, &path)
     }
+}
+
+/// The directory of the home for what a host keeps of the runs of the registry of this name.
+pub(crate) fn home_directory(name: Option<&str>) -> Option<PathBuf> {
+    let (home, name) = (home()?, name?);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    // A bucket is named by its address.
+    let name = if name.bytes().all(is_plain) { name.to_owned() } else { Stamp::of(name.as_bytes()).to_string() };
+    Some(home.join("logs").join(name))
 }
 
 fn failed(what: &'static str) -> impl Fn(io::Error) -> Error {

@@ -24,6 +24,7 @@ use sha2::{Digest, Sha256};
 
 use super::place::{Place, from_io};
 use crate::id::{RunId, Stamp};
+use crate::process::attempts::attempts_path;
 use crate::run::{Event, Run};
 use crate::store::files::{self, Prepared, Published};
 use crate::store::{Error, Expect, Record, Revision, Write};
@@ -147,15 +148,6 @@ pub(super) fn file_again(place: &Place, record: &Record, events: Vec<Event>) -> 
     };
     file_end(place, &record.run, &write, events)?;
     rustix::fs::syncfs(&place.dir).map_err(|error| cannot_file(error.into()))
-}
-
-/// Where the lock is that the processes of an attempt inherit.
-pub(super) fn tree_lock(run: &Run) -> PathBuf {
-    tree_lock_of(run.id, run.attempt)
-}
-
-pub(super) fn tree_lock_of(run: RunId, attempt: u32) -> PathBuf {
-    attempts_path(run).join(format!("{attempt:04}.tree"))
 }
 
 /// What the files say of a run: the last thing that is known of it, and its story.
@@ -298,10 +290,6 @@ fn cannot_file(error: io::Error) -> Error {
 
 fn run_path(id: RunId) -> PathBuf {
     PathBuf::from(format!("runs/{id}"))
-}
-
-pub(super) fn attempts_path(id: RunId) -> PathBuf {
-    PathBuf::from(format!("runs/{id}/attempts"))
 }
 
 fn end_name(attempt: u32) -> PathBuf {

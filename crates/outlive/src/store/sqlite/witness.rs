@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use crate::health::{Leftovers, Sight, Witness};
+use crate::process::attempts::{group, tree_lock};
 use crate::process::{Evidence, Liveness, LockState, Vantage, carriers, file_id, holders, lock_state, worker_lock};
 use crate::run::{Owner, Run};
 use crate::store::files;
@@ -45,7 +46,7 @@ impl Witness for LocalWitness {
                 leftovers.unseen = true;
             } else if is_looked_for(run, &verdict) {
                 leftovers.pids.extend(carriers.get(&run.id.to_string()).into_iter().flatten());
-                self.add_holders(&mut leftovers, &super::run_files::tree_lock(run), None);
+                self.add_holders(&mut leftovers, &tree_lock(run), None);
                 self.add_members(&mut leftovers, run);
                 let owner = owner.filter(|owner| verdict != Liveness::Alive && locks.may_have(owner));
                 if let Some(owner) = owner {
@@ -113,7 +114,7 @@ impl LocalWitness {
 
     /// With whoever is in the control group of a run's attempt.
     fn add_members(&self, leftovers: &mut Leftovers, run: &Run) {
-        if let Some(group) = super::tree_files::group(&self.dir, run) {
+        if let Some(group) = group(&self.dir, run) {
             let (mut pids, unseen) = group.members();
             leftovers.unseen |= unseen;
             leftovers.pids.append(&mut pids);
