@@ -4,7 +4,7 @@
 //! [`crate::transition`], and what a store must do is said here and checked by [`crate::conformance`].
 
 #[cfg(any(feature = "object", feature = "postgres"))]
-mod escapes;
+pub(crate) mod escapes;
 pub(crate) mod files;
 #[cfg(feature = "http")]
 pub mod http;

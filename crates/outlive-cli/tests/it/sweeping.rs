@@ -258,6 +258,32 @@ fn a_supervisor_sweeps_as_often_as_the_home_says_and_never_unasked() {
 }
 
 #[test]
+fn a_dry_run_tells_what_goes_though_nobody_has_put_the_death_on_record_yet() {
+    let sandbox = Sandbox::new();
+    let place = sandbox.path().join("data");
+    std::fs::create_dir_all(&place).unwrap();
+    let artifacts = place.to_str().unwrap();
+    let write = "d=$0/shards/run_id=$OUTLIVE_RUN_ID/db=00000/attempt=00; mkdir -p $d; echo a > $d/x; exec sleep 300";
+    let words = ["run", "--name", "killed", "--artifacts", artifacts, "--", "sh", "-c", write, artifacts];
+    let mut owner = sandbox.outlive(words).spawn().unwrap();
+    let shards = place.join("shards");
+    until("something to be written", || {
+        std::fs::read_dir(&shards)
+            .is_ok_and(|mut found| found.any(|tree| tree.unwrap().path().join("db=00000/attempt=00/x").exists()))
+    });
+    let child = super::running::child_of(owner.id());
+    signal_pid(owner.id(), "KILL");
+    signal_pid(child, "KILL");
+    owner.wait().unwrap();
+    sandbox.wait_for_state("killed", "dead");
+    let told = sandbox.outlive(["sweep", "--grace", "0s", "--json"]).json();
+    assert_eq!(sandbox.outlive(["why", "killed", "--json"]).json()["events"].as_array().unwrap().len(), 2);
+    let done = sandbox.outlive(["sweep", "--grace", "0s", "--yes", "--json"]).json();
+    assert_eq!((&told["objects"], &done["objects"]), (&1.into(), &1.into()), "{told} {done}");
+    assert_eq!(told["swept"][0]["reason"], done["swept"][0]["reason"]);
+}
+
+#[test]
 fn records_are_forgotten_where_they_are_in_a_bucket_and_asked_for() {
     let yard = Yard::new();
     yard.failed("bad", 0);

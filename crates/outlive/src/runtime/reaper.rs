@@ -15,8 +15,9 @@ use crate::id::{RunId, Stamp, WorkerId};
 use crate::process::{self, Evidence};
 use crate::registry::Registry;
 use crate::run::{Run, StateName};
-use crate::store::{self, Change, Order, Page, Record, Selection, Walk};
-use crate::transition::{Action, Observed, apply};
+use crate::store::{self, Change, Order, Page, Selection, Walk};
+use crate::time::Timestamp;
+use crate::transition::{Action, Observed, Transition, apply};
 
 /// How many runs are ended in one write.
 const BATCH: usize = 64;
@@ -87,7 +88,9 @@ impl Reaper {
         let mut walk = Walk::from(running.clone(), Page { order: Order::Oldest, ..Page::default() });
         while let Some(records) = walk.next(registry.store()).await? {
             let mut verdicts = BTreeMap::new();
-            self.judge_all(registry, records, &mut verdicts, reaped);
+            let runs: Vec<&Run> = records.iter().map(|record| &record.run).collect();
+            self.judge_all(registry, &runs, &mut verdicts, reaped);
+            runs.iter().filter(|run| verdicts.contains_key(&run.id)).for_each(|run| registry.remove_group(run));
             while !verdicts.is_empty() {
                 let rest = verdicts.keys().nth(BATCH).copied().map(|id| verdicts.split_off(&id));
                 reaped.ended.extend(self.end(registry, &verdicts).await?);
@@ -132,14 +135,12 @@ impl Reaper {
     fn judge_all(
         &self,
         registry: &Registry,
-        records: Vec<Record>,
+        runs: &[&Run],
         verdicts: &mut BTreeMap<RunId, Verdict>,
         reaped: &mut Reaped,
     ) {
-        let runs: Vec<&Run> = records.iter().map(|record| &record.run).collect();
-        let sights = registry.look(&runs);
-        for (index, record) in records.iter().enumerate() {
-            let run = &record.run;
+        let sights = registry.look(runs);
+        for (index, run) in runs.iter().copied().enumerate() {
             let Some(owner) = run.owner() else { continue };
             if run.copied || self.worker == Some(owner.worker) {
                 reaped.live += 1;
@@ -164,7 +165,6 @@ impl Reaper {
                 }
                 Judgement::Dead(evidence) => evidence,
             };
-            registry.remove_group(run);
             verdicts.insert(run.id, self.verdict(registry, run, owner.heard.beat, evidence));
         }
     }
@@ -174,13 +174,28 @@ impl Reaper {
         !self.blind && self.sees_since.is_none_or(|since| registry.clock().awake().saturating_sub(since) > lease)
     }
 
+    /// These runs as they would stand after a pass. Nothing is written.
+    pub(crate) fn foresee(&self, registry: &Registry, runs: &mut [Run], now: Timestamp) {
+        let mut verdicts = BTreeMap::new();
+        let running: Vec<&Run> = runs.iter().filter(|run| run.owner().is_some()).collect();
+        self.judge_all(registry, &running, &mut verdicts, &mut Reaped::default());
+        for run in runs {
+            if let Some(reaped) = verdicts.get(&run.id).and_then(|verdict| self.reap(registry, run, verdict, now)) {
+                *run = reaped.run;
+            }
+        }
+    }
+
+    fn reap(&self, registry: &Registry, run: &Run, verdict: &Verdict, now: Timestamp) -> Option<Transition> {
+        let Verdict { observed, evidence, .. } = verdict;
+        let action = Action::Reap { observed: *observed, evidence: evidence.clone(), reaper: self.worker };
+        apply(run, &action, registry.me(), now).ok()
+    }
+
     async fn end(&self, registry: &Registry, verdicts: &BTreeMap<RunId, Verdict>) -> Result<Vec<Run>, Error> {
         let rule = |run: &Run, now| {
             let verdict = verdicts.get(&run.id)?;
-            let action =
-                Action::Reap { observed: verdict.observed, evidence: verdict.evidence.clone(), reaper: self.worker };
-            let transition = apply(run, &action, registry.me(), now).ok()?;
-            Some(Change { transition, stamp: verdict.stamp })
+            Some(Change { transition: self.reap(registry, run, verdict, now)?, stamp: verdict.stamp })
         };
         let filter = Filter::of(verdicts.keys().copied());
         let selection = Selection { filter, order: Order::Oldest, limit: verdicts.len(), due: false };

@@ -1,7 +1,7 @@
 //! Text in a URL, where some characters are written as numbers.
 
 /// The bytes that are meant.
-pub(super) fn unescaped(text: &str) -> Vec<u8> {
+pub(crate) fn unescaped(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::store::escapes::unescaped;
 use crate::store::object::read_yaml;
 
 /// The longest manifest that is read, in bytes.
@@ -14,25 +15,44 @@ pub(super) const LIMIT: usize = 64 << 20;
 
 /// Paths below a place: each names an object, or everything below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Names(BTreeSet<String>);
+pub struct Names {
+    paths: BTreeSet<String>,
+    /// What is said of runs or attempts in other words than those that lead there.
+    unclear: BTreeSet<String>,
+}
 
 impl Names {
     /// The same names and those of another.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
-        Self(self.0.union(&other.0).cloned().collect())
+        let both = |one: &BTreeSet<String>, other: &BTreeSet<String>| one.union(other).cloned().collect();
+        Self { paths: both(&self.paths, &other.paths), unclear: both(&self.unclear, &other.unclear) }
+    }
+
+    /// Adds what may name something, and is not understood.
+    pub fn insert_unclear(&mut self, text: &str) {
+        self.unclear.insert(text.to_owned());
+    }
+
+    /// What may name something, and is not understood.
+    pub fn unclear(&self) -> impl Iterator<Item = &str> {
+        self.unclear.iter().map(String::as_str)
+    }
+
+    fn of(paths: impl Iterator<Item = String>) -> Self {
+        Self { paths: paths.collect(), unclear: BTreeSet::new() }
     }
 
     /// Adds a path.
     pub fn insert(&mut self, path: &str) {
-        self.0.insert(path.trim_matches('/').to_owned());
+        self.paths.insert(path.trim_matches('/').to_owned());
     }
 
     /// Whether an object is named, or anything above it.
     pub fn cover(&self, path: &str) -> bool {
         let mut end = path.len();
         loop {
-            if self.0.contains(&path[..end]) {
+            if self.paths.contains(&path[..end]) {
                 return true;
             }
             match path[..end].rfind('/') {
@@ -46,24 +66,36 @@ impl Names {
     #[must_use]
     pub fn within(&self, tree: &str) -> Self {
         let below = format!("{tree}/");
-        let inside = self.0.range(below.clone()..).take_while(|path| path.starts_with(&below)).cloned();
+        let inside = self.paths.range(below.clone()..).take_while(|path| path.starts_with(&below)).cloned();
         let ends = tree.match_indices('/').map(|(slash, _)| slash).chain([tree.len()]);
-        let around = ends.filter_map(|end| self.0.get(&tree[..end])).cloned();
-        Self(inside.chain(around).collect())
+        let around = ends.filter_map(|end| self.paths.get(&tree[..end])).cloned();
+        Self::of(inside.chain(around))
     }
 
     /// Those that name nothing in a tree.
     #[must_use]
     pub fn outside(&self, tree: &str) -> Self {
         let below = format!("{tree}/");
-        Self(self.0.iter().filter(|path| !path.starts_with(&below) && *path != tree).cloned().collect())
+        Self::of(self.paths.iter().filter(|path| !path.starts_with(&below) && *path != tree).cloned())
     }
 
     /// Whether anything in a tree is named, or the tree itself.
     pub fn names_any_below(&self, tree: &str) -> bool {
         let below = format!("{tree}/");
-        self.cover(tree) || self.0.range(below.clone()..).next().is_some_and(|path| path.starts_with(&below))
+        self.cover(tree) || self.paths.range(below.clone()..).next().is_some_and(|path| path.starts_with(&below))
     }
+}
+
+/// Whether a text means something of a run or of an attempt, whatever the spelling. A template means none in particular.
+pub(super) fn means_attempts(text: &str) -> bool {
+    let said = plainly(text);
+    let is_of_run = |part: &str| part.starts_with("run_id=") || part.starts_with("attempt=");
+    !said.contains('{') && said.split(['/', '\\']).any(is_of_run)
+}
+
+/// A text in lower case, its escapes resolved.
+pub(super) fn plainly(text: &str) -> String {
+    String::from_utf8_lossy(&unescaped(text)).to_lowercase()
 }
 
 /// What is said in a manifest: all its texts, in the order they come.

@@ -4,10 +4,11 @@
 //! sent, each run that is newly in it is marked; where that is refused, nothing of the run is in the batch any more.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::forget::{Sight, forget, forgettable};
-use super::manifest::Names;
+use super::manifest::{Names, plainly};
 use super::place::{Found, Place};
 use super::trees::clashes;
 use super::{Decision, Facts, Line, Problem, Reason, Report, Spare, decide, over_since};
@@ -17,17 +18,22 @@ use crate::id::RunId;
 use crate::process::{Identity, Liveness, Vantage};
 use crate::registry::Registry;
 use crate::run::{Run, State};
+use crate::runtime::reaper::Reaper;
 use crate::store::object::{DELETED_AT_ONCE, ObjectStore};
 use crate::store::{self, Page, Record, Walk};
 use crate::time::{Clock, SystemClock, Timestamp};
 use crate::transition::Action;
 
-/// Looks at the artifacts of every run, and deletes what nobody needs; with `dry_run` only says what it would.
+/// Looks at the artifacts of every run, and deletes what nobody needs; with `dry_run` only says what it would, after a reap.
 pub async fn sweep(registry: &Registry, spare: &Spare, dry_run: bool) -> Result<Report, Error> {
     let mut report = Report { dry_run, ..Report::default() };
     // Whoever comes from here on may have a record that is not read.
     let began = SystemClock.since_boot();
-    let known = everything(registry, &mut report).await?;
+    let mut known = everything(registry, &mut report).await?;
+    if dry_run {
+        // Whoever sweeps reaps before.
+        Reaper::new(registry.worker()).foresee(registry, &mut known.runs, known.now);
+    }
     let grounds = grounds(registry, &known.runs, &mut report);
     let trees = grounds.iter().flat_map(Ground::trees).collect();
     let clashes = clashes(trees);
@@ -147,8 +153,10 @@ fn grounds(registry: &Registry, runs: &[Run], report: &mut Report) -> Vec<Ground
         grounds.entry(place).or_default().push(run.clone());
     }
     let address = registry.bucket().map(|bucket| bucket.address());
+    let all: BTreeSet<String> = grounds.keys().map(|(_, shards)| shards.trim_matches('/').to_owned()).collect();
+    let all = Arc::new(all);
     let ground = |((named, shards), runs): ((String, String), Vec<Run>)| {
-        let place = Place::new(&named, address);
+        let place = Place::new(&named, address, all.clone());
         if let Err(why) = &place {
             report.problems.push(Problem { what: named.clone(), why: why.clone() });
         }
@@ -181,6 +189,8 @@ struct Pass<'a> {
     pointer: Result<Names, String>,
     /// What manifests name outside the trees of their own runs.
     borrowed: Names,
+    /// What manifests say of runs in words that lead nowhere.
+    unclear: Vec<String>,
     /// By what they are called in paths.
     subjects: HashMap<String, Subject>,
     /// Trees that no record is known of.
@@ -230,11 +240,23 @@ impl<'a> Pass<'a> {
         };
         runs.sort_by_key(|run| std::cmp::Reverse((ended_at(run), run.id)));
         let (mut subjects, mut borrowed) = (HashMap::new(), Names::default());
+        let mut unclear: Vec<String> =
+            pointer.as_ref().map(|names| names.unclear().map(plainly).collect()).unwrap_or_default();
         let mut rank = 0;
         for run in runs {
             let is_over = over_since(&run, now).is_ok();
             let name = name_of(&run);
-            let manifest = names(&place, &run, manifests.get(&name)).await;
+            let mut manifest = names(&place, &run, manifests.get(&name)).await;
+            if let Some(Ok(names)) = manifest.clone()
+                && let Some(first) = names.unclear().next()
+            {
+                let why = format!(
+                    "its manifest names `{first}`, which leads nowhere in `{}`",
+                    place.shown("").trim_end_matches('/')
+                );
+                unclear.extend(names.unclear().map(plainly));
+                manifest = Some(Err(why));
+            }
             let tree = run.spec.output.as_ref().and_then(|output| output.tree(run.id).ok());
             if let (Some(Ok(names)), Some(tree)) = (&manifest, &tree) {
                 borrowed = borrowed.and(&names.outside(tree));
@@ -254,6 +276,7 @@ impl<'a> Pass<'a> {
             cutoff,
             pointer,
             borrowed,
+            unclear,
             subjects,
             unknown: BTreeMap::new(),
             batch: Vec::new(),
@@ -268,6 +291,8 @@ impl<'a> Pass<'a> {
                 format!("the tree of run {other} is the same, or one is in the other; nothing of it is touched")
             } else if unreadable.contains(name) {
                 format!("a record of `{name}` cannot be read; nothing of it is touched")
+            } else if let Some(text) = self.unclear.iter().find(|text| text.contains(&plainly(name))) {
+                format!("a manifest names `{text}`, which leads nowhere; nothing of it is touched")
             } else {
                 continue;
             };

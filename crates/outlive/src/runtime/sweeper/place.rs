@@ -1,13 +1,13 @@
 //! Places: where artifacts are, a prefix of a bucket or a directory, read, listed and deleted alike.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::local::LocalFileSystem;
 
-use super::manifest::{LIMIT, Names, texts};
+use super::manifest::{LIMIT, Names, means_attempts, texts};
 use crate::store::Error;
 use crate::store::object::{Address, Bucket, Listed, spawn, system_time};
 use crate::time::{Clock, SystemClock, Timestamp};
@@ -37,11 +37,13 @@ pub(super) struct Place {
     directory: Option<PathBuf>,
     /// Or where in a bucket it is.
     address: Option<Address>,
+    /// What trees of runs are in, here or elsewhere.
+    shards: Arc<BTreeSet<String>>,
 }
 
 impl Place {
     /// The place that a record names, reached as its registry is.
-    pub(super) fn new(named: &str, registry: Option<&Address>) -> Result<Self, String> {
+    pub(super) fn new(named: &str, registry: Option<&Address>, shards: Arc<BTreeSet<String>>) -> Result<Self, String> {
         if Address::is_meant(named) {
             let address = match registry {
                 Some(registry) => registry.beside(named),
@@ -50,7 +52,7 @@ impl Place {
             let address = address.map_err(|error| error.to_string())?;
             let bucket = Bucket::new(&address, system_time()).map_err(|error| error.to_string())?;
             let (prefix, shown) = (address.prefix.clone(), address.to_string());
-            return Ok(Self { bucket, prefix, shown, directory: None, address: Some(address) });
+            return Ok(Self { bucket, prefix, shown, directory: None, address: Some(address), shards });
         }
         let path = named.strip_prefix("file://").unwrap_or(named);
         if path.contains("://") || !Path::new(path).is_absolute() {
@@ -64,7 +66,7 @@ impl Place {
         let bucket = Bucket::over(client, path.to_owned(), system_time());
         let shown = path.trim_end_matches('/').to_owned();
         let directory = std::fs::canonicalize(path).map_err(|error| error.to_string())?;
-        Ok(Self { bucket, prefix: String::new(), shown, directory: Some(directory), address: None })
+        Ok(Self { bucket, prefix: String::new(), shown, directory: Some(directory), address: None, shards })
     }
 
     pub(super) fn shown(&self, path: &str) -> String {
@@ -107,14 +109,17 @@ impl Place {
     /// A path below this place that a manifest or a record names; none where it names something else.
     pub(super) fn below(&self, named: &str) -> Option<String> {
         let named = named.strip_prefix("file://").unwrap_or(named);
-        let path = match named.strip_prefix(&self.shown) {
+        // A directory may be named by a way that leads there, or as it is.
+        let real = self.directory.as_deref().and_then(Path::to_str);
+        let rest = [Some(self.shown.as_str()), real].into_iter().flatten().find_map(|place| named.strip_prefix(place));
+        let path = match rest {
             Some(rest) => rest.strip_prefix('/')?,
             None if named.contains("://") || named.starts_with('/') => return None,
             None => named,
         };
-        let path = path.trim_end_matches('/');
-        let is_name = |part: &str| !part.is_empty() && part != "." && part != "..";
-        (path.split('/').all(is_name) && !path.chars().any(char::is_control)).then(|| path.to_owned())
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        let is_clear = !parts.is_empty() && !parts.contains(&"..") && !path.chars().any(char::is_control);
+        is_clear.then(|| parts.join("/"))
     }
 
     async fn read(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
@@ -134,9 +139,14 @@ impl Place {
         let mut names = Names::default();
         for text in texts(&bytes, winners).map_err(|why| format!("`{}`: {why}", self.shown(&path)))? {
             // What is above the trees of runs, as the word `shards` is, names nothing of any of them.
-            let is_of_run = |path: &String| path.split('/').any(|part| part.starts_with("run_id="));
-            if let Some(path) = self.below(&text).filter(is_of_run) {
-                names.insert(&path);
+            let is_of_run = |path: &String| {
+                let tree = path.strip_prefix("run_id=").map(|_| "").or_else(|| Some(path.split_once("/run_id=")?.0));
+                tree.is_some_and(|tree| self.shards.contains(tree)) && !path.contains(['*', '?', '%', '\\'])
+            };
+            match self.below(&text).filter(is_of_run) {
+                Some(path) => names.insert(&path),
+                None if means_attempts(&text) => names.insert_unclear(&text),
+                None => {}
             }
         }
         Ok(names)
@@ -144,7 +154,13 @@ impl Place {
 
     /// What the manifest names that the pointer points at; nothing where there is no pointer.
     pub(super) async fn names_by_pointer(&self) -> Result<Names, String> {
-        let Some(bytes) = self.read(POINTER).await? else { return Ok(Names::default()) };
+        let Some(bytes) = self.read(POINTER).await? else {
+            let is_there = |dir: &PathBuf| dir.join(POINTER).symlink_metadata().is_ok();
+            return match self.directory.as_ref().is_some_and(is_there) {
+                true => Err(format!("`{POINTER}` is there, and cannot be read")),
+                false => Ok(Names::default()),
+            };
+        };
         let said = texts(&bytes, None);
         // One that is no document is the name itself.
         let said = match said {
@@ -155,12 +171,15 @@ impl Place {
         let mut pointed = 0;
         for path in said.iter().filter_map(|text| self.below(text)) {
             // Of what it says, what is there is what it points at.
-            if path.contains('/')
-                && let Ok(found) = self.names_in(&path, None).await
-            {
-                names = names.and(&found);
-                names.insert(&path);
-                pointed += 1;
+            match self.names_in(&path, None).await {
+                _ if !path.contains('/') => {}
+                Ok(found) => {
+                    names = names.and(&found);
+                    names.insert(&path);
+                    pointed += 1;
+                }
+                Err(why) if path.starts_with(MANIFESTS) => return Err(format!("`{POINTER}`: {why}")),
+                Err(_) => {}
             }
         }
         if pointed == 0 { Err(format!("`{POINTER}` points at no manifest that can be read")) } else { Ok(names) }

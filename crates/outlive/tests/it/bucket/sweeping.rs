@@ -357,3 +357,96 @@ fn a_directory_is_swept_as_a_bucket_is() {
     assert!(!place.path().join(format!("shards/run_id={failed_id}")).join("db=00000/attempt=01/x").exists());
     assert_eq!(pollster::block_on(registry.get(failed_id)).unwrap().state, StateName::Failed);
 }
+
+#[test]
+fn b06_what_a_manifest_names_in_other_words_stays_and_is_told_where_it_is_not_understood() {
+    let root = tempfile::tempdir().unwrap();
+    let real = root.path().canonicalize().unwrap().join("real");
+    std::fs::create_dir_all(real.join("manifests")).unwrap();
+    // The place is named by a way that leads there.
+    let place = root.path().canonicalize().unwrap().join("link");
+    std::os::unix::fs::symlink(&real, &place).unwrap();
+    let url = format!("sqlite:{}", root.path().join("r").display());
+    let registry = pollster::block_on(outlive::registry::Registry::open(&url)).unwrap();
+    let output = Output { prefix: place.to_str().unwrap().into(), ..Output::default() };
+    let spellings: [(&str, bool); 17] = [
+        ("ATTEMPT", true),
+        ("PLACE/ATTEMPT", true),
+        ("file://PLACE/ATTEMPT/", true),
+        ("REAL/ATTEMPT", true),
+        ("./ATTEMPT", true),
+        ("shards//run_id=ID/db=00000/./attempt=01", true),
+        ("shards/../ATTEMPT", false),
+        ("../ATTEMPT", false),
+        ("/PLACE/ATTEMPT", false),
+        ("file://localhost/PLACE/ATTEMPT", false),
+        ("shards/run_id%3DID/db=00000/attempt=01", false),
+        ("ATTEMPT/x?versionId=3", false),
+        ("ATTEMPT/*", false),
+        ("ATTEMPT\n", false),
+        ("shards\\run_id=ID\\db=00000\\attempt=01", false),
+        ("SHARDS/RUN_ID=ID/DB=00000/ATTEMPT=01", false),
+        ("db=00000/attempt=01", false),
+    ];
+    let mut runs = Vec::new();
+    for (number, (spelling, understood)) in spellings.into_iter().enumerate() {
+        let spec = outlive::run::Spec { output: Some(output.clone()), ..spec("w") };
+        let handle = pollster::block_on(registry.start(spec)).unwrap();
+        let id = handle.id();
+        for attempt in [0, 1, 2] {
+            let dir = real.join(attempt_of(id, 0, attempt));
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(dir.join("x"), "12345").unwrap();
+        }
+        let named = spelling
+            .replace("ATTEMPT", &attempt_of(id, 0, 1))
+            .replace("PLACE", place.to_str().unwrap())
+            .replace("REAL", real.to_str().unwrap())
+            .replace("ID", &id.to_string());
+        let manifest = format!("manifests/m{number}.json");
+        let said = serde_json::json!({ "winners": [attempt_of(id, 0, 0), named], "template": "attempt={attempt:02d}" });
+        std::fs::write(real.join(&manifest), said.to_string()).unwrap();
+        pollster::block_on(handle.report(Report { manifest_ref: Some(manifest), ..Report::default() })).unwrap();
+        pollster::block_on(handle.succeed()).unwrap();
+        runs.push((id, spelling, understood));
+    }
+    let report = pollster::block_on(sweep(&registry, &at_once(), false)).unwrap();
+    for (id, spelling, understood) in runs {
+        let is_there = |attempt| real.join(attempt_of(id, 0, attempt)).join("x").exists();
+        assert!(is_there(0) && is_there(1), "what is named as `{spelling}` was deleted");
+        assert_eq!(is_there(2), !understood, "`{spelling}`");
+        let is_told = report.problems.iter().any(|problem| problem.what.contains(&id.to_string()));
+        assert_eq!(is_told, !understood, "`{spelling}`: {:?}", report.problems);
+    }
+}
+
+#[test]
+fn b06_a_pointer_that_is_there_and_leads_nowhere_keeps_everything() {
+    let root = tempfile::tempdir().unwrap();
+    let place = root.path().canonicalize().unwrap().join("place");
+    std::fs::create_dir_all(place.join("manifests")).unwrap();
+    let url = format!("sqlite:{}", root.path().join("r").display());
+    let registry = pollster::block_on(outlive::registry::Registry::open(&url)).unwrap();
+    let output = Output { prefix: place.to_str().unwrap().into(), ..Output::default() };
+    let spec = outlive::run::Spec { output: Some(output), ..spec("w") };
+    let handle = pollster::block_on(registry.start(spec)).unwrap();
+    let file = place.join(attempt_of(handle.id(), 0, 0)).join("x");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "12345").unwrap();
+    std::fs::write(place.join("manifests/old.json"), "{}").unwrap();
+    pollster::block_on(handle.fail("exit", "1")).unwrap();
+    let pointer = place.join("_CURRENT");
+    let old = r#"{"manifest_ref": "manifests/gone.json", "previous": "manifests/old.json"}"#;
+    let make: [(&str, &dyn Fn()); 3] = [
+        ("a link to nowhere", &|| std::os::unix::fs::symlink("nowhere", &pointer).unwrap()),
+        ("a directory", &|| std::fs::create_dir(&pointer).unwrap()),
+        ("one to a manifest that is gone", &|| std::fs::write(&pointer, old).unwrap()),
+    ];
+    for (what, make) in make {
+        make();
+        let report = pollster::block_on(sweep(&registry, &at_once(), false)).unwrap();
+        assert!(file.exists() && report.problems.len() == 1, "{what}: {report:?}");
+        if pointer.is_dir() { std::fs::remove_dir(&pointer).unwrap() } else { std::fs::remove_file(&pointer).unwrap() }
+    }
+    assert_eq!(pollster::block_on(sweep(&registry, &at_once(), false)).unwrap().objects, 1);
+}

@@ -136,9 +136,9 @@ fn l13_a_run_that_a_live_worker_does_not_know_of_is_found() {
         let claimed = apply(&record.run, &action, owner.me(), world.clock.now()).unwrap();
         let stamp = Stamp::draw(&SeededEntropy::new(3));
         world.store.commit(vec![Write::change(&record, claimed, stamp)]).await.unwrap();
-        let beats = LEASE.as_secs() / 5;
+        let beats = LEASE.as_secs() / 4;
         for _ in 0..beats {
-            world.clock.pass(Duration::from_secs(5));
+            world.clock.pass(Duration::from_secs(4));
             owner.tick().await.unwrap();
         }
         assert_eq!(world.see(waiting.id).await.state, StateName::Interrupted, "not found within a lease");
