@@ -107,8 +107,10 @@ pub fn tell_end(registry: &Registry, run: RunId) {
     }
 }
 
-/// Puts deaths on record, and has those told who want to know of them.
+/// Puts deaths on record, and has those told who want to know of them. Who has left a result here that could not be recorded
+/// has not died without one: it is recorded first.
 pub async fn reap(registry: &Registry, reaper: &mut Reaper, filter: Filter) -> Result<Reaped, Error> {
+    registry.deliver_spooled().await?;
     let reaped = reaper.pass_over(registry, filter).await?;
     // What becomes of a step is told by the run that it is a step of.
     for run in reaped.ended.iter().filter(|run| run.spec.step.is_none()) {

@@ -62,23 +62,24 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Ok(input) => input,
         Err(error) => return fail(&Error::Invalid(error.to_string()), json),
     };
+    let signals = match Signals::take(mask) {
+        Ok(signals) => signals,
+        Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
+    };
     // It is made, and what is wrong with it told, before any hand meets it.
     let registry = match pollster::block_on(context.registry()) {
         Ok(registry) => registry.url().to_owned(),
         Err(error) => return fail(&error, json),
     };
-    let signals = match Signals::take(mask) {
-        Ok(signals) => signals,
-        Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
-    };
     let words = hand::words(&registry, &input.kinds, input.drain);
-    let mut worker = Worker { words, signals, hands: Vec::new(), asked: 0, json, failed: 0, executed: 0 };
+    let mut worker =
+        Worker { words, signals, hands: Vec::new(), asked: 0, json, failed: 0, executed: 0, refused: false };
     match worker.work(input.slots) {
         Ok(()) if input.drain && !json => {
             talk(&format!("outlive: {} executed, {} of them failed\n", worker.executed, worker.failed));
-            u8::from(worker.failed > 0)
+            u8::from(worker.failed > 0 || worker.refused)
         }
-        Ok(()) => u8::from(input.drain && worker.failed > 0),
+        Ok(()) => u8::from(input.drain && worker.failed > 0 || worker.refused),
         Err(error) => fail(&Error::Invalid(format!("a worker cannot be started: {error}")), json),
     }
 }
@@ -92,6 +93,8 @@ struct Worker {
     json: bool,
     executed: usize,
     failed: usize,
+    /// One of its hands could not go on.
+    refused: bool,
 }
 
 /// A process that executes runs, as seen by whoever started it.
@@ -194,7 +197,13 @@ impl Worker {
                     say_line(&format!("{} {} {}", text("id"), text("title"), text("state")));
                 }
             }
-            Some("refused") if !self.json => talk(&format!("outlive: {}\n", text("reason"))),
+            Some("refused") => {
+                self.refused = true;
+                if !self.json {
+                    talk(&format!("outlive: {}\n", text("reason")));
+                }
+            }
+            Some("trouble") if !self.json => talk(&format!("outlive: {}\n", text("reason"))),
             _ => {}
         }
         if self.json && said["event"] != "done" {

@@ -166,6 +166,73 @@ fn f_65_a_run_outlives_an_outage_of_its_database_and_its_end_is_recorded() {
     assert_eq!((&shown["state"], &shown["exit_code"]), (&"failed".into(), &3.into()), "{shown}");
 }
 
+/// What is executed in these tests: it says that it begins, waits for a file, and says that it ends.
+fn marking(name: &str) -> String {
+    format!("echo begun >> {name}.told; until test -e {name}.go; do sleep 0.05; done; echo ended >> {name}.told")
+}
+
+/// Stops the database while `name` is executed, lets that end, and starts the database again.
+fn end_during_an_outage(sandbox: &Sandbox, server: &Server, name: &str) {
+    let told = || std::fs::read_to_string(sandbox.work().join(format!("{name}.told"))).unwrap_or_default();
+    until("the command to begin", || told().contains("begun"));
+    server.stop("fast");
+    std::fs::write(sandbox.work().join(format!("{name}.go")), "").unwrap();
+    until("the command to end", || told().contains("ended"));
+    let spooled = || std::fs::read_dir(sandbox.home().join("spool")).into_iter().flatten().count();
+    until("its result to be kept", || spooled() > 0);
+    server.start();
+}
+
+#[test]
+fn f_65_workers_outlive_an_outage_of_their_database_and_execute_what_is_left() {
+    let sandbox = Sandbox::new();
+    let server = Server::alone(&["fsync=off"]);
+    let url = server.fresh_url();
+    let add = |name: &str| on(&sandbox, &url, &["queue", "add", "--name", name, "--", "sh", "-c", &marking(name)]);
+    let state = |name: &str| on(&sandbox, &url, &["show", name, "--json"]).json()["state"].clone();
+    add("first").succeeds();
+    add("second").succeeds();
+    std::fs::write(sandbox.work().join("second.go"), "").unwrap();
+    let drained =
+        on(&sandbox, &url, &["work", "--drain"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    end_during_an_outage(&sandbox, &server, "first");
+    let drained = drained.wait_with_output().unwrap();
+    assert!(drained.status.success(), "{}", text(&drained.stderr));
+    assert_eq!((state("first"), state("second")), ("succeeded".into(), "succeeded".into()));
+    let staying = on(&sandbox, &url, &["work"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    add("third").succeeds();
+    end_during_an_outage(&sandbox, &server, "third");
+    std::fs::write(sandbox.work().join("fourth.go"), "").unwrap();
+    add("fourth").succeeds();
+    until("the worker to go on", || state("fourth") == "succeeded");
+    assert_eq!(state("third"), "succeeded");
+    signal_pid(staying.id(), "TERM");
+    let staying = staying.wait_with_output().unwrap();
+    assert!(staying.status.success(), "{}: {}", staying.status, text(&staying.stderr));
+    let told = std::fs::read_to_string(sandbox.work().join("third.told")).unwrap();
+    assert_eq!(told, "begun\nended\n", "it was executed twice");
+}
+
+#[test]
+fn f_65_a_supervisor_records_what_was_kept_before_it_takes_anybody_for_dead() {
+    let sandbox = Sandbox::new();
+    let server = Server::alone(&["fsync=off"]);
+    let url = server.fresh_url();
+    let place = url.replace("tester@", "").split('?').next().unwrap().to_owned();
+    sandbox.write_home_config(&format!("[registries.\"{place}\"]\nbeat = \"1s\"\nlease = \"3s\"\n"));
+    let words = ["queue", "add", "--name", "one", "--resume-on", "crash", "--", "sh", "-c", &marking("one")];
+    on(&sandbox, &url, &words).succeeds();
+    let mut supervisor =
+        on(&sandbox, &url, &["supervise"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    end_during_an_outage(&sandbox, &server, "one");
+    let shown = || on(&sandbox, &url, &["show", "one", "--json"]).json();
+    until("the supervisor to see to it", || shown()["state"] != "running");
+    assert_eq!((&shown()["state"], &shown()["attempt"]), (&"succeeded".into(), &1.into()), "{}", shown());
+    signal_pid(supervisor.id(), "TERM");
+    supervisor.wait().unwrap();
+    assert_eq!(std::fs::read_to_string(sandbox.work().join("one.told")).unwrap(), "begun\nended\n");
+}
+
 #[test]
 fn f_57_a_host_whose_clock_is_hours_off_reaps_nobody_and_is_not_reaped() {
     let sandbox = Sandbox::new();

@@ -63,13 +63,21 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
     let (Ok(flags), Some(report)) = (Flags::from_arg_matches(matches), report) else { return 2 };
     let stream = report.into_stream();
     let Ok(signals) = Signals::take(mask) else { return 1 };
-    let opened = context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(context.registry())?)));
     let mut said = Said(stream);
+    let opened = context.log_policy().and_then(|policy| Ok((policy, open(context, &mut said)?)));
     let worked = opened.and_then(|(policy, registry)| {
+        let Some(registry) = registry else { return Ok(()) };
         let registry = registry.offering(Offer::new(1, flags.kinds.clone()));
         let owning = Owning { registry: &registry, policy: &policy, signals, detached: true, json: false, stays: true };
-        let mut hand =
-            Hand { registry: &registry, owning, flags, said: &mut said, followed: BTreeSet::new(), tidied: None };
+        let mut hand = Hand {
+            registry: &registry,
+            reaper: Reaper::new(registry.worker()),
+            owning,
+            flags,
+            said: &mut said,
+            followed: BTreeSet::new(),
+            tidied: None,
+        };
         let worked = hand.work();
         pollster::block_on(registry.close());
         worked
@@ -81,6 +89,25 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
     u8::from(worked.is_err())
 }
 
+/// The registry, waited for while it cannot be reached. None if whoever started us wants no more meanwhile.
+fn open(context: &Context, said: &mut Said) -> Result<Option<Registry>, Error> {
+    let mut is_told = false;
+    loop {
+        match pollster::block_on(context.registry()) {
+            Err(Error::Store(error)) if error.is_passing() => {
+                if !std::mem::replace(&mut is_told, true) {
+                    said.trouble(&error);
+                }
+                wait_for(&[&said.0], LOOK_EVERY);
+                if said.is_over() {
+                    return Ok(None);
+                }
+            }
+            opened => return opened.map(Some),
+        }
+    }
+}
+
 /// The way to whoever started this hand.
 struct Said(UnixStream);
 
@@ -88,6 +115,11 @@ impl Said {
     fn say(&mut self, what: &Value) {
         // Whoever started us may be gone.
         let _ = self.0.write_all(format!("{what}\n").as_bytes());
+    }
+
+    /// Says what keeps us from working for a while.
+    fn trouble(&mut self, error: &outlive::store::Error) {
+        self.say(&json!({ "event": "trouble", "reason": format!("{error}; goes on when that is over") }));
     }
 
     /// Whether whoever started us wants no more, or is gone.
@@ -98,6 +130,7 @@ impl Said {
 
 struct Hand<'a> {
     registry: &'a Registry,
+    reaper: Reaper,
     owning: Owning<'a>,
     flags: Flags,
     said: &'a mut Said,
@@ -107,7 +140,23 @@ struct Hand<'a> {
 }
 
 impl Hand<'_> {
+    /// Works through outages: what could not be recorded is, when they are over, and nobody is judged who could not be heard.
     fn work(&mut self) -> Result<(), Error> {
+        let mut is_told = false;
+        loop {
+            match self.work_on(&mut is_told) {
+                Err(Error::Store(error)) if error.is_passing() => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        self.said.trouble(&error);
+                    }
+                    wait_for(&[&self.said.0, &self.owning.signals], LOOK_EVERY);
+                }
+                worked => return worked,
+            }
+        }
+    }
+
+    fn work_on(&mut self, is_told: &mut bool) -> Result<(), Error> {
         let watch = self.registry.local().map(|local| local.watch()).transpose()?;
         let bell = self.registry.bell();
         loop {
@@ -125,6 +174,7 @@ impl Hand<'_> {
                 continue;
             }
             let waiting = pollster::block_on(self.registry.waiting())?;
+            *is_told = false;
             if self.flags.drain && !self.is_anything_left(&waiting)? {
                 return Ok(());
             }
@@ -171,7 +221,7 @@ impl Hand<'_> {
         let registry = self.registry;
         self.tidied = Some(registry.clock().awake());
         pollster::block_on(async {
-            hooks::reap(registry, &mut Reaper::new(registry.worker()), Filter::default()).await?;
+            hooks::reap(registry, &mut self.reaper, Filter::default()).await?;
             let waiting = registry.waiting().await?;
             registry.release(&waiting).await?;
             self.followed = registry.follow_schedules(&waiting).await?;
