@@ -195,10 +195,12 @@ fn every_operation_answers_alike_on_every_surface_and_fails_alike() {
         let said = of_call(name, said);
         assert_eq!(said, of_call(name, reply.json()), "HTTP says otherwise: {name} {}", call.fields);
         assert_eq!(said, of_call(name, told), "MCP says otherwise: {name} {}", call.fields);
-        match reply.header("outlive-exit-status") {
-            Some(exit) => assert_eq!(exit.parse().ok(), status, "{name} {}", call.fields),
-            None => assert!(reply.status >= 400 && status != Some(0), "{name} {}: {}", call.fields, reply.head),
-        }
+        let exit = reply.header("outlive-exit-status").and_then(|exit| exit.parse().ok());
+        assert_eq!(exit, status, "{name} {}: {}", call.fields, reply.head);
+    }
+    for (line, status) in [("GET /v1/ps", "115"), ("POST /v1/nothing", "115")] {
+        let unknown = served.request(line, &[], "");
+        assert_eq!((unknown.status, unknown.header("outlive-exit-status")), (401, Some(status)), "{line}");
     }
 }
 
