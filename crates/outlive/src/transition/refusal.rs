@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The caller no longer owns the run.
-    #[error("lost: it {} (epoch {epoch}), and the caller's claim is from epoch {claimed}", stands(*state))]
+    #[error("{}", lost(*state, *epoch, *claimed))]
     Lost {
         /// How it stands.
         state: StateName,
@@ -101,6 +101,14 @@ pub enum Refusal {
     /// It is not archived.
     #[error("it is not archived")]
     NotArchived,
+}
+
+fn lost(state: StateName, epoch: Epoch, claimed: Epoch) -> String {
+    let stands = stands(state);
+    if epoch == claimed {
+        return format!("lost: it {stands}, and the caller's claim (epoch {claimed}) is over");
+    }
+    format!("lost: it {stands} (epoch {epoch}), and the caller's claim is from epoch {claimed}")
 }
 
 fn names(runs: &[RunId]) -> String {
