@@ -116,6 +116,17 @@ fn c10_an_entry_whose_holder_is_not_heard_of_is_handed_out_once_more() {
 }
 
 #[test]
+fn c10_a_lease_that_no_beat_could_keep_is_refused_before_anything_is_handed_out() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, &["--app", "audit"]);
+    for lease in ["0ms", "1ms", "2ms"] {
+        let refused = sandbox.outlive(["queue", "drain", "--lease", lease]).fails_with(2);
+        assert!(refused.contains("3ms at least"), "{refused}");
+    }
+    assert_eq!(drain(&sandbox, &["--lease", "3ms"])[0]["epoch"], 1, "it was handed out before");
+}
+
+#[test]
 fn c10_backoff_keys_and_times_hold_for_who_drains() {
     let sandbox = Sandbox::new();
     add(&sandbox, &["--app", "later", "--not-before", "1h"]);
