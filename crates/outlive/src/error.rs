@@ -347,6 +347,9 @@ fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
         Refusal::WrongState { action: "archive", .. } => {
             format!("`outlive wait {run}` waits for its end, `outlive cancel {run}` stops it")
         }
+        Refusal::WrongState { action: "rerun", .. } => {
+            format!("`outlive wait {run}` waits for its end; `outlive rerun --force {run}` repeats it all the same")
+        }
         Refusal::Lost { .. } | Refusal::WrongState { .. } => format!("`outlive why {run}` tells its story"),
         Refusal::LeftoversAlive(_) => {
             format!("`outlive show {run}` names them; `outlive resume --end-leftovers {run}` ends them first")

@@ -151,6 +151,7 @@ fn wrong_state(action: &str, state: StateName) -> String {
         "reap" => "only a running run can be reaped",
         "adopt" => "only a running run can be adopted",
         "sweep" => "only what can no longer go on is swept",
+        "rerun" => "only a run that is over is repeated, unless that is forced",
         "archive" | "unarchive" => "only a run that has ended can be archived",
         "resume" if state == StateName::Failed => "a failed run is resumed only where that is asked for",
         "resume" => "only an interrupted or dead run can be resumed",
