@@ -294,7 +294,7 @@ impl Operate for Beat {
     async fn operate(self, _: &Context) -> Result<Changed, Error> {
         let (registry, id) = find(&self.entry).await?;
         let cancelled = registry.beat_handed(id, Epoch(self.epoch)).await?;
-        changed(&registry.glance(id).await?.run, "is held on", cancelled)
+        changed(&registry.glance(id).await?.run, "is kept, and", cancelled)
     }
 }
 
