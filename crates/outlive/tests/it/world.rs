@@ -22,7 +22,7 @@ use outlive::transition::Start;
 use crate::ground::{BucketGround, HttpGround, MemoryGround, PostgresGround, SqliteGround};
 
 /// The lease of runs that ask for none.
-pub(crate) const LEASE: Duration = Duration::from_secs(15);
+pub(crate) const LEASE: Duration = Duration::from_secs(12);
 
 pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
