@@ -141,6 +141,11 @@ impl<D> Clone for Tools<D> {
     }
 }
 
+/// The operations that are tools. What is for the shell or the reader of this machine is of no use to an agent.
+fn tools() -> impl Iterator<Item = &'static Operation> {
+    TABLE.iter().filter(|operation| !matches!(operation.name, "completions" | "man"))
+}
+
 /// What a tool is called.
 fn name(operation: &Operation) -> String {
     operation.name.replace(' ', "_")
@@ -243,7 +248,7 @@ impl<D: Desk> ServerHandler for Tools<D> {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let may = self.who(&context).may;
-        let mut allowed = TABLE.iter().filter(|operation| operation.effect <= may).peekable();
+        let mut allowed = tools().filter(|operation| operation.effect <= may).peekable();
         if let Some(after) = request.and_then(|request| request.cursor) {
             // Right behind the tool that the page before ended with.
             allowed.by_ref().find(|operation| name(operation) == after).ok_or_else(|| missing(&after))?;
@@ -256,7 +261,7 @@ impl<D: Desk> ServerHandler for Tools<D> {
     }
 
     fn get_tool(&self, asked: &str) -> Option<Tool> {
-        TABLE.iter().find(|operation| name(operation) == asked).map(tool)
+        tools().find(|operation| name(operation) == asked).map(tool)
     }
 
     async fn call_tool(
@@ -264,7 +269,7 @@ impl<D: Desk> ServerHandler for Tools<D> {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let operation = TABLE.iter().find(|operation| name(operation) == request.name);
+        let operation = tools().find(|operation| name(operation) == request.name);
         let operation = operation.ok_or_else(|| missing(&request.name))?;
         let input = Value::Object(request.arguments.unwrap_or_default());
         let answer = match operation.name {

@@ -218,6 +218,7 @@ impl RunView {
             repo: None,
             command_line: spec.command.as_ref().map(|command| quoted(&command.argv)),
             resumable: spec.command.is_some()
+                && run.swept.is_none()
                 && spec.withheld != Some(Withheld::Arguments)
                 && run.attempt < spec.policy.retry.max_attempts,
         }

@@ -286,6 +286,9 @@ impl Error {
                 store::Error::Unavailable(_) | store::Error::Unknown(_) => Code::Unavailable,
                 store::Error::Full(_) => Code::Full,
                 store::Error::Denied(_) | store::Error::Unsupported(_) => Code::Denied,
+                store::Error::Forbidden(_) => Code::Forbidden,
+                store::Error::Unauthorised(_) => Code::Unauthorised,
+                store::Error::Throttled(_) => Code::Throttled,
                 store::Error::Newer { .. } => Code::Newer,
                 store::Error::Corrupt(_) => Code::Corrupt,
             },
@@ -321,6 +324,12 @@ impl Error {
                 store::Error::Denied(_) => {
                     "`outlive doctor` looks for the cause; `--registry` names another registry".into()
                 }
+                store::Error::Forbidden(_) | store::Error::Unauthorised(_) => {
+                    "`outlive token create NAME --role operate` on the server makes a token; `export OUTLIVE_TOKEN=…` has \
+                     it shown"
+                        .into()
+                }
+                store::Error::Throttled(_) => "try again in a minute".into(),
                 store::Error::Newer { .. } => "install the outlive that made it, or a later one".into(),
                 store::Error::Corrupt(_) => {
                     "`outlive doctor --fix` keeps a copy and rebuilds it from the files of the runs".into()
@@ -337,6 +346,9 @@ fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
     Some(match refusal {
         Refusal::WrongState { action: "archive", .. } => {
             format!("`outlive wait {run}` waits for its end, `outlive cancel {run}` stops it")
+        }
+        Refusal::WrongState { action: "rerun", .. } => {
+            format!("`outlive wait {run}` waits for its end; `outlive rerun --force {run}` repeats it all the same")
         }
         Refusal::Lost { .. } | Refusal::WrongState { .. } => format!("`outlive why {run}` tells its story"),
         Refusal::LeftoversAlive(_) => {

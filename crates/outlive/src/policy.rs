@@ -42,8 +42,9 @@ impl Lease {
         let refuse = |why: &str| {
             Err(InvalidPolicy(format!("beat {} with lease {}: {why}", show_duration(beat), show_duration(lasts))))
         };
-        if beat.is_zero() || lasts.is_zero() {
-            refuse("neither may be zero")
+        // It is kept in milliseconds.
+        if beat < Duration::from_millis(1) || lasts < Duration::from_millis(1) {
+            refuse("neither may be shorter than 1ms")
         } else if lasts > LONGEST {
             refuse("the lease may last ten years at most")
         } else if beat.saturating_mul(3) > lasts {

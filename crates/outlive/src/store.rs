@@ -520,6 +520,15 @@ pub enum Error {
     /// It may not be written, or not even read.
     #[error("{0}")]
     Denied(String),
+    /// Whoever lends it does not do this for the caller. Nothing was written.
+    #[error("{0}")]
+    Forbidden(String),
+    /// Whoever lends it does not know the caller. Nothing was written.
+    #[error("{0}")]
+    Unauthorised(String),
+    /// Whoever lends it is asked for too much at once. Nothing was written.
+    #[error("{0}")]
+    Throttled(String),
     /// It was made by a later version of outlive.
     #[error("`{what}` has format {found}; this outlive knows formats up to {known}")]
     Newer {
@@ -541,7 +550,12 @@ pub enum Error {
 impl Error {
     /// Whether the same call may succeed later.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Unknown(_) | Self::Full(_))
+        matches!(self, Self::Unavailable(_) | Self::Unknown(_) | Self::Full(_) | Self::Throttled(_))
+    }
+
+    /// Whether it is this caller, as things are, who may not make the call.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self, Self::Denied(_) | Self::Forbidden(_) | Self::Unauthorised(_))
     }
 }
 

@@ -12,15 +12,13 @@ use outlive::error::Code;
 use serde_json::{Value, json};
 
 use super::Server;
+use super::guard::EXIT_STATUS;
 use crate::operation::calls::Who;
 use crate::operation::{Effect, Failure, Operation, from_query};
 use crate::operations::TABLE;
 
 /// The most bytes of a body.
 const BODY: usize = 1 << 20;
-
-/// The exit status that a command with the same answer ends with.
-const EXIT_STATUS: HeaderName = HeaderName::from_static("outlive-exit-status");
 
 /// Where an operation is found.
 pub fn path(operation: &Operation) -> String {

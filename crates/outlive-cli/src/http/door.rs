@@ -60,7 +60,9 @@ enum Listener {
 impl Door {
     /// Listens at an address or `unix:PATH`, with a certificate and its key if there are any.
     pub async fn open(listen: &str, tls: Option<(&Path, &Path)>) -> Result<Self, Error> {
-        let failed = |error: io::Error| Error::Invalid(format!("nobody can be heard at `{listen}`: {error}"));
+        let failed = |error: io::Error| {
+            Error::Invalid(format!("nobody can be heard at `{listen}`: {error}; {}", instead(listen, &error)))
+        };
         let tls = tls.map(|(chain, key)| acceptor(chain, key)).transpose()?;
         if let Some(path) = listen.strip_prefix("unix:") {
             let listener = listen_unix(Path::new(path)).map_err(failed)?;
@@ -195,6 +197,16 @@ pub fn raise_limit() {
     if current.is_some_and(|current| current < wanted) {
         // With fewer, fewer get in at a time.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
+    }
+}
+
+/// What to listen at where that cannot be had.
+fn instead(listen: &str, error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse if listen.starts_with("unix:") => "--listen names another path",
+        io::ErrorKind::AddrInUse => "`--listen 127.0.0.1:0` takes any port that is free",
+        io::ErrorKind::PermissionDenied => "a port of 1024 or above needs no rights",
+        _ => "it is written `127.0.0.1:7878` or `unix:PATH`",
     }
 }
 

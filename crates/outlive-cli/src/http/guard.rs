@@ -24,6 +24,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// How long a body may take to come.
 pub const BODY_TIME: std::time::Duration = std::time::Duration::from_secs(20);
 
+/// The exit status that a command with the same answer ends with.
+pub const EXIT_STATUS: HeaderName = HeaderName::from_static("outlive-exit-status");
+
 const HEADERS: [(HeaderName, &str); 6] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -36,7 +39,8 @@ const HEADERS: [(HeaderName, &str); 6] = [
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, Json(self.body)).into_response();
+        let exit_status = [(EXIT_STATUS, self.code.exit_status().to_string())];
+        let mut response = (status, exit_status, Json(self.body)).into_response();
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

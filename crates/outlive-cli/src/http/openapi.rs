@@ -39,6 +39,7 @@ fn render() -> Value {
             "responses": {
                 "Error": {
                     "description": "It was not done, and this is why",
+                    "headers": headers(),
                     "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } },
                 },
             },
@@ -66,6 +67,12 @@ fn error() -> Value {
     })
 }
 
+fn headers() -> Value {
+    json!({
+        "Outlive-Exit-Status": { "description": "What the command ends with", "schema": { "type": "integer" } },
+    })
+}
+
 fn methods(operation: &Operation) -> Value {
     let (summary, description) = operation.about();
     let input = operation.input();
@@ -74,12 +81,7 @@ fn methods(operation: &Operation) -> Value {
         "200".into(),
         json!({
             "description": "It is done",
-            "headers": {
-                "Outlive-Exit-Status": {
-                    "description": "What the command ends with",
-                    "schema": { "type": "integer" },
-                },
-            },
+            "headers": headers(),
             "content": { "application/json": { "schema": (operation.output)() } },
         }),
     );

@@ -32,7 +32,6 @@ use crate::workers::hooks;
 #[derive(Debug, Default, Args)]
 pub struct Archive {
     /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
-    #[arg(required_unless_present_any = ["status", "older_than"])]
     pub runs: Vec<String>,
     /// Every run in this state (repeatable)
     #[arg(long = "status", visible_alias = "state", value_name = "STATE", conflicts_with = "runs")]
@@ -84,6 +83,10 @@ impl Operate for Archive {
         if !self.runs.is_empty() {
             marked.runs = mark_named(context, &self.runs, true, self.dry_run).await?;
             return Ok(marked);
+        }
+        if self.status.is_empty() && self.older_than.is_none() {
+            let which = "name the runs to archive, or say which with --status STATE or --older-than DURATION";
+            return Err(Error::Invalid(which.into()));
         }
         let states: Result<BTreeSet<StateName>, _> = self.status.iter().map(|state| state.parse()).collect();
         let states = states.map_err(|error| Error::Invalid(error.to_string()))?;

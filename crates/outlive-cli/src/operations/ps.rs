@@ -137,7 +137,7 @@ impl Line {
         let resumable =
             run.argv.is_some() && run.withheld != Some(Withheld::Arguments) && run.attempt < run.max_attempts;
         let ended_early = matches!(state, StateName::Dead | StateName::Interrupted);
-        let awaits_resume = ended_early && resumable && !run.archived && !run.copied;
+        let awaits_resume = ended_early && resumable && !run.archived && !run.swept && !run.copied;
         Self {
             id: run.id,
             title,

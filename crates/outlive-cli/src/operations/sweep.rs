@@ -138,6 +138,7 @@ impl fmt::Display for Answer {
     }
 }
 
-fn count(number: u64, what: &str) -> String {
+/// So many of them, in words.
+pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

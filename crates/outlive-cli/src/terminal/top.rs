@@ -28,7 +28,7 @@ const LINES: usize = 500;
 /// The command's flags and help.
 pub fn command() -> Command {
     Command::new(NAME).about("Watch runs on this terminal, and cancel, resume or read them").after_help(
-        "Examples:\n  outlive top\n\nKeys: Up and Down move, Enter output, c cancel, r resume, / filter, a all, q quit",
+        "Examples:\n  outlive top\n\nKeys: Up and Down move, Enter output, c cancel, r resume, / filter, a all, ? keys, q quit",
     )
 }
 
@@ -40,6 +40,8 @@ enum View {
     List,
     /// What one of them has written.
     Output(Vec<String>),
+    /// What each key is for.
+    Keys,
 }
 
 /// What keys are for.
@@ -149,6 +151,8 @@ impl Top {
         self.said.clear();
         let last = self.runs.len().saturating_sub(1);
         match code {
+            // Whoever wants out of a filter does not want out of everything.
+            KeyCode::Esc if self.view == View::List && !self.filter.is_empty() => self.filter.clear(),
             KeyCode::Char('q') | KeyCode::Esc if self.view == View::List => return true,
             KeyCode::Char('q') | KeyCode::Esc => self.view = View::List,
             KeyCode::Up | KeyCode::Char('k') => self.selected = self.selected.saturating_sub(1),
@@ -156,6 +160,7 @@ impl Top {
             KeyCode::Home => self.selected = 0,
             KeyCode::End => self.selected = last,
             KeyCode::Enter | KeyCode::Char('l') if self.run().is_some() => self.view = View::Output(Vec::new()),
+            KeyCode::Char('?') => self.view = View::Keys,
             KeyCode::Char('/') => self.mode = Mode::Filter,
             KeyCode::Char('a') => self.all = !self.all,
             KeyCode::Char('c') if self.run().is_some() => self.mode = Mode::Confirm("cancel"),

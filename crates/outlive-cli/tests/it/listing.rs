@@ -78,6 +78,10 @@ fn what_is_archived_is_hidden_and_not_gone() {
     assert!(refused.contains("it is running; only a run that has ended can be archived"), "{refused}");
     assert_eq!(sandbox.show("dead")["archived"], false);
     sandbox.outlive(["archive", "--status", "running"]).fails_with(2);
+    let nothing = sandbox.outlive(["archive", "--dry-run"]).fails_with(2);
+    assert!(nothing.contains("--status") && nothing.contains("--older-than"), "{nothing}");
+    let refused = sandbox.outlive(["rerun", "alive"]).fails_with(103);
+    assert!(refused.contains("outlive rerun --force"), "{refused}");
     let dry = sandbox.outlive(["archive", "--status", "dead", "--dry-run"]).succeeds();
     assert!(dry.ends_with(" would be archived\n") && sandbox.show("dead")["archived"] == false, "{dry}");
     // Nobody has put its death on record yet: that is done on the way.

@@ -14,6 +14,22 @@ pub(crate) fn code(reply: &Reply) -> (u16, String) {
 }
 
 #[test]
+fn who_cannot_listen_where_it_was_told_says_where_it_could() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &[]);
+    let path = format!("unix:{}", sandbox.path().join("no/such/directory/socket").display());
+    for (listen, instead) in [
+        (&*served.address, "`--listen 127.0.0.1:0` takes any port that is free"),
+        ("nonsense", "it is written `127.0.0.1:7878` or `unix:PATH`"),
+        ("127.0.0.1:99999", "it is written `127.0.0.1:7878` or `unix:PATH`"),
+        (&path, "it is written `127.0.0.1:7878` or `unix:PATH`"),
+    ] {
+        let refused = sandbox.outlive(["serve", "--listen", listen]).fails_with(2);
+        assert!(refused.contains(instead), "{refused}");
+    }
+}
+
+#[test]
 fn s_06_ids_that_are_paths_name_nothing() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();

@@ -249,7 +249,7 @@ fn a_supervisor_sweeps_as_often_as_the_home_says_and_never_unasked() {
     let config = "[sweep]\nevery = \"1h\"\ngrace = \"0s\"\nkeep_last = 1\n";
     sandbox.write_home_config(config);
     let said = sandbox.outlive(["supervise", "--once"]).succeeds();
-    assert!(said.contains("swept: 1 objects of 2 bytes deleted"), "{said}");
+    assert!(said.contains("swept: 1 object of 2 bytes deleted"), "{said}");
     assert!(!first.exists() && second.exists(), "the last one was to be kept");
     let why = sandbox.outlive(["why", "first"]).succeeds();
     assert!(why.contains("sweep") && why.contains("1 objects of 2 bytes deleted"), "{why}");

@@ -79,6 +79,26 @@ fn top_resumes_what_was_interrupted() {
 }
 
 #[test]
+fn top_drops_a_filter_before_it_quits_and_tells_its_keys() {
+    let sandbox = Sandbox::new();
+    for name in ["apple", "melon"] {
+        sandbox.outlive(["queue", "add", "--name", name, "--", "true"]).succeeds();
+    }
+    let screen = Screen::start(&sandbox);
+    screen.says("top: 2 in flight");
+    screen.press(&["/", "m", "e", "l", "Enter"]);
+    screen.says("top: 1 in flight and in need of attention; filter: mel");
+    screen.press(&["Escape"]);
+    screen.says("top: 2 in flight");
+    screen.press(&["?"]);
+    screen.says("cancel it");
+    screen.press(&["Escape"]);
+    screen.says("RUN");
+    screen.press(&["Escape"]);
+    screen.says("left 0");
+}
+
+#[test]
 fn s_11_top_shows_runs_filters_them_shows_what_they_wrote_and_cancels_them() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "done", "--", "true"]).succeeds();

@@ -63,7 +63,7 @@ impl Registry {
                     }
                     delivered.recorded += 1;
                 }
-                Err(error @ (store::Error::Corrupt(_) | store::Error::Denied(_))) => {
+                Err(error) if error.is_refused() || matches!(error, store::Error::Corrupt(_)) => {
                     delivered.left.push((end.run, error));
                 }
                 Err(error) => return Err(error.into()),

@@ -38,6 +38,7 @@ pub struct Brief {
     pub total: Option<u64>,
     pub created_at: Timestamp,
     pub archived: bool,
+    pub swept: bool,
     pub copied: bool,
 }
 
@@ -59,6 +60,8 @@ struct Stored {
     created_at: Timestamp,
     #[serde(default)]
     archived: Option<IgnoredAny>,
+    #[serde(default)]
+    swept: Option<IgnoredAny>,
     #[serde(default)]
     copied: bool,
 }
@@ -134,7 +137,7 @@ struct Progress {
 
 impl From<Stored> for Brief {
     fn from(stored: Stored) -> Self {
-        let Stored { id, spec, attempt, ended, progress, created_at, archived, copied } = stored;
+        let Stored { id, spec, attempt, ended, progress, created_at, archived, swept, copied } = stored;
         let (step, replays) = spec.step.map_or((None, None), |step| (Some(step.name), step.replays));
         Self {
             id,
@@ -155,6 +158,7 @@ impl From<Stored> for Brief {
             total: progress.total,
             created_at,
             archived: archived.is_some(),
+            swept: swept.is_some(),
             copied,
         }
     }

@@ -319,7 +319,7 @@ fn may_pass(error: &Error) -> bool {
     use crate::store::Error as Failed;
     match error {
         Error::Contended(_) => true,
-        Error::Store(error) => error.is_passing() || matches!(error, Failed::Denied(_) | Failed::Corrupt(_)),
+        Error::Store(error) => error.is_passing() || error.is_refused() || matches!(error, Failed::Corrupt(_)),
         _ => false,
     }
 }

@@ -379,7 +379,7 @@ impl Keeping {
                     self.keep().owed.retain(|owed| owed.stamp != next.stamp);
                 }
                 // One that is in the way of nobody but itself waits, and the others do not wait for it.
-                Err(error @ (store::Error::Corrupt(_) | store::Error::Denied(_))) => left = Err(error),
+                Err(error) if error.is_refused() || matches!(error, store::Error::Corrupt(_)) => left = Err(error),
                 Err(error) => return Err(error),
             }
         }

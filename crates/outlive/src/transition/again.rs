@@ -1,9 +1,10 @@
 //! What follows the end of an attempt: rest, another attempt, or waiting for a person. And what follows a run that is
 //! over: another like it.
 
-use super::{Refusal, waiting};
+use super::{Refusal, Verdict, waiting};
+use crate::id::Epoch;
 use crate::policy::OrphanPolicy;
-use crate::run::{End, Ending, Exit, Failure, GaveUp, Lineage, Run, State, StateName, Suspended};
+use crate::run::{End, Ending, Exit, Failure, GaveUp, Lineage, Run, State, StateName, Suspended, capped};
 use crate::time::Timestamp;
 
 /// The signal of a keyboard: a person stopped it.
@@ -31,7 +32,7 @@ pub(super) fn close(run: &mut Run, mut ending: Ending, now: Timestamp) -> Option
         End::Dead(_) => after_reap(run, now),
     };
     let why = match &ending.how {
-        End::Failed(failure) => format!("failed: {}", failure.error_message),
+        End::Failed(failure) => after_failed(&failure.error_message),
         End::Interrupted(interruption) => format!("interrupted: {interruption}"),
         End::Dead(reap) => format!("reaped: {}", reap.evidence),
         End::Succeeded | End::Cancelled(_) => String::new(),
@@ -51,6 +52,37 @@ pub(super) fn close(run: &mut Run, mut ending: Ending, now: Timestamp) -> Option
     run.progress = None;
     run.state = state;
     Some(attempt)
+}
+
+/// What a run that failed says while it waits for its next attempt.
+fn after_failed(error_message: &str) -> String {
+    format!("failed: {error_message}")
+}
+
+/// Whether an owner of this claim has said just this of its work before, and it is on record: whoever did not hear that it
+/// was heard says it again.
+pub fn is_said(run: &Run, claimed: Epoch, verdict: &Verdict) -> bool {
+    if run.epoch != claimed {
+        return false;
+    }
+    match (&run.state, verdict) {
+        // Without an owner it was ended by somebody else, before or after that claim.
+        (State::Ended(Ending { owner: None, .. }), _) => false,
+        (State::Ended(ending), Verdict::Succeeded) => ending.how == End::Succeeded,
+        (State::Ended(ending), Verdict::Cancelled) => matches!(ending.how, End::Cancelled(_)),
+        (State::Ended(ending), Verdict::Failed { error_type, error_message }) => {
+            let is_same = |failure: &Failure| {
+                failure.error_type == capped(error_type.clone())
+                    && failure.error_message == capped(error_message.clone())
+            };
+            matches!(&ending.how, End::Failed(failure) if is_same(failure))
+        }
+        (State::Pending(pending), Verdict::Failed { error_message, .. }) => {
+            let told = capped(after_failed(&capped(error_message.clone())));
+            pending.reason.as_ref() == Some(&told)
+        }
+        _ => false,
+    }
 }
 
 fn after_failure(run: &mut Run, failure: &mut Failure, exit: Option<Exit>, now: Timestamp) -> Next {

@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The caller no longer owns the run.
-    #[error("lost: it {} (epoch {epoch}), and the caller's claim is from epoch {claimed}", stands(*state))]
+    #[error("{}", lost(*state, *epoch, *claimed))]
     Lost {
         /// How it stands.
         state: StateName,
@@ -103,6 +103,14 @@ pub enum Refusal {
     NotArchived,
 }
 
+fn lost(state: StateName, epoch: Epoch, claimed: Epoch) -> String {
+    let stands = stands(state);
+    if epoch == claimed {
+        return format!("lost: it {stands}, and the caller's claim (epoch {claimed}) is over");
+    }
+    format!("lost: it {stands} (epoch {epoch}), and the caller's claim is from epoch {claimed}")
+}
+
 fn names(runs: &[RunId]) -> String {
     let names: Vec<String> = runs.iter().map(|run| format!("run `{run}`")).collect();
     names.join(", ")
@@ -143,6 +151,7 @@ fn wrong_state(action: &str, state: StateName) -> String {
         "reap" => "only a running run can be reaped",
         "adopt" => "only a running run can be adopted",
         "sweep" => "only what can no longer go on is swept",
+        "rerun" => "only a run that is over is repeated, unless that is forced",
         "archive" | "unarchive" => "only a run that has ended can be archived",
         "resume" if state == StateName::Failed => "a failed run is resumed only where that is asked for",
         "resume" => "only an interrupted or dead run can be resumed",

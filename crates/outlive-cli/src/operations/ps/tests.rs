@@ -7,7 +7,7 @@ use outlive::id::WorkerId;
 use outlive::process::{Evidence, Identity};
 use outlive::run::{
     Actor, Arg, CancelRequest, Command, Ending, Failure, GaveUp, Interruption, Owner, Progress, Reap, Run, Spec, State,
-    Step as SpecStep,
+    Step as SpecStep, Swept,
 };
 use outlive::time::Timestamp;
 
@@ -210,6 +210,8 @@ fn ended_runs() -> Vec<Run> {
             let (started_at, owner) = ((variant != 6).then(|| at(1)), (variant != 6).then(|| owner.clone()));
             run.state = State::Ended(Ending { how: how.clone(), at: at(4), started_at, owner, exit: None });
             runs.push(run.clone());
+            let swept = Swept { by: by.clone(), at: at(5), done: true, process: None };
+            runs.push(Run { swept: Some(swept), ..run.clone() });
             run.archived = Some(outlive::run::Archived { by: by.clone(), at: at(5) });
             runs.push(run);
         }
@@ -226,4 +228,17 @@ fn a_run_that_has_ended_has_the_same_line_however_much_of_it_is_read() {
         let whole = RunView::unsigned(&see(run, None, registry.clock().now()), &registry);
         assert_eq!(format!("{:?}", Line::of_brief(brief)), format!("{:?}", Line::of(&whole)));
     }
+}
+
+#[test]
+fn nobody_is_told_to_resume_a_run_whose_artifacts_were_swept() {
+    let registry = pollster::block_on(Registry::open("memory:")).unwrap();
+    let (mut swept, mut others) = (0, 0);
+    for run in ended_runs() {
+        let (is_swept, now) = (run.swept.is_some(), registry.clock().now());
+        let resume = RunView::unsigned(&see(run, None, now), &registry).next_step();
+        let counted = if is_swept { &mut swept } else { &mut others };
+        *counted += usize::from(resume.is_some());
+    }
+    assert!(swept == 0 && others > 0, "{swept} of those, {others} of others");
 }

@@ -26,6 +26,8 @@ use crate::terminal::plain;
 
 /// How long an entry is its holder's without a beat.
 const LEASE: Duration = Duration::from_secs(300);
+/// The shortest such time: beats come no faster than one in a millisecond.
+const SHORTEST: Duration = Duration::from_millis(BEATS as u64);
 /// Two beats may be lost before a lease ends.
 const BEATS: u32 = 3;
 /// The most entries that are handed out at once.
@@ -238,6 +240,10 @@ impl Operate for Drain {
             return Err(Error::Invalid(format!("1 to {MOST} entries are handed out at once, not {}", self.limit)));
         }
         let lasts = self.lease.unwrap_or(LEASE);
+        if lasts < SHORTEST {
+            let (least, lasts) = (show_duration(SHORTEST), show_duration(lasts));
+            return Err(Error::Invalid(format!("an entry is held for {least} at least, not for {lasts}")));
+        }
         let lease = Lease::new(lasts / BEATS, lasts).map_err(|error| Error::Invalid(error.to_string()))?;
         let repo = self.repo.as_deref().map(canonical).transpose()?;
         let Some(registry) = existing_home().await? else { return Ok(Drained { entries: Vec::new(), remaining: 0 }) };
@@ -288,7 +294,7 @@ impl Operate for Beat {
     async fn operate(self, _: &Context) -> Result<Changed, Error> {
         let (registry, id) = find(&self.entry).await?;
         let cancelled = registry.beat_handed(id, Epoch(self.epoch)).await?;
-        changed(&registry.glance(id).await?.run, "is held on", cancelled)
+        changed(&registry.glance(id).await?.run, "is kept, and", cancelled)
     }
 }
 

@@ -14,6 +14,20 @@ use super::{Mode, Top, View};
 use crate::run_view::{percent_of, progress_of};
 use crate::terminal::plain;
 
+/// What each key is for, the most wanted first: a short screen shows no more.
+const KEYS: [(&str, &str); 10] = [
+    ("Up k", "the run above"),
+    ("Down j", "the run below"),
+    ("Enter l", "what it has written"),
+    ("c", "cancel it"),
+    ("r", "resume it"),
+    ("/", "filter runs by what is known of them; Esc drops the filter"),
+    ("a", "all runs, or those in flight and in need of attention"),
+    ("q Esc", "back to the list, or quit"),
+    ("Home End", "the first run, the last run"),
+    ("Ctrl-C", "quit"),
+];
+
 /// Draws all of it.
 pub fn draw(top: &Top, frame: &mut Frame<'_>) {
     let [head, body, foot] =
@@ -49,12 +63,16 @@ pub fn draw(top: &Top, frame: &mut Frame<'_>) {
                 body,
             );
         }
+        View::Keys => {
+            let text: Vec<Line<'_>> = KEYS.iter().map(|(key, what)| Line::raw(format!("{key:<12}{what}"))).collect();
+            frame.render_widget(Paragraph::new(text), body);
+        }
     }
     let name = top.run().map(title_of).unwrap_or_default();
     let foot_line = match (&top.mode, top.said.as_str()) {
         (Mode::Filter, _) => format!("/{}▏  Enter keeps it, Esc drops it", plain(&top.filter)),
         (Mode::Confirm(operation), _) => format!("{operation} {name}? y: yes, any other key: no"),
-        (Mode::Move, "") => "↑ ↓ move  Enter output  c cancel  r resume  / filter  a all  q quit".into(),
+        (Mode::Move, "") => "↑ ↓ move  Enter output  c cancel  r resume  / filter  a all  ? keys  q quit".into(),
         (Mode::Move, said) => plain(said),
     };
     frame.render_widget(Line::raw(foot_line), foot);

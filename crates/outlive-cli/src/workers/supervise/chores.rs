@@ -14,6 +14,7 @@ use outlive::store::{Page, Walk};
 use serde_json::json;
 
 use super::Supervisor;
+use crate::operations::sweep::count;
 use crate::settings::{Hooks, Sweeps};
 use crate::workers::hooks::{self, Event};
 
@@ -95,12 +96,13 @@ impl Supervisor<'_> {
         if *objects + *left == 0 && problems.is_empty() && forgotten.is_empty() {
             return;
         }
-        let mut text = format!("swept: {objects} objects of {bytes} bytes deleted, {left} left to the next sweep");
+        let deleted = format!("{} of {}", count(*objects, "object"), count(*bytes, "byte"));
+        let mut text = format!("swept: {deleted} deleted, {left} left to the next sweep");
         if !forgotten.is_empty() {
-            text += &format!(", {} records forgotten", forgotten.len());
+            text += &format!(", {} forgotten", count(forgotten.len() as u64, "record"));
         }
         if !problems.is_empty() {
-            text += &format!("; {} problems, which `outlive sweep` tells", problems.len());
+            text += &format!("; {}, which `outlive sweep` tells", count(problems.len() as u64, "problem"));
         }
         let fields =
             json!({ "objects": objects, "bytes": bytes, "left": left, "forgotten": forgotten, "problems": problems });

@@ -72,6 +72,34 @@ fn c10_only_the_epoch_that_it_was_handed_out_with_speaks_for_an_entry() {
 }
 
 #[test]
+fn c10_whoever_did_not_hear_the_answer_says_again_how_an_entry_came_out() {
+    let sandbox = Sandbox::new();
+    let (good, bad, again) = (
+        add(&sandbox, &["--app", "good"]),
+        add(&sandbox, &["--app", "bad"]),
+        add(&sandbox, &["--app", "again", "--retry", "3"]),
+    );
+    assert_eq!(drain(&sandbox, &["--limit", "3"]).len(), 3);
+    let failed = ["--failed", "no luck"];
+    for (id, words, state) in
+        [(&good, &[] as &[&str], "succeeded"), (&bad, &failed, "failed"), (&again, &failed, "pending")]
+    {
+        let done = || sandbox.outlive(["queue", "done", id, "--epoch", "1", "--json"].iter().chain(words)).json();
+        let first = done();
+        assert_eq!((done(), &first["entry"]["state"]), (first.clone(), &json!(state)));
+        // What was said first stands.
+        let other: &[&str] = if words.is_empty() { &["--failed", "no luck"] } else { &[] };
+        let refused = sandbox.outlive(["queue", "done", id, "--epoch", "1"].iter().chain(other)).fails_with(104);
+        assert!(refused.contains("and the caller's claim (epoch 1) is over"), "{refused}");
+        sandbox.outlive(["queue", "done", id, "--epoch", "2"].iter().chain(words)).fails_with(104);
+        sandbox.outlive(["queue", "release", id, "--epoch", "1"]).fails_with(104);
+    }
+    // It comes again, and is somebody else's then.
+    crate::sandbox::until("its wait to be over", || !drain(&sandbox, &[]).is_empty());
+    sandbox.outlive(["queue", "done", &again, "--epoch", "1", "--failed", "no luck"]).fails_with(104);
+}
+
+#[test]
 fn c10_an_entry_whose_holder_is_not_heard_of_is_handed_out_once_more() {
     let sandbox = Sandbox::new();
     let id = add(&sandbox, &["--app", "audit"]);
@@ -85,6 +113,17 @@ fn c10_an_entry_whose_holder_is_not_heard_of_is_handed_out_once_more() {
     // Whoever was thought dead comes back, and is told.
     sandbox.outlive(["queue", "done", &id, "--epoch", "1"]).fails_with(104);
     assert!(drain(&sandbox, &[]).is_empty());
+}
+
+#[test]
+fn c10_a_lease_that_no_beat_could_keep_is_refused_before_anything_is_handed_out() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, &["--app", "audit"]);
+    for lease in ["0ms", "1ms", "2ms"] {
+        let refused = sandbox.outlive(["queue", "drain", "--lease", lease]).fails_with(2);
+        assert!(refused.contains("3ms at least"), "{refused}");
+    }
+    assert_eq!(drain(&sandbox, &["--lease", "3ms"])[0]["epoch"], 1, "it was handed out before");
 }
 
 #[test]

@@ -111,12 +111,16 @@ impl Shared {
     async fn call(&self, call: &str, body: Bytes, harm: Harm) -> Result<Bytes, Error> {
         let (mut pause, mut sent) = (PAUSE, false);
         for tried in 1..=TRIES {
+            let mut throttled = false;
             let tried_once = self.try_once(call, body.clone()).await;
             let answered = tried_once.or_else(|mut failed| failed.refused.take().ok_or(failed));
             let failed = match answered {
                 Ok((StatusCode::OK, answer)) => return Ok(answer),
                 // It says when it has too much to do, and has done nothing then.
-                Ok((StatusCode::TOO_MANY_REQUESTS, answer)) => Failed::unsent(message(&answer).unwrap_or_default()),
+                Ok((StatusCode::TOO_MANY_REQUESTS, answer)) => {
+                    throttled = true;
+                    Failed::unsent(message(&answer).unwrap_or_default())
+                }
                 Ok((status, answer)) => return Err(self.refused(status, &answer, harm)),
                 Err(failed) => failed,
             };
@@ -127,7 +131,11 @@ impl Shared {
                 continue;
             }
             let why = format!("the server at {} cannot be asked: {}", self.address, failed.why);
-            return Err(if sent { harm.of(why) } else { Error::Unavailable(why) });
+            return Err(match (sent, throttled) {
+                (true, _) => harm.of(why),
+                (false, true) => Error::Throttled(why),
+                (false, false) => Error::Unavailable(why),
+            });
         }
         Err(Error::Unavailable(format!("the server at {} was not asked", self.address)))
     }
@@ -157,10 +165,10 @@ impl Shared {
         let says = message(answer).map(|said| format!(": {said}")).unwrap_or_default();
         match status {
             StatusCode::UNAUTHORIZED if self.token.is_none() => {
-                Error::Denied(format!("the server at {address} asks for a token, and there is none: set OUTLIVE_TOKEN"))
+                Error::Unauthorised(format!("the server at {address} asks for a token, and there is none"))
             }
-            StatusCode::UNAUTHORIZED => Error::Denied(format!("the server at {address} does not know the token")),
-            StatusCode::FORBIDDEN => Error::Denied(format!("the server at {address} refuses{says}")),
+            StatusCode::UNAUTHORIZED => Error::Unauthorised(format!("the server at {address} does not know the token")),
+            StatusCode::FORBIDDEN => Error::Forbidden(format!("the server at {address} refuses{says}")),
             StatusCode::NOT_FOUND => Error::Unsupported(format!(
                 "the server at {address} lends its registry to nobody: it is no outlive, or an older one"
             )),

@@ -300,7 +300,8 @@ fn l20_a_reaped_record_tells_who_when_and_on_what_evidence() {
         let run = world.see(handle.id()).await.run;
         let ending = run.ending().unwrap();
         let End::Dead(reap) = &ending.how else { panic!("{run:?}") };
-        let (silent_ms, lease_ms) = (2 * 12_000, 12_000);
+        let lease_ms = u64::try_from(LEASE.as_millis()).unwrap();
+        let silent_ms = 2 * lease_ms;
         assert_eq!(reap.evidence, Evidence::LeaseLapsed { silent_ms, lease_ms });
         assert_eq!((&reap.by, reap.last_heard, ending.at), (&eve, last_beat, world.clock.now()));
         let previous = ending.owner.as_ref().unwrap();
