@@ -35,6 +35,17 @@ pub enum Error {
         /// There are others.
         more: bool,
     },
+    /// There is no such run here, and nobody has looked what other repositories have.
+    #[error("no run `{0}` here, and there is no index of the runs of all repositories yet")]
+    Unindexed(String),
+    /// A run was named behind a repository that nobody knows.
+    #[error("no run `{sought}`: no repository `{repo}` is known")]
+    NoRepository {
+        /// The run that was to be found.
+        sought: String,
+        /// The repository.
+        repo: String,
+    },
     /// There is no index yet.
     #[error("there is no index of the runs of all repositories yet")]
     NoIndex,
@@ -273,7 +284,11 @@ impl Error {
     /// Its kind.
     pub fn code(&self) -> Code {
         match self {
-            Self::NotFound(_) | Self::NoRegistry { .. } | Self::NoIndex => Code::NotFound,
+            Self::NotFound(_)
+            | Self::NoRegistry { .. }
+            | Self::NoRepository { .. }
+            | Self::NoIndex
+            | Self::Unindexed(_) => Code::NotFound,
             Self::Ambiguous { .. } | Self::AmbiguousRepository { .. } => Code::Ambiguous,
             Self::Unreadable { .. } => Code::Unreadable,
             Self::Invalid(_) => Code::Invalid,
@@ -298,7 +313,12 @@ impl Error {
             Self::NotFound(_) => "`outlive ps --all` lists every run of this registry".into(),
             Self::Ambiguous { .. } => "give more characters of the id".into(),
             Self::AmbiguousRepository { .. } => "name it as REPOSITORY:ID, as they are listed".into(),
-            Self::NoIndex => "`outlive registry refresh` makes it; `outlive registry list` tells from what".into(),
+            Self::NoRepository { .. } => {
+                "`outlive registry list` lists those that are; `outlive registry add` adds one".into()
+            }
+            Self::NoIndex | Self::Unindexed(_) => {
+                "`outlive registry refresh` makes it; `outlive registry list` tells from what".into()
+            }
             Self::Unreadable { repo, .. } => format!("mend or remove it in `{repo}`, then `outlive registry refresh`"),
             Self::NoRegistry { sought: Some(_), .. } => {
                 "the first `outlive run -- COMMAND` makes it; `outlive init` makes one in this directory".into()

@@ -162,7 +162,7 @@ async fn mark_named(context: &Context, words: &[String], archive: bool, dry_run:
         }
         return Ok(marked);
     }
-    match elsewhere(context, &words[0], error)? {
+    match elsewhere(context, &words[0], error).await? {
         Elsewhere::Registry(context, run) => Box::pin(mark_named(&context, &[run], archive, dry_run)).await,
         Elsewhere::Foreign(listed) => {
             Err(refuse_foreign(&listed, if archive { "archive" } else { "archive --unarchive" }))

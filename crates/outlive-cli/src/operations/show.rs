@@ -132,7 +132,7 @@ impl Operate for Show {
             Err(error) if self.scope == Scope::Repo => return Err(error),
             Err(error) => error,
         };
-        match elsewhere(context, &self.run, error)? {
+        match elsewhere(context, &self.run, error).await? {
             Elsewhere::Registry(context, run) => {
                 Self { run, ..self }.own(&context).await.map(|shown| Told::Own(Box::new(shown)))
             }

@@ -1,5 +1,6 @@
 //! The control plane: runs of every repository, found, repeated, put away and handed out from anywhere.
 
+mod anywhere;
 mod crashes;
 mod paging;
 mod queue;

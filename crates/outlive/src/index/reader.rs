@@ -13,7 +13,7 @@ use super::database::from_sqlite;
 use super::query::{Cursor, Order, PAGE_LIMIT, Query};
 use super::record::{Freshness, Kind, Lifecycle, Record};
 use super::source::{Problem, Reading, Source, Token};
-use super::sources::Address;
+use super::sources::{Address, is_repo};
 use super::stored;
 use super::words::{self, Sought, is_live};
 use super::writer::first_place;
@@ -400,12 +400,6 @@ fn marks_of(source: &dyn Source, record: &Record) -> super::record::Marks {
 
 fn listed(record: &Record, freshness: Freshness, reason: &str) -> Listed {
     Listed { record: record.clone(), freshness, freshness_reason: Some(reason.into()) }
-}
-
-/// Whether a repository is meant: by its path, the end of it, or its name.
-fn is_repo(repo: &str, sought: &str) -> bool {
-    let ends = |rest: &str| rest.is_empty() || rest.ends_with('/');
-    repo.strip_suffix(sought.trim_end_matches('/')).is_some_and(ends)
 }
 
 /// What finds the runs, those behind a place if one is named.
