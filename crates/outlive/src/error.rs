@@ -46,6 +46,16 @@ pub enum Error {
         /// The repository.
         repo: String,
     },
+    /// A run was there and is no more.
+    #[error("run `{run}` of `{repo}` is gone: {reason}")]
+    Gone {
+        /// Its name there.
+        run: String,
+        /// The repository.
+        repo: String,
+        /// What tells so.
+        reason: String,
+    },
     /// There is no index yet.
     #[error("there is no index of the runs of all repositories yet")]
     NoIndex,
@@ -288,6 +298,7 @@ impl Error {
             | Self::NoRegistry { .. }
             | Self::NoRepository { .. }
             | Self::NoIndex
+            | Self::Gone { .. }
             | Self::Unindexed(_) => Code::NotFound,
             Self::Ambiguous { .. } | Self::AmbiguousRepository { .. } => Code::Ambiguous,
             Self::Unreadable { .. } => Code::Unreadable,
@@ -313,6 +324,7 @@ impl Error {
             Self::NotFound(_) => "`outlive ps --all` lists every run of this registry".into(),
             Self::Ambiguous { .. } => "give more characters of the id".into(),
             Self::AmbiguousRepository { .. } => "name it as REPOSITORY:ID, as they are listed".into(),
+            Self::Gone { run, repo, .. } => format!("`outlive show {repo}:{run}` tells what was known of it"),
             Self::NoRepository { .. } => {
                 "`outlive registry list` lists those that are; `outlive registry add` adds one".into()
             }

@@ -99,7 +99,11 @@ impl Index {
 
     /// A page of the runs that match; none where there is no index. What is listed was looked at.
     pub fn search(&self, query: &Query) -> Result<Option<Found>, Error> {
-        self.read(|reader| reader.search(query))
+        let known = self.known()?;
+        self.read(|reader| {
+            let changed_sources = reader.changed_sources(&known, query.repos.as_ref());
+            Ok(Found { changed_sources, ..reader.search(query)? })
+        })
     }
 
     /// The runs that `text` may mean, up to `limit`; none where there is no index.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::settings::{Context, DIRECTORY};
 use crate::terminal::{command_line, plain};
 
-/// How many runs are named where several are meant.
+/// How many runs or repositories are named where there are several.
 const SHOWN: usize = 5;
 
 /// Which repositories are meant.
@@ -222,5 +222,27 @@ pub fn refuse_foreign(listed: &Listed, verb: &str) -> Error {
 
 /// Says that a run is gone.
 pub fn gone(listed: &Listed) -> Error {
-    Error::NotFound(format!("{}:{}", listed.record.repo, listed.record.run_id))
+    Error::Gone {
+        run: listed.record.run_id.clone(),
+        repo: listed.record.repo.clone(),
+        reason: listed.freshness_reason.clone().unwrap_or_default(),
+    }
+}
+
+/// How a repository is forgotten that is gone for good.
+pub fn forget(repo: &str) -> String {
+    let call = command_line(["outlive", "registry", "remove", repo].map(str::as_bytes));
+    format!("`{call}` forgets it if it is gone for good")
+}
+
+/// What to do about a run that is gone.
+pub fn after_gone(listed: &Listed) -> Result<String, Error> {
+    let record = &listed.record;
+    let sources = index()?.sources()?;
+    let own = sources.iter().find(|known| known.address.kind == record.source && known.address.repo() == record.repo);
+    Ok(match own.map(|known| known.address.out_of_reach()) {
+        None => "`outlive registry refresh` forgets it: its repository was removed".into(),
+        Some(Some(reason)) => format!("its repository is unavailable: {reason}; {}", forget(&record.repo)),
+        Some(None) => "`outlive registry refresh`; `outlive gc` forgets what is gone".into(),
+    })
 }

@@ -2,6 +2,7 @@
 
 mod anywhere;
 mod crashes;
+mod moved_on;
 mod paging;
 mod queue;
 

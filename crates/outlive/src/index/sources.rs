@@ -95,6 +95,11 @@ impl Address {
         is_repo(&self.repo(), sought)
     }
 
+    /// Why nothing can be told of it, where nothing can.
+    pub fn out_of_reach(&self) -> Option<String> {
+        self.open().and_then(|source| source.reach()).err()
+    }
+
     /// Its URL, for people.
     pub fn shown(&self) -> String {
         Redactor::default().text(&self.url)
