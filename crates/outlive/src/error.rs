@@ -46,6 +46,9 @@ pub enum Error {
         /// The repository.
         repo: String,
     },
+    /// The index cannot be read.
+    #[error("the index of the runs of all repositories is damaged: {0}")]
+    DamagedIndex(String),
     /// A run was there and is no more.
     #[error("run `{run}` of `{repo}` is gone: {reason}")]
     Gone {
@@ -302,6 +305,7 @@ impl Error {
             | Self::Unindexed(_) => Code::NotFound,
             Self::Ambiguous { .. } | Self::AmbiguousRepository { .. } => Code::Ambiguous,
             Self::Unreadable { .. } => Code::Unreadable,
+            Self::DamagedIndex(_) => Code::Corrupt,
             Self::Invalid(_) => Code::Invalid,
             Self::Forbidden(_) => Code::Forbidden,
             Self::Refused { refusal: Refusal::Lost { .. }, .. } => Code::Lost,
@@ -324,6 +328,7 @@ impl Error {
             Self::NotFound(_) => "`outlive ps --all` lists every run of this registry".into(),
             Self::Ambiguous { .. } => "give more characters of the id".into(),
             Self::AmbiguousRepository { .. } => "name it as REPOSITORY:ID, as they are listed".into(),
+            Self::DamagedIndex(_) => "`outlive registry refresh --rebuild` makes it anew from its sources".into(),
             Self::Gone { run, repo, .. } => format!("`outlive show {repo}:{run}` tells what was known of it"),
             Self::NoRepository { .. } => {
                 "`outlive registry list` lists those that are; `outlive registry add` adds one".into()

@@ -87,3 +87,19 @@ fn a_health_is_no_status_and_what_lists_it_is_said() {
     sandbox.outlive(["ps", "--global", "--status", "orphaned"]).succeeds();
     assert!(sandbox.outlive(["registry", "show"]).succeeds().contains("1 succeeded; as indexed"));
 }
+
+#[test]
+fn an_index_that_is_damaged_is_mended_by_what_is_said() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "job", "--", "true"]).succeeds();
+    refresh(&sandbox);
+    let index = sandbox.home().join("index");
+    let file = index.join(std::fs::read_link(index.join("current")).unwrap());
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[16..].fill(0xa5);
+    std::fs::write(&file, bytes).unwrap();
+    let said = sandbox.outlive(["list"]).fails_with(111);
+    assert!(said.contains("`outlive registry refresh --rebuild`") && !said.contains("doctor"), "{said}");
+    sandbox.outlive(["registry", "refresh", "--rebuild"]).succeeds();
+    assert!(sandbox.outlive(["list"]).succeeds().contains("1 run: 1 succeeded"));
+}
