@@ -192,6 +192,14 @@ fn c08_runs_are_archived_by_age_everywhere_and_shown_again() {
     assert_eq!(found["runs"][0]["lifecycle"], "archived");
     sandbox.outlive(["unarchive", "one"]).current_dir("/").succeeds();
     assert_eq!(sandbox.show("one")["archived"], false);
+    // What was archived everywhere is said by repository and name, and shown again by what was said.
+    let archive = ["archive", "--older-than", "0s", "--scope", "home"];
+    let dry = sandbox.outlive(archive.iter().chain(&["--dry-run"])).current_dir("/").succeeds();
+    let said = sandbox.outlive(archive).current_dir("/").succeeds();
+    assert!(said.starts_with("work:") && said.ends_with(" one archived\n"), "{said}");
+    assert_eq!(dry, said.replace("archived", "would be archived"));
+    sandbox.outlive(["unarchive", said.split(' ').next().unwrap()]).current_dir("/").succeeds();
+    assert_eq!(sandbox.show("one")["archived"], false);
 }
 
 #[test]
