@@ -94,6 +94,7 @@ pub enum Elsewhere {
 /// Looks for a run in every repository that is known, after `error` has said that it is not here: in the index, and then in
 /// the registries themselves, for the run may be younger than the index.
 pub async fn elsewhere(context: &Context, text: &str, error: Error) -> Result<Elsewhere, Error> {
+    // Whoever names a registry means that one, and a server always does.
     if !matches!(error, Error::NotFound(_) | Error::NoRegistry { .. }) || context.named().is_some() {
         return Err(error);
     }
