@@ -20,6 +20,8 @@ use outlive::time::{Timestamp, parse_duration};
 
 use self::screen::Screen;
 use crate::cli::{fail, talk};
+use crate::operation::Effect;
+use crate::operations::plane::located::{Place, locate_one};
 use crate::operations::wait;
 use crate::run_view::RunView;
 use crate::settings::Context;
@@ -44,7 +46,7 @@ const NOTED_WITHIN: Duration = Duration::from_millis(250);
 /// move the cursor or set titles is made visible instead.
 #[derive(Debug, Default, Args)]
 struct Logs {
-    /// An id, the beginning of one, a name, @last, or @~2
+    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
     run: String,
     /// Go on until the run has ended
     #[arg(short, long)]
@@ -151,24 +153,19 @@ impl<E: Into<Error>> From<E> for Trouble {
 }
 
 /// The attempt whose output is meant, by default the last one, and where it is kept.
-pub async fn attempt_meant(
-    registry: &Registry,
-    run: &str,
-    attempt: Option<u32>,
-) -> Result<(LogPlace, Seen, u32), Error> {
+pub fn attempt_meant(registry: &Registry, seen: &Seen, attempt: Option<u32>) -> Result<(LogPlace, u32), Error> {
     let Some(logs) = registry.logs() else {
         let why = "it ends with its process, or this host has no home for them";
         return Err(Error::Invalid(format!("`{}` keeps no logs: {why}", registry.shown())));
     };
-    let seen = registry.find(run).await?;
     let attempts = seen.run.attempt;
     let attempt = attempt.unwrap_or(attempts);
     if attempt == 0 || attempt > attempts {
         let count = if attempts == 1 { "1 attempt".into() } else { format!("{attempts} attempts") };
         return Err(Error::Invalid(format!("run `{}` has {count}, and no attempt {attempt}", seen.run.id)));
     }
-    check_host(&logs, registry, &seen, attempt)?;
-    Ok((logs, seen, attempt))
+    check_host(&logs, registry, seen, attempt)?;
+    Ok((logs, attempt))
 }
 
 /// Refuses to look here for what was written on another host, and says on which.
@@ -189,8 +186,8 @@ fn check_host(logs: &LogPlace, registry: &Registry, seen: &Seen, attempt: u32) -
 
 impl Logs {
     async fn show(&self, context: &Context, json: bool) -> Result<u8, Error> {
-        let registry = context.for_lookup(&self.run).await?;
-        let (logs, seen, attempt) = attempt_meant(&registry, &self.run, self.attempt).await?;
+        let (Place { registry, .. }, seen) = locate_one(context, &self.run, Effect::Read).await?;
+        let (logs, attempt) = attempt_meant(&registry, &seen, self.attempt)?;
         if self.attached && seen.state.is_ended() && !json {
             talk(&format!("outlive: run `{}` has already ended: it is {}\n", seen.run.id, seen.state));
         }

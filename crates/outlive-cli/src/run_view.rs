@@ -276,6 +276,11 @@ impl RunView {
 
     /// What a person would type next about it.
     pub fn next_step(&self) -> Option<String> {
+        self.next_step_with("outlive reap")
+    }
+
+    /// The same, with the call that reaps its registry.
+    pub fn next_step_with(&self, reap: &str) -> Option<String> {
         let id = self.id;
         match (self.state, self.health) {
             (_, _) if self.copied => None,
@@ -289,9 +294,9 @@ impl RunView {
                 Some(format!("`outlive why {id}`; `outlive cancel {id}`"))
             }
             (StateName::Dead, _) if self.owner.is_some() && self.command.is_some() && self.step_of.is_none() => {
-                Some(format!("`outlive resume {id}` goes on with it; `outlive reap` only puts its death on record"))
+                Some(format!("`outlive resume {id}` goes on with it; `{reap}` only puts its death on record"))
             }
-            (StateName::Dead, _) if self.owner.is_some() => Some("`outlive reap` puts its death on record".into()),
+            (StateName::Dead, _) if self.owner.is_some() => Some(format!("`{reap}` puts its death on record")),
             _ if self.awaits_resume() => Some(resume_step(id)),
             _ => None,
         }

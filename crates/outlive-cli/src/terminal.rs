@@ -49,6 +49,11 @@ pub fn quote(word: &[u8]) -> Cow<'_, str> {
     }
 }
 
+/// So many of something: `1 run`, `2 runs`.
+pub fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The words of a command as a shell must be given them.
 pub fn command_line<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> String {
     words.into_iter().map(quote).collect::<Vec<_>>().join(" ")

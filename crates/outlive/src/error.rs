@@ -35,6 +35,30 @@ pub enum Error {
         /// There are others.
         more: bool,
     },
+    /// There is no such run here, and nobody has looked what other repositories have.
+    #[error("no run `{0}` here, and there is no index of the runs of all repositories yet")]
+    Unindexed(String),
+    /// A run was named behind a repository that nobody knows.
+    #[error("no run `{sought}`: no repository `{repo}` is known")]
+    NoRepository {
+        /// The run that was to be found.
+        sought: String,
+        /// The repository.
+        repo: String,
+    },
+    /// The index cannot be read.
+    #[error("the index of the runs of all repositories is damaged: {0}")]
+    DamagedIndex(String),
+    /// A run was there and is no more.
+    #[error("run `{run}` of `{repo}` is gone: {reason}")]
+    Gone {
+        /// Its name there.
+        run: String,
+        /// The repository.
+        repo: String,
+        /// What tells so.
+        reason: String,
+    },
     /// There is no index yet.
     #[error("there is no index of the runs of all repositories yet")]
     NoIndex,
@@ -273,9 +297,15 @@ impl Error {
     /// Its kind.
     pub fn code(&self) -> Code {
         match self {
-            Self::NotFound(_) | Self::NoRegistry { .. } | Self::NoIndex => Code::NotFound,
+            Self::NotFound(_)
+            | Self::NoRegistry { .. }
+            | Self::NoRepository { .. }
+            | Self::NoIndex
+            | Self::Gone { .. }
+            | Self::Unindexed(_) => Code::NotFound,
             Self::Ambiguous { .. } | Self::AmbiguousRepository { .. } => Code::Ambiguous,
             Self::Unreadable { .. } => Code::Unreadable,
+            Self::DamagedIndex(_) => Code::Corrupt,
             Self::Invalid(_) => Code::Invalid,
             Self::Forbidden(_) => Code::Forbidden,
             Self::Refused { refusal: Refusal::Lost { .. }, .. } => Code::Lost,
@@ -301,7 +331,14 @@ impl Error {
             Self::NotFound(_) => "`outlive ps --all` lists every run of this registry".into(),
             Self::Ambiguous { .. } => "give more characters of the id".into(),
             Self::AmbiguousRepository { .. } => "name it as REPOSITORY:ID, as they are listed".into(),
-            Self::NoIndex => "`outlive registry refresh` makes it; `outlive registry list` tells from what".into(),
+            Self::DamagedIndex(_) => "`outlive registry refresh --rebuild` makes it anew from its sources".into(),
+            Self::Gone { run, repo, .. } => format!("`outlive show {repo}:{run}` tells what was known of it"),
+            Self::NoRepository { .. } => {
+                "`outlive registry list` lists those that are; `outlive registry add` adds one".into()
+            }
+            Self::NoIndex | Self::Unindexed(_) => {
+                "`outlive registry refresh` makes it; `outlive registry list` tells from what".into()
+            }
             Self::Unreadable { repo, .. } => format!("mend or remove it in `{repo}`, then `outlive registry refresh`"),
             Self::NoRegistry { sought: Some(_), .. } => {
                 "the first `outlive run -- COMMAND` makes it; `outlive init` makes one in this directory".into()

@@ -34,7 +34,8 @@ use std::path::{Path, PathBuf};
 
 use self::reader::Reader;
 use self::refresh::Scope;
-use crate::store::Error;
+use crate::error::Error;
+use crate::store;
 use crate::time::{Clock, SystemClock, Timestamp};
 
 pub use self::query::{Cursor, InvalidCursor, Order, PAGE_LIMIT, Query};
@@ -64,9 +65,10 @@ impl Index {
 
     /// Every source that is known, by address.
     pub fn sources(&self) -> Result<Vec<Registered>, Error> {
-        let failed =
-            |error| Error::Unavailable(format!("the sources in `{}` cannot be listed: {error}", self.home.display()));
-        sources::known(&self.home).map_err(failed)
+        let failed = |error| {
+            store::Error::Unavailable(format!("the sources in `{}` cannot be listed: {error}", self.home.display()))
+        };
+        Ok(sources::known(&self.home).map_err(failed)?)
     }
 
     fn known(&self) -> Result<Vec<Address>, Error> {
@@ -74,32 +76,39 @@ impl Index {
     }
 
     /// What `read` makes of the index; none where there is none. It may be called more than once.
-    fn read<T>(&self, read: impl Fn(&Reader) -> Result<T, Error>) -> Result<Option<T>, Error> {
-        database::read(&self.home, |connection| read(&Reader::new(connection)?))
+    fn read<T>(&self, read: impl Fn(&Reader) -> Result<T, store::Error>) -> Result<Option<T>, Error> {
+        database::read(&self.home, |connection| read(&Reader::new(connection)?)).map_err(|error| match error {
+            store::Error::Corrupt(damage) => Error::DamagedIndex(damage),
+            error => error.into(),
+        })
     }
 
     /// Brings it up to date: all of it, or what comes from these addresses.
     pub fn refresh(&self, only: Option<&BTreeSet<String>>) -> Result<Refreshed, Error> {
         let known = self.known()?;
-        refresh::refresh(&self.home, &Scope { known: &known, only, rebuild: false }, SystemClock.now())
+        Ok(refresh::refresh(&self.home, &Scope { known: &known, only, rebuild: false }, SystemClock.now())?)
     }
 
     /// Makes it anew from its sources.
     pub fn rebuild(&self) -> Result<Refreshed, Error> {
         let known = self.known()?;
-        refresh::refresh(&self.home, &Scope { known: &known, only: None, rebuild: true }, SystemClock.now())
+        Ok(refresh::refresh(&self.home, &Scope { known: &known, only: None, rebuild: true }, SystemClock.now())?)
     }
 
     /// How much of it is still true, of all sources or of those of one repository. Every run is looked at.
     pub fn report(&self, repo: Option<&str>) -> Result<Report, Error> {
         let known: Vec<Address> =
             self.known()?.into_iter().filter(|address| repo.is_none_or(|repo| address.repo() == repo)).collect();
-        self.read(|reader| reader.report(&known))?.map_or_else(|| Report::absent(&known), Ok)
+        Ok(self.read(|reader| reader.report(&known))?.map_or_else(|| Report::absent(&known), Ok)?)
     }
 
     /// A page of the runs that match; none where there is no index. What is listed was looked at.
     pub fn search(&self, query: &Query) -> Result<Option<Found>, Error> {
-        self.read(|reader| reader.search(query))
+        let known = self.known()?;
+        self.read(|reader| {
+            let changed_sources = reader.changed_sources(&known, query.repos.as_ref());
+            Ok(Found { changed_sources, ..reader.search(query)? })
+        })
     }
 
     /// The runs that `text` may mean, up to `limit`; none where there is no index.
@@ -133,6 +142,6 @@ impl Index {
 
     /// Forgets those, and answers with how many they were.
     pub fn forget_gone(&self, before: Timestamp) -> Result<usize, Error> {
-        refresh::forget_gone(&self.home, before, SystemClock.now())
+        Ok(refresh::forget_gone(&self.home, before, SystemClock.now())?)
     }
 }

@@ -23,7 +23,8 @@ use super::signals::Signals;
 use super::streams::{Copying, Way};
 use super::{keep_log, prepare, recorded_badly, refuse, remark};
 use crate::cli::{say_line, talk};
-use crate::operation::SCHEMA;
+use crate::operation::{Effect, SCHEMA};
+use crate::operations::plane::located::{Place, locate_one};
 use crate::settings::Context;
 use crate::workers::hooks;
 
@@ -40,7 +41,7 @@ const COLLECTED_WITHIN: Duration = Duration::from_secs(2);
 /// has failed with `exit_unknown`. Refused while the owner lives, and where nothing is left to take over.
 #[derive(Args)]
 struct Adopt {
-    /// An id, the beginning of one, a name, @last, or @~2
+    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
     run: String,
     /// Follow it in the background, whatever becomes of this terminal, and say its id
     #[arg(short, long)]
@@ -61,9 +62,8 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
         Ok(prepared) => prepared,
         Err(status) => return status,
     };
-    let taken = context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(take(&input, context))?)));
-    match taken {
-        Ok((policy, (registry, handle))) => {
+    match pollster::block_on(take(&input, context)) {
+        Ok((policy, registry, handle)) => {
             match report {
                 Some(report) => report.started(handle.id()),
                 None if json => say_line(&json!({ "schema": SCHEMA, "id": handle.id() }).to_string()),
@@ -77,11 +77,12 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
     }
 }
 
-async fn take(input: &Adopt, context: &Context) -> Result<(Registry, RunHandle), Error> {
-    let registry = context.for_change(&input.run).await?;
-    let run = registry.find(&input.run).await?.run.id;
-    let handle = registry.adopt(run).await?;
-    Ok((registry, handle))
+async fn take(input: &Adopt, context: &Context) -> Result<(LogPolicy, Registry, RunHandle), Error> {
+    let (Place { registry, context: there }, seen) = locate_one(context, &input.run, Effect::Write).await?;
+    // Its registry says how much is kept, and what cannot be read there is said before anything is taken over.
+    let policy = there.as_deref().unwrap_or(context).log_policy()?;
+    let handle = registry.adopt(seen.run.id).await?;
+    Ok((policy, registry, handle))
 }
 
 /// Follows the run to its end, and puts that on record. Answers with how the command ended, where that can be told.

@@ -27,6 +27,8 @@ use super::descriptors::STANDARD;
 use super::streams::write_all;
 use crate::cli::{fail, talk};
 use crate::logs;
+use crate::operation::Effect;
+use crate::operations::plane::located::{Place, locate_one};
 use crate::operations::wait;
 use crate::run_view::RunView;
 use crate::settings::Context;
@@ -45,7 +47,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// other run the last lines of what it has written are shown and all that follows; there Ctrl-C leaves.
 #[derive(Debug, Args)]
 struct Attach {
-    /// An id, the beginning of one, a name, @last, or @~2
+    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
     run: String,
     /// The keys that leave, one after the other, such as ctrl-a,d; none if empty
     #[arg(long, value_name = "KEYS", default_value = "ctrl-p,ctrl-q", hide_default_value = false)]
@@ -83,8 +85,7 @@ enum Left {
 impl Attach {
     /// Stays at the terminal of the run. None where it has none.
     async fn attach(mut self, context: &Context, json: bool) -> Result<Option<u8>, Error> {
-        let registry = context.for_lookup(&self.run).await?;
-        let mut seen = registry.find(&self.run).await?;
+        let (Place { registry, .. }, mut seen) = locate_one(context, &self.run, Effect::Read).await?;
         if json || seen.state.is_ended() {
             return Ok(None);
         }

@@ -1,6 +1,6 @@
 //! `outlive archive` and `unarchive`: hide ended runs, and show them again. Nothing is deleted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -18,8 +18,10 @@ use outlive::transition::Refusal;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::operation::{Effect, Form, Operate};
+use crate::operations::plane::listing::repo_name;
 use crate::operations::plane::{Elsewhere, Scope, elsewhere, gone, index, refuse_foreign};
+use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;
 use crate::workers::hooks;
@@ -59,11 +61,14 @@ pub struct Unarchive {
 }
 
 /// The runs whose mark was changed.
-#[derive(Debug, JsonSchema, Serialize)]
+#[derive(Debug, Default, JsonSchema, Serialize)]
 pub struct Marked {
     archived: bool,
     dry_run: bool,
     runs: Vec<RunId>,
+    /// What each is for people, where they are of several repositories: as it can be named anywhere.
+    #[serde(skip)]
+    told: BTreeMap<RunId, String>,
 }
 
 impl Operate for Archive {
@@ -79,7 +84,7 @@ impl Operate for Archive {
     }
 
     async fn operate(self, context: &Context) -> Result<Marked, Error> {
-        let mut marked = Marked { archived: true, dry_run: self.dry_run, runs: Vec::new() };
+        let mut marked = Marked { archived: true, dry_run: self.dry_run, ..Marked::default() };
         if !self.runs.is_empty() {
             marked.runs = mark_named(context, &self.runs, true, self.dry_run).await?;
             return Ok(marked);
@@ -103,7 +108,13 @@ impl Operate for Archive {
         }
         for known in index()?.sources()?.iter().filter(|known| known.address.kind == Kind::Outlive) {
             match Context::new(Some(known.address.url.clone())).to_change().await {
-                Ok(Some(registry)) => marked.runs.extend(self.mark_all(&registry, &states).await?),
+                Ok(Some(registry)) => {
+                    let runs = self.mark_all(&registry, &states).await?;
+                    if context.form() == Form::Text {
+                        marked.told.extend(told(&registry, &runs, &known.address.repo()).await?);
+                    }
+                    marked.runs.extend(runs);
+                }
                 Ok(None) => {}
                 Err(error) => {
                     let repo = plain(&known.address.repo());
@@ -144,8 +155,21 @@ impl Operate for Unarchive {
 
     async fn operate(self, context: &Context) -> Result<Marked, Error> {
         let runs = mark_named(context, &self.runs, false, self.dry_run).await?;
-        Ok(Marked { archived: false, dry_run: self.dry_run, runs })
+        Ok(Marked { dry_run: self.dry_run, runs, ..Marked::default() })
     }
+}
+
+/// What runs of a repository are for people.
+async fn told(registry: &Registry, runs: &[RunId], repo: &str) -> Result<Vec<(RunId, String)>, Error> {
+    // No run at all is not every run.
+    if runs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let one = |seen: &Seen| {
+        let title = RunView::unsigned(seen, registry).title();
+        (seen.run.id, format!("{}:{} {title}", plain(repo_name(repo)), seen.run.id))
+    };
+    Ok(registry.all(&Filter::of(runs.iter().copied())).await?.iter().map(one).collect())
 }
 
 /// Marks the runs that are named, wherever they are.
@@ -165,7 +189,7 @@ async fn mark_named(context: &Context, words: &[String], archive: bool, dry_run:
         }
         return Ok(marked);
     }
-    match elsewhere(context, &words[0], error)? {
+    match elsewhere(context, &words[0], error).await? {
         Elsewhere::Registry(context, run) => Box::pin(mark_named(&context, &[run], archive, dry_run)).await,
         Elsewhere::Foreign(listed) => {
             Err(refuse_foreign(&listed, if archive { "archive" } else { "archive --unarchive" }))
@@ -219,7 +243,12 @@ impl fmt::Display for Marked {
             (false, false) => "shown again",
             (false, true) => "would be shown again",
         };
-        self.runs.iter().try_for_each(|id| writeln!(f, "{id} {word}"))?;
+        for id in &self.runs {
+            match self.told.get(id) {
+                Some(told) => writeln!(f, "{told} {word}")?,
+                None => writeln!(f, "{id} {word}")?,
+            }
+        }
         if self.runs.is_empty() { writeln!(f, "nothing to archive") } else { Ok(()) }
     }
 }

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use super::wait::until_ended;
 use crate::operation::{Effect, Operate};
+use crate::operations::plane::located::{Located, Place, locate};
 use crate::settings::{Context, deliver};
 
 /// Ask for runs to be stopped
@@ -29,7 +30,7 @@ use crate::settings::{Context, deliver};
 #[derive(Debug, Default, Args)]
 #[command(override_usage = "outlive cancel [OPTIONS] <RUNS>...\n       outlive cancel [OPTIONS] --all")]
 pub struct Cancel {
-    /// Ids, beginnings of ids, names, @last, or @~2
+    /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
     #[arg(required_unless_present = "all")]
     pub runs: Vec<String>,
     /// Every run of this registry that is in flight
@@ -99,31 +100,25 @@ impl Operate for Cancel {
 
     async fn operate(self, context: &Context) -> Result<Cancelled, Error> {
         let mut cancelled = Cancelled { dry_run: self.dry_run, runs: Vec::new(), waited: self.wait };
-        let registry = match self.runs.first() {
-            Some(first) if self.dry_run => context.for_lookup(first).await?,
-            Some(first) => context.for_change(first).await?,
-            None => match context.to_change().await? {
-                Some(registry) => registry,
-                // Where there is no registry, nothing is in flight.
-                None => return Ok(cancelled),
-            },
-        };
-        if self.all && !self.dry_run {
-            deliver(&registry).await?;
-        }
-        for seen in self.meant(&registry).await? {
+        let located = self.meant(context).await?;
+        let mut known = BTreeSet::new();
+        let mut asked = Vec::new();
+        for (registry, seen) in located.each().filter(|(_, seen)| known.insert(seen.run.id)) {
             if self.dry_run {
-                cancelled.runs.push(outcome(&seen, seen.state, Word::WouldCancel));
+                cancelled.runs.push(outcome(seen, seen.state, Word::WouldCancel));
                 continue;
             }
-            match self.cancel(&registry, &seen).await {
+            match self.cancel(registry, seen).await {
                 // It ended by itself since it was listed.
                 Err(Error::Refused { refusal: Refusal::WrongState { .. }, .. }) if self.all => {}
-                one => cancelled.runs.push(one?),
+                one => {
+                    asked.push(registry);
+                    cancelled.runs.push(one?);
+                }
             }
         }
         if self.wait {
-            wait(&registry, &mut cancelled.runs, context.patience()).await?;
+            wait(&asked, &mut cancelled.runs, context.patience()).await?;
         }
         Ok(cancelled)
     }
@@ -136,24 +131,32 @@ impl Operate for Cancel {
 
 impl Cancel {
     /// The runs to stop. All of them are looked up before any is asked to: a wrong name changes nothing.
-    async fn meant(&self, registry: &Registry) -> Result<Vec<Seen>, Error> {
+    async fn meant(&self, context: &Context) -> Result<Located, Error> {
         if self.all {
-            let in_flight = [StateName::Pending, StateName::Running, StateName::Suspended];
-            // Steps end with the runs that they are steps of.
-            return registry.all(&Filter { is_step: Some(false), ..Filter::in_states(in_flight) }).await;
+            return self.in_flight(context).await;
         }
-        let (mut found, mut known) = (Vec::new(), BTreeSet::new());
-        for run in &self.runs {
-            let seen = registry.find(run).await?;
-            if seen.run.ending().is_some() {
-                let refusal = Refusal::WrongState { action: "request cancel", state: seen.state };
-                return Err(Error::Refused { run: seen.run.id, refusal });
-            }
-            if known.insert(seen.run.id) {
-                found.push(seen);
-            }
+        let effect = if self.dry_run { Effect::Read } else { Self::EFFECT };
+        let located = locate(context, &self.runs, effect).await?;
+        if let Some((_, seen)) = located.each().find(|(_, seen)| seen.run.ending().is_some()) {
+            let refusal = Refusal::WrongState { action: "request cancel", state: seen.state };
+            return Err(Error::Refused { run: seen.run.id, refusal });
         }
-        Ok(found)
+        Ok(located)
+    }
+
+    async fn in_flight(&self, context: &Context) -> Result<Located, Error> {
+        // Where there is no registry, nothing is in flight.
+        let Some(registry) = context.to_change().await? else {
+            return Ok(Located { places: Vec::new(), runs: Vec::new() });
+        };
+        if !self.dry_run {
+            deliver(&registry).await?;
+        }
+        let in_flight = [StateName::Pending, StateName::Running, StateName::Suspended];
+        // Steps end with the runs that they are steps of.
+        let runs = registry.all(&Filter { is_step: Some(false), ..Filter::in_states(in_flight) }).await?;
+        let runs = runs.into_iter().map(|seen| (0, seen)).collect();
+        Ok(Located { places: vec![Place { context: None, registry }], runs })
     }
 
     async fn cancel(&self, registry: &Registry, seen: &Seen) -> Result<Outcome, Error> {
@@ -186,9 +189,11 @@ fn outcome(seen: &Seen, state: StateName, word: Word) -> Outcome {
 }
 
 /// Waits for the ends of all runs but those whose owner may never hear of the request.
-async fn wait(registry: &Registry, runs: &mut [Outcome], patience: Option<Duration>) -> Result<(), Error> {
-    let waiting = runs.iter().filter(|run| run.outcome == Word::CancelRequested && run.silent_owner.is_none());
-    let (ended, _) = until_ended(registry, waiting.map(|run| run.id).collect(), false, patience).await?;
+async fn wait(asked: &[&Registry], runs: &mut [Outcome], patience: Option<Duration>) -> Result<(), Error> {
+    let is_heard = |run: &Outcome| run.outcome == Word::CancelRequested && run.silent_owner.is_none();
+    let waiting = asked.iter().zip(&*runs).filter(|(_, run)| is_heard(run));
+    let waiting = waiting.map(|(registry, run)| (*registry, run.id)).collect();
+    let (ended, _) = until_ended(waiting, false, patience).await?;
     for run in runs {
         if let Some(ended) = ended.iter().find(|ended| ended.id == run.id) {
             run.state = ended.state;

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::logs::attempt_meant;
 use crate::operation::{Effect, Operate};
+use crate::operations::plane::located::{Place, locate_one};
 use crate::settings::Context;
 use crate::terminal::plain;
 
@@ -24,7 +25,7 @@ use crate::terminal::plain;
 /// `outlive logs`.
 #[derive(Debug, Default, Args)]
 pub struct Output {
-    /// An id, the beginning of one, a name, @last, or @~2
+    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
     pub run: String,
     /// Only its standard output
     #[arg(long, conflicts_with = "stderr")]
@@ -100,8 +101,8 @@ impl Operate for Output {
             return Err(Error::Invalid(format!("a page has 1 to {MOST} bytes, not {}", self.limit)));
         }
         let after = self.after.as_deref().map(place).transpose()?;
-        let registry = context.for_lookup(&self.run).await?;
-        let (logs, seen, attempt) = attempt_meant(&registry, &self.run, self.attempt).await?;
+        let (Place { registry, .. }, seen) = locate_one(context, &self.run, Self::EFFECT).await?;
+        let (logs, attempt) = attempt_meant(&registry, &seen, self.attempt)?;
         let id = seen.run.id;
         let ended = seen.state.is_ended() || attempt < seen.run.attempt;
         let mut written =

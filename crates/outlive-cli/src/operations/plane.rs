@@ -3,12 +3,15 @@
 //! What is meant by a scope, which index is asked, and where a run is found that the registry here does not know.
 
 pub mod listing;
+pub mod located;
 
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use outlive::error::Error;
-use outlive::index::{Address, Freshness, Index, Kind, Listed};
+use outlive::health::Seen;
+use outlive::id::RunId;
+use outlive::index::{Address, Freshness, Index, Kind, Listed, Registered};
 use outlive::registry::Registry;
 use outlive::time::{Clock, SystemClock};
 use schemars::JsonSchema;
@@ -17,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::settings::{Context, DIRECTORY};
 use crate::terminal::{command_line, plain};
 
-/// How many runs are named where several are meant.
+/// How many runs or repositories are named where there are several.
 const SHOWN: usize = 5;
 
 /// Which repositories are meant.
@@ -88,8 +91,10 @@ pub enum Elsewhere {
     Gone(Box<Listed>),
 }
 
-/// Looks for a run in every repository that is known, after `error` has said that it is not here.
-pub fn elsewhere(context: &Context, text: &str, error: Error) -> Result<Elsewhere, Error> {
+/// Looks for a run in every repository that is known, after `error` has said that it is not here: in the index, and then in
+/// the registries themselves, for the run may be younger than the index.
+pub async fn elsewhere(context: &Context, text: &str, error: Error) -> Result<Elsewhere, Error> {
+    // Whoever names a registry means that one, and a server always does.
     if !matches!(error, Error::NotFound(_) | Error::NoRegistry { .. }) || context.named().is_some() {
         return Err(error);
     }
@@ -98,7 +103,9 @@ pub fn elsewhere(context: &Context, text: &str, error: Error) -> Result<Elsewher
         Some((repo, id)) if !repo.is_empty() && !id.is_empty() => (Some(repo), id),
         _ => (None, text),
     };
-    let Some(mut found) = index.find(id, repo, SHOWN + 1)? else { return Err(error) };
+    let indexed = index.find(id, repo, SHOWN + 1)?;
+    let is_indexed = indexed.is_some();
+    let mut found = indexed.unwrap_or_default();
     // What is gone is meant only where nothing else is.
     if found.iter().any(|listed| listed.freshness != Freshness::Missing) {
         found.retain(|listed| listed.freshness != Freshness::Missing);
@@ -109,13 +116,65 @@ pub fn elsewhere(context: &Context, text: &str, error: Error) -> Result<Elsewher
                 let reason = named.reason.unwrap_or_default();
                 Err(Error::Unreadable { run: named.name, repo: named.repo, reason })
             }
-            None => Err(error),
+            None => unindexed(&index.sources()?, (text, repo, id), is_indexed, error).await,
         },
         1 => place(&index, found.remove(0)),
         several => {
             let one = |listed: &Listed| {
                 let record = &listed.record;
                 format!("{}:{} {} ({})", record.repo, record.run_id, record.title, record.lifecycle)
+            };
+            let candidates = found.iter().take(SHOWN).map(one).collect();
+            Err(Error::AmbiguousRepository { what: text.into(), candidates, more: several > SHOWN })
+        }
+    }
+}
+
+/// Asks the registries that are known for a run, behind `error`. One that is on another machine is asked for a whole id alone:
+/// nobody waits for it because of a slip.
+async fn unindexed(
+    sources: &[Registered],
+    (text, repo, id): (&str, Option<&str>, &str),
+    is_indexed: bool,
+    error: Error,
+) -> Result<Elsewhere, Error> {
+    let meant: Vec<&Address> = sources
+        .iter()
+        .map(|known| &known.address)
+        .filter(|address| repo.is_none_or(|repo| address.is_repo(repo)))
+        .collect();
+    if let Some(repo) = repo.filter(|_| meant.is_empty()) {
+        return Err(Error::NoRepository { sought: text.into(), repo: repo.into() });
+    }
+    // The last of which registry, nobody could tell.
+    let is_any = repo.is_none() && id.starts_with('@');
+    let is_asked = |address: &&Address| {
+        let is_here = address.url.starts_with("sqlite:") || id.parse::<RunId>().is_ok();
+        address.kind == Kind::Outlive && is_here && !is_any
+    };
+    let mut found: Vec<(&Address, Box<Context>, Seen)> = Vec::new();
+    for address in meant.iter().copied().filter(is_asked) {
+        let context = Box::new(Context::new(Some(address.url.clone())));
+        // One that is away hides no other.
+        let Ok(Some(registry)) = context.existing().await else { continue };
+        match registry.find(id).await {
+            Ok(seen) => found.push((address, context, seen)),
+            Err(several @ Error::Ambiguous { .. }) => return Err(several),
+            Err(_) => {}
+        }
+    }
+    let is_whole = is_indexed || meant.iter().all(is_asked);
+    match found.len() {
+        0 if is_whole || is_any => Err(error),
+        0 => Err(Error::Unindexed(text.into())),
+        1 => {
+            let (_, context, seen) = found.remove(0);
+            Ok(Elsewhere::Registry(context, seen.run.id.to_string()))
+        }
+        several => {
+            let one = |(address, _, seen): &(&Address, Box<Context>, Seen)| {
+                let name = seen.run.spec.name.as_deref().unwrap_or_default();
+                format!("{}:{} {name} ({})", address.repo(), seen.run.id, seen.state)
             };
             let candidates = found.iter().take(SHOWN).map(one).collect();
             Err(Error::AmbiguousRepository { what: text.into(), candidates, more: several > SHOWN })
@@ -135,9 +194,7 @@ fn place(index: &Index, listed: Listed) -> Result<Elsewhere, Error> {
         (_, Kind::CoolWorkflow) => Ok(Elsewhere::Foreign(Box::new(listed))),
         (_, Kind::Outlive) => {
             let sources = index.sources()?;
-            let own = |known: &&outlive::index::Registered| {
-                known.address.kind == Kind::Outlive && known.address.repo() == record.repo
-            };
+            let own = |known: &&Registered| known.address.kind == Kind::Outlive && known.address.repo() == record.repo;
             let url = sources.iter().find(own).map(|known| known.address.url.clone());
             let url = url.ok_or_else(|| Error::NotFound(record.run_id.clone()))?;
             Ok(Elsewhere::Registry(Box::new(Context::new(Some(url))), record.run_id.clone()))
@@ -166,5 +223,27 @@ pub fn refuse_foreign(listed: &Listed, verb: &str) -> Error {
 
 /// Says that a run is gone.
 pub fn gone(listed: &Listed) -> Error {
-    Error::NotFound(format!("{}:{}", listed.record.repo, listed.record.run_id))
+    Error::Gone {
+        run: listed.record.run_id.clone(),
+        repo: listed.record.repo.clone(),
+        reason: listed.freshness_reason.clone().unwrap_or_default(),
+    }
+}
+
+/// How a repository is forgotten that is gone for good.
+pub fn forget(repo: &str) -> String {
+    let call = command_line(["outlive", "registry", "remove", repo].map(str::as_bytes));
+    format!("`{call}` forgets it if it is gone for good")
+}
+
+/// What to do about a run that is gone.
+pub fn after_gone(listed: &Listed) -> Result<String, Error> {
+    let record = &listed.record;
+    let sources = index()?.sources()?;
+    let own = sources.iter().find(|known| known.address.kind == record.source && known.address.repo() == record.repo);
+    Ok(match own.map(|known| known.address.out_of_reach()) {
+        None => "`outlive registry refresh` forgets it: its repository was removed".into(),
+        Some(Some(reason)) => format!("its repository is unavailable: {reason}; {}", forget(&record.repo)),
+        Some(None) => "`outlive registry refresh`; `outlive gc` forgets what is gone".into(),
+    })
 }

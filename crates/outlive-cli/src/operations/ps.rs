@@ -22,7 +22,7 @@ use crate::operations::plane::listing::repo_name;
 use crate::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, resume_step, short_ids};
 use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Step, Table};
-use crate::terminal::{self, Look, cut, plain};
+use crate::terminal::{self, Look, cut, plain, quote};
 
 /// List runs: those in flight and those that need attention, or all
 ///
@@ -291,7 +291,9 @@ impl Ps {
                         Form::Text => RunView::unsigned(&seen, &registry),
                     };
                     view.repo = Some(repo.clone());
-                    let line = Line { repo: Some(repo.clone()), ..Line::of(&view) };
+                    let reap = format!("outlive --registry {} reap", quote(known.address.shown().as_bytes()));
+                    let next_step = view.next_step_with(&reap);
+                    let line = Line { repo: Some(repo.clone()), next_step, ..Line::of(&view) };
                     found.push((Cursor::at(&seen.run), view, Some(line)));
                 })
                 .await?;
@@ -457,7 +459,11 @@ impl Runs {
             text.push_str(&format!("next: {step}\n"));
         }
         if resumable > 1 {
-            text.push_str(&format!("next: `outlive resume --all` starts the next attempt of these {resumable} runs\n"));
+            // All is all of one registry.
+            let (which, of) = if repo { ("ID…", "any of these") } else { ("--all", "these") };
+            text.push_str(&format!(
+                "next: `outlive resume {which}` starts the next attempt of {of} {resumable} runs\n"
+            ));
         }
         text.extend(self.more.iter().map(|more| format!("more: {more}\n")));
         text

@@ -15,10 +15,10 @@ use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::operations::plane::listing::{from_place, to_place};
-use crate::operations::plane::{Scope, home, index, narrowed, repository};
+use crate::operations::plane::{Scope, forget, home, index, narrowed, repository};
 use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Table};
-use crate::terminal::{Look, plain};
+use crate::terminal::{Look, counted, plain};
 
 /// How many runs of each sort a panel names.
 const NAMED: usize = 10;
@@ -315,11 +315,10 @@ impl Operate for Refresh {
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Refreshed { sources, looked_at, read, added, changed, gone, unreadable, unavailable } = self.refreshed;
-        writeln!(f, "index valid: {looked_at} runs of {sources} sources looked at, {read} read")?;
-        writeln!(
-            f,
-            "  {added} added, {changed} changed, {gone} gone, {unreadable} unreadable, {unavailable} sources away"
-        )?;
+        let (runs, of) = (counted(looked_at, "run"), counted(sources, "source"));
+        writeln!(f, "index valid: {runs} of {of} looked at, {read} read")?;
+        let away = counted(unavailable, "source");
+        writeln!(f, "  {added} added, {changed} changed, {gone} gone, {unreadable} unreadable, {away} away")?;
         match unreadable + unavailable {
             0 => writeln!(f, "next: `outlive search WORDS` finds runs"),
             _ => writeln!(f, "next: `outlive registry show` names what cannot be read"),
@@ -370,8 +369,9 @@ impl fmt::Display for Shown {
         let counts = report.counts.iter().map(|(lifecycle, count)| format!("{count} {lifecycle}"));
         let counts = counts.collect::<Vec<_>>().join(", ");
         writeln!(f, "{:<11}{}", "index", report.freshness)?;
-        writeln!(f, "{:<11}{}", "runs", if counts.is_empty() { "none".into() } else { counts })?;
-        writeln!(f, "{:<11}{} runs: {}", "verified", report.looked_at, report.verified)?;
+        let counts = if counts.is_empty() { "none".into() } else { format!("{counts}; as indexed") };
+        writeln!(f, "{:<11}{counts}", "runs")?;
+        writeln!(f, "{:<11}{}: {}", "verified", counted(report.looked_at, "run"), report.verified)?;
         let sorts = [
             ("stale", &report.stale_runs),
             ("new", &report.new_runs),
@@ -383,15 +383,10 @@ impl fmt::Display for Shown {
         }
         for source in &report.sources {
             let reason = source.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
-            writeln!(
-                f,
-                "{:<11}{} {} ({}, {} runs){reason}",
-                "source",
-                source.state,
-                plain(&source.repo),
-                source.kind,
-                source.runs
-            )?;
+            let forget = (source.state == "unavailable").then(|| format!("; {}", forget(&source.repo)));
+            let runs = counted(usize::try_from(source.runs).unwrap_or(usize::MAX), "run");
+            let (state, repo, kind) = (source.state, plain(&source.repo), source.kind);
+            writeln!(f, "{:<11}{state} {repo} ({kind}, {runs}){reason}{}", "source", forget.unwrap_or_default())?;
             for problem in &source.problems {
                 writeln!(f, "{:<11}{}: {}", "", plain(&problem.what), plain(&problem.reason))?;
             }
@@ -406,9 +401,11 @@ fn name(f: &mut fmt::Formatter<'_>, word: &str, sort: &Sort) -> fmt::Result {
         let reason = reason.as_deref().map(|reason| format!(" ({})", plain(reason))).unwrap_or_default();
         writeln!(f, "{:<11}{}:{}{reason}", "", plain(repo), plain(name))?;
     }
-    if sort.count > sort.runs.len().min(NAMED) {
-        writeln!(f, "{:<11}and more; --json names the first 100", "")
-    } else {
-        Ok(())
+    let (named, shown) = (sort.runs.len(), sort.runs.len().min(NAMED));
+    match sort.count - shown {
+        0 => Ok(()),
+        more if named > shown => writeln!(f, "{:<11}and {more} more; --json names the first {named}", ""),
+        more if shown == 0 => writeln!(f, "{:<11}all {more} of unavailable sources", ""),
+        more => writeln!(f, "{:<11}and {more} more", ""),
     }
 }

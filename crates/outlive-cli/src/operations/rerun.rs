@@ -68,7 +68,7 @@ impl Operate for Rerun {
         let (registry, id) = match found {
             Ok(found) => found,
             Err(error) => {
-                return match elsewhere(context, &self.run, error)? {
+                return match elsewhere(context, &self.run, error).await? {
                     Elsewhere::Registry(context, run) => Box::pin(Self { run, ..self }.operate(&context)).await,
                     Elsewhere::Foreign(listed) => Ok(self.foreign(&listed)),
                     Elsewhere::Gone(listed) => Err(gone(&listed)),

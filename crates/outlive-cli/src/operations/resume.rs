@@ -109,7 +109,7 @@ impl Operate for Resume {
         if self.runs.len() > 1 {
             return self.one_by_one(context).await;
         }
-        match elsewhere(context, &self.runs[0], error)? {
+        match elsewhere(context, &self.runs[0], error).await? {
             Elsewhere::Registry(context, run) => Self { runs: vec![run], ..self }.here(&context).await,
             Elsewhere::Foreign(listed) => {
                 Ok(Resumed { commands: vec![foreign_command(&listed, "resume", None)], ..Resumed::default() })

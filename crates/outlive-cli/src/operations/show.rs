@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::operations::plane::listing::{counts, status};
-use crate::operations::plane::{Elsewhere, Scope, elsewhere, foreign_command};
+use crate::operations::plane::{Elsewhere, Scope, after_gone, elsewhere, foreign_command};
 use crate::run_view::{RunView, moment};
 use crate::settings::Context;
 use crate::terminal::{columns, plain, quote};
@@ -132,7 +132,7 @@ impl Operate for Show {
             Err(error) if self.scope == Scope::Repo => return Err(error),
             Err(error) => error,
         };
-        match elsewhere(context, &self.run, error)? {
+        match elsewhere(context, &self.run, error).await? {
             Elsewhere::Registry(context, run) => {
                 Self { run, ..self }.own(&context).await.map(|shown| Told::Own(Box::new(shown)))
             }
@@ -141,7 +141,7 @@ impl Operate for Show {
                 Ok(Told::Foreign(Box::new(Foreign { found: true, listed: *listed, next })))
             }
             Elsewhere::Gone(listed) => {
-                let next = "`outlive registry refresh`; `outlive gc` forgets what is gone".into();
+                let next = after_gone(&listed)?;
                 Ok(Told::Foreign(Box::new(Foreign { found: false, listed: *listed, next })))
             }
         }

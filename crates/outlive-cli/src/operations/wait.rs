@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
+use crate::operations::plane::located::locate;
 use crate::run_view::RunView;
 use crate::settings::Context;
 
@@ -28,7 +29,7 @@ const LOOK_SELDOM: Duration = Duration::from_secs(1);
 /// waits asks again for those that are named as `waiting`.
 #[derive(Debug, Default, Args)]
 pub struct Wait {
-    /// Ids, beginnings of ids, names, @last, or @~2
+    /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
     #[arg(required = true)]
     pub runs: Vec<String>,
     /// Only until one of them has
@@ -56,13 +57,10 @@ impl Operate for Wait {
     type Output = Ended;
 
     async fn operate(self, context: &Context) -> Result<Ended, Error> {
-        let registry = context.for_lookup(self.runs.first().map_or("", String::as_str)).await?;
-        let mut waiting: Vec<RunId> = Vec::new();
-        for run in &self.runs {
-            waiting.push(registry.find(run).await?.run.id);
-        }
+        let located = locate(context, &self.runs, Self::EFFECT).await?;
+        let waiting = located.each().map(|(registry, seen)| (registry, seen.run.id)).collect();
         let patience = self.timeout.into_iter().chain(context.patience()).min();
-        let (runs, waiting) = until_ended(&registry, waiting, self.any, patience).await?;
+        let (runs, waiting) = until_ended(waiting, self.any, patience).await?;
         let too_late = if self.any { runs.is_empty() } else { !waiting.is_empty() };
         Ok(Ended { runs, waiting, too_late })
     }
@@ -75,22 +73,24 @@ impl Operate for Wait {
 /// Waits until the runs have ended, or any of them has, or for as long as there is patience. Answers with those that have,
 /// and those that have not.
 pub async fn until_ended(
-    registry: &Registry,
-    mut waiting: Vec<RunId>,
+    mut waiting: Vec<(&Registry, RunId)>,
     any: bool,
     patience: Option<Duration>,
 ) -> Result<(Vec<RunView>, Vec<RunId>), Error> {
-    let began = registry.clock().awake();
-    let watch = registry.local().map(|local| local.watch()).transpose()?;
+    let Some((first, _)) = waiting.first().copied() else { return Ok((Vec::new(), Vec::new())) };
+    let began = first.clock().awake();
+    // Of runs of several registries those of the first are heard of at once, the others looked at as often.
+    let watch = first.local().map(|local| local.watch()).transpose()?;
     let mut ended = Vec::new();
     loop {
-        ended.extend(take_ended(registry, &mut waiting).await?);
-        let waited = registry.clock().awake().saturating_sub(began);
+        ended.extend(take_ended(&mut waiting).await?);
+        let waited = first.clock().awake().saturating_sub(began);
         // Whoever shares a store with many asks it less and less often.
-        let pause = if watch.is_some() { LOOK_EVERY } else { (waited / 8).clamp(LOOK_EVERY, LOOK_SELDOM) };
+        let is_local = waiting.iter().all(|(registry, _)| registry.local().is_some());
+        let pause = if is_local { LOOK_EVERY } else { (waited / 8).clamp(LOOK_EVERY, LOOK_SELDOM) };
         let left = patience.map_or(pause, |patience| patience.saturating_sub(waited).min(pause));
         if waiting.is_empty() || any && !ended.is_empty() || left.is_zero() {
-            return Ok((ended, waiting));
+            return Ok((ended, waiting.into_iter().map(|(_, id)| id).collect()));
         }
         match &watch {
             Some(watch) => watch.wait(left),
@@ -99,14 +99,14 @@ pub async fn until_ended(
     }
 }
 
-async fn take_ended(registry: &Registry, waiting: &mut Vec<RunId>) -> Result<Vec<RunView>, Error> {
+async fn take_ended(waiting: &mut Vec<(&Registry, RunId)>) -> Result<Vec<RunView>, Error> {
     let mut ended = Vec::new();
-    for id in std::mem::take(waiting) {
+    for (registry, id) in std::mem::take(waiting) {
         let seen = registry.glance(id).await?;
         if seen.state.is_ended() {
             ended.push(RunView::new(&seen, registry));
         } else {
-            waiting.push(id);
+            waiting.push((registry, id));
         }
     }
     Ok(ended)

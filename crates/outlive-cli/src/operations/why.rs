@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
+use crate::operations::plane::located::{Place, locate_one};
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;
@@ -18,7 +19,7 @@ use crate::terminal::plain;
 /// Tell a run's story: who did what, when, and on what evidence
 #[derive(Debug, Args)]
 pub struct Why {
-    /// An id, the beginning of one, a name, @last, or @~2
+    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
     pub run: String,
 }
 
@@ -40,8 +41,7 @@ impl Operate for Why {
     type Output = Story;
 
     async fn operate(self, context: &Context) -> Result<Story, Error> {
-        let registry = context.for_lookup(&self.run).await?;
-        let seen = registry.find(&self.run).await?;
+        let (Place { registry, .. }, seen) = locate_one(context, &self.run, Self::EFFECT).await?;
         let events = registry.story(seen.run.id).await?;
         Ok(Story { run: RunView::new(&seen, &registry), events, evidence: seen.evidence })
     }

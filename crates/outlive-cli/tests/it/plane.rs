@@ -1,6 +1,8 @@
 //! The control plane: runs of every repository, found, repeated, put away and handed out from anywhere.
 
+mod anywhere;
 mod crashes;
+mod moved_on;
 mod paging;
 mod queue;
 
@@ -189,6 +191,14 @@ fn c08_runs_are_archived_by_age_everywhere_and_shown_again() {
     let found = sandbox.outlive(["search", "--status", "succeeded", "--json"]).json();
     assert_eq!(found["runs"][0]["lifecycle"], "archived");
     sandbox.outlive(["unarchive", "one"]).current_dir("/").succeeds();
+    assert_eq!(sandbox.show("one")["archived"], false);
+    // What was archived everywhere is said by repository and name, and shown again by what was said.
+    let archive = ["archive", "--older-than", "0s", "--scope", "home"];
+    let dry = sandbox.outlive(archive.iter().chain(&["--dry-run"])).current_dir("/").succeeds();
+    let said = sandbox.outlive(archive).current_dir("/").succeeds();
+    assert!(said.starts_with("work:") && said.ends_with(" one archived\n"), "{said}");
+    assert_eq!(dry, said.replace("archived", "would be archived"));
+    sandbox.outlive(["unarchive", said.split(' ').next().unwrap()]).current_dir("/").succeeds();
     assert_eq!(sandbox.show("one")["archived"], false);
 }
 

@@ -447,7 +447,14 @@ fn a_token_is_for_the_registry_it_was_made_for_unless_it_is_for_all() {
     let listed = served.post("/v1/queue/list", &json!({})).json();
     assert_eq!(listed["entries"], json!([]), "the queue of all repositories was told");
     assert_eq!(served.post("/v1/show", &json!({ "run": "here" })).status, 200);
-    assert_eq!(served.post("/v1/show", &json!({ "run": "there" })).status, 404);
+    for name in ["there", "other:there"] {
+        for verb in ["show", "why", "output"] {
+            assert_eq!(served.post(&format!("/v1/{verb}"), &json!({ "run": name })).status, 404, "{verb} {name}");
+        }
+        for verb in ["wait", "cancel", "archive"] {
+            assert_eq!(served.post(&format!("/v1/{verb}"), &json!({ "runs": [name] })).status, 404, "{verb} {name}");
+        }
+    }
     // And the server of the other registry does not take it.
     let registry = format!("sqlite:{}", other.join(".outlive").display());
     let mut elsewhere = Served::start(&sandbox, &["--registry", &registry]);

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use self::state::State;
 use super::record::{ArchiveMark, Kind, Lifecycle, Marks, Provenance, Record};
-use super::settle::{changed_at, parts, until_past, was_past};
+use super::settle::{changed_at, parts, until_past, was_past, written_at};
 use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
 use crate::store::files;
 use crate::time::{Clock, SystemClock, Timestamp};
@@ -249,6 +249,16 @@ impl Source for Tree {
 
     fn whole(&self) -> Option<Look> {
         None
+    }
+
+    fn written_at(&self) -> Option<Timestamp> {
+        let marks = ["archive.json", "provenance.json"].map(|name| self.root.join(".cw/registry").join(name));
+        let marks = marks.iter().filter_map(|path| rustix::fs::stat(path).ok());
+        marks.chain(rustix::fs::fstat(&self.runs)).map(|stat| written_at(&stat)).max()
+    }
+
+    fn has_news(&self, _: Timestamp) -> bool {
+        true
     }
 
     fn survey(&self) -> Result<Survey, String> {

@@ -72,12 +72,7 @@ pub(super) fn read<T>(home: &Path, read: impl Fn(Connection) -> Result<T, Error>
         // Whatever was read of one that has been changed or replaced meanwhile says nothing.
         let is_current = std::fs::read_link(dir.join(CURRENT)).is_ok_and(|now| now == target);
         if is_current && (before.is_none() || Quiet::look(&path) == before) {
-            return match done {
-                Err(Error::Corrupt(damage)) => Err(Error::Corrupt(format!(
-                    "the index is damaged, and `outlive registry refresh --rebuild` makes it anew: {damage}"
-                ))),
-                done => done,
-            };
+            return done;
         }
     }
     Err(Error::Unavailable("the index is changed again and again".into()))

@@ -13,7 +13,7 @@ use super::database::from_sqlite;
 use super::query::{Cursor, Order, PAGE_LIMIT, Query};
 use super::record::{Freshness, Kind, Lifecycle, Record};
 use super::source::{Problem, Reading, Source, Token};
-use super::sources::Address;
+use super::sources::{Address, is_repo};
 use super::stored;
 use super::words::{self, Sought, is_live};
 use super::writer::first_place;
@@ -46,6 +46,10 @@ pub struct Found {
     pub missing: Vec<Listed>,
     /// Where the next page begins.
     pub next: Option<Cursor>,
+    /// The repositories of runs on this page that cannot be looked at, and why.
+    pub unavailable: BTreeMap<String, String>,
+    /// How many sources have changed since they were indexed, or are not indexed yet: runs of theirs may be left out.
+    pub changed_sources: usize,
 }
 
 /// A source, as the index knows it.
@@ -74,6 +78,27 @@ impl Indexed {
             let whole = self.open().ok().and_then(|source| source.whole());
             whole.is_some_and(|whole| self.token == Some(whole.token))
         })
+    }
+
+    /// Why nothing can be told of it, where nothing can.
+    fn out_of_reach(&self) -> Option<String> {
+        self.open().map_err(str::to_owned).and_then(Source::reach).err()
+    }
+
+    /// Whether it has changed since it was indexed, as far as a few looks tell. One that would be waited for is not asked.
+    fn has_moved_on(&self) -> bool {
+        if self.address.is_away() {
+            return false;
+        }
+        match (self.open(), &self.unavailable) {
+            (Err(_), unavailable) => unavailable.is_none(),
+            (Ok(_), Some(_)) => true,
+            (Ok(_), None) if self.is_unchanged() => false,
+            (Ok(source), None) => {
+                let is_otherwise = self.token.is_some() && source.whole().is_some();
+                (is_otherwise || source.written_at() > Some(self.indexed_at)) && source.has_news(self.indexed_at)
+            }
+        }
     }
 }
 
@@ -137,6 +162,8 @@ impl Reader {
                 let listed = self.verify(&filed);
                 // It may be listed for what it was.
                 if listed.freshness == Freshness::Missing {
+                    let reason = self.sources.get(&filed.source).and_then(Indexed::out_of_reach);
+                    found.unavailable.extend(reason.map(|reason| (listed.record.repo.clone(), reason)));
                     found.missing.push(listed);
                 } else if query.matches(&listed.record) {
                     last = Some(Cursor::at(&filed.record));
@@ -157,6 +184,17 @@ impl Reader {
         })?;
         look(&mut together);
         Ok(found)
+    }
+
+    /// How many of the sources that are known, or of those of these repositories, have changed since they were indexed.
+    pub(super) fn changed_sources(&self, known: &[Address], repos: Option<&BTreeSet<String>>) -> usize {
+        let is_meant = |repo: &String| repos.is_none_or(|repos| repos.contains(repo));
+        let urls: BTreeSet<&str> = known.iter().map(|address| address.url.as_str()).collect();
+        let indexed: BTreeSet<&str> = self.sources.values().map(|indexed| indexed.address.url.as_str()).collect();
+        let is_other = |indexed: &&Indexed| !urls.contains(indexed.address.url.as_str()) || indexed.has_moved_on();
+        let changed = self.sources.values().filter(|indexed| is_meant(&indexed.repo)).filter(is_other).count();
+        let is_new = |address: &&Address| !indexed.contains(address.url.as_str()) && is_meant(&address.repo());
+        changed + known.iter().filter(is_new).count()
     }
 
     /// Has each source know what it is asked for next, all of them at once: none is waited for longer than another.
@@ -400,12 +438,6 @@ fn marks_of(source: &dyn Source, record: &Record) -> super::record::Marks {
 
 fn listed(record: &Record, freshness: Freshness, reason: &str) -> Listed {
     Listed { record: record.clone(), freshness, freshness_reason: Some(reason.into()) }
-}
-
-/// Whether a repository is meant: by its path, the end of it, or its name.
-fn is_repo(repo: &str, sought: &str) -> bool {
-    let ends = |rest: &str| rest.is_empty() || rest.ends_with('/');
-    repo.strip_suffix(sought.trim_end_matches('/')).is_some_and(ends)
 }
 
 /// What finds the runs, those behind a place if one is named.

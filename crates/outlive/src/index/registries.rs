@@ -21,6 +21,7 @@ use crate::registry::Registry;
 use crate::run::{Run, State};
 use crate::store::sqlite::WRITTEN;
 use crate::store::{self, PAGE_LIMIT, Page, Walk};
+use crate::time::Timestamp;
 
 /// The longest digest of a command.
 const DIGEST: usize = 360;
@@ -148,6 +149,17 @@ impl Source for Runs {
             }
         }
         Some(Look { token: Token::of(&all), settled })
+    }
+
+    fn written_at(&self) -> Option<Timestamp> {
+        let dir = self.path.as_ref()?;
+        let stat = |name: &&str| rustix::fs::statat(rustix::fs::CWD, dir.join(name), AtFlags::SYMLINK_NOFOLLOW).ok();
+        WRITTEN.iter().filter_map(stat).map(|stat| written_at(&stat)).max()
+    }
+
+    fn has_news(&self, since: Timestamp) -> bool {
+        let news = |registry: &Registry| registry.local().and_then(|local| local.has_news(since).ok());
+        self.registry().ok().and_then(news).unwrap_or(true)
     }
 
     fn survey(&self) -> Result<Survey, String> {

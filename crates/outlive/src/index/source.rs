@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use super::record::{Lifecycle, Marks, Record};
+use crate::time::Timestamp;
 
 /// Something that runs can be read from, and never written to.
 ///
@@ -19,6 +20,12 @@ pub(crate) trait Source: Send + Sync {
 
     /// How the whole of it looks, where one look tells whether anything in it has changed.
     fn whole(&self) -> Option<Look>;
+
+    /// When runs were last added to it or taken away, or its marks changed, as far as a few looks tell.
+    fn written_at(&self) -> Option<Timestamp>;
+
+    /// Whether what was written since a moment is more than that somebody still lives, as far as one question tells.
+    fn has_news(&self, since: Timestamp) -> bool;
 
     /// What can be told of its runs without reading them.
     fn survey(&self) -> Result<Survey, String>;

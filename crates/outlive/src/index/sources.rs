@@ -90,6 +90,16 @@ impl Address {
         root.map_or_else(|| path.to_owned(), |root| root.display().to_string())
     }
 
+    /// Whether a word means its repository: the path, the end of it, or its name.
+    pub fn is_repo(&self, sought: &str) -> bool {
+        is_repo(&self.repo(), sought)
+    }
+
+    /// Why nothing can be told of it, where nothing can.
+    pub fn out_of_reach(&self) -> Option<String> {
+        self.open().and_then(|source| source.reach()).err()
+    }
+
     /// Its URL, for people.
     pub fn shown(&self) -> String {
         Redactor::default().text(&self.url)
@@ -164,6 +174,12 @@ impl Address {
             Kind::Outlive => Ok(Box::new(Runs::open(&self.url, &self.repo())?)),
         }
     }
+}
+
+/// Whether a repository is meant: by its path, the end of it, or its name.
+pub(super) fn is_repo(repo: &str, sought: &str) -> bool {
+    let ends = |rest: &str| rest.is_empty() || rest.ends_with('/');
+    repo.strip_suffix(sought.trim_end_matches('/')).is_some_and(ends)
 }
 
 /// Every source that is known in `home`, by address.

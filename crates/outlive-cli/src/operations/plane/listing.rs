@@ -6,15 +6,16 @@ use std::path::Path;
 
 use clap::Args;
 use outlive::error::Error;
-use outlive::index::{Freshness, Lifecycle, Listed, Order, PAGE_LIMIT, Query};
+use outlive::health::Health;
+use outlive::index::{Freshness, Lifecycle, Listed, Order, PAGE_LIMIT, Query, UnknownLifecycle};
 use outlive::time::{Clock, SystemClock, Timestamp, parse_moment, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Scope, index, narrowed};
+use super::{SHOWN, Scope, forget, index, narrowed};
 use crate::operations::ps::parse_label;
 use crate::terminal::table::{Cell, Colour, Step, Table};
-use crate::terminal::{Look, command_line, cut, plain};
+use crate::terminal::{Look, command_line, counted, cut, plain};
 
 /// Which runs are meant.
 #[derive(Debug, Clone, Args)]
@@ -85,7 +86,13 @@ impl Wanted {
         if self.limit == 0 || self.limit > PAGE_LIMIT {
             return Err(Error::Invalid(format!("a page has 1 to {PAGE_LIMIT} runs, not {}", self.limit)));
         }
-        let statuses: Result<BTreeSet<Lifecycle>, _> = self.status.iter().map(|word| word.parse()).collect();
+        let status = |word: &String| {
+            let is_health = Health::ALL.iter().any(|health| health.as_str() == word);
+            let ps = format!("; it is a health, and `outlive ps --global --status {word}` lists runs of it");
+            let hint = if is_health { ps.as_str() } else { "" };
+            word.parse().map_err(|unknown: UnknownLifecycle| Error::Invalid(format!("{unknown}{hint}")))
+        };
+        let statuses: Result<BTreeSet<Lifecycle>, Error> = self.status.iter().map(status).collect();
         let labels: Result<BTreeMap<String, String>, Error> =
             self.label.iter().map(|label| parse_label(label)).collect();
         let text = [more, self.text.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
@@ -94,7 +101,7 @@ impl Wanted {
             text: Some(text).filter(|text| !text.is_empty()),
             app: self.app.clone(),
             kind: self.kind.clone(),
-            statuses: statuses.map_err(|error| invalid(&error))?,
+            statuses: statuses?,
             repos: self.repos()?,
             since: moment(&self.since).map_err(|error| invalid(&error))?,
             until: moment(&self.until).map_err(|error| invalid(&error))?,
@@ -132,6 +139,8 @@ impl Wanted {
             more: next.as_deref().map(|next| self.again(verb, more, next)),
             runs: found.runs,
             missing: found.missing,
+            changed_sources: found.changed_sources,
+            unavailable: found.unavailable.into_iter().map(|(repo, reason)| Unavailable { repo, reason }).collect(),
             next,
             now: SystemClock.now(),
         })
@@ -170,12 +179,23 @@ pub struct Page {
     pub runs: Vec<Listed>,
     /// Runs that would be here if their sources were.
     missing: Vec<Listed>,
+    /// How many sources have changed since they were indexed, or are not indexed yet: runs of theirs may be left out.
+    changed_sources: usize,
+    /// The repositories of missing runs that cannot be looked at.
+    unavailable: Vec<Unavailable>,
     /// Where the next page begins.
     next: Option<String>,
     #[serde(skip)]
     more: Option<String>,
     #[serde(skip)]
     now: Timestamp,
+}
+
+/// A repository that cannot be looked at.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Unavailable {
+    repo: String,
+    reason: String,
 }
 
 /// The place behind something in a list, as one word.
@@ -255,6 +275,14 @@ impl fmt::Display for Page {
             writeln!(f, "{}", table.show(Look::of_stdout(), &first, &then))?;
         }
         writeln!(f, "{}", self.summary())?;
+        for Unavailable { repo, reason } in self.unavailable.iter().take(SHOWN) {
+            writeln!(f, "unavailable: {}: {}; {}", plain(repo), plain(reason), forget(repo))?;
+        }
+        match self.changed_sources {
+            0 => {}
+            1 => writeln!(f, "1 source has changed since it was indexed; `outlive registry refresh`")?,
+            many => writeln!(f, "{many} sources have changed since they were indexed; `outlive registry refresh`")?,
+        }
         if let Some(more) = &self.more {
             writeln!(f, "more: {more}")?;
         }
@@ -272,14 +300,16 @@ impl Page {
             [Freshness::Stale, Freshness::Unreadable].map(|freshness| (doubtful(freshness), freshness.as_str()));
         let doubts = doubts.into_iter().chain([(self.missing.len(), "missing")]).filter(|(count, _)| *count > 0);
         let doubts = doubts.map(|(count, word)| format!("{count} {word}"));
-        format!("{} runs: {}", self.runs.len(), stands.chain(doubts).collect::<Vec<_>>().join(", "))
+        format!("{}: {}", counted(self.runs.len(), "run"), stands.chain(doubts).collect::<Vec<_>>().join(", "))
             .trim_end_matches(": ")
             .to_owned()
     }
 
     fn next_action(&self) -> &'static str {
         let is_valid = |listed: &Listed| listed.freshness == Freshness::Valid;
-        match self.runs.iter().all(is_valid) && self.missing.is_empty() {
+        let away = |listed: &Listed| self.unavailable.iter().any(|away| away.repo == listed.record.repo);
+        let is_told = self.changed_sources == 0 && self.missing.iter().all(away);
+        match self.runs.iter().all(is_valid) && is_told {
             true if self.runs.is_empty() => "`outlive registry show` tells whether the index is up to date",
             true => "`outlive show ID` tells about one of them",
             false => "`outlive registry refresh` brings the index up to date",

@@ -5,6 +5,7 @@ use super::{SqliteStore, rows};
 use crate::id::RunId;
 use crate::steps;
 use crate::store::{Error, Revision};
+use crate::time::Timestamp;
 
 impl SqliteStore {
     /// Every run but the steps of others, with its revision, by id.
@@ -23,5 +24,19 @@ impl SqliteStore {
         })?;
         found.sort_unstable_by_key(|(id, _)| *id);
         Ok(found)
+    }
+
+    /// Whether what was written since a moment is more than beats: a run was made, or nobody has beaten. How runs have changed
+    /// while somebody beats, only a look at each would tell.
+    pub(crate) fn has_news(&self, since: Timestamp) -> Result<bool, Error> {
+        const LOOKED_AT: i64 = 10_000;
+        let sql =
+            "SELECT EXISTS (SELECT 1 FROM (SELECT kind FROM runs WHERE created_at > ?1 LIMIT ?3) WHERE kind <> ?2)
+                       OR NOT EXISTS (SELECT 1 FROM workers WHERE heard_at > ?1)";
+        self.look(|inner| {
+            let mut statement = rows::cached(inner.connection(), sql)?;
+            let news = statement.query_row((since.as_micros(), steps::KIND, LOOKED_AT), |row| row.get(0));
+            news.map_err(from_sqlite)
+        })
     }
 }

@@ -1,0 +1,97 @@
+//! A run is named from anywhere by every verb, and what a panel says to type works where it is said.
+
+use std::path::Path;
+
+use super::super::sandbox::{signal_pid, text};
+use super::*;
+
+/// The command behind `next:` whose verb this is, as words.
+fn hinted(text: &str, verb: &str) -> Vec<String> {
+    let part = text.split('`').find(|part| part.starts_with(&format!("outlive {verb} ")));
+    let part = part.unwrap_or_else(|| panic!("nothing says `outlive {verb} …`: {text}"));
+    part.split(' ').skip(1).map(Into::into).collect()
+}
+
+#[test]
+fn what_is_said_to_be_typed_next_works_where_it_is_said() {
+    let sandbox = Sandbox::new();
+    let root = Path::new("/");
+    let away = |words: &[String]| {
+        let mut command = sandbox.outlive(words);
+        command.current_dir(root);
+        command
+    };
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    // Nothing is indexed: the registries themselves are asked.
+    let mut orphan = sandbox.start("orphan", &["sleep", "300"]);
+    orphan.kill();
+    sandbox.wait_for("orphan", |run| run["health"] == "orphaned");
+    let listed = away(&words(&["ps", "--global"])).succeeds();
+    let mut adopt = hinted(&listed, "adopt");
+    adopt.insert(1, "-d".into());
+    away(&adopt).succeeds();
+    sandbox.wait_for("orphan", |run| run["health"] == "healthy");
+    let refused = away(&words(&["archive", "work:orphan"])).fails_with(103);
+    away(&[hinted(&refused, "cancel"), words(&["--wait", "--grace", "1s"])].concat()).succeeds();
+    assert_eq!(sandbox.show("orphan")["state"], "cancelled");
+
+    sandbox.outlive(["run", "--name", "job", "--", "echo", "done"]).succeeds();
+    let again = away(&words(&["rerun", "work:job"])).succeeds();
+    away(&hinted(&again, "wait")).succeeds();
+    let id = hinted(&again, "wait").pop().unwrap();
+    for run in [id.as_str(), "work:job"] {
+        assert_eq!(away(&words(&["logs", run])).succeeds(), "done\n");
+        assert_eq!(away(&words(&["attach", run])).succeeds(), "done\n");
+        assert!(away(&words(&["why", run])).succeeds().contains("job is succeeded"));
+        assert!(away(&words(&["output", run])).succeeds().contains("done"));
+    }
+    // Of several registries at once, and an index that knows none of it.
+    sandbox.outlive(["run", "--name", "here", "--", "true"]).current_dir(root).succeeds();
+    refresh(&sandbox);
+    sandbox.outlive(["run", "--name", "later", "--", "sh", "-c", "exit 3"]).fails_with(3);
+    let waited = away(&words(&["wait", "here", "work:later", &id])).output().unwrap();
+    let said = text(&waited.stdout);
+    assert!(said.contains("here succeeded") && said.contains("later failed"), "{said}");
+    assert_eq!(waited.status.code(), Some(3));
+    // If one of several cannot be cancelled, none is, wherever they are.
+    let goes_on = sandbox.start("goes on", &["sleep", "300"]);
+    away(&words(&["cancel", "work:goes on", "here"])).fails_with(103);
+    assert_eq!(sandbox.show("goes on")["cancel_requested_at"], Value::Null);
+    goes_on.signal("TERM");
+}
+
+#[test]
+fn what_is_dead_in_another_registry_is_reaped_there() {
+    let sandbox = Sandbox::new();
+    let mut dead = sandbox.start("dead", &["sleep", "300"]);
+    dead.kill();
+    let left = sandbox.wait_for("dead", |run| run["health"] == "orphaned")["leftover_pids"].clone();
+    left.as_array().unwrap().iter().for_each(|pid| signal_pid(pid.as_u64().unwrap().try_into().unwrap(), "KILL"));
+    sandbox.wait_for("dead", |run| run["state"] == "dead");
+    let listed = || sandbox.outlive(["ps", "--global"]).current_dir("/").succeeds();
+    let place = sandbox.registry().canonicalize().unwrap();
+    let reap = format!("outlive --registry sqlite:{} reap", place.display());
+    assert!(listed().contains(&format!("`{reap}`")), "{}", listed());
+    sandbox.outlive(reap.split(' ').skip(1)).current_dir("/").succeeds();
+    assert!(!listed().contains(" reap`"), "{}", listed());
+}
+
+#[test]
+fn what_is_nowhere_is_said_to_be_nowhere() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "job", "--", "true"]).succeeds();
+    let said = |words: &[&str]| sandbox.outlive(words).current_dir("/").fails_with(101);
+    for verb in ["show", "why", "logs", "wait", "cancel", "adopt", "attach", "resume", "rerun", "archive"] {
+        let unknown = said(&[verb, "nosuch:job"]);
+        assert!(unknown.contains("no repository `nosuch`") && unknown.contains("`outlive registry list`"), "{unknown}");
+    }
+    // A registry is asked itself; runs of cool-workflow are only found by an index.
+    let none = said(&["show", "work:nothing"]);
+    assert!(none.contains("no run `work:nothing`") || none.contains("no run `nothing`"), "{none}");
+    tree(&sandbox, "tree", &[("a", "completed")]);
+    let none = said(&["show", "tree:a"]);
+    assert!(none.contains("no index") && none.contains("`outlive registry refresh`"), "{none}");
+    refresh(&sandbox);
+    let read = sandbox.outlive(["cancel", "tree:a"]).current_dir("/").fails_with(2);
+    assert!(read.contains("tree:a` shows it"), "{read}");
+}

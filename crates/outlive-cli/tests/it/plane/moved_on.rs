@@ -1,0 +1,105 @@
+//! What the index does not know is said to be unknown, and what is gone is said to be gone, with what helps.
+
+use super::*;
+
+/// How many sources a page says have changed since they were indexed, and its text.
+fn changed(sandbox: &Sandbox, words: &[&str]) -> (u64, String) {
+    let page = sandbox.outlive(words.iter().chain(&["--json"])).current_dir("/").json();
+    (page["changed_sources"].as_u64().unwrap(), sandbox.outlive(words).current_dir("/").succeeds())
+}
+
+#[test]
+fn a_page_says_that_sources_have_changed_since_they_were_indexed() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "job", "--", "true"]).succeeds();
+    let root = tree(&sandbox, "tree", &[("a", "completed")]);
+    refresh(&sandbox);
+    for words in [&["list"][..], &["search", "a"], &["history"]] {
+        let (count, said) = changed(&sandbox, words);
+        assert!(count == 0 && !said.contains("changed since"), "{said}");
+    }
+    // A run that was made, of either sort, is nowhere listed, and that is said.
+    sandbox.outlive(["run", "--name", "made", "--", "true"]).succeeds();
+    let (count, said) = changed(&sandbox, &["search", "made"]);
+    assert!(count == 1 && said.contains("1 source has changed since it was indexed; `outlive registry refresh`"));
+    put(&root, "b", "failed");
+    let (count, said) = changed(&sandbox, &["list", "--status", "failed"]);
+    assert!(count == 2 && said.contains("2 sources have changed since they were indexed"), "{said}");
+    assert_eq!(changed(&sandbox, &["list", "--repo", "tree"]).0, 1, "those of other repositories were counted");
+    refresh(&sandbox);
+    assert_eq!(changed(&sandbox, &["list"]).0, 0);
+    // So are marks, and a repository that is not indexed at all.
+    sandbox.outlive(["archive", "job"]).succeeds();
+    assert_eq!(changed(&sandbox, &["list", "--status", "archived"]).0, 1);
+    tree(&sandbox, "another", &[("c", "completed")]);
+    assert_eq!(changed(&sandbox, &["list"]).0, 2);
+    std::fs::create_dir_all(root.join(".cw/registry")).unwrap();
+    std::fs::write(root.join(".cw/registry/archive.json"), json!({"archived": {"b": {}}}).to_string()).unwrap();
+    assert_eq!(changed(&sandbox, &["list"]).0, 3);
+}
+
+#[test]
+fn beats_alone_are_no_change_and_runs_that_are_made_meanwhile_are() {
+    let sandbox = Sandbox::impatient();
+    let goes_on = sandbox.start("goes on", &["sleep", "300"]);
+    refresh(&sandbox);
+    let beat = |run: &Value| run["last_beat_at"].as_str().unwrap_or_default().to_owned();
+    let before = beat(&sandbox.show("goes on"));
+    sandbox.wait_for("goes on", |run| beat(run) > before);
+    let (count, said) = changed(&sandbox, &["list"]);
+    assert_eq!(count, 0, "{said}");
+    sandbox.outlive(["run", "--name", "made", "--", "true"]).succeeds();
+    assert_eq!(changed(&sandbox, &["list"]).0, 1);
+    goes_on.signal("TERM");
+}
+
+#[test]
+fn what_is_said_of_a_repository_that_is_gone_leads_out() {
+    let sandbox = Sandbox::new();
+    let root = tree(&sandbox, "gone", &[("a", "completed"), ("b", "failed")]);
+    refresh(&sandbox);
+    std::fs::remove_dir_all(&root).unwrap();
+    refresh(&sandbox);
+    let remove = format!("`outlive registry remove {}`", root.display());
+    let page = sandbox.outlive(["list"]).succeeds();
+    assert!(page.contains("2 missing") && page.contains(&remove), "{page}");
+    assert!(!page.contains("`outlive registry refresh`"), "{page}");
+    let shown = sandbox.outlive(["show", "gone:a"]).output().unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains(&remove) && !shown.contains("outlive gc"), "{shown}");
+    let report = sandbox.outlive(["registry", "show"]).succeeds();
+    assert!(report.contains(&remove) && !report.contains("--json names"), "{report}");
+    let refused = sandbox.outlive(["resume", "gone:a"]).fails_with(101);
+    assert!(refused.contains("is gone: "), "{refused}");
+    sandbox.outlive(["registry", "remove", root.to_str().unwrap()]).succeeds();
+    refresh(&sandbox);
+    let page = sandbox.outlive(["list", "--json"]).json();
+    assert_eq!((&page["missing"], &page["unavailable"]), (&json!([]), &json!([])));
+}
+
+#[test]
+fn a_health_is_no_status_and_what_lists_it_is_said() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--", "true"]).succeeds();
+    refresh(&sandbox);
+    let refused = sandbox.outlive(["list", "--status", "orphaned"]).fails_with(2);
+    assert!(refused.contains("`outlive ps --global --status orphaned`"), "{refused}");
+    sandbox.outlive(["ps", "--global", "--status", "orphaned"]).succeeds();
+    assert!(sandbox.outlive(["registry", "show"]).succeeds().contains("1 succeeded; as indexed"));
+}
+
+#[test]
+fn an_index_that_is_damaged_is_mended_by_what_is_said() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "job", "--", "true"]).succeeds();
+    refresh(&sandbox);
+    let index = sandbox.home().join("index");
+    let file = index.join(std::fs::read_link(index.join("current")).unwrap());
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[16..].fill(0xa5);
+    std::fs::write(&file, bytes).unwrap();
+    let said = sandbox.outlive(["list"]).fails_with(111);
+    assert!(said.contains("`outlive registry refresh --rebuild`") && !said.contains("doctor"), "{said}");
+    sandbox.outlive(["registry", "refresh", "--rebuild"]).succeeds();
+    assert!(sandbox.outlive(["list"]).succeeds().contains("1 run: 1 succeeded"));
+}
