@@ -88,7 +88,7 @@ pub fn command() -> Command {
 /// Speaks MCP until nobody listens any more.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
     let spoken = Mcp::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string())).and_then(|mcp| {
-        let calls = Calls::on(context, |_| None)?;
+        let calls = Calls::on(context, |_| ())?;
         let failed = |why: &dyn std::fmt::Display| Error::Invalid(format!("MCP cannot be spoken here: {why}"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;

@@ -4,6 +4,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
 use axum::http::header;
@@ -13,7 +14,8 @@ use outlive::error::Code;
 use outlive::registry::Registry;
 use outlive::store::Beat;
 use outlive::store::http::lend::{self, BODY_LIMIT, Lending};
-use outlive::store::sqlite::SqliteStore;
+use outlive::store::sqlite::HEARD_WITHIN;
+use outlive::time::{Clock, SystemClock};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -64,8 +66,52 @@ pub async fn prove(State(server): State<Arc<Server>>, request: Request) -> Resul
     Ok(Json(json!({ "proof": proof })).into_response())
 }
 
-/// Begins to hear whoever is far away. They could not be heard while nobody served, and get a full lease to be.
-pub fn begin(registry: &Registry) -> Option<OwnedFd> {
+/// Hears whoever is far away, from now on.
+pub fn begin(registry: &Registry) {
+    if registry.local().is_none() {
+        return forgive(registry);
+    }
+    let mut hearing = Hearing { registry: registry.again(), held: None, last: Duration::ZERO };
+    hearing.go_on();
+    let hear = move || {
+        loop {
+            std::thread::park_timeout(SAID_EVERY);
+            hearing.go_on();
+        }
+    };
+    // Without it nobody is judged who is far away.
+    let _ = std::thread::Builder::new().name("outlive-hears".into()).spawn(hear);
+}
+
+/// How often it is said that those who are far away are heard.
+const SAID_EVERY: Duration = Duration::from_millis(500);
+
+/// Somebody who says that those who are far away are heard.
+struct Hearing {
+    registry: Registry,
+    held: Option<OwnedFd>,
+    /// When it was last said, by the time since boot.
+    last: Duration,
+}
+
+impl Hearing {
+    fn go_on(&mut self) {
+        let Some(local) = self.registry.local() else { return };
+        let now = SystemClock.since_boot();
+        let had = self.held.is_some();
+        self.held = local.hold_served_lock(self.held.take());
+        let Some(lock) = &self.held else { return };
+        // Before anybody may judge again.
+        if !had || now.saturating_sub(self.last) > HEARD_WITHIN / 2 {
+            forgive(&self.registry);
+        }
+        self.last = SystemClock.since_boot();
+        local.say_served(lock);
+    }
+}
+
+/// Gives those who are far away a full lease to be heard: they could not be while nobody served, or whoever did stood still.
+fn forgive(registry: &Registry) {
     let workers = pollster::block_on(registry.store().workers()).unwrap_or_default();
     for worker in workers.into_iter().filter(|worker| worker.identity.is_far()) {
         let (identity, lease) = (worker.identity, worker.lease);
@@ -81,5 +127,4 @@ pub fn begin(registry: &Registry) -> Option<OwnedFd> {
         // Whoever is not forgiven is heard of soon, or is gone.
         let _ = pollster::block_on(registry.store().beat(&beat));
     }
-    registry.local().and_then(SqliteStore::hold_served_lock)
 }

@@ -1,6 +1,5 @@
 //! Calls that a server answers for others: so many at a time, on threads that may block, each with a context of its own.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -53,15 +52,13 @@ pub struct Calls {
     lent: Semaphore,
     /// What is opened of a directory to be lent, and rests.
     resting: Arc<Mutex<Vec<Registry>>>,
-    /// Says that others are served.
-    _held: Option<OwnedFd>,
 }
 
 impl Calls {
     /// Calls on the registry that a context names, which is made if it is missing.
-    pub fn on(context: &Context, prepare: fn(&Registry) -> Option<OwnedFd>) -> Result<Self, Error> {
+    pub fn on(context: &Context, prepare: fn(&Registry)) -> Result<Self, Error> {
         let opened = pollster::block_on(context.registry())?;
-        let held = prepare(&opened);
+        prepare(&opened);
         let id = opened.id();
         let (registry, shared) = match context.location()? {
             // A directory is opened by each call, as a shell's would; whatever has connections is opened once.
@@ -69,7 +66,7 @@ impl Calls {
             Location::Url(url) => (url, Some(Arc::new(opened))),
         };
         let (turns, waits, lent) = (Semaphore::new(AT_A_TIME), Semaphore::new(WAITING), Semaphore::new(LENT_AT_A_TIME));
-        Ok(Self { registry, id, shared, turns, waits, lent, resting: Arc::default(), _held: held })
+        Ok(Self { registry, id, shared, turns, waits, lent, resting: Arc::default() })
     }
 
     /// Does what `input` says, if `who` may have it done.

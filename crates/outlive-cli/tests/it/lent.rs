@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::running::child_of;
-use super::sandbox::{Ends, Sandbox, is_alive, settled, signal_pid, until};
+use super::sandbox::{Ends, Sandbox, is_alive, is_root, settled, signal_pid, until};
 use super::served::Served;
 
 /// Somebody elsewhere: a home of their own, and the token that they were given.
@@ -114,6 +114,40 @@ fn f_65_a_server_that_is_away_for_a_while_ends_nothing_and_a_result_waits_for_it
     ada.outlive(&["run", "--", "true"]).succeeds();
     assert_eq!(server.show("job")["state"], "failed");
     drop(served);
+}
+
+#[test]
+fn f_65_a_server_that_stood_still_has_nobody_taken_for_dead_whom_it_could_not_hear() {
+    if !is_root() {
+        println!("skipped: only root can seem to be another machine");
+        return;
+    }
+    let server = Sandbox::new();
+    server.outlive(["init"]).succeeds();
+    let served = Served::start(&server, &[]);
+    let ada = Elsewhere::with(&server, &served, "ada", "operate");
+    ada.sandbox.write_home_config(&format!("[registries.\"{}\"]\nbeat = \"1s\"\nlease = \"3s\"\n", ada.url));
+    std::fs::write(ada.sandbox.work().join("boot"), "00000000-0000-4000-8000-000000000000\n").unwrap();
+    // What it executes tells nobody in the process table whose it is.
+    let script = "mount --bind boot /proc/sys/kernel/random/boot_id && exec outlive run --name far -- \
+                  env -i sh -c 'until test -e go; do sleep 0.1; done'";
+    let mut command = ada.sandbox.command("unshare", ["-m", "sh", "-c", script]);
+    let mut far = command.env("OUTLIVE_REGISTRY", &ada.url).env("OUTLIVE_TOKEN", &ada.token).spawn().unwrap();
+    server.wait_for("far", |run| run["state"] == "running");
+    let ended = || server.outlive(["reap", "--json"]).json()["reaped"].as_array().unwrap().len();
+    signal_pid(served.child.id(), "STOP");
+    let lapsed = std::time::Duration::from_secs(3);
+    for _ in 0..2 {
+        std::thread::park_timeout(lapsed);
+        assert_eq!(ended(), 0, "it could not be heard");
+    }
+    signal_pid(served.child.id(), "CONT");
+    for _ in 0..10 {
+        assert_eq!(ended(), 0, "it has a full lease to be heard");
+    }
+    std::fs::write(ada.sandbox.work().join("go"), "").unwrap();
+    assert!(far.wait().unwrap().success());
+    assert_eq!(server.show("far")["state"], "succeeded");
 }
 
 #[test]

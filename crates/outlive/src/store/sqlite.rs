@@ -48,6 +48,7 @@ use self::turn::Queue;
 pub(crate) use self::wait::Wait;
 pub use self::watch::Watch;
 pub(crate) use self::watch::bell;
+pub use self::witness::HEARD_WITHIN;
 use self::workers::Moment;
 use super::{Cursor, Error, Expect, Record, Revision, Rule, Selection, Write, Written};
 use crate::filter::Filter;

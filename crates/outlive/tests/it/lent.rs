@@ -134,7 +134,15 @@ fn f_65_whoever_is_far_away_is_not_judged_while_nobody_serves() {
         assert!(world.reap().await.ended.is_empty(), "nobody could have heard its owner");
         let clock: Arc<dyn outlive::time::Clock> = world.clock.clone();
         let served = SqliteStore::open(world.path.as_ref().unwrap(), clock, Arc::new(SystemEntropy)).unwrap();
-        let lock = served.hold_served_lock().unwrap();
+        let lock = served.hold_served_lock(None).unwrap();
+        served.say_served(&lock);
+        assert_eq!(world.see(handle.run().id).await.state, StateName::Dead);
+        // Whoever has it and says nothing hears nothing.
+        let path = world.path.as_ref().unwrap().join("workers/served.lock");
+        let long_ago = std::time::SystemTime::UNIX_EPOCH;
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
+        assert_eq!(world.see(handle.run().id).await.health, Some(Health::Unresponsive));
+        served.say_served(&lock);
         assert_eq!(world.see(handle.run().id).await.state, StateName::Dead);
         drop(lock);
         assert_eq!(world.see(handle.run().id).await.health, Some(Health::Unresponsive));

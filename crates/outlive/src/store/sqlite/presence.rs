@@ -4,12 +4,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::PoisonError;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, OFlags, Timespec, Timestamps, flock};
 
 use super::witness::SERVED_LOCK;
 use super::{FREE_LOCK, SqliteStore, place, rows, workers};
 use crate::id::{RunId, WorkerId};
-use crate::process::{Identity, LifeLock, LockState, file_id, has_open, lock_state, worker_lock};
+use crate::process::{Identity, LifeLock, LockState, file_id, has_open, id_of, lock_state, worker_lock};
 use crate::run::Owner;
 use crate::store::{Error, files};
 
@@ -29,16 +29,28 @@ impl SqliteStore {
         Ok((Identity { lock_inode: Some(lock.inode()), ..Identity::own() }, lock))
     }
 
-    /// Says, for as long as what is answered is held, that whoever is far away can be heard here. None where somebody else
-    /// says so.
-    pub fn hold_served_lock(&self) -> Option<OwnedFd> {
+    /// The lock of whoever hears those who are far away, `held` if it is that. None where somebody else has it.
+    pub fn hold_served_lock(&self, held: Option<OwnedFd>) -> Option<OwnedFd> {
         let inner = self.lock().ok()?;
         let (dir, sharing) = (&inner.place.dir, inner.place.sharing);
         files::make_dir(dir, Path::new("workers"), sharing.dir_mode()).ok()?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, SERVED_LOCK, flags, sharing.file_mode()).ok()?;
+        // One that was locked in a registry which is gone says nothing.
+        if let Some(held) = held.filter(|held| id_of(held) == id_of(&file)) {
+            return Some(held);
+        }
         flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
         Some(file)
+    }
+
+    /// Says that whoever is far away can be heard here, and could be since it was said last: it counts for
+    /// [`HEARD_WITHIN`].
+    pub fn say_served(&self, lock: &OwnedFd) {
+        let omitted = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+        let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+        // Where it cannot be said, nobody is judged who is far away.
+        let _ = rustix::fs::futimens(lock, &Timestamps { last_access: omitted, last_modification: now });
     }
 
     /// Leaves the lock of a worker that is about to end and owns nothing to the next.

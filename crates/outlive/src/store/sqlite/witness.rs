@@ -3,15 +3,19 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::health::{Leftovers, Sight, Witness};
 use crate::process::attempts::{group, tree_lock};
 use crate::process::{Evidence, Liveness, LockState, Vantage, carriers, file_id, holders, lock_state, worker_lock};
 use crate::run::{Owner, Run};
 use crate::store::files;
+use crate::time::{Clock, SystemClock, Timestamp};
 
 /// The lock that is held as long as somebody serves the registry.
 pub(super) const SERVED_LOCK: &str = "workers/served.lock";
+/// For how long it counts that somebody hears those who are far away. It is said several times as often.
+pub const HEARD_WITHIN: Duration = Duration::from_secs(3);
 
 pub(super) struct LocalWitness {
     pub(super) dir: OwnedFd,
@@ -35,8 +39,7 @@ impl Witness for LocalWitness {
         let any = runs.iter().zip(&verdicts).any(|(run, verdict)| is_looked_for(run, verdict));
         let carriers = if any { carriers(&self.names) } else { Default::default() };
         let is_far = |owner: &Owner| owner.identity.is_far();
-        let is_served = owners.iter().flatten().any(is_far)
-            && lock_state(&self.dir, Path::new(SERVED_LOCK), None) == LockState::Held;
+        let is_served = owners.iter().flatten().any(is_far) && is_served(&self.dir);
         let mut sights = Vec::with_capacity(runs.len());
         for ((run, owner), verdict) in runs.iter().zip(owners).zip(verdicts) {
             let mut leftovers = Leftovers::default();
@@ -57,6 +60,15 @@ impl Witness for LocalWitness {
         }
         sights
     }
+}
+
+/// Whether somebody hears those who are far away. Whoever was stopped, or lost its machine for a while, has not said so.
+fn is_served(dir: &OwnedFd) -> bool {
+    let said = rustix::fs::statat(dir, SERVED_LOCK, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    let said =
+        said.map(|found| Timestamp::from_micros(found.st_mtime * 1_000_000 + found.st_mtime_nsec as i64 / 1_000));
+    said.is_ok_and(|said| SystemClock.now().since(said) <= HEARD_WITHIN)
+        && lock_state(dir, Path::new(SERVED_LOCK), None) == LockState::Held
 }
 
 /// From so many runs on it is cheaper to list the locks of the workers than to look for each.
