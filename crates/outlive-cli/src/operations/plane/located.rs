@@ -49,6 +49,10 @@ pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Resu
             }
             Err(error) => error,
         };
+        // A name may be borne by any run anywhere: what is not meant to be read is to be named with its repository.
+        if effect != Effect::Read && !names_one(word) {
+            return Err(error);
+        }
         match elsewhere(context, word, error).await? {
             Elsewhere::Registry(there, run) => located.add(there, &run, effect).await?,
             Elsewhere::Foreign(listed) => {
@@ -61,6 +65,11 @@ pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Resu
         }
     }
     Ok(located)
+}
+
+/// Whether a word can only mean one run: it says of which repository, or is an id, or the beginning of one.
+fn names_one(word: &str) -> bool {
+    word.contains(':') || word.len() >= 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// The same of one run.
