@@ -10,7 +10,7 @@ const load = (path) => import(pathToFileURL(require.resolve(`@modelcontextprotoc
 const { Client } = await load("client/index.js");
 const inputs = {
   ps: { all: true, limit: 2 }, show: { run }, why: { run }, wait: { runs: [run] }, output: { run }, queue_show: { run },
-  completions: { shell: "bash" }, checkpoint_get: { run }, cancel: { all: true, dry_run: true }, resume: { dry_run: true },
+  checkpoint_get: { run }, cancel: { all: true, dry_run: true }, resume: { dry_run: true },
   reap: { dry_run: true }, archive: { runs: [run], dry_run: true }, queue_add: { argv: ["true"] }, queue_cancel: { all: true, dry_run: true }, rerun: { run },
 };
 let transport;
