@@ -51,7 +51,7 @@ impl<T: Default> Shared<T> {
 /// A worker that looks as often as a test wants.
 fn eager(registry: Registry) -> Builder {
     let look = Duration::from_millis(20);
-    Worker::builder(registry).times(Times::new(Duration::from_secs(5), LEASE, look, look).unwrap())
+    Worker::builder(registry).times(Times::new(LEASE / 3, LEASE, look, look).unwrap())
 }
 
 /// Is tried again when its worker ends or dies.

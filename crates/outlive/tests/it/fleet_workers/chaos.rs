@@ -1,11 +1,12 @@
 //! Chaos: eight worker processes, some with clocks an hour off, are killed and stopped at random while their server is
-//! killed, restarted and cut off from them. `OUTLIVE_CHAOS_RUNS=20000` makes it last longer.
+//! killed, restarted and cut off from them. There is always more to do than they can, so that whoever is stopped owns runs.
+//! `OUTLIVE_CHAOS_RUNS=20000` makes it last longer.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlive::policy::{Lease, OrphanPolicy, Policy, Retry};
@@ -21,11 +22,16 @@ use outlive::transition::{Action, Fence, Observed, Verdict, apply};
 const URL: &str = "OUTLIVE_TEST_CHAOS";
 const NAME: &str = "fleet_workers::chaos::f06_each_run_ends_once_whatever_happens_to_workers_and_server";
 const WORKERS: usize = 8;
+/// What happens to them, in turns, and how often each does at the least.
+const TORMENTS: usize = 6;
+const ROUNDS: usize = 2;
+/// More than all of them do while one is stopped.
+const AHEAD: usize = 2_000;
 /// Two leases of a fast worker, and a little.
 const STOPPED: Duration = Duration::from_millis(4_500);
 
 fn wanted() -> usize {
-    std::env::var("OUTLIVE_CHAOS_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3_000)
+    std::env::var("OUTLIVE_CHAOS_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(0)
 }
 
 /// Works until its standard input ends, and says what was refused to it.
@@ -35,7 +41,7 @@ fn be_worker(url: &str) {
             break registry;
         }
     };
-    let worker = Worker::builder(registry).slots(16).prefetch(8).times(Times::fast()).handle("job", |job| {
+    let worker = Worker::builder(registry).slots(8).prefetch(4).times(Times::fast()).handle("job", |job| {
         job.wait_for_stop(Duration::from_millis(200));
         Ok(())
     });
@@ -149,10 +155,11 @@ fn check(run: &Run, story: &[Event]) -> (usize, usize) {
 
 /// Does what is bad for somebody, and answers with what it was.
 fn torment(server: &Server, fleet: &mut Fleet, draw: &SeededEntropy, turn: usize) -> &'static str {
-    let place = draw.below(WORKERS as u64) as usize;
-    match turn % 6 {
+    // Whoever came last has perhaps claimed nothing yet.
+    let place = draw.below(WORKERS as u64 - 1) as usize;
+    match turn % TORMENTS {
         0 | 3 => {
-            let mut victim = fleet.members.swap_remove(place);
+            let mut victim = fleet.members.remove(place);
             Fleet::signal(&victim, "KILL");
             victim.wait().unwrap();
             fleet.start_one();
@@ -187,30 +194,32 @@ fn f06_each_run_ends_once_whatever_happens_to_workers_and_server() {
     let server = Server::alone(&["max_connections=40"]);
     let url = server.fresh_url();
     let maker = pollster::block_on(Registry::open(&url)).unwrap();
-    let runs = wanted();
     let mut ids = Vec::new();
-    for start in (0..runs).step_by(500) {
-        let plan = (start..runs.min(start + 500)).map(|number| Planned { spec: job(number), after: Vec::new() });
-        ids.extend(pollster::block_on(maker.enqueue_all(plan.collect())).unwrap().iter().map(|run| run.id));
-    }
     let home = tempfile::tempdir().unwrap();
     let refused = Arc::<AtomicUsize>::default();
     let mut fleet = Fleet { url: url.clone(), home, members: Vec::new(), started: 0, refused, listeners: Vec::new() };
     (0..WORKERS).for_each(|_| fleet.start_one());
-    let (draw, torments) =
-        (SeededEntropy::new(SystemClock.now().as_micros().unsigned_abs()), Mutex::new(BTreeMap::new()));
+    let (draw, mut torments) = (SeededEntropy::new(SystemClock.now().as_micros().unsigned_abs()), BTreeMap::new());
     let schema = url.split_once("schema=").unwrap().1.split('&').next().unwrap().to_owned();
     let left = || -> usize {
         let counted = format!("SELECT (SELECT count(*) FROM {schema}.waiting) + (SELECT count(*) FROM {schema}.live)");
         server.psql(&counted).parse().unwrap()
     };
-    // Every torment at least once, and as long as there is anything to do.
     let mut turn = 0;
-    while left() > 0 {
+    loop {
+        let left = left();
+        let is_enough = turn >= ROUNDS * TORMENTS && ids.len() >= wanted();
+        if is_enough && left == 0 {
+            break;
+        }
+        if !is_enough && left < AHEAD {
+            let plan = (ids.len()..ids.len() + AHEAD).map(|number| Planned { spec: job(number), after: Vec::new() });
+            ids.extend(pollster::block_on(maker.enqueue_all(plan.collect())).unwrap().iter().map(|run| run.id));
+        }
         let done = torment(&server, &mut fleet, &draw, turn);
-        *torments.lock().unwrap().entry(done).or_insert(0) += 1;
+        *torments.entry(done).or_insert(0) += 1;
         turn += 1;
-        assert!(turn < 10_000, "{} are never done", left());
+        assert!(turn < 10_000, "{left} are never done");
     }
     for child in &mut fleet.members {
         drop(child.stdin.take());
@@ -219,7 +228,7 @@ fn f06_each_run_ends_once_whatever_happens_to_workers_and_server() {
         assert!(child.wait().unwrap().success());
     }
     fleet.listeners.drain(..).for_each(|listener| listener.join().unwrap());
-    let (mut claims, mut reaps) = (0, 0);
+    let (runs, mut claims, mut reaps) = (ids.len(), 0, 0);
     for id in ids {
         let run = pollster::block_on(maker.store().get(&[id])).unwrap().pop().unwrap().run;
         assert!(matches!(run.state, State::Ended(_)) && run.state.name() == StateName::Succeeded, "{run:?}");
@@ -227,7 +236,7 @@ fn f06_each_run_ends_once_whatever_happens_to_workers_and_server() {
         (claims, reaps) = (claims + told.0, reaps + told.1);
     }
     let refused = fleet.refused.load(Ordering::SeqCst);
-    println!("{runs} runs, {claims} claims, {reaps} reaps, {refused} refused; {:?}", torments.lock().unwrap());
+    println!("{runs} runs, {claims} claims, {reaps} reaps, {refused} refused; {torments:?}");
     assert_eq!(server.psql(&format!("SELECT count(*) FROM {schema}.held_key")), "0", "keys are held by nobody");
     assert!(reaps > 0, "nobody was ever reaped");
     assert!(refused > 0, "no stale write was ever refused");
