@@ -39,7 +39,7 @@ enum View {
     #[default]
     List,
     /// What one of them has written.
-    Output(Vec<String>),
+    Output(Meant, Vec<String>),
     /// What each key is for.
     Keys,
 }
@@ -53,7 +53,25 @@ enum Mode {
     /// To say which runs are wanted.
     Filter,
     /// To confirm an operation on a run.
-    Confirm(&'static str),
+    Confirm(&'static str, Meant),
+}
+
+/// A run that somebody means. Runs come and go between two looks, so it is never meant by its place in the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Meant {
+    id: String,
+    /// What it is called, also when it is listed no longer.
+    title: String,
+}
+
+impl Meant {
+    fn of(run: &Value) -> Option<Self> {
+        Some(Self { id: run["id"].as_str()?.to_owned(), title: draw::title_of(run) })
+    }
+
+    fn is(&self, run: &Value) -> bool {
+        run["id"].as_str() == Some(&self.id)
+    }
 }
 
 /// All that is on the screen.
@@ -64,7 +82,9 @@ struct Top {
     mode: Mode,
     filter: String,
     all: bool,
-    selected: usize,
+    /// The run that is selected, and where it is listed.
+    selected: Option<Meant>,
+    place: usize,
     /// What was said last.
     said: String,
 }
@@ -103,27 +123,47 @@ impl Top {
 
     fn look(&mut self, context: &Context) {
         match ask(context, "ps", json!({ "all": self.all, "limit": MOST })) {
-            Ok(mut page) => {
-                let wanted = self.filter.to_lowercase();
-                let says = |run: &Value| run.to_string().to_lowercase().contains(&wanted);
-                let runs = page["runs"].as_array_mut().map(std::mem::take).unwrap_or_default();
-                self.runs = runs.into_iter().filter(says).collect();
-            }
+            Ok(mut page) => self.take(page["runs"].as_array_mut().map(std::mem::take).unwrap_or_default()),
             Err(failure) => self.said = failure.message().into(),
         }
-        self.selected = self.selected.min(self.runs.len().saturating_sub(1));
-        if let (View::Output(_), Some(id)) = (&self.view, self.id()) {
-            self.view = View::Output(written(context, &id));
+        if let View::Output(meant, lines) = &mut self.view {
+            *lines = written(context, &meant.id);
         }
     }
 
-    /// The run that is selected.
-    fn run(&self) -> Option<&Value> {
-        self.runs.get(self.selected)
+    /// Lists these runs, as far as they are wanted. The selection stays with its run wherever that is listed, and where it
+    /// is listed no longer, goes to whatever is in its place.
+    fn take(&mut self, runs: Vec<Value>) {
+        let wanted = self.filter.to_lowercase();
+        let says = |run: &Value| run.to_string().to_lowercase().contains(&wanted);
+        self.runs = runs.into_iter().filter(says).collect();
+        let found = self.selected.as_ref().and_then(|meant| self.runs.iter().position(|run| meant.is(run)));
+        self.select(found.unwrap_or(self.place));
     }
 
-    fn id(&self) -> Option<String> {
-        self.run().and_then(|run| run["id"].as_str()).map(str::to_owned)
+    /// Selects the run at a place of the list, or the last.
+    fn select(&mut self, place: usize) {
+        self.place = place.min(self.runs.len().saturating_sub(1));
+        self.selected = self.runs.get(self.place).and_then(Meant::of);
+    }
+
+    /// Goes to another run; what is shown of a run is then shown of that one.
+    fn go_to(&mut self, place: usize) {
+        self.select(place);
+        if let (View::Output(meant, lines), Some(selected)) = (&mut self.view, &self.selected) {
+            (*meant, *lines) = (selected.clone(), Vec::new());
+        }
+    }
+
+    /// The run that keys are about: the one whose output is shown, or the one that is selected.
+    fn meant(&self) -> Option<Meant> {
+        if let View::Output(meant, _) = &self.view { Some(meant.clone()) } else { self.selected.clone() }
+    }
+
+    fn confirm(&mut self, operation: &'static str) {
+        if let Some(meant) = self.meant() {
+            self.mode = Mode::Confirm(operation, meant);
+        }
     }
 
     /// Does what a key is for; true where that is to quit.
@@ -132,16 +172,21 @@ impl Top {
             return true;
         }
         match (&self.mode, key.code) {
-            (Mode::Filter, KeyCode::Char(c)) => self.filter.push(c),
+            (Mode::Filter, KeyCode::Char(c)) => {
+                self.filter.push(c);
+                // The next key may be about what is left, and come before the next look.
+                let runs = std::mem::take(&mut self.runs);
+                self.take(runs);
+            }
             (Mode::Filter, KeyCode::Backspace) => _ = self.filter.pop(),
             (Mode::Filter, KeyCode::Esc) => (self.filter, self.mode) = (String::new(), Mode::Move),
             (Mode::Filter, KeyCode::Enter) => self.mode = Mode::Move,
             (Mode::Filter, _) => {}
-            (Mode::Confirm(operation), KeyCode::Char('y')) => {
-                self.act(operation, context);
+            (Mode::Confirm(operation, meant), KeyCode::Char('y')) => {
+                self.said = act(context, operation, meant);
                 self.mode = Mode::Move;
             }
-            (Mode::Confirm(_), _) => (self.said, self.mode) = ("nothing was done".into(), Mode::Move),
+            (Mode::Confirm(..), _) => (self.said, self.mode) = ("nothing was done".into(), Mode::Move),
             (Mode::Move, code) => return self.moves(code),
         }
         false
@@ -149,33 +194,36 @@ impl Top {
 
     fn moves(&mut self, code: KeyCode) -> bool {
         self.said.clear();
-        let last = self.runs.len().saturating_sub(1);
         match code {
             // Whoever wants out of a filter does not want out of everything.
             KeyCode::Esc if self.view == View::List && !self.filter.is_empty() => self.filter.clear(),
             KeyCode::Char('q') | KeyCode::Esc if self.view == View::List => return true,
             KeyCode::Char('q') | KeyCode::Esc => self.view = View::List,
-            KeyCode::Up | KeyCode::Char('k') => self.selected = self.selected.saturating_sub(1),
-            KeyCode::Down | KeyCode::Char('j') => self.selected = (self.selected + 1).min(last),
-            KeyCode::Home => self.selected = 0,
-            KeyCode::End => self.selected = last,
-            KeyCode::Enter | KeyCode::Char('l') if self.run().is_some() => self.view = View::Output(Vec::new()),
+            KeyCode::Up | KeyCode::Char('k') => self.go_to(self.place.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.go_to(self.place + 1),
+            KeyCode::Home => self.go_to(0),
+            KeyCode::End => self.go_to(usize::MAX),
+            KeyCode::Enter | KeyCode::Char('l') => {
+                if let Some(meant) = self.meant() {
+                    self.view = View::Output(meant, Vec::new());
+                }
+            }
             KeyCode::Char('?') => self.view = View::Keys,
             KeyCode::Char('/') => self.mode = Mode::Filter,
             KeyCode::Char('a') => self.all = !self.all,
-            KeyCode::Char('c') if self.run().is_some() => self.mode = Mode::Confirm("cancel"),
-            KeyCode::Char('r') if self.run().is_some() => self.mode = Mode::Confirm("resume"),
+            KeyCode::Char('c') => self.confirm("cancel"),
+            KeyCode::Char('r') => self.confirm("resume"),
             _ => {}
         }
         false
     }
+}
 
-    fn act(&mut self, operation: &'static str, context: &Context) {
-        let Some(id) = self.id() else { return };
-        self.said = match ask(context, operation, json!({ "runs": [id] })) {
-            Ok(_) => format!("{operation}: done"),
-            Err(failure) => failure.message().into(),
-        };
+/// Has something done to a run. Answers with what is said of it.
+fn act(context: &Context, operation: &str, meant: &Meant) -> String {
+    match ask(context, operation, json!({ "runs": [meant.id] })) {
+        Ok(_) => format!("{operation}: done"),
+        Err(failure) => failure.message().into(),
     }
 }
 
@@ -200,4 +248,66 @@ fn written(context: &Context, id: &str) -> Vec<String> {
     let text: String = page["pieces"].as_array().into_iter().flatten().map(told).collect();
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     lines[lines.len().saturating_sub(LINES)..].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(names: &[&str]) -> Vec<Value> {
+        names.iter().map(|name| json!({ "id": format!("id of {name}"), "name": name })).collect()
+    }
+
+    fn top(names: &[&str]) -> Top {
+        let mut top = Top::default();
+        top.take(listed(names));
+        top
+    }
+
+    fn selected(top: &Top) -> Option<&str> {
+        top.selected.as_ref().map(|meant| meant.title.as_str())
+    }
+
+    #[test]
+    fn what_is_selected_stays_so_when_runs_arrive_and_leave() {
+        let mut top = top(&["one", "two", "three"]);
+        top.moves(KeyCode::Down);
+        for (names, place) in [(&["new", "one", "two", "three"][..], 2), (&["three", "two"], 1), (&["two"], 0)] {
+            top.take(listed(names));
+            assert_eq!((selected(&top), top.place), (Some("two"), place), "{names:?}");
+        }
+        // Where it is gone, whatever is in its place.
+        top.take(listed(&["other"]));
+        assert_eq!(selected(&top), Some("other"));
+        top.take(Vec::new());
+        assert_eq!((selected(&top), top.meant()), (None, None));
+    }
+
+    #[test]
+    fn what_is_confirmed_is_done_to_the_run_that_was_asked_about() {
+        for (key, operation) in [('c', "cancel"), ('r', "resume")] {
+            for after in [&["new", "one", "two"][..], &["two"], &[]] {
+                let mut top = top(&["one", "two"]);
+                top.moves(KeyCode::Char(key));
+                top.take(listed(after));
+                let Mode::Confirm(asked, meant) = &top.mode else { panic!("{:?}", top.mode) };
+                assert_eq!((*asked, meant.id.as_str(), meant.title.as_str()), (operation, "id of one", "one"));
+            }
+        }
+    }
+
+    #[test]
+    fn output_is_of_the_run_it_was_asked_of_until_another_is_gone_to() {
+        let mut top = top(&["one", "two"]);
+        top.moves(KeyCode::Enter);
+        for after in [&["new", "one", "two"][..], &["new", "two"]] {
+            top.take(listed(after));
+            assert_eq!(top.meant().unwrap().title, "one", "{after:?}");
+        }
+        // The run that is read is the one that is cancelled, listed or not.
+        top.moves(KeyCode::Char('c'));
+        assert!(matches!(&top.mode, Mode::Confirm("cancel", meant) if meant.title == "one"), "{:?}", top.mode);
+        top.moves(KeyCode::Up);
+        assert_eq!(top.meant().unwrap().title, "new");
+    }
 }

@@ -99,7 +99,27 @@ fn top_drops_a_filter_before_it_quits_and_tells_its_keys() {
 }
 
 #[test]
-fn s_11_top_shows_runs_filters_them_shows_what_they_wrote_and_cancels_them() {
+fn top_cancels_the_run_that_it_asked_about_though_another_has_taken_its_place() {
+    let sandbox = Sandbox::new();
+    let _first = sandbox.start("first", &["sleep", "300"]);
+    let screen = Screen::start(&sandbox);
+    screen.says("> first");
+    screen.press(&["c"]);
+    screen.says("cancel first? y: yes, any other key: no");
+    let _second = sandbox.start("second", &["sleep", "300"]);
+    let shown = screen.says("second");
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[2].starts_with("second") && lines[3].starts_with("> first"), "{shown}");
+    assert!(shown.ends_with("cancel first? y: yes, any other key: no"), "{shown}");
+    screen.press(&["y"]);
+    sandbox.wait_for_state("first", "cancelled");
+    screen.says("cancel: done");
+    let second = sandbox.show("second");
+    assert_eq!((&second["state"], &second["cancel_requested_at"]), (&"running".into(), &serde_json::Value::Null));
+}
+
+#[test]
+fn s05_s_11_top_shows_runs_filters_them_shows_what_they_wrote_and_cancels_them() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "done", "--", "true"]).succeeds();
     let script = "outlive progress 1/4; printf 'one \\033]0;title\\007 \\033[31mred\\n'; exec sleep 300";

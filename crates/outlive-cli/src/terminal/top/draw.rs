@@ -50,16 +50,15 @@ pub fn draw(top: &Top, frame: &mut Frame<'_>) {
                 .header(header)
                 .row_highlight_style(Modifier::REVERSED)
                 .highlight_symbol("> ");
-            let mut state = TableState::new().with_selected((!top.runs.is_empty()).then_some(top.selected));
+            let mut state = TableState::new().with_selected((!top.runs.is_empty()).then_some(top.place));
             frame.render_stateful_widget(table, body, &mut state);
         }
-        View::Output(lines) => {
-            let name = top.run().map(title_of).unwrap_or_default();
+        View::Output(meant, lines) => {
             let room = usize::from(body.height.saturating_sub(2));
             let last = &lines[lines.len().saturating_sub(room)..];
             let text: Vec<Line<'_>> = last.iter().map(|line| Line::raw(plain(line))).collect();
             frame.render_widget(
-                Paragraph::new(text).block(Block::bordered().title(format!(" output of {name} "))),
+                Paragraph::new(text).block(Block::bordered().title(format!(" output of {} ", meant.title))),
                 body,
             );
         }
@@ -68,17 +67,17 @@ pub fn draw(top: &Top, frame: &mut Frame<'_>) {
             frame.render_widget(Paragraph::new(text), body);
         }
     }
-    let name = top.run().map(title_of).unwrap_or_default();
     let foot_line = match (&top.mode, top.said.as_str()) {
         (Mode::Filter, _) => format!("/{}▏  Enter keeps it, Esc drops it", plain(&top.filter)),
-        (Mode::Confirm(operation), _) => format!("{operation} {name}? y: yes, any other key: no"),
+        (Mode::Confirm(operation, meant), _) => format!("{operation} {}? y: yes, any other key: no", meant.title),
         (Mode::Move, "") => "↑ ↓ move  Enter output  c cancel  r resume  / filter  a all  ? keys  q quit".into(),
         (Mode::Move, said) => plain(said),
     };
     frame.render_widget(Line::raw(foot_line), foot);
 }
 
-fn title_of(run: &Value) -> String {
+/// What a run is called, made harmless.
+pub fn title_of(run: &Value) -> String {
     let command = || {
         let words = run["command"].as_array()?.iter().filter_map(Value::as_str);
         Some(words.collect::<Vec<_>>().join(" "))
@@ -107,4 +106,79 @@ fn row(run: &Value) -> Row<'static> {
         Cell::new(format!("{}{percent}", progress_of(done, total))),
         Cell::new(plain(text("reason"))),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use serde_json::json;
+
+    use super::*;
+    use crate::terminal::top::Meant;
+
+    /// What is on a screen of so many columns, line by line.
+    fn screen(top: &Top, columns: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(columns, 8)).unwrap();
+        terminal.draw(|frame| draw(top, frame)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let cells: Vec<&str> = buffer.content().iter().map(|cell| cell.symbol()).collect();
+        cells.chunks(usize::from(columns)).map(|line| line.concat()).collect()
+    }
+
+    /// Words of a stranger, and how each is shown.
+    const HOSTILE: [(&str, &str); 6] = [
+        ("a\u{1b}[31mred\u{1b}]0;title\u{7}", r"a\e[31mred\e]0;title\u{7}"),
+        ("b\nsecond line", r"b\nsecond line"),
+        ("c\u{0}nul\rback", r"c\u{0}nul\u{d}back"),
+        ("d\u{202e}txt.exe\u{2066}", r"d\u{202e}txt.exe\u{2066}"),
+        ("e\u{9b}31mc1\u{200b}none", r"e\u{9b}31mc1\u{200b}none"),
+        ("f\u{e0041}tag", r"f\u{e0041}tag"),
+    ];
+
+    #[test]
+    fn s05_s_11_s_12_whatever_runs_are_called_and_say_each_has_its_line_and_no_more() {
+        let mut top = Top::default();
+        let run = |(place, (word, _)): (usize, &(&str, &str))| json!({ "id": place.to_string(), "name": word, "state": "running" });
+        top.take(HOSTILE.iter().enumerate().map(run).collect());
+        for (place, (_, shown)) in HOSTILE.iter().enumerate() {
+            top.select(place);
+            let lines = screen(&top, 120);
+            assert_eq!(lines.len(), 8);
+            assert!(lines.iter().any(|line| line.starts_with(&format!("> {shown} "))), "{shown}: {lines:#?}");
+            assert!(lines.iter().any(|line| line.contains("running")), "{lines:#?}");
+        }
+        for (word, shown) in HOSTILE {
+            let meant = Meant::of(&json!({ "id": "1", "name": word })).unwrap();
+            top.mode = Mode::Confirm("cancel", meant.clone());
+            let foot = screen(&top, 120).pop().unwrap();
+            assert!(foot.starts_with(&format!("cancel {shown}? y: yes")), "{foot}");
+            (top.mode, top.said) = (Mode::Move, word.into());
+            assert!(screen(&top, 120).pop().unwrap().starts_with(shown), "{shown}");
+            top.view = View::Output(meant, vec![word.into()]);
+            let lines = screen(&top, 120);
+            assert!(
+                lines[1].contains(&format!(" output of {shown} ")) && lines[2].starts_with(&format!("│{shown} ")),
+                "{lines:#?}"
+            );
+            (top.view, top.filter) = (View::List, word.into());
+            let head = screen(&top, 120).remove(0);
+            assert!(head.trim_end().ends_with(&format!("; filter: {shown}")), "{head}");
+            top.filter.clear();
+        }
+    }
+
+    #[test]
+    fn s05_s_12_a_name_of_a_megabyte_takes_no_more_than_its_cell() {
+        let mut top = Top::default();
+        for word in ["x".repeat(1 << 20), "\u{202e}".repeat(1 << 18), "宽".repeat(1 << 18), "e\u{301}".repeat(1 << 18)]
+        {
+            top.take(vec![json!({ "id": "1", "name": word, "state": "running", "reason": word })]);
+            for columns in [10, 80, 200] {
+                let lines = screen(&top, columns);
+                assert_eq!(lines.len(), 8);
+                assert!(columns < 80 || lines[2].contains("running"), "{lines:#?}");
+            }
+        }
+    }
 }
