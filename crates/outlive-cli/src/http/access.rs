@@ -1,6 +1,10 @@
-//! Who asks, as far as they can prove it, and how often they may try.
+//! Who asks, as far as they can prove it, and how often they may be wrong.
+//!
+//! All users of a machine share its address, and so does everybody behind one proxy. So whatever is right is known however
+//! often others were wrong: nobody keeps anybody else out. What is shown has 256 random bits, so nobody guesses it; whoever
+//! tries is counted and told to stop.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,11 +14,11 @@ use outlive::store::http::{known_by, proof};
 use outlive::time::{Clock, SystemClock};
 
 use super::door::Peer;
-use super::tokens::{Kept, Role, Tokens, digest, draw};
+use super::tokens::{Kept, Role, Tokens, digest, draw, is_same};
 use crate::operation::Failure;
 use crate::operation::calls::Who;
 
-/// How often somebody may be wrong within [`WINDOW`] before they are not even listened to.
+/// How often somebody may be wrong within [`WINDOW`] before they are told to stop.
 const WRONG: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(60);
 /// The most addresses that are remembered to have been wrong, and the most sessions of browsers.
@@ -56,8 +60,6 @@ pub struct Access {
 struct Memory {
     sessions: HashMap<String, Duration>,
     wrong: HashMap<IpAddr, (u32, Duration)>,
-    /// The digests of tokens that were right.
-    right: HashSet<String>,
     /// What is left of somebody's rate, and since when.
     rates: HashMap<String, (f64, Duration)>,
 }
@@ -99,44 +101,26 @@ impl Access {
 
     fn by_token(&self, address: IpAddr, token: &str, own_user: Who) -> Result<Who, Failure> {
         let digest = digest(token);
-        if !self.memory().right.contains(&digest) {
-            self.listen_to(address)?;
-        }
         // The own token lies in a file of this machine; whoever shows it from elsewhere has stolen it.
-        let who = if digest == self.own && address.is_loopback() {
-            Some(own_user)
-        } else {
-            let kept = self.tokens.list().map_err(Failure::from)?.into_iter().find(|kept| kept.digest == digest);
-            if kept.as_ref().is_some_and(|kept| kept.registry.is_some() && kept.registry != self.registry) {
-                return Err(Failure::new(Code::Forbidden, "this token is for another registry"));
-            }
-            let who =
-                |kept: Kept| Who { everywhere: kept.registry.is_none(), user: Some(kept.name), may: kept.role.may() };
-            kept.map(who)
-        };
-        match who {
-            Some(who) => {
-                let mut memory = self.memory();
-                if memory.right.len() < REMEMBERED {
-                    memory.right.insert(digest);
-                }
-                Ok(who)
-            }
-            None => Err(self.wrong(address)),
+        if is_same(&digest, &self.own) && address.is_loopback() {
+            return Ok(own_user);
         }
+        let kept = self.tokens.list().map_err(Failure::from)?.into_iter().find(|kept| is_same(&kept.digest, &digest));
+        let Some(Kept { name, role, registry, .. }) = kept else { return Err(self.wrong(address)) };
+        if registry.is_some() && registry != self.registry {
+            return Err(Failure::new(Code::Forbidden, "this token is for another registry"));
+        }
+        Ok(Who { everywhere: registry.is_none(), user: Some(name), may: role.may() })
     }
 
     /// What only whoever knows a token's digest answers to a question. Where that says at which port it was asked, it must
     /// have been at ours: whoever listens at another and passes it on is not us.
     pub fn prove(&self, peer: Peer, token: &str, question: &str, port: Option<u16>) -> Result<String, Failure> {
-        if let Peer::Address(address) = peer {
-            self.listen_to(address)?;
-        }
         if port.is_some_and(|port| port != self.port) || question.len() > 256 {
             return Err(Failure::new(Code::Forbidden, "this was asked of somebody else"));
         }
         let kept = self.tokens.list().map_err(Failure::from)?.into_iter().map(|kept| kept.digest);
-        let digest = kept.chain([self.own.clone()]).find(|digest| known_by(digest) == token);
+        let digest = kept.chain([self.own.clone()]).find(|digest| is_same(&known_by(digest), token));
         match (digest, peer) {
             (Some(digest), _) => Ok(proof(&digest, question, port)),
             (None, Peer::Address(address)) => Err(self.wrong(address)),
@@ -146,11 +130,10 @@ impl Access {
 
     /// Makes a session for a browser that came with the link. Answers with its cookie.
     pub fn begin_session(&self, peer: Peer, key: &str) -> Result<String, Failure> {
-        if let Peer::Address(address) = peer {
-            self.listen_to(address)?;
-            if digest(key) != digest(&self.link) {
-                return Err(self.wrong(address));
-            }
+        if let Peer::Address(address) = peer
+            && !is_same(&digest(key), &digest(&self.link))
+        {
+            return Err(self.wrong(address));
         }
         let (session, now) = (draw(), SystemClock.awake());
         let mut memory = self.memory();
@@ -162,29 +145,23 @@ impl Access {
         Ok(session)
     }
 
-    /// Refuses whoever was wrong too often, unheard.
-    fn listen_to(&self, address: IpAddr) -> Result<(), Failure> {
-        let now = SystemClock.awake();
-        let often = self
-            .memory()
-            .wrong
-            .get(&address)
-            .is_some_and(|(times, since)| *times >= WRONG && now.saturating_sub(*since) < WINDOW);
-        if often { Err(Failure::new(Code::Throttled, "wrong too often; try again in a minute")) } else { Ok(()) }
-    }
-
+    /// Somebody at this address was wrong.
     fn wrong(&self, address: IpAddr) -> Failure {
         let now = SystemClock.awake();
         let mut memory = self.memory();
-        if memory.wrong.len() >= REMEMBERED {
+        let too_often = || refused(Code::Throttled, "wrong too often; try again in a minute");
+        if memory.wrong.len() >= REMEMBERED && !memory.wrong.contains_key(&address) {
             memory.wrong.retain(|_, (_, since)| now.saturating_sub(*since) < WINDOW);
+            if memory.wrong.len() >= REMEMBERED {
+                return too_often();
+            }
         }
         let (times, since) = memory.wrong.entry(address).or_insert((0, now));
         if now.saturating_sub(*since) >= WINDOW {
             (*times, *since) = (0, now);
         }
-        *times += 1;
-        unknown()
+        *times = times.saturating_add(1);
+        if *times > WRONG { too_often() } else { unknown() }
     }
 
     /// Whether somebody may ask for one thing more now.
@@ -203,9 +180,12 @@ impl Access {
 }
 
 fn unknown() -> Failure {
-    let hint = "send `Authorization: Bearer TOKEN`; `outlive token create NAME` makes one";
-    let message = "nobody is known by what was shown";
-    Failure { code: Code::Unauthorised, body: crate::operation::body(Code::Unauthorised, message, Some(hint.into())) }
+    refused(Code::Unauthorised, "nobody is known by what was shown")
+}
+
+fn refused(code: Code, message: &str) -> Failure {
+    let hint = "send `Authorization: Bearer TOKEN`, which `outlive token create NAME` makes; a browser opens the link that `outlive serve` prints";
+    Failure { code, body: crate::operation::body(code, message, Some(hint.into())) }
 }
 
 #[cfg(test)]
@@ -235,6 +215,35 @@ mod tests {
         for address in ["192.0.2.1", "10.0.0.1", "fe80::1", "0.0.0.0"] {
             assert!(!knows(address, &own) && knows(address, &made), "{address}");
         }
+    }
+
+    #[test]
+    fn s_17_s_20_whoever_is_right_is_known_however_often_others_at_the_same_address_were_wrong() {
+        let (_home, tokens, access) = access();
+        let peer = Peer::Address([127, 0, 0, 1].into());
+        let refused = |shown: &Shown<'_>| access.who(peer, shown).unwrap_err().code;
+        let cookie = access.begin_session(peer, access.link()).ok().unwrap();
+        for times in 1..=100 {
+            let guess = format!("{times:064}");
+            let (shown, is_stopped) = (Shown::Session(&guess), times > WRONG);
+            let code = if is_stopped { Code::Throttled } else { Code::Unauthorised };
+            assert_eq!(refused(&shown), code, "guess {times}");
+        }
+        // By whatever is guessed.
+        assert_eq!(refused(&Shown::Token("guess")), Code::Throttled);
+        assert_eq!(access.begin_session(peer, "guess").unwrap_err().code, Code::Throttled);
+        assert_eq!(access.prove(peer, "guess", "question", None).unwrap_err().code, Code::Throttled);
+        // Nobody has shown any of these before.
+        let made = tokens.create("ada", Role::Read, None, Timestamp::default()).unwrap();
+        for token in [&made, &tokens.own().unwrap()] {
+            assert!(access.prove(peer, &known_by(&digest(token)), "question", None).is_ok());
+            assert!(access.who(peer, &Shown::Token(token)).is_ok());
+        }
+        let second = access.begin_session(peer, access.link()).ok().unwrap();
+        assert!([cookie, second].iter().all(|cookie| access.who(peer, &Shown::Session(cookie)).is_ok()));
+        // And elsewhere nobody was wrong.
+        let elsewhere = Peer::Address([192, 0, 2, 1].into());
+        assert_eq!(access.who(elsewhere, &Shown::Token("guess")).unwrap_err().code, Code::Unauthorised);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 
 use super::sandbox::Sandbox;
-use super::served::Served;
-use super::serving::{code, read_until};
+use super::served::{Reply, Served};
+use super::serving::{code, read_until, token_of};
 
 #[test]
 fn s_20_bodies_heads_and_patience_have_an_end() {
@@ -108,14 +108,31 @@ fn s_21_nothing_is_smuggled_behind_a_request_and_no_word_of_a_proxy_is_believed(
 }
 
 #[test]
-fn s_20_whoever_guesses_tokens_is_soon_not_listened_to_and_others_are() {
+fn s_17_s_20_whoever_guesses_is_soon_told_to_stop_and_keeps_nobody_else_out() {
     let sandbox = Sandbox::new();
-    let served = Served::start(&sandbox, &[]);
-    assert_eq!(served.get("/v1/ps").status, 200);
-    let guess = |guess: usize| served.request("GET /v1/ps", &[("Authorization", &format!("Bearer {guess:064}"))], "");
-    let answers: Vec<u16> = (0..40).map(|index| guess(index).status).collect();
-    assert_eq!((answers[0], answers[39]), (401, 429), "{answers:?}");
-    assert!(answers.iter().filter(|status| **status == 401).count() <= 20, "{answers:?}");
-    // Whoever was known before still is.
-    assert_eq!(served.get("/v1/ps").status, 200);
+    let mut served = Served::start(&sandbox, &[]);
+    let key = served.link.split("#key=").nth(1).unwrap().to_owned();
+    let begin = |key: &str| {
+        let body = serde_json::json!({ "key": key }).to_string();
+        served.request("POST /session", &[("Content-Type", "application/json")], &body)
+    };
+    let cookie = |reply: &Reply| reply.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let ps = |header: (&str, &str)| served.request("GET /v1/ps", &[header], "").status;
+    let first = cookie(&begin(&key));
+    let name = first.split('=').next().unwrap();
+    // All users of this machine have one address.
+    let guesses: Vec<u16> = (0..40).map(|guess| ps(("Cookie", &format!("{name}={guess:064}")))).collect();
+    assert_eq!((guesses[0], guesses[39]), (401, 429), "{guesses:?}");
+    assert!(guesses.iter().filter(|status| **status == 401).count() <= 20, "{guesses:?}");
+    assert_eq!(ps(("Authorization", &format!("Bearer {:064}", 0))), 429);
+    assert_eq!(begin("guess").status, 429);
+    // Its own user's token, the link and a token for somebody else: none was shown before.
+    for token in [served.token.clone(), token_of(&sandbox, "ada", "read")] {
+        assert_eq!(ps(("Authorization", &format!("Bearer {token}"))), 200);
+    }
+    for cookie in [first, cookie(&begin(&key))] {
+        assert_eq!(ps(("Cookie", &cookie)), 200);
+    }
+    served.token = format!("{:064}", 0);
+    assert_eq!(served.get("/v1/ps").status, 429, "they are no longer told to stop");
 }
