@@ -6,6 +6,7 @@ mod dashboard;
 mod door;
 mod guard;
 mod lending;
+mod limits;
 mod live;
 mod metrics;
 mod openapi;
@@ -24,6 +25,7 @@ use tokio::sync::watch;
 
 use self::access::Access;
 use self::door::Door;
+use self::limits::Limits;
 use self::live::Live;
 use self::metrics::Counters;
 use self::tokens::Tokens;
@@ -62,6 +64,9 @@ struct Serve {
     /// What MCP tools may do besides reading
     #[arg(long, value_enum, value_name = "EFFECT", default_value = "read")]
     allow: Allowed,
+    /// Another limit than the usual: nobody opens thousands of connections to see the last of them refused
+    #[arg(long = "limit", value_name = "NAME=NUMBER", hide = true)]
+    limits: Vec<String>,
 }
 
 /// The command's flags and help.
@@ -101,6 +106,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
 
 impl Serve {
     fn run(self, context: &Context, json: bool) -> Result<(), Error> {
+        let limits = Limits::default().with(&self.limits)?;
         let tokens = Tokens::open()?;
         door::raise_limit();
         let calls = Calls::on(context, lending::begin)?;
@@ -109,7 +115,7 @@ impl Serve {
         runtime.block_on(async {
             let traces = Traces::begin()?;
             let door = Door::open(&self.listen, self.tls_cert.as_deref().zip(self.tls_key.as_deref())).await?;
-            let access = Access::new(tokens, calls.id.clone(), door.port(), self.hosts)?;
+            let access = Access::new(tokens, calls.id.clone(), door.port(), self.hosts, limits)?;
             let link = door.url().map(|url| format!("{url}/#key={}", access.link()));
             announce(door.place(), link.as_deref(), &calls.registry, json);
             if let Some(link) = link.filter(|_| self.open) {
@@ -118,12 +124,12 @@ impl Serve {
             let server = Arc::new(Server {
                 calls,
                 access,
-                live: Live::default(),
+                live: Live::within(limits),
                 counters: Counters::default(),
                 spans: Mutex::new(traces.as_ref().map(|traces| traces.spans.clone())),
                 open: watch::Sender::new(true),
             });
-            door.serve(router(&server, self.allow), &server.open).await;
+            door.serve(router(&server, self.allow), limits.connections, &server.open).await;
             if let Some(traces) = traces {
                 *server.spans.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 traces.end().await;

@@ -14,6 +14,7 @@ use outlive::store::http::{known_by, proof};
 use outlive::time::{Clock, SystemClock};
 
 use super::door::Peer;
+use super::limits::Limits;
 use super::tokens::{Kept, Role, Tokens, digest, draw, is_same};
 use crate::operation::Failure;
 use crate::operation::calls::Who;
@@ -26,9 +27,6 @@ const REMEMBERED: usize = 10_000;
 const SESSIONS: usize = 1_000;
 /// How long a browser is known.
 const SESSION: Duration = Duration::from_secs(12 * 60 * 60);
-/// How many requests somebody may make within a second, after a rest.
-const RATE: f64 = 500.0;
-const BURST: f64 = 1_000.0;
 
 /// What somebody shows to be known by.
 pub enum Shown<'a> {
@@ -53,6 +51,7 @@ pub struct Access {
     pub cookie: String,
     /// The names by which the server may be asked for.
     pub hosts: Vec<String>,
+    limits: Limits,
     memory: Mutex<Memory>,
 }
 
@@ -66,11 +65,18 @@ struct Memory {
 
 impl Access {
     /// Access to the server at `port`, which is also reached by these names.
-    pub fn new(tokens: Tokens, registry: Option<String>, port: u16, hosts: Vec<String>) -> Result<Self, Error> {
+    pub fn new(
+        tokens: Tokens,
+        registry: Option<String>,
+        port: u16,
+        hosts: Vec<String>,
+        limits: Limits,
+    ) -> Result<Self, Error> {
         let own = digest(&tokens.own()?);
         let hosts = hosts.into_iter().map(|host| host.to_lowercase()).collect();
         let (link, cookie) = (draw(), format!("outlive_{port}"));
-        Ok(Self { tokens, own, link, port, registry, cookie, hosts, memory: Mutex::default() })
+        let memory = Mutex::default();
+        Ok(Self { tokens, own, link, port, registry, cookie, hosts, limits, memory })
     }
 
     /// What stands behind the `#` of the link to the dashboard.
@@ -168,8 +174,9 @@ impl Access {
     pub fn has_rate(&self, who: &Who) -> bool {
         let (name, now) = (who.user.clone().unwrap_or_default(), SystemClock.awake());
         let mut memory = self.memory();
-        let (left, since) = memory.rates.entry(name).or_insert((BURST, now));
-        *left = (*left + now.saturating_sub(*since).as_secs_f64() * RATE).min(BURST);
+        let (rate, burst) = (f64::from(self.limits.rate), f64::from(self.limits.burst));
+        let (left, since) = memory.rates.entry(name).or_insert((burst, now));
+        *left = (*left + now.saturating_sub(*since).as_secs_f64() * rate).min(burst);
         *since = now;
         let has = *left >= 1.0;
         if has {
@@ -197,7 +204,7 @@ mod tests {
     fn access() -> (tempfile::TempDir, Tokens, Access) {
         let home = tempfile::tempdir().unwrap();
         let tokens = Tokens::at(home.path().join("home")).unwrap();
-        let access = Access::new(tokens.clone(), None, 7_878, Vec::new()).unwrap();
+        let access = Access::new(tokens.clone(), None, 7_878, Vec::new(), Limits::default()).unwrap();
         (home, tokens, access)
     }
 

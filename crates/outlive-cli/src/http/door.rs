@@ -25,9 +25,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::cli::talk;
 
-/// The most connections at a time.
-const CONNECTIONS: usize = 2_048;
-/// How many descriptors are wanted for them, and for all else.
+/// How many descriptors are wanted for connections, and for all else.
 const DESCRIPTORS: u64 = 8_192;
 /// How long somebody may take to shake hands, or to send the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
@@ -101,9 +99,9 @@ impl Door {
         if let Listener::Tcp(_, address) = &self.listener { address.port() } else { 0 }
     }
 
-    /// Lets requests in until a signal says to stop; then those that are in may end.
-    pub async fn serve(self, router: Router, open: &watch::Sender<bool>) {
-        let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    /// Lets requests in, on so many connections at a time, until a signal says to stop; then those that are in may end.
+    pub async fn serve(self, router: Router, connections: usize, open: &watch::Sender<bool>) {
+        let connections = Arc::new(Semaphore::new(connections));
         let graceful = GracefulShutdown::new();
         let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
             return talk("outlive: no signal could be caught\n");

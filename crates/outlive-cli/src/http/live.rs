@@ -26,15 +26,13 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, broadcast, watch};
 
 use super::Server;
+use super::limits::Limits;
 use crate::operation::calls::Who;
 use crate::operation::{Effect, Failure, from_query};
 use crate::operations::TABLE;
 use crate::run_view::RunView;
 use crate::settings::Context;
 
-/// The most who may listen to changes, and to what runs write. Others still get in.
-const LISTENERS: usize = 1_536;
-const FOLLOWERS: usize = 64;
 /// How many events somebody may be behind.
 const BEHIND: usize = 256;
 /// How long the watcher waits for a change before it looks for what nobody writes down: owners that have died.
@@ -58,19 +56,18 @@ pub struct Live {
     followers: Arc<Semaphore>,
 }
 
-impl Default for Live {
-    fn default() -> Self {
+impl Live {
+    /// Nobody yet.
+    pub fn within(limits: Limits) -> Self {
         Self {
             sender: broadcast::Sender::new(BEHIND),
             is_watched: AtomicBool::new(false),
             has_looked: watch::Sender::new(false),
-            listeners: Arc::new(Semaphore::new(LISTENERS)),
-            followers: Arc::new(Semaphore::new(FOLLOWERS)),
+            listeners: Arc::new(Semaphore::new(limits.listeners)),
+            followers: Arc::new(Semaphore::new(limits.followers)),
         }
     }
-}
 
-impl Live {
     /// How many listen.
     pub fn listeners(&self) -> usize {
         self.sender.receiver_count()

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use super::sandbox::Sandbox;
+use super::sandbox::{Sandbox, until};
 use super::served::{Reply, Served};
 use super::serving::{code, read_until, token_of};
 
@@ -56,6 +56,63 @@ fn s_20_only_so_many_follow_runs_at_a_time() {
     assert!(all[64].1.starts_with("HTTP/1.1 429"), "{}", all[64].1);
     // Others are answered meanwhile.
     assert_eq!(served.get("/v1/ps").status, 200);
+}
+
+#[test]
+fn s_20_only_so_many_listen_to_changes_at_a_time_and_whoever_leaves_makes_room() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &["--limit", "listeners=2"]);
+    let listen = || {
+        let mut stream = served.listen("/v1/changes");
+        let answer = read_until(&mut stream, "\r\n\r\n");
+        (stream, answer)
+    };
+    let mut all: Vec<(std::net::TcpStream, String)> = (0..3).map(|_| listen()).collect();
+    assert!(all[..2].iter().all(|(_, answer)| answer.starts_with("HTTP/1.1 200")), "{all:?}");
+    assert!(all[2].1.starts_with("HTTP/1.1 429"), "{}", all[2].1);
+    assert_eq!(served.get("/v1/ps").status, 200);
+    all.clear();
+    until("there to be room", || listen().1.starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn s_20_only_so_many_connections_are_let_in_and_the_next_when_one_leaves() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &["--limit", "connections=2"]);
+    let first = served.listen("/v1/changes");
+    let mut second = served.connect();
+    let ask = |stream: &mut std::net::TcpStream| {
+        write!(stream, "GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", served.address).unwrap();
+    };
+    ask(&mut second);
+    read_until(&mut second, "ok\n");
+    let mut third = served.connect();
+    ask(&mut third);
+    // Whoever is in is answered time and again, and whoever is not, is not.
+    for _ in 0..50 {
+        ask(&mut second);
+        read_until(&mut second, "ok\n");
+    }
+    third.set_nonblocking(true).unwrap();
+    let heard = third.read(&mut [0; 64]);
+    assert!(heard.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "{heard:?}");
+    third.set_nonblocking(false).unwrap();
+    drop(first);
+    read_until(&mut third, "ok\n");
+}
+
+#[test]
+fn s_20_nobody_asks_for_more_than_their_rate_on_any_surface_and_others_are_answered() {
+    let sandbox = Sandbox::new();
+    let mut served = Served::start(&sandbox, &["--limit", "burst=3", "--limit", "rate=0"]);
+    let answers: Vec<u16> = (0..4).map(|_| served.get("/v1/ps").status).collect();
+    assert_eq!(answers, [200, 200, 200, 429]);
+    for path in ["/v1/ps", "/v1/changes", "/v1/openapi.json", "/metrics", "/mcp", "/v1/nothing"] {
+        assert_eq!(code(&served.get(path)), (429, "throttled".into()), "{path}");
+    }
+    assert_eq!(served.post("/v1/store/hello", &serde_json::json!({})).status, 429);
+    served.token = token_of(&sandbox, "ada", "read");
+    assert_eq!(served.get("/v1/ps").status, 200, "somebody else's requests were counted");
 }
 
 /// What a proxy before us takes for one request is one to us too, or none; and who asks is not what a proxy says.

@@ -107,6 +107,14 @@ impl Served {
         let headers = [("Authorization", &*self.bearer()), ("Content-Type", "application/json")];
         self.request(&format!("POST {path}"), &headers, &input.to_string())
     }
+
+    /// A stream of events, once it has begun.
+    pub(crate) fn listen(&self, path: &str) -> TcpStream {
+        let mut stream = self.connect();
+        let head = format!("Host: {}\r\nAuthorization: {}", self.address, self.bearer());
+        write!(stream, "GET {path} HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
+        stream
+    }
 }
 
 /// `outlive mcp` on its standard input and output.
