@@ -2,6 +2,7 @@
 
 pub mod access;
 mod api;
+mod browser;
 mod dashboard;
 mod door;
 mod guard;
@@ -82,6 +83,7 @@ pub struct Server {
     access: Access,
     live: Live,
     counters: Counters,
+    has_tls: bool,
     /// Where requests are told of; none where nobody collects it.
     spans: Mutex<Option<Spans>>,
     /// Whether it goes on; streams end when it no longer does.
@@ -118,17 +120,18 @@ impl Serve {
             let access = Access::new(tokens, calls.id.clone(), door.port(), self.hosts, limits)?;
             let link = door.url().map(|url| format!("{url}/#key={}", access.link()));
             announce(door.place(), link.as_deref(), &calls.registry, json);
-            if let Some(link) = link.filter(|_| self.open) {
-                open_browser(&link);
-            }
             let server = Arc::new(Server {
                 calls,
                 access,
                 live: Live::within(limits),
                 counters: Counters::default(),
+                has_tls: door.has_tls(),
                 spans: Mutex::new(traces.as_ref().map(|traces| traces.spans.clone())),
                 open: watch::Sender::new(true),
             });
+            if let Some(link) = link.filter(|_| self.open) {
+                tokio::spawn(browser::open(server.clone(), link));
+            }
             door.serve(router(&server, self.allow), limits.connections, &server.open).await;
             if let Some(traces) = traces {
                 *server.spans.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -168,12 +171,6 @@ fn announce(place: &str, link: Option<&str>, registry: &str, json: bool) {
             say_line(link);
         }
     }
-}
-
-/// Nobody waits for a browser, and one that is missing is no failure: the link is printed.
-fn open_browser(link: &str) {
-    let mut browser = std::process::Command::new("xdg-open");
-    let _ = browser.arg(link).stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).spawn();
 }
 
 #[cfg(test)]

@@ -6,12 +6,14 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outlive::error::{Code, Error};
 use outlive::store::http::{known_by, proof};
 use outlive::time::{Clock, SystemClock};
+use tokio::sync::Notify;
 
 use super::door::Peer;
 use super::limits::Limits;
@@ -53,6 +55,8 @@ pub struct Access {
     pub hosts: Vec<String>,
     limits: Limits,
     memory: Mutex<Memory>,
+    /// Told when a browser has come with the link.
+    begun: Notify,
 }
 
 #[derive(Default)]
@@ -75,8 +79,18 @@ impl Access {
         let own = digest(&tokens.own()?);
         let hosts = hosts.into_iter().map(|host| host.to_lowercase()).collect();
         let (link, cookie) = (draw(), format!("outlive_{port}"));
-        let memory = Mutex::default();
-        Ok(Self { tokens, own, link, port, registry, cookie, hosts, limits, memory })
+        let (memory, begun) = (Mutex::default(), Notify::new());
+        Ok(Self { tokens, own, link, port, registry, cookie, hosts, limits, memory, begun })
+    }
+
+    /// Where this user's tokens are.
+    pub fn home(&self) -> &Path {
+        self.tokens.home()
+    }
+
+    /// Until a browser comes with the link.
+    pub async fn session_begins(&self) {
+        self.begun.notified().await;
     }
 
     /// What stands behind the `#` of the link to the dashboard.
@@ -148,6 +162,7 @@ impl Access {
             return Err(Failure::new(Code::Throttled, "too many browsers are known; start the server anew"));
         }
         memory.sessions.insert(digest(&session), now + SESSION);
+        self.begun.notify_one();
         Ok(session)
     }
 

@@ -99,6 +99,11 @@ impl Door {
         if let Listener::Tcp(_, address) = &self.listener { address.port() } else { 0 }
     }
 
+    /// Whether what is said there can be read by nobody else.
+    pub fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Lets requests in, on so many connections at a time, until a signal says to stop; then those that are in may end.
     pub async fn serve(self, router: Router, connections: usize, open: &watch::Sender<bool>) {
         let connections = Arc::new(Semaphore::new(connections));

@@ -93,7 +93,9 @@ pub async fn begin_session(State(server): State<Arc<Server>>, request: Request) 
     let wrong = |error: serde_json::Error| Failure::new(Code::Invalid, &error.to_string());
     let begin: Begin = serde_json::from_slice(&body).map_err(wrong)?;
     let session = server.access.begin_session(peer, &begin.key)?;
-    let cookie = format!("{}={session}; Path=/; HttpOnly; SameSite=Strict", server.access.cookie);
+    // A browser would not send it back where there is no TLS.
+    let secure = if server.has_tls { "; Secure" } else { "" };
+    let cookie = format!("{}={session}; Path=/; HttpOnly; SameSite=Strict{secure}", server.access.cookie);
     Ok(([(header::SET_COOKIE, cookie)], Json(json!({ "schema": SCHEMA }))).into_response())
 }
 

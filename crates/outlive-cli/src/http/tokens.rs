@@ -110,6 +110,11 @@ impl Tokens {
         Ok(Self { home })
     }
 
+    /// The home.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
     /// This user's own token, made if it is missing.
     pub fn own(&self) -> Result<String, Error> {
         let _turn = self.turn()?;
@@ -199,7 +204,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
 }
 
 /// Put into place whole, for its owner alone.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension(format!("{:x}", SystemEntropy.draw()));
     let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&beside)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| std::fs::rename(&beside, path));

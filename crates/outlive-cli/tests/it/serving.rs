@@ -217,12 +217,51 @@ fn s_16_s_17_everybody_on_this_machine_needs_a_token_and_it_is_for_its_owner_alo
     let headers = [("Content-Type", "application/json")];
     let begun = served.request("POST /session", &headers, &json!({ "key": key }).to_string());
     let cookie = begun.header("set-cookie").unwrap().to_owned();
-    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    // Without TLS a browser would not send back what is `Secure`.
+    assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
     let cookie = cookie.split(';').next().unwrap();
     assert_eq!(served.request("GET /v1/ps", &[("Cookie", cookie)], "").status, 200);
     assert_eq!(served.request("GET /v1/ps", &[("Cookie", &cookie[..cookie.len() - 1])], "").status, 401);
     served.token = own;
     assert_eq!(served.get("/v1/ps").status, 200);
+}
+
+#[test]
+fn s_17_a_browser_is_opened_without_the_key_in_what_it_is_called_with() {
+    let sandbox = Sandbox::new();
+    let (bin, called) = (sandbox.path().join("bin"), sandbox.path().join("called"));
+    std::fs::create_dir(&bin).unwrap();
+    let opener = format!("#!/bin/sh\nprintf '%s\\n' \"$@\" > {0}.new; mv {0}.new {0}\n", called.display());
+    std::fs::write(bin.join("xdg-open"), opener).unwrap();
+    sandbox.command("chmod", ["+x", bin.join("xdg-open").to_str().unwrap()]).succeeds();
+    let mut command = sandbox.outlive(["serve", "--json", "--listen", "127.0.0.1:0", "--open"]);
+    command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+    let mut served = Served::begin(&mut command, &sandbox);
+    let key = served.link.split("#key=").nth(1).unwrap().to_owned();
+    until("the browser to be called", || called.exists());
+    let words = std::fs::read_to_string(&called).unwrap();
+    assert!(!words.contains(&key), "every user of this machine can read {words}");
+    // It is led to the link by a page that only its user can read.
+    let page = std::path::PathBuf::from(words.trim_end());
+    assert_eq!((page.parent(), words.lines().count()), (Some(&*sandbox.home()), 1), "{words}");
+    assert_eq!(page.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let leads = std::fs::read_to_string(&page).unwrap();
+    assert!(leads.contains(&format!("content=\"0; url={}\"", served.link)), "{leads}");
+    // Once somebody has come by it, it is gone.
+    let (headers, body) = ([("Content-Type", "application/json")], json!({ "key": key }).to_string());
+    assert_eq!(served.request("POST /session", &headers, &body).status, 200);
+    until("the page to be gone", || !page.exists());
+    // And so it is when the server ends before anybody comes.
+    signal_pid(served.child.id(), "TERM");
+    assert!(served.child.wait().unwrap().success());
+    std::fs::remove_file(&called).unwrap();
+    let mut served = Served::begin(&mut command, &sandbox);
+    until("the browser to be called again", || called.exists());
+    signal_pid(served.child.id(), "TERM");
+    assert!(served.child.wait().unwrap().success());
+    let left = std::fs::read_dir(sandbox.home()).unwrap().flatten().map(|file| file.file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().ends_with(".html")).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
@@ -347,23 +386,13 @@ fn s_23_s_27_what_runs_say_and_write_does_not_speak_for_us() {
 fn changes_and_output_come_as_they_happen_and_end_with_the_server() {
     let sandbox = Sandbox::new();
     let mut served = Served::start(&sandbox, &[]);
-    let listen = |path: &str| {
-        let mut stream = served.connect();
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
-            served.address, served.token
-        )
-        .unwrap();
-        stream
-    };
-    let mut changes = listen("/v1/changes");
+    let mut changes = served.listen("/v1/changes");
     let heard = read_until(&mut changes, "event: hello");
     assert!(heard.contains("text/event-stream"), "{heard}");
     let script = "echo one; until [ -e go ]; do sleep 0.05; done; echo two; exec sleep 300";
     sandbox.outlive(["run", "-d", "--name", "talker", "--", "sh", "-c", script]).succeeds();
     read_until(&mut changes, "\"talker\"");
-    let mut output = listen("/v1/follow?run=talker");
+    let mut output = served.listen("/v1/follow?run=talker");
     read_until(&mut output, "one\\n");
     std::fs::write(sandbox.work().join("go"), "").unwrap();
     read_until(&mut output, "two\\n");
@@ -404,6 +433,15 @@ fn a_certificate_makes_it_unreadable_to_others() {
         served.token
     );
     assert_eq!(sandbox.command("python3", ["-c", &script]).succeeds(), "200\n");
+    // The cookie of a browser is for such a connection alone.
+    let key = served.link.split("#key=").nth(1).unwrap();
+    let script = format!(
+        "import json,ssl,urllib.request as u;c=ssl.create_default_context(cafile='chain.pem');\
+         r=u.Request('https://localhost:{port}/session',data=json.dumps({{'key':'{key}'}}).encode(),headers={{'Content-Type':'application/json'}});\
+         print(u.urlopen(r,context=c).headers['Set-Cookie'])"
+    );
+    let cookie = sandbox.command("python3", ["-c", &script]).succeeds();
+    assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict; Secure\n"), "{cookie}");
     assert_eq!(served.get("/v1/ps").status, 0, "it was spoken to in the clear");
 }
 
