@@ -9,7 +9,7 @@ mod guard;
 mod lending;
 mod limits;
 mod live;
-mod metrics;
+pub mod metrics;
 mod openapi;
 pub mod tokens;
 mod traces;
@@ -94,6 +94,11 @@ impl Server {
     /// What answers its calls.
     pub fn calls(&self) -> &Calls {
         &self.calls
+    }
+
+    /// What counts them.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
     }
 }
 

@@ -26,6 +26,7 @@ use serde_json::{Map, Value, json};
 use self::harmless::harmless;
 use crate::cli::fail;
 use crate::http::Server;
+use crate::http::metrics::Counters;
 use crate::operation::calls::{Calls, PATIENCE, Who};
 use crate::operation::{Effect, Failure, Operation};
 use crate::operations::TABLE;
@@ -115,17 +116,27 @@ pub fn http_service(server: Arc<Server>, allow: Allowed) -> StreamableHttpServic
 pub trait Desk: Send + Sync + 'static {
     /// What answers them.
     fn calls(&self) -> &Calls;
+    /// What counts them; none where nobody asks for numbers.
+    fn counters(&self) -> Option<&Counters>;
 }
 
 impl Desk for Calls {
     fn calls(&self) -> &Calls {
         self
     }
+
+    fn counters(&self) -> Option<&Counters> {
+        None
+    }
 }
 
 impl Desk for Server {
     fn calls(&self) -> &Calls {
         Self::calls(self)
+    }
+
+    fn counters(&self) -> Option<&Counters> {
+        Some(Self::counters(self))
     }
 }
 
@@ -272,10 +283,14 @@ impl<D: Desk> ServerHandler for Tools<D> {
         let operation = tools().find(|operation| name(operation) == request.name);
         let operation = operation.ok_or_else(|| missing(&request.name))?;
         let input = Value::Object(request.arguments.unwrap_or_default());
+        let counting = self.desk.counters().map(|counters| (counters, counters.begin()));
         let answer = match operation.name {
             "wait" => self.wait(operation, input, &context).await,
             _ => self.ask(operation, input, &self.who(&context)).await,
         };
+        if let Some((counters, began)) = counting {
+            counters.end(operation.name, answer.as_ref().err(), began);
+        }
         Ok(match answer {
             Ok(answer) => CallToolResult::structured(harmless(answer)),
             // As text: clients hold whatever is structured to the schema of an answer.

@@ -22,7 +22,7 @@ pub use self::again::{is_said, rerun};
 use self::checks::{
     check_adopt, check_claim, check_fence, check_reap, check_resume, check_said, check_sweep, lost, take_report,
 };
-pub use self::follows::follows;
+pub use self::follows::{follows, has_passed};
 pub(crate) use self::keys::moved_keys;
 pub use self::keys::{Start, has_room, is_start, starts_at};
 pub use self::refusal::Refusal;

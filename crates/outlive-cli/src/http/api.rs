@@ -38,7 +38,7 @@ pub async fn operate(
     let input = input(operation, request).await?;
     let began = server.counters.begin();
     let answer = server.calls.call(operation, input, &who).await;
-    server.counters.end(operation.name, answer.as_ref().map_or_else(|failure| failure.code.as_str(), |_| "ok"), began);
+    server.counters.end(operation.name, answer.as_ref().err(), began);
     let answer = answer.map_err(IntoResponse::into_response)?;
     let headers =
         [(header::CONTENT_TYPE, "application/json".to_owned()), (EXIT_STATUS, answer.exit_status.to_string())];

@@ -39,13 +39,17 @@ pub async fn lend(
         return Err(Failure::new(Code::Forbidden, "your token only reads; this takes one with the role `operate`"));
     }
     let body = body_within(request, BODY_LIMIT).await?;
-    let user = who.user.clone();
+    let (user, is_beat, began) = (who.user.clone(), call == "beat", server.counters.begin());
     let answered = server.calls.lend(move |registry: &Registry| {
         let lending = Lending { registry: registry.id(), user, lease: registry.lease(), is_far: true };
         pollster::block_on(lend::answer(registry.store(), &lending, &call, &body))
     });
     let answer = answered.await?.map_err(|error| Failure::new(Code::Invalid, &error.to_string()))?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], answer).into_response())
+    if is_beat {
+        server.counters.kept_beat(began);
+    }
+    server.counters.refused_stale(answer.stale);
+    Ok(([(header::CONTENT_TYPE, "application/json")], answer.body).into_response())
 }
 
 /// Proves to whoever has a token that this server knows it, before they show it.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::filter::Filter;
 use outlive::process::Evidence;
 use outlive::registry::Glimpse;
-use outlive::run::End;
+use outlive::run::{End, State as RunState};
 use outlive::store::Page;
 use outlive::time::{Clock, SystemClock};
 use serde_json::{Value, json};
@@ -26,21 +26,51 @@ use crate::settings::Context;
 const FRESH: Duration = Duration::from_secs(10);
 /// The most runs that are counted.
 const COUNTED: usize = 1_000_000;
-/// The upper ends, in seconds, by which durations of calls are told.
+/// The upper ends, in seconds, by which durations are told.
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 30.0];
 
-/// What is counted of calls.
+/// What is counted of what a server is asked for.
 #[derive(Default)]
 pub struct Counters(Mutex<Counted>);
 
 #[derive(Default)]
 struct Counted {
     calls: BTreeMap<(&'static str, &'static str), u64>,
+    call_seconds: Durations,
+    beat_seconds: Durations,
+    stale: u64,
+    /// What was told of the registry, and when.
+    registry: Option<(Duration, Arc<str>)>,
+}
+
+/// How long things took, by [`BUCKETS`].
+#[derive(Default)]
+struct Durations {
     buckets: [u64; BUCKETS.len()],
     seconds: f64,
     count: u64,
-    /// What was told of the registry, and when.
-    registry: Option<(Duration, Arc<str>)>,
+}
+
+impl Durations {
+    fn add(&mut self, began: Duration) {
+        let took = SystemClock.awake().saturating_sub(began).as_secs_f64();
+        if let Some(bucket) = BUCKETS.iter().position(|end| took <= *end) {
+            self.buckets[bucket] += 1;
+        }
+        self.seconds += took;
+        self.count += 1;
+    }
+
+    fn tell(&self, text: &mut String, name: &str, help: &str) {
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} histogram\n");
+        let mut below = 0;
+        for (end, times) in BUCKETS.iter().zip(self.buckets) {
+            below += times;
+            let _ = writeln!(text, "{name}_bucket{{le=\"{end}\"}} {below}");
+        }
+        let (all, seconds) = (self.count, self.seconds);
+        let _ = write!(text, "{name}_bucket{{le=\"+Inf\"}} {all}\n{name}_sum {seconds}\n{name}_count {all}\n");
+    }
 }
 
 impl Counters {
@@ -53,16 +83,23 @@ impl Counters {
         SystemClock.awake()
     }
 
-    /// A call that began then has ended so.
-    pub fn end(&self, operation: &'static str, code: &'static str, began: Duration) {
-        let took = SystemClock.awake().saturating_sub(began).as_secs_f64();
+    /// A call that began then has ended, or failed so.
+    pub fn end(&self, operation: &'static str, failed: Option<&Failure>, began: Duration) {
         let mut counted = self.lock();
+        let code = failed.map_or("ok", |failure| failure.code.as_str());
         *counted.calls.entry((operation, code)).or_default() += 1;
-        if let Some(bucket) = BUCKETS.iter().position(|end| took <= *end) {
-            counted.buckets[bucket] += 1;
-        }
-        counted.seconds += took;
-        counted.count += 1;
+        counted.stale += u64::from(failed.is_some_and(|failure| failure.code == Code::Lost));
+        counted.call_seconds.add(began);
+    }
+
+    /// A beat that came then has been kept.
+    pub fn kept_beat(&self, began: Duration) {
+        self.lock().beat_seconds.add(began);
+    }
+
+    /// So many writes were refused because their attempt no longer owned the run.
+    pub fn refused_stale(&self, writes: u64) {
+        self.lock().stale += writes;
     }
 }
 
@@ -109,18 +146,11 @@ fn of_calls(server: &Server) -> String {
         .map(|((operation, code), times)| (labels(&[("operation", operation), ("code", code)]), count(*times)))
         .collect();
     metric(&mut text, "outlive_calls_total", "counter", "Calls answered by this server.", &calls);
-    let lost = counted.calls.iter().filter(|((_, code), _)| *code == "lost").map(|(_, times)| times).sum();
-    let help = "Writes refused because their attempt no longer owned the run.";
-    metric(&mut text, "outlive_stale_writes_refused_total", "counter", help, &[(String::new(), count(lost))]);
-    let name = "outlive_call_seconds";
-    let _ = write!(text, "# HELP {name} How long calls took.\n# TYPE {name} histogram\n");
-    let mut below = 0;
-    for (end, times) in BUCKETS.iter().zip(counted.buckets) {
-        below += times;
-        let _ = writeln!(text, "{name}_bucket{{le=\"{end}\"}} {below}");
-    }
-    let (all, seconds) = (counted.count, counted.seconds);
-    let _ = write!(text, "{name}_bucket{{le=\"+Inf\"}} {all}\n{name}_sum {seconds}\n{name}_count {all}\n");
+    let help = "Writes refused by this server because their attempt no longer owned the run.";
+    metric(&mut text, "outlive_stale_writes_refused_total", "counter", help, &[(String::new(), count(counted.stale))]);
+    counted.call_seconds.tell(&mut text, "outlive_call_seconds", "How long calls took.");
+    let help = "How long beats of runs and workers elsewhere took to be kept, once they were here.";
+    counted.beat_seconds.tell(&mut text, "outlive_beat_seconds", help);
     let listeners = count(server.live.listeners() as u64);
     metric(&mut text, "outlive_listeners", "gauge", "Who listens to changes.", &[(String::new(), listeners)]);
     text
@@ -137,15 +167,24 @@ async fn of_registry(context: &Context) -> Result<String, Error> {
         let (found, next) = registry.list_briefly(&Filter::default(), &page).await?;
         counted += found.len();
         for glimpse in found {
-            let (state, kind, attempt, end) = match glimpse {
-                Glimpse::Ended(brief) => (brief.how.name(), brief.kind.clone(), brief.attempt, Some(brief.how.clone())),
+            let (state, kind, claimed, end) = match glimpse {
+                Glimpse::Ended(brief) => {
+                    let claimed = claimed(brief.attempt, brief.started_at.is_some());
+                    (brief.how.name(), brief.kind.clone(), claimed, Some(brief.how.clone()))
+                }
                 Glimpse::Seen(seen) => {
-                    let end = seen.run.ending().map(|ending| ending.how.clone());
-                    (seen.state, seen.run.spec.kind.clone(), seen.run.attempt, end)
+                    let ending = seen.run.ending();
+                    let has_begun = match &seen.run.state {
+                        RunState::Pending(_) => false,
+                        RunState::Running(_) | RunState::Suspended(_) => true,
+                        RunState::Ended(ending) => ending.started_at.is_some(),
+                    };
+                    let claimed = claimed(seen.run.attempt, has_begun);
+                    (seen.state, seen.run.spec.kind.clone(), claimed, ending.map(|ending| ending.how.clone()))
                 }
             };
             *runs.entry((state.as_str(), kind)).or_default() += 1.0;
-            claims += f64::from(attempt);
+            claims += f64::from(claimed);
             if let Some(End::Dead(reap)) = end {
                 *reaps.entry(word(&reap.evidence)).or_default() += 1.0;
             }
@@ -158,7 +197,9 @@ async fn of_registry(context: &Context) -> Result<String, Error> {
     let runs: Vec<_> =
         runs.into_iter().map(|((state, kind), count)| (labels(&[("state", state), ("kind", &kind)]), count)).collect();
     metric(&mut text, "outlive_runs", "gauge", "Runs of the registry.", &runs);
-    metric(&mut text, "outlive_claims_total", "counter", "Attempts of all runs.", &[(String::new(), claims)]);
+    // No counter: runs are deleted, and with them goes what is known of their attempts.
+    let help = "Attempts that were claimed, of the runs that the registry holds.";
+    metric(&mut text, "outlive_claims", "gauge", help, &[(String::new(), claims)]);
     let reaps: Vec<_> = reaps.into_iter().map(|(word, count)| (labels(&[("evidence", &word)]), count)).collect();
     metric(&mut text, "outlive_reaps", "gauge", "Runs whose last attempt was reaped.", &reaps);
     let workers = registry.store().workers().await?;
@@ -169,6 +210,11 @@ async fn of_registry(context: &Context) -> Result<String, Error> {
     let count = [(String::new(), workers.len() as f64)];
     metric(&mut text, "outlive_workers", "gauge", "Workers of the registry.", &count);
     Ok(text)
+}
+
+/// How many attempts of a run somebody has claimed: the one that waits to be is not among them.
+fn claimed(attempt: u32, has_begun: bool) -> u32 {
+    if has_begun { attempt } else { attempt.saturating_sub(1) }
 }
 
 /// What a piece of evidence is called.

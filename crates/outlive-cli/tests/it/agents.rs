@@ -38,23 +38,11 @@ fn s_24_over_http_an_agent_may_no_more_than_its_token_and_no_more_than_the_serve
     for (words, role) in [(&[][..], "admin"), (&["--allow", "destroy"], "read")] {
         let mut served = Served::start(&sandbox, words);
         served.token = token_of(&sandbox, role, role);
-        let call = |method: &str, params: Value, session: &str| {
-            let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
-            let token = format!("Bearer {}", served.token);
-            let headers = [
-                ("Authorization", &*token),
-                ("Content-Type", "application/json"),
-                ("Accept", "application/json, text/event-stream"),
-                ("Mcp-Session-Id", session),
-            ];
-            served.request("POST /mcp", &headers[..if session.is_empty() { 3 } else { 4 }], &message)
-        };
-        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } });
-        let begun = call("initialize", hello, "");
-        let session = begun.header("mcp-session-id").unwrap_or_else(|| panic!("{} {}", begun.head, begun.body));
-        let refused = call("tools/call", json!({ "name": "cancel", "arguments": { "runs": ["busy"] } }), session);
+        let session = served.begin_mcp();
+        let call = |method: &str, params: Value| served.mcp(method, &params, Some(&session));
+        let refused = call("tools/call", json!({ "name": "cancel", "arguments": { "runs": ["busy"] } }));
         assert!(refused.body.contains("forbidden"), "{role}: {}", refused.body);
-        let listed = call("tools/list", json!({}), session).body;
+        let listed = call("tools/list", json!({})).body;
         assert!(listed.contains("\"ps\"") && !listed.contains("\"cancel\""), "{role}: {listed}");
     }
     assert_eq!(sandbox.show("busy")["cancel_requested_at"], Value::Null);

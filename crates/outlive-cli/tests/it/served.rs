@@ -115,6 +115,27 @@ impl Served {
         write!(stream, "GET {path} HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
         stream
     }
+
+    /// A message of MCP, in a session or to begin one.
+    pub(crate) fn mcp(&self, method: &str, params: &Value, session: Option<&str>) -> Reply {
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+        let bearer = self.bearer();
+        let mut headers = vec![
+            ("Authorization", &*bearer),
+            ("Content-Type", "application/json"),
+            ("Accept", "application/json, text/event-stream"),
+        ];
+        headers.extend(session.map(|session| ("Mcp-Session-Id", session)));
+        self.request("POST /mcp", &headers, &message)
+    }
+
+    /// Begins a session of MCP.
+    pub(crate) fn begin_mcp(&self) -> String {
+        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } });
+        let begun = self.mcp("initialize", &hello, None);
+        let session = begun.header("mcp-session-id");
+        session.unwrap_or_else(|| panic!("{} {}", begun.head, begun.body)).to_owned()
+    }
 }
 
 /// `outlive mcp` on its standard input and output.

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use super::sandbox::{Ends, Sandbox, signal_pid};
+use super::sandbox::{Ends, Sandbox, signal_pid, until};
 use super::served::Served;
 use super::serving::token_of;
 
@@ -19,6 +19,11 @@ fn numbers_for_prometheus_say_what_the_registry_holds() {
     sandbox.wait_for_state("killed", "dead");
     sandbox.outlive(["reap"]).succeeds();
     let _busy = sandbox.start("busy", &["sleep", "300"]);
+    // Nobody has claimed either of these.
+    for name in ["later", "never"] {
+        sandbox.outlive(["queue", "add", "--name", name, "--", "true"]).succeeds();
+    }
+    sandbox.outlive(["queue", "cancel", "never"]).succeeds();
     let id = sandbox.show("busy")["id"].clone();
     let served = Served::start(&sandbox, &[]);
     assert_eq!(served.post("/v1/progress", &json!({ "done": "1", "run": id, "epoch": 99 })).status, 412);
@@ -28,12 +33,72 @@ fn numbers_for_prometheus_say_what_the_registry_holds() {
         "outlive_runs{state=\"running\",kind=\"command\"} 1",
         "outlive_runs{state=\"dead\",kind=\"command\"} 1",
         "outlive_reaps{evidence=\"lock_free\"} 1",
-        "outlive_claims_total 3",
+        "outlive_runs{state=\"pending\",kind=\"command\"} 1",
+        "outlive_runs{state=\"cancelled\",kind=\"command\"} 1",
+        "outlive_claims 3",
         "outlive_stale_writes_refused_total 1",
         "outlive_calls_total{operation=\"progress\",code=\"lost\"} 1",
     ] {
         assert!(told.lines().any(|found| found == line), "no {line} in\n{told}");
     }
+}
+
+/// The number of this name.
+fn number(served: &Served, name: &str) -> f64 {
+    let told = served.get("/metrics").body;
+    let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in\n{told}")).parse().unwrap()
+}
+
+#[test]
+fn writes_of_attempts_that_lost_their_run_are_counted_however_they_came() {
+    let sandbox = Sandbox::new();
+    let _busy = sandbox.start("busy", &["sleep", "300"]);
+    let id = sandbox.show("busy")["id"].clone();
+    let served = Served::start(&sandbox, &["--allow", "write"]);
+    let refused = || number(&served, "outlive_stale_writes_refused_total");
+    let stale = json!({ "done": "1", "run": id, "epoch": 99 });
+    assert_eq!(served.post("/v1/progress", &stale).status, 412);
+    assert_eq!(refused(), 1.0);
+    let session = served.begin_mcp();
+    let told = served.mcp("tools/call", &json!({ "name": "progress", "arguments": stale }), Some(&session)).body;
+    assert!(told.contains("lost"), "{told}");
+    assert_eq!(refused(), 2.0);
+    // As an owner elsewhere writes who does not know yet that the run has gone on without it.
+    let got = served.post("/v1/store/get", &json!([id])).json();
+    let record = &got["done"][0];
+    let commit = |claim: &dyn Fn(u64) -> u64| {
+        let mut run = record["told"]["run"].clone();
+        run["epoch"] = claim(run["epoch"].as_u64().unwrap()).into();
+        let write = json!({
+            "expect": { "revision": 0 }, "run": run, "events": [], "ended": null,
+            "stamp": "01890000-0000-4000-8000-000000000000",
+        });
+        served.post("/v1/store/commit", &json!({ "writes": [write] })).body
+    };
+    let told = commit(&|claim| claim - 1);
+    assert!(told.contains("conflict"), "{told}");
+    assert_eq!(refused(), 3.0);
+    // Whoever only did not know the latest version is no such attempt.
+    let told = commit(&|claim| claim);
+    assert!(told.contains("conflict"), "{told}");
+    assert_eq!(refused(), 3.0);
+}
+
+#[test]
+fn how_long_beats_of_runs_elsewhere_take_is_told() {
+    let sandbox = Sandbox::impatient();
+    let served = Served::start(&sandbox, &[]);
+    assert_eq!(number(&served, "outlive_beat_seconds_count"), 0.0);
+    let elsewhere = Sandbox::new();
+    let mut command = elsewhere.outlive(["run", "--name", "far", "--", "sleep", "300"]);
+    command.env("OUTLIVE_REGISTRY", format!("http://{}", served.address)).env("OUTLIVE_TOKEN", &served.token);
+    let mut run = command.spawn().unwrap();
+    until("it to beat", || number(&served, "outlive_beat_seconds_count") >= 2.0);
+    assert!(number(&served, "outlive_beat_seconds_bucket{le=\"+Inf\"}") >= 2.0);
+    assert!(number(&served, "outlive_beat_seconds_sum") > 0.0);
+    signal_pid(run.id(), "TERM");
+    run.wait().unwrap();
 }
 
 /// Somebody who collects traces: what was sent, as it came.

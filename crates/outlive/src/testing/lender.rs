@@ -46,7 +46,7 @@ fn serve(mut client: &TcpStream, store: &dyn Store) -> Option<()> {
     let call = request.target.strip_prefix("/v1/store/")?;
     let answered = pollster::block_on(answer(store, &Lending::default(), call, &request.body));
     let (status, body) = match answered {
-        Ok(body) => ("200 OK", body),
+        Ok(answered) => ("200 OK", answered.body),
         Err(error) => ("400 Bad Request", error.to_string().into_bytes()),
     };
     let is_last = request.head.to_ascii_lowercase().contains("\r\nconnection: close");

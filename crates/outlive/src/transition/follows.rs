@@ -3,7 +3,13 @@
 //! Whoever applies an action has been told by the rules what comes of it. A server that is sent a record has only that: it
 //! holds it to what is true of every action.
 
+use crate::id::Epoch;
 use crate::run::{Run, State};
+
+/// Whether a run has gone on from the claim that somebody writes by.
+pub fn has_passed(run: &Run, claim: Epoch) -> bool {
+    run.epoch > claim
+}
 
 /// Refuses a record that no action makes of `before`, or of nothing.
 pub fn follows(before: Option<&Run>, after: &Run) -> Result<(), &'static str> {

@@ -17,13 +17,13 @@ use super::wire::{
 };
 use crate::filter::Filter;
 use crate::health::Sight;
-use crate::id::RunId;
+use crate::id::{Epoch, RunId};
 use crate::policy::Lease;
 use crate::process::{Identity, Liveness, Vantage};
 use crate::run::{Event, Key, Run};
 use crate::store::{Beat, Change, Error, Expect, Page, Record, Selection, Store, Write, Written};
 use crate::time::Timestamp;
-use crate::transition::follows;
+use crate::transition::{follows, has_passed};
 
 /// The most bytes of a call: a run with all that it may keep, and as it was left, some times over.
 pub const BODY_LIMIT: usize = 16 << 20;
@@ -57,16 +57,26 @@ pub fn changes(call: &str) -> Option<bool> {
 #[error("{0}")]
 pub struct NotUnderstood(String);
 
-/// Answers a call with JSON.
-pub async fn answer(store: &dyn Store, lending: &Lending, call: &str, body: &[u8]) -> Result<Vec<u8>, NotUnderstood> {
-    match call {
+/// What a call is answered with.
+#[derive(Debug)]
+pub struct Answered {
+    /// The answer, as JSON.
+    pub body: Vec<u8>,
+    /// How many writes were refused because their attempt no longer owned the run.
+    pub stale: u64,
+}
+
+/// Answers a call.
+pub async fn answer(store: &dyn Store, lending: &Lending, call: &str, body: &[u8]) -> Result<Answered, NotUnderstood> {
+    let mut stale = 0;
+    let body = match call {
         "hello" => say(Ok(hello(store, lending))),
         "get" => say(store.get(&read::<Vec<RunId>>(body)?).await.map(told)),
         "list" => {
             let List { filter, page } = read(body)?;
             say(store.list(&filter, &page).await.map(Listed::from))
         }
-        "commit" => say(commit(store, lending, read(body)?).await),
+        "commit" => say(commit(store, lending, read(body)?, &mut stale).await),
         "select" => say(select(store, read(body)?).await),
         "change" => say(change(store, lending, read(body)?).await),
         "beat" => {
@@ -81,7 +91,8 @@ pub async fn answer(store: &dyn Store, lending: &Lending, call: &str, body: &[u8
         "events" => say(store.events(read(body)?).await),
         "look" => say(look(store, read(body)?).await),
         _ => Err(NotUnderstood(format!("there is no call `{}`", call.chars().take(40).collect::<String>()))),
-    }
+    };
+    Ok(Answered { body: body?, stale })
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, NotUnderstood> {
@@ -102,7 +113,8 @@ fn hello(store: &dyn Store, lending: &Lending) -> Hello {
     }
 }
 
-async fn commit(store: &dyn Store, lending: &Lending, commit: Commit) -> Result<Vec<Became>, Error> {
+async fn commit(store: &dyn Store, lending: &Lending, commit: Commit, stale: &mut u64) -> Result<Vec<Became>, Error> {
+    let claims: Vec<Epoch> = commit.writes.iter().map(|write| write.run.epoch).collect();
     let ids: Vec<RunId> = commit.writes.iter().map(|write| write.run.id).collect();
     let before: HashMap<RunId, Record> =
         store.get(&ids).await?.into_iter().map(|record| (record.run.id, record)).collect();
@@ -123,8 +135,14 @@ async fn commit(store: &dyn Store, lending: &Lending, commit: Commit) -> Result<
         }
     }
     let mut written = store.commit(writes).await?.into_iter();
-    let became = became.into_iter().map(|conflict| conflict.or_else(|| written.next()));
+    let became: Vec<Option<Written>> = became.into_iter().map(|conflict| conflict.or_else(|| written.next())).collect();
+    let is_stale = |(written, claim): &(&Option<Written>, Epoch)| match written {
+        Some(Written::Conflict(Some(found))) => has_passed(&found.run, *claim),
+        _ => false,
+    };
+    *stale += became.iter().zip(claims).filter(is_stale).map(|_| 1).sum::<u64>();
     became
+        .into_iter()
         .map(|written| written.map(Became::from).ok_or_else(|| Error::Unknown("the store gave no answer".into())))
         .collect()
 }
