@@ -1,11 +1,11 @@
 // A person with a browser: watches a run live, follows what it writes, cancels, resumes, searches. Called by the test with
-// the tools' directory, the link, the command that plays the shell, and where to put pictures.
+// the tools' directory, the link, the command that plays the shell, where to put pictures, and a secret that a run was given.
 import { execFileSync, spawn } from "node:child_process";
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import assert from "node:assert/strict";
 
-const [tools, link, outlive, pictures] = process.argv.slice(2);
+const [tools, link, outlive, pictures, secret] = process.argv.slice(2);
 const require = createRequire(`${tools}/`);
 const { chromium } = require("playwright-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
@@ -120,7 +120,12 @@ for (const path of ["#/", "#/queue", "#/workers", "#/charts"]) {
   const leads = await page.evaluate(() => [...document.links].filter((link) => !link.getAttribute("href").startsWith("#")).map((link) => link.outerHTML));
   assert.deepEqual(leads, [], path);
   if (path !== "#/") await looks(path.slice(2));
+  assert.ok(!(await page.content()).includes(secret), `${path} tells a secret`);
 }
+const secretive = JSON.parse(shell("show", "secretive", "--json")).id;
+await page.goto(`${new URL(link).origin}/#/run/${secretive}`);
+await page.getByText("[redacted]").first().waitFor();
+assert.ok(!(await page.content()).includes(secret), "the page of a run tells a secret");
 assert.equal(await page.evaluate(() => window.pwned), undefined);
 assert.equal(await page.locator("main script, main img, main b").count(), 0);
 

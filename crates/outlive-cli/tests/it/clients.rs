@@ -108,6 +108,9 @@ fn s_09_s_10_a_person_with_a_browser_watches_follows_cancels_resumes_and_searche
     sandbox.outlive(["run", "--name", "failing", "--", "sh", "-c", "exit 3"]).status().unwrap();
     let steps = "outlive step fetch -- true; outlive step build -- sleep 0.1; outlive step test -- true";
     sandbox.outlive(["run", "--name", "steps", "--", "sh", "-ec", steps]).succeeds();
+    let secret = format!("AKIA{}", "Q7ZC4XKD9WTN2VBE");
+    let label_of_it = format!("key={secret}");
+    sandbox.outlive(["run", "--name", "secretive", "--label", &label_of_it, "--", "true", &secret]).succeeds();
     let served = Served::start(&sandbox, &[]);
     let pictures = tools().join("pictures");
     std::fs::create_dir_all(&pictures).unwrap();
@@ -118,6 +121,7 @@ fn s_09_s_10_a_person_with_a_browser_watches_follows_cancels_resumes_and_searche
         served.link.clone(),
         outlive.display().to_string(),
         pictures.display().to_string(),
+        secret,
     ];
     println!("{}", sandbox.command("node", words).succeeds());
 }

@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::sandbox::{Ends, Sandbox, text};
+use super::served::{Agent, Served};
+use super::serving::read_until;
 
 const CORPUS: &str = include_str!("../../../outlive/tests/corpus/secrets.txt");
 
@@ -154,6 +156,60 @@ fn s_28_messages_reasons_and_labels_are_stored_without_their_secrets() {
     let everything = [all_bytes(&sandbox.registry()), all_said(&sandbox)].concat();
     for canary in ["canary-1-pw", "canary-2-tok", "canary-3-pw", "canary-4-tok"] {
         assert!(!holds(&everything, canary), "{canary} was stored or said");
+    }
+}
+
+/// Runs that know a secret, and words of theirs that may be told.
+#[test]
+fn s04_s_28_no_secret_is_told_over_http_mcp_or_as_an_event() {
+    let sandbox = Sandbox::new();
+    // Put together here: nobody who searches this file for keys finds one.
+    let canary = format!("AKIA{}", "Q7ZC4XKD9WTN2VBE");
+    let url = format!("postgres://app:{canary}@db/x");
+    let served = Served::start(&sandbox, &["--allow", "destroy"]);
+    let mut changes = served.listen("/v1/changes");
+    let mut heard = read_until(&mut changes, "event: hello");
+    let label = format!("key={canary}");
+    let script = format!("outlive progress 1 'with {canary}'; exec sleep 300");
+    let words = ["run", "-d", "--name", "talker", "--label", &label, "--", "sh", "-c", &script, "sh", &canary, &url];
+    sandbox.outlive(words).succeeds();
+    sandbox.wait_for("talker", |run| run["progress_message"].is_string());
+    let queued = serde_json::json!({ "name": "later", "label": [&label], "argv": ["true", &canary, &url] });
+    let mut told = vec![served.post("/v1/queue/add", &queued).body];
+    sandbox.outlive(["cancel", "talker", "--reason", &format!("it leaked {canary}")]).succeeds();
+    sandbox.wait_for_state("talker", "cancelled");
+    heard.push_str(&read_until(&mut changes, "it leaked"));
+    sandbox.outlive(["registry", "refresh"]).succeeds();
+    let calls = [
+        ("ps", serde_json::json!({ "all": true })),
+        ("show", serde_json::json!({ "run": "talker" })),
+        ("show", serde_json::json!({ "run": url })),
+        ("why", serde_json::json!({ "run": "talker" })),
+        ("output", serde_json::json!({ "run": "talker" })),
+        ("queue list", serde_json::json!({})),
+        ("queue show", serde_json::json!({ "run": "later" })),
+        ("search", serde_json::json!({ "query": ["talker"] })),
+        ("history", serde_json::json!({})),
+        ("list", serde_json::json!({})),
+        ("stats", serde_json::json!({})),
+        ("rerun", serde_json::json!({ "run": "talker", "dry_run": true })),
+        ("doctor", serde_json::json!({})),
+    ];
+    let session = served.begin_mcp();
+    let mut agent = Agent::start(&sandbox, &["--allow", "destroy"]);
+    for (operation, input) in &calls {
+        let tool = operation.replace(' ', "_");
+        told.push(served.post(&format!("/v1/{}", operation.replace(' ', "/")), input).body);
+        told.push(agent.call(&tool, input).to_string());
+        let call = serde_json::json!({ "name": tool, "arguments": input });
+        told.push(served.mcp("tools/call", &call, Some(&session)).body);
+    }
+    told.push(agent.ask("resources/list", serde_json::json!({})).to_string());
+    told.extend(["/", "/metrics", "/v1/openapi.json"].map(|path| served.get(path).body));
+    let all = [told.concat(), heard].concat();
+    assert!(all.matches("[redacted]").count() >= 20, "nothing was masked: {all}");
+    for secret in [&canary, &canary.to_lowercase()] {
+        assert!(!all.contains(secret), "{}", all.split(secret.as_str()).next().unwrap());
     }
 }
 
