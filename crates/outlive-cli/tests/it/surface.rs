@@ -146,6 +146,10 @@ fn examples_work(part: usize) {
             let sandbox = Sandbox::impatient();
             let _runs = prepare(&sandbox, verb);
             let mut example = example.replace("/srv", sandbox.path().to_str().unwrap());
+            if example.contains(BUCKET) {
+                let url = outlive::testing::bucket::Bucket::shared().fresh_url();
+                example = example.replace(BUCKET, &format!("'{url}'"));
+            }
             if inside {
                 example = format!("outlive run -- sh -ec 'outlive checkpoint set 1; {}'", example.replace('\'', "\""));
             }
@@ -162,6 +166,9 @@ fn examples_work(part: usize) {
     }
     assert!(examples >= VERBS.len() / PARTS);
 }
+
+/// The bucket of examples.
+const BUCKET: &str = "s3://bucket/prefix";
 
 /// In how many parts examples are tried, each beside the others.
 const PARTS: usize = 3;

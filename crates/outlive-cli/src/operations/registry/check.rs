@@ -37,7 +37,7 @@ struct Line {
 impl Operate for Check {
     const NAME: &'static str = "registry check";
     const EFFECT: Effect = Effect::Write;
-    const EXAMPLES: &'static str = "outlive doctor || outlive --registry s3://bucket/prefix registry check";
+    const EXAMPLES: &'static str = "outlive --registry s3://bucket/prefix registry check";
     type Output = Found;
 
     async fn operate(self, context: &Context) -> Result<Found, Error> {
