@@ -130,22 +130,18 @@ fn settled(value: Value) -> Value {
     }
 }
 
-const VOLATILE: [&str; 7] = ["duration_ms", "silent_ms", "last_beat_at", "updated_at", "health", "next", "reason"];
+/// Of what is in flight: how long it has been so, and when it was last heard of or wrote.
+const VOLATILE: [&str; 4] = ["duration_ms", "silent_ms", "last_beat_at", "updated_at"];
 
-/// The same, of calls that make something: each makes its own, or adds one more.
+/// The same, of calls that make something: each makes its own.
 fn of_call(operation: &str, value: Value) -> Value {
     let mut value = settled(value);
-    match operation {
-        "queue add" => value["runs"].as_array_mut().into_iter().flatten().for_each(|run| run["id"] = "its own".into()),
-        "artifact add" => value["artifacts"] = value["artifacts"][0].clone(),
-        // The surfaces before have queued what this one finds.
-        "queue list" | "queue cancel" | "ps" => {
-            for list in ["waiting", "cancelled", "runs"] {
-                let first = value[list].as_array().and_then(|runs| runs.last().cloned());
-                value[list] = first.unwrap_or_default();
-            }
-        }
-        _ => {}
+    if operation == "queue add" {
+        value["runs"].as_array_mut().into_iter().flatten().for_each(|run| run["id"] = "its own".into());
+    }
+    if operation == "artifact add" {
+        // Each adds it once more, behind what those before have added.
+        value["artifacts"].as_array_mut().into_iter().for_each(Vec::dedup);
     }
     value
 }
