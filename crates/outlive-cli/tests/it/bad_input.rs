@@ -158,7 +158,7 @@ fn l16_a_configuration_that_cannot_hold_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn s_01_s_05_hostile_records_are_shown_harmlessly_and_not_trusted() {
+fn s05_s_01_s_05_hostile_records_are_shown_harmlessly_and_not_trusted() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "victim", "--", "echo", "\u{1b}]0;owned\u{7}\u{202e}"]).succeeds();
     let shown = sandbox.outlive(["show", "victim"]).succeeds();

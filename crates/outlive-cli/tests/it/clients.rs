@@ -71,7 +71,7 @@ fn the_official_sdks_list_and_call_every_tool_on_both_transports() {
 }
 
 #[test]
-fn schemathesis_finds_no_failure_of_the_server_and_no_answer_that_was_not_promised() {
+fn s04_schemathesis_finds_no_failure_of_the_server_and_no_answer_that_was_not_promised() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
     let served = Served::start(&sandbox, &[]);
@@ -98,7 +98,7 @@ fn schemathesis_finds_no_failure_of_the_server_and_no_answer_that_was_not_promis
 }
 
 #[test]
-fn s_09_s_10_a_person_with_a_browser_watches_follows_cancels_resumes_and_searches() {
+fn s05_s_09_s_10_a_person_with_a_browser_watches_follows_cancels_resumes_and_searches() {
     let sandbox = Sandbox::new();
     let hostile = "<img src=x onerror=window.pwned=1>";
     let label = "x=<script>window.pwned=1</script>";

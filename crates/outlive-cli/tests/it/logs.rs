@@ -163,7 +163,7 @@ fn r13_s_38_what_was_left_out_is_said_beside_the_log() {
 }
 
 #[test]
-fn s_11_on_a_terminal_colours_pass_and_nothing_else() {
+fn s05_s_11_on_a_terminal_colours_pass_and_nothing_else() {
     let sandbox = Sandbox::new();
     let (_run, mut writer) = silent_run(&sandbox, "talks");
     writer.write(Stream::Out, b"\x1b[31mred\x1b[0m \x1b]0;evil\x07\x1b[2J\n").unwrap();

@@ -158,7 +158,7 @@ fn on_command_line(sandbox: &Sandbox, call: &Call) -> (Value, Option<i32>) {
 const NO_TOOLS: [&str; 2] = ["completions", "man"];
 
 #[test]
-fn every_operation_answers_alike_on_every_surface_and_fails_alike() {
+fn s01_s02_every_operation_answers_alike_on_every_surface_and_fails_alike() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
     sandbox.outlive(["run", "--name", "bad", "--", "sh", "-c", "exit 3"]).status().unwrap();
@@ -208,7 +208,7 @@ fn every_operation_answers_alike_on_every_surface_and_fails_alike() {
 }
 
 #[test]
-fn what_reads_is_also_asked_for_by_get_and_nothing_is_changed_by_it() {
+fn s02_what_reads_is_also_asked_for_by_get_and_nothing_is_changed_by_it() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "good", "--label", "a=b&c", "--", "true"]).succeeds();
     let served = Served::start(&sandbox, &[]);

@@ -66,7 +66,7 @@ fn s_06_ids_that_are_paths_name_nothing() {
 }
 
 #[test]
-fn s_13_s_22_a_name_that_somebody_elses_dns_points_at_us_is_not_ours() {
+fn s04_s_13_s_22_a_name_that_somebody_elses_dns_points_at_us_is_not_ours() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, &["--host", "runs.example.org"]);
     let port = served.address.rsplit(':').next().unwrap().to_owned();
@@ -94,7 +94,7 @@ fn s_13_s_22_a_name_that_somebody_elses_dns_points_at_us_is_not_ours() {
 }
 
 #[test]
-fn s_14_s_15_s_26_another_site_has_a_browser_send_nothing_that_is_heard() {
+fn s04_s_14_s_15_s_26_another_site_has_a_browser_send_nothing_that_is_heard() {
     let sandbox = Sandbox::new();
     let _run = sandbox.start("busy", &["sleep", "300"]);
     let served = Served::start(&sandbox, &[]);
@@ -197,7 +197,7 @@ fn s_09_s_10_s_19_nothing_frames_us_and_a_page_executes_only_its_own_files() {
 }
 
 #[test]
-fn s_16_s_17_everybody_on_this_machine_needs_a_token_and_it_is_for_its_owner_alone() {
+fn s04_s_16_s_17_everybody_on_this_machine_needs_a_token_and_it_is_for_its_owner_alone() {
     let sandbox = Sandbox::new();
     let mut served = Served::start(&sandbox, &[]);
     assert!(served.address.starts_with("127.0.0.1:"), "{}", served.address);
@@ -350,7 +350,7 @@ pub fn token_of(sandbox: &Sandbox, name: &str, role: &str) -> String {
 }
 
 #[test]
-fn s_23_s_27_what_runs_say_and_write_does_not_speak_for_us() {
+fn s05_s_23_s_27_what_runs_say_and_write_does_not_speak_for_us() {
     let sandbox = Sandbox::new();
     let word = "a\u{1b}]0;x\u{7}\u{202e}\u{e0041}b\n{\"jsonrpc\":\"2.0\"}";
     let name = "a]0;x\u{202e}\u{e0041}b";
