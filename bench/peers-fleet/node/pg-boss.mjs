@@ -8,9 +8,9 @@ await boss.createQueue("nothing");
 
 const fill = (jobs) => inBatches(jobs, (batch) => boss.insert(batch.map((data) => ({ name: "nothing", data }))));
 // Fetches and completes until `goesOn` says otherwise where there is nothing.
-const loops = (begin, goesOn) =>
+const loops = (count, begin, goesOn) =>
   Promise.all(
-    Array.from({ length: 4 }, async () => {
+    Array.from({ length: count }, async () => {
       for (;;) {
         const batch = await boss.fetch("nothing", { batchSize: 500 });
         if (batch.length === 0) {
@@ -25,7 +25,7 @@ const loops = (begin, goesOn) =>
 
 if (verb === "drain") {
   await timed("enqueued", () => fill(number(0)));
-  await timed("done", () => loops(() => {}, () => false));
+  await timed("done", () => loops(4, () => {}, () => false));
 } else if (verb === "fill") {
   await fill(number(0));
 } else if (verb === "add") {
@@ -33,14 +33,17 @@ if (verb === "drain") {
     await boss.send("nothing", { mark: mark() });
     await rest(number(1));
   }
-} else if (verb === "work" && number(0) >= 100) {
+} else if (verb === "work") {
   ready();
-  await loops((job) => tell(job.data.mark), async () => (await rest(20), true));
+  await loops(number(0) >= 100 ? 4 : 1, (job) => tell(job.data.mark), async () => (await rest(20), true));
 } else {
-  await boss.work("nothing", { batchSize: 1, pollingIntervalSeconds: verb === "work" ? 0.5 : 2 }, async ([job]) => {
-    tell(job.data.mark);
-    if (verb === "hold") await forEver();
-  });
+  // A worker has one batch at a time.
+  for (let slot = 0; slot < number(0); slot++) {
+    await boss.work("nothing", async ([job]) => {
+      tell(job.data.mark);
+      await forEver();
+    });
+  }
   ready();
   await forEver();
 }
