@@ -27,6 +27,7 @@ pub use self::list::List;
 use self::plan::read;
 use crate::launcher::flags::SpecFlags;
 use crate::operation::{Effect, Operate};
+use crate::operations::wait::{Ended, Wait};
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;
@@ -64,6 +65,9 @@ pub struct Add {
     /// may name each other
     #[arg(long, value_name = "FILE", conflicts_with = "argv")]
     pub file: Option<PathBuf>,
+    /// Wait until it has ended, and end with its exit status, as `outlive wait` does. Somebody must be at work
+    #[arg(long)]
+    pub wait: bool,
     #[command(flatten)]
     pub entry: EntryFlags,
     #[command(flatten)]
@@ -111,6 +115,9 @@ pub struct Cancel {
 #[derive(Debug, JsonSchema, Serialize)]
 pub struct Added {
     runs: Vec<Name>,
+    /// How they ended, where that was waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<Ended>,
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
@@ -227,6 +234,7 @@ impl Operate for Add {
         let of_home = if self.entry.is_any() { Some(home_registry()?) } else { None };
         let context = of_home.as_ref().unwrap_or(context);
         let registry = context.registry().await?;
+        let is_waited_for = self.wait;
         let added = match &self.file {
             Some(file) => read(file)?,
             None => vec![self],
@@ -246,8 +254,18 @@ impl Operate for Add {
             plan.push(add.planned(&registry, context, &names).await?);
         }
         let runs = enqueue(&registry, plan).await?;
+        let ended = match is_waited_for {
+            true => Some(
+                Ended::of(runs.iter().map(|(run, _)| (&registry, run.id)).collect(), false, context.patience()).await?,
+            ),
+            false => None,
+        };
         let named = |(run, made): (Run, bool)| Name { id: run.id, name: run.spec.name.clone(), made };
-        Ok(Added { runs: runs.into_iter().map(named).collect() })
+        Ok(Added { runs: runs.into_iter().map(named).collect(), ended })
+    }
+
+    fn exit_status(added: &Added) -> u8 {
+        added.ended.as_ref().map_or(0, Wait::exit_status)
     }
 }
 
@@ -336,7 +354,8 @@ impl Operate for Cancel {
 impl fmt::Display for Added {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let there = |run: &Name| if run.made { "" } else { " is there already" };
-        self.runs.iter().try_for_each(|run| writeln!(f, "{}{}", run.id, there(run)))
+        self.runs.iter().try_for_each(|run| writeln!(f, "{}{}", run.id, there(run)))?;
+        self.ended.iter().try_for_each(|ended| ended.fmt(f))
     }
 }
 

@@ -60,13 +60,20 @@ impl Operate for Wait {
         let located = locate(context, &self.runs, Self::EFFECT).await?;
         let waiting = located.each().map(|(registry, seen)| (registry, seen.run.id)).collect();
         let patience = self.timeout.into_iter().chain(context.patience()).min();
-        let (runs, waiting) = until_ended(waiting, self.any, patience).await?;
-        let too_late = if self.any { runs.is_empty() } else { !waiting.is_empty() };
-        Ok(Ended { runs, waiting, too_late })
+        Ended::of(waiting, self.any, patience).await
     }
 
     fn exit_status(ended: &Ended) -> u8 {
         ended.runs.iter().map(status).find(|status| *status != 0).unwrap_or(ended.too_late.into())
+    }
+}
+
+impl Ended {
+    /// Waits for runs, and tells what became of them.
+    pub async fn of(waiting: Vec<(&Registry, RunId)>, any: bool, patience: Option<Duration>) -> Result<Self, Error> {
+        let (runs, waiting) = until_ended(waiting, any, patience).await?;
+        let too_late = if any { runs.is_empty() } else { !waiting.is_empty() };
+        Ok(Self { runs, waiting, too_late })
     }
 }
 

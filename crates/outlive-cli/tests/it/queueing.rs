@@ -39,6 +39,20 @@ fn the_queue_is_executed_by_priority_and_then_by_age() {
 }
 
 #[test]
+fn whoever_adds_a_run_may_wait_for_it_and_ends_with_its_exit_status() {
+    let sandbox = Sandbox::new();
+    let mut worker = sandbox.outlive(["work"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let waited = |script: &str| sandbox.outlive(["queue", "add", "--wait", "--", "sh", "-c", script]).output().unwrap();
+    let failed = waited("exit 7");
+    assert_eq!(failed.status.code(), Some(7), "{}", text(&failed.stderr));
+    insta::assert_snapshot!(settled(&sandbox, &text(&failed.stdout)));
+    assert_eq!(waited("kill -TERM $$").status.code(), Some(143));
+    assert_eq!(waited("exit 0").status.code(), Some(0));
+    signal_pid(worker.id(), "TERM");
+    worker.wait().unwrap();
+}
+
+#[test]
 fn many_workers_execute_each_run_once() {
     let sandbox = Sandbox::new();
     let plan: String = (0..60)
