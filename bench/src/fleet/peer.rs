@@ -15,22 +15,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the others are compared with.
 pub(super) const OURS: &str = "outlive";
-/// What the migrations of runledger take from PostgreSQL 16 and 18, for those that are older. The first makes the ids of its
-/// rows; the second is in a view that nobody here reads.
-const FOR_RUNLEDGER: &str = "
-CREATE FUNCTION uuidv7() RETURNS uuid LANGUAGE sql VOLATILE AS $$
-  SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING
-    substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1),
-    'hex')::uuid
-$$;
-CREATE FUNCTION pg_input_is_valid(value text, kind text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
-BEGIN
-  EXECUTE format('SELECT %L::%s', value, kind);
-  RETURN true;
-EXCEPTION WHEN others THEN
-  RETURN false;
-END $$;
-";
+/// The oldest PostgreSQL that runledger takes: it makes ids with `uuidv7()`, and no job begins without `transaction_timeout`.
+const RUNLEDGER: usize = 18;
 
 /// Somebody who is measured.
 pub(super) struct Peer {
@@ -40,22 +26,27 @@ pub(super) struct Peer {
     pub(super) jobs: usize,
     /// SQL that counts the jobs that are not done.
     left: &'static str,
-    /// SQL that its database has to have run before anything else.
-    first: Option<&'static str>,
 }
 
-/// outlive first, then the others that are built. Of those that are not it is said.
-pub(super) fn all() -> Outcome<Vec<Peer>> {
+/// outlive first, then the others that are built and take this server. Of those that are not it is said.
+pub(super) fn all(server: &Server) -> Outcome<Vec<Peer>> {
     let chosen = std::env::var("OUTLIVE_BENCH_PEERS").ok();
     let is_chosen = |peer: &Peer| {
         let is_named = |chosen: &String| chosen.split(',').any(|word| peer.name.starts_with(word));
         peer.name == OURS || chosen.as_ref().is_none_or(is_named)
     };
-    let (built, missing): (Vec<Peer>, Vec<Peer>) = known()?.into_iter().filter(is_chosen).partition(Peer::is_built);
-    for peer in missing {
-        println!("{} is not built: see bench/README.md", peer.name);
+    let version: usize = server.psql("SHOW server_version_num").parse::<usize>()? / 10_000;
+    let mut all = Vec::new();
+    for peer in known()?.into_iter().filter(is_chosen) {
+        if !peer.is_built() {
+            println!("{} is not built: see bench/README.md", peer.name);
+        } else if peer.name.starts_with("runledger") && version < RUNLEDGER {
+            println!("{} needs PostgreSQL {RUNLEDGER}, and this is {version}", peer.name);
+        } else {
+            all.push(peer);
+        }
     }
-    Ok(built)
+    Ok(all)
 }
 
 fn known() -> Outcome<Vec<Peer>> {
@@ -63,11 +54,13 @@ fn known() -> Outcome<Vec<Peer>> {
     let node = |file: &str| vec!["node".into(), dir.join("node").join(file)];
     let rust = |name: &str| vec![dir.join("target/release").join(format!("peer-{name}"))];
     let own = vec![std::env::current_exe()?, "fleet-process".into()];
-    let peer = |name, words, jobs, left| Peer { name, words, jobs, left, first: None };
+    let peer = |name, words, jobs, left| Peer { name, words, jobs, left };
     let ours = "SELECT (SELECT count(*) FROM outlive.waiting) + (SELECT count(*) FROM outlive.live)";
     let graphile = "SELECT count(*) FROM graphile_worker._private_jobs";
     let boss = "SELECT count(*) FROM pgboss.job WHERE state < 'completed'";
-    let awa = "SELECT count(*) FROM awa.jobs WHERE state::text <> 'completed'";
+    // Its view of all jobs takes seconds for thousands of them.
+    let awa = "SELECT (SELECT count(*) FROM awa.ready_entries) - (SELECT count(*) FROM awa.done_entries)
+        - (SELECT coalesce(sum(completed_count), 0) FROM awa.receipt_completion_batches)";
     let underway = "SELECT count(*) FROM underway.task WHERE state::text <> 'succeeded'";
     let dbos = "SELECT count(*) FROM dbos.workflow_status WHERE status <> 'SUCCESS'";
     let runledger = "SELECT count(*) FROM job_queue WHERE status <> 'SUCCEEDED'";
@@ -80,7 +73,7 @@ fn known() -> Outcome<Vec<Peer>> {
         peer("awa 0.6.9", rust("awa"), 20_000, awa),
         peer("underway 0.2", rust("underway"), 1_000, underway),
         peer("dbos 0.5 (Rust)", rust("dbos"), 5_000, dbos),
-        Peer { first: Some(FOR_RUNLEDGER), ..peer("runledger 0.12", rust("runledger"), 2_000, runledger) },
+        peer("runledger 0.12", rust("runledger"), 2_000, runledger),
         peer("apalis-postgres 1.0", rust("apalis"), 20_000, apalis),
     ])
 }
@@ -95,15 +88,11 @@ impl Peer {
     }
 
     /// A database of its own on the server, until it is dropped.
-    pub(super) fn place<'a>(&'a self, server: &'a Server, what: &str) -> Outcome<Place<'a>> {
+    pub(super) fn place<'a>(&'a self, server: &'a Server, what: &str) -> Place<'a> {
         let name: String = self.name.chars().filter(char::is_ascii_alphanumeric).collect();
         let name = format!("{what}_{}", name.to_lowercase());
         server.psql(&format!("CREATE DATABASE {name}"));
-        let place = Place { peer: self, server, name };
-        if let Some(sql) = self.first {
-            place.ask(sql)?;
-        }
-        Ok(place)
+        Place { peer: self, server, name }
     }
 }
 

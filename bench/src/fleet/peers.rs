@@ -30,7 +30,7 @@ struct Figures {
 /// Measures all in turns.
 pub(super) fn main() -> Outcome<bool> {
     let server = super::server();
-    let peers = peer::all()?;
+    let peers = peer::all(&server)?;
     let mut all: Vec<Figures> = peers.iter().map(|_| Figures::default()).collect();
     let rounds = super::rounds(5);
     for round in 0..=rounds {
@@ -58,7 +58,7 @@ pub(super) fn main() -> Outcome<bool> {
 
 /// One process makes jobs and then does them.
 fn alone(server: &Server, peer: &Peer, round: usize, figures: &mut Figures) -> Outcome<()> {
-    let place = peer.place(server, &format!("alone_{round}"))?;
+    let place = peer.place(server, &format!("alone_{round}"));
     let (own, theirs, logged) = (processor_time("self"), server_time(server), wal(server)?);
     let said = place.call(&["drain", &peer.jobs.to_string()])?;
     let jobs = peer.jobs as f64;
@@ -76,7 +76,7 @@ fn alone(server: &Server, peer: &Peer, round: usize, figures: &mut Figures) -> O
 
 /// Eight processes stand by while another makes jobs.
 fn crowd(server: &Server, peer: &Peer, round: usize, figures: &mut Figures) -> Outcome<()> {
-    let place = peer.place(server, &format!("crowd_{round}"))?;
+    let place = peer.place(server, &format!("crowd_{round}"));
     let mut crowd = Crowd::new();
     for _ in 0..PROCESSES {
         place.start(&["work", SLOTS], &mut crowd)?;

@@ -25,7 +25,7 @@ struct Waits {
 /// Measures all in turns.
 pub(super) fn main() -> Outcome<bool> {
     let server = super::server();
-    let peers = peer::all()?;
+    let peers = peer::all(&server)?;
     let mut all: Vec<[Waits; 2]> = peers.iter().map(|_| Default::default()).collect();
     let rounds = super::rounds(3);
     for round in 0..rounds {
@@ -64,7 +64,7 @@ fn shown(values: &[f64]) -> String {
 }
 
 fn measure(server: &Server, peer: &Peer, count: usize, what: &str, waits: &mut Waits) -> Outcome<()> {
-    let place = peer.place(server, what)?;
+    let place = peer.place(server, what);
     let mut crowd = Crowd::new();
     for _ in 0..count {
         place.start(&["work", SLOTS], &mut crowd)?;
