@@ -41,6 +41,8 @@ pub struct Refreshed {
     pub gone: usize,
     /// Runs that cannot be understood.
     pub unreadable: usize,
+    /// What cannot be understood beside runs, in sources and in the home.
+    pub problems: usize,
     /// Sources that cannot be looked at.
     pub unavailable: usize,
 }
@@ -114,9 +116,11 @@ fn refresh_source(
         }
     };
     done.unavailable += usize::from(unavailable.is_some());
-    let sql = "SELECT count(*) FROM files WHERE source = ?1 AND reason IS NOT NULL";
-    let unreadable: i64 = connection.query_row(sql, [id], |row| row.get(0)).map_err(from_sqlite)?;
+    let sql = "SELECT count(*) - count(place), count(place) FROM files WHERE source = ?1 AND reason IS NOT NULL";
+    let counts = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+    let (unreadable, beside) = connection.query_row(sql, [id], counts).map_err(from_sqlite)?;
     done.unreadable += usize::try_from(unreadable).unwrap_or(0);
+    done.problems += problems.len() + usize::try_from(beside).unwrap_or(0);
     note(connection, id, unavailable.as_deref(), &problems, token.as_ref(), now)
 }
 
@@ -340,7 +344,7 @@ enum Prepared {
 impl Prepared {
     fn new(reading: Reading, source: i64) -> Self {
         match reading {
-            Reading::Read(record, look) => Self::Entry(entry(&record, source), look),
+            Reading::Read(record, look, problem) => Self::Entry(Entry { problem, ..entry(&record, source) }, look),
             Reading::Unreadable(reason, look) => Self::Unreadable(reason, look),
             Reading::Gone => Self::Gone,
             Reading::Away(reason) => Self::Away(reason),
@@ -355,6 +359,7 @@ fn entry(record: &Record, source: i64) -> Entry {
         lifecycle: record.lifecycle,
         body: stored::write(record),
         words: words::of(record, source),
+        problem: None,
     }
 }
 
