@@ -159,18 +159,19 @@ impl Index {
         })
     }
 
-    /// The runs that are gone since before a moment: how many, and repository and name of the first of them.
-    pub fn gone(&self, before: Timestamp, limit: usize) -> Result<(usize, Vec<(String, String)>), Error> {
+    /// The runs that are gone since before a moment, of all repositories or of one: how many, and repository and name of the
+    /// first of them.
+    pub fn gone(&self, (before, repo): (Timestamp, Option<&str>), limit: usize) -> Result<(usize, Vec<(String, String)>), Error> {
         let gone = self.read(|reader| {
-            let first = refresh::gone_before(&reader.connection, before, limit)?;
-            Ok((refresh::count_gone(&reader.connection, before)?, first))
+            let first = refresh::gone_before(&reader.connection, (before, repo), limit)?;
+            Ok((refresh::count_gone(&reader.connection, (before, repo))?, first))
         })?;
         let (count, first) = gone.unwrap_or_default();
         Ok((count, first.into_iter().map(|(_, name, repo)| (repo, name)).collect()))
     }
 
     /// Forgets those, and answers with how many they were.
-    pub fn forget_gone(&self, before: Timestamp) -> Result<usize, Error> {
-        Ok(refresh::forget_gone(&self.home, before, SystemClock.now())?)
+    pub fn forget_gone(&self, before: Timestamp, repo: Option<&str>) -> Result<usize, Error> {
+        Ok(refresh::forget_gone(&self.home, (before, repo), SystemClock.now())?)
     }
 }
