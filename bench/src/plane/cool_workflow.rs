@@ -58,7 +58,8 @@ fn at(plane: &Plane, size: usize, theirs: &[f64; 4]) -> Outcome<bool> {
         let faster = theirs.map(|theirs| theirs / took.median);
         // What reads every file again is not what is asked for day by day.
         let missed = size == AT && name != "rebuild" && faster.is_some_and(|faster| faster < FASTER);
-        let beside = theirs.zip(faster).map(|(theirs, faster)| format!(", theirs {theirs:.0}: {faster:.1} times faster"));
+        let beside =
+            theirs.zip(faster).map(|(theirs, faster)| format!(", theirs {theirs:.0}: {faster:.1} times faster"));
         let (beside, missed_told) = (beside.unwrap_or_default(), if missed { "  MISSED" } else { "" });
         println!("  {name:<14} {took}{beside}; verified: {verified}{missed_told}");
         met &= !missed;

@@ -161,7 +161,11 @@ impl Index {
 
     /// The runs that are gone since before a moment, of all repositories or of one: how many, and repository and name of the
     /// first of them.
-    pub fn gone(&self, (before, repo): (Timestamp, Option<&str>), limit: usize) -> Result<(usize, Vec<(String, String)>), Error> {
+    pub fn gone(
+        &self,
+        (before, repo): (Timestamp, Option<&str>),
+        limit: usize,
+    ) -> Result<(usize, Vec<(String, String)>), Error> {
         let gone = self.read(|reader| {
             let first = refresh::gone_before(&reader.connection, (before, repo), limit)?;
             Ok((refresh::count_gone(&reader.connection, (before, repo))?, first))

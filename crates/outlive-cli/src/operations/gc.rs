@@ -53,7 +53,8 @@ struct Gone {
 impl Operate for Gc {
     const NAME: &'static str = "gc";
     const EFFECT: Effect = Effect::Write;
-    const EXAMPLES: &'static str = "outlive gc --dry-run\noutlive registry refresh && outlive gc --older-than 30d --scope repo";
+    const EXAMPLES: &'static str =
+        "outlive gc --dry-run\noutlive registry refresh && outlive gc --older-than 30d --scope repo";
     type Output = Forgotten;
 
     fn is_beyond(&self) -> bool {

@@ -338,7 +338,8 @@ impl Operate for Refresh {
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refreshed { sources, looked_at, read, added, changed, gone, unreadable, problems, unavailable } = self.refreshed;
+        let Refreshed { sources, looked_at, read, added, changed, gone, unreadable, problems, unavailable } =
+            self.refreshed;
         let (runs, of) = (counted(looked_at, "run"), counted(sources, "source"));
         writeln!(f, "index valid: {runs} of {of} looked at, {read} read")?;
         let (away, beside) = (counted(unavailable, "source"), counted(problems, "problem"));

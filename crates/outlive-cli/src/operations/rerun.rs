@@ -73,7 +73,9 @@ impl Operate for Rerun {
             Err(error) if self.scope == Scope::Repo => return Err(error),
             Err(error) => {
                 return match elsewhere(context, &self.run, error).await? {
-                    Elsewhere::Registry(context, run) => Box::pin(Self { run, scope: Scope::Repo, ..self }.operate(&context)).await,
+                    Elsewhere::Registry(context, run) => {
+                        Box::pin(Self { run, scope: Scope::Repo, ..self }.operate(&context)).await
+                    }
                     Elsewhere::Foreign(listed) => Ok(self.foreign(&listed)),
                     Elsewhere::Gone(listed) => Err(gone(&listed)),
                 };

@@ -105,8 +105,7 @@ struct Left {
 impl Operate for Resume {
     const NAME: &'static str = "resume";
     const EFFECT: Effect = Effect::Write;
-    const EXAMPLES: &'static str =
-        "outlive resume train\noutlive resume --all --dry-run\noutlive resume train --end-leftovers\n\
+    const EXAMPLES: &'static str = "outlive resume train\noutlive resume --all --dry-run\noutlive resume train --end-leftovers\n\
          outlive resume --all --scope home --dry-run";
     type Output = Resumed;
 

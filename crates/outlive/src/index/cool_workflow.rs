@@ -268,9 +268,7 @@ impl Tree {
             Some(stat) => Reading::Unreadable(unread(error, STATE_LIMIT), self.look_at(name, &stat)),
             None if error.kind() == io::ErrorKind::NotFound => Reading::Gone,
             // Whoever may not look into the directory cannot tell what is in it.
-            None => {
-                Reading::Unreadable(unread(error, STATE_LIMIT), Look { token: Token::of(&[]), settled: false })
-            }
+            None => Reading::Unreadable(unread(error, STATE_LIMIT), Look { token: Token::of(&[]), settled: false }),
         }
     }
 }

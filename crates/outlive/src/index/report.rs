@@ -361,17 +361,15 @@ impl Reader {
 
     /// Whether a run that looks otherwise is.
     fn is_otherwise(&self, indexed: &Indexed, source: &dyn Source, name: &str) -> bool {
-        let sql = "SELECT runs.source, runs.name, runs.body, files.reason FROM files JOIN runs ON runs.place = files.place
+        let sql =
+            "SELECT runs.source, runs.name, runs.body, files.reason FROM files JOIN runs ON runs.place = files.place
                    WHERE files.source = ?1 AND files.name = ?2";
-        let known = self
-            .connection
-            .prepare_cached(sql)
-            .and_then(|mut sql| {
-                sql.query_row(rusqlite::params![indexed.id, name], |row| {
-                    let problem: Option<String> = row.get(3)?;
-                    Ok((self.record(row), problem.and_then(|problem| serde_json::from_str(&problem).ok())))
-                })
-            });
+        let known = self.connection.prepare_cached(sql).and_then(|mut sql| {
+            sql.query_row(rusqlite::params![indexed.id, name], |row| {
+                let problem: Option<String> = row.get(3)?;
+                Ok((self.record(row), problem.and_then(|problem| serde_json::from_str(&problem).ok())))
+            })
+        });
         match (source.read(name), known) {
             (Reading::Read(read, _, problem), Ok((Some(known), known_problem))) => {
                 *read != known || problem != known_problem

@@ -241,7 +241,9 @@ fn of_cool_workflow(note: &mut dyn FnMut(PathBuf, String)) -> Vec<Address> {
     let Some(registry) = home.map(|home| home.join("registry")) else { return Vec::new() };
     let is_there = std::fs::symlink_metadata(registry.join(REPOS)).is_ok();
     let listed = match files::open_dir(rustix::fs::CWD, &registry) {
-        Ok(dir) if is_there => read(&dir, REPOS).and_then(|bytes| serde_json::from_slice(&bytes).map_err(not_understood)),
+        Ok(dir) if is_there => {
+            read(&dir, REPOS).and_then(|bytes| serde_json::from_slice(&bytes).map_err(not_understood))
+        }
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.to_string()),
         _ => return Vec::new(),
     };

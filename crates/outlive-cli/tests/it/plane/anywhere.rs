@@ -109,9 +109,8 @@ fn c05_c07_a_scope_says_where_a_run_is_looked_for() {
         sandbox.outlive(words.iter().chain(&["--scope", "repo"])).current_dir(&root).fails_with(101);
         sandbox.outlive(words.iter().chain(&["--scope", "galaxy"])).current_dir(&root).fails_with(2);
     }
-    let home = |words: &[&str]| {
-        sandbox.outlive(words.iter().chain(&["--scope", "home", "--json"])).current_dir(&root).json()
-    };
+    let home =
+        |words: &[&str]| sandbox.outlive(words.iter().chain(&["--scope", "home", "--json"])).current_dir(&root).json();
     assert_eq!(home(&["unarchive", "job"])["runs"].as_array().unwrap().len(), 1);
     assert_eq!(home(&["rerun", "job"])["made"], true);
     assert!(home(&["resume", "alpha"])["commands"][0].as_str().unwrap().ends_with("cw run resume alpha"));

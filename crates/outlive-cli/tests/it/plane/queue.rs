@@ -154,8 +154,7 @@ fn c10_the_order_of_entries_is_the_home_s_to_say() {
         let entries = [&queue["entries"], &more["entries"]].map(|entries| entries.as_array().unwrap().clone());
         entries.concat().iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
     };
-    let orders =
-        [("", [second, first, third]), ("oldest", [first, second, third]), ("newest", [third, second, first])];
+    let orders = [("", [second, first, third]), ("oldest", [first, second, third]), ("newest", [third, second, first])];
     for (order, wanted) in orders {
         let config = if order.is_empty() { String::new() } else { format!("[queue]\norder = \"{order}\"\n") };
         sandbox.write_home_config(&config);

@@ -179,7 +179,8 @@ fn check_claims(yard: &Yard, (now, answered): &(Runs, BTreeSet<PathBuf>), memory
     }
     let known: Vec<Address> = yard.index().sources().unwrap().into_iter().map(|known| known.address).collect();
     assert_eq!(yard.index().standing(&known).unwrap(), report.sources);
-    let otherwise = |(key, truth): &(&(PathBuf, String), &Truth)| memory.indexed.get(*key).is_some_and(|it| it != *truth);
+    let otherwise =
+        |(key, truth): &(&(PathBuf, String), &Truth)| memory.indexed.get(*key).is_some_and(|it| it != *truth);
     assert_eq!(names(&report.stale_runs), now.iter().filter(otherwise).map(|(key, _)| key.clone()).collect(), "stale");
     let is_new = |key: &&(PathBuf, String)| !memory.indexed.contains_key(*key);
     assert_eq!(names(&report.new_runs), now.keys().filter(is_new).cloned().collect(), "new");
