@@ -341,7 +341,7 @@ fn c13_every_answer_has_the_fields_that_are_documented_and_no_others() {
         ("queue cancel", &["queue", "cancel", "waits"]),
         ("registry remove", &["registry", "remove", root]),
     ] {
-        let answer = sandbox.outlive(words.iter().chain(&["--json"])).json();
+        let answer = sandbox.outlive(["--json"].iter().chain(words)).json();
         assert_eq!(fields(&answer), sorted(documented(operation)), "{operation}");
     }
 }
