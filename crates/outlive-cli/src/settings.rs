@@ -19,7 +19,7 @@ use outlive::registry::Registry;
 use outlive::store::sqlite::{Sharing, SqliteStore};
 
 use self::config::{Config, Keep};
-pub use self::home::{Hooks, Sweeps};
+pub use self::home::{Hooks, QueueOrder, Sweeps};
 use crate::operation::{Effect, Form};
 
 /// The variable that names the registry.

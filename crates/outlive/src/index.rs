@@ -65,14 +65,36 @@ impl Index {
 
     /// Every source that is known, by address.
     pub fn sources(&self) -> Result<Vec<Registered>, Error> {
+        Ok(self.sources_and_problems()?.0)
+    }
+
+    /// What in the home cannot be understood: sources may be left out because of it.
+    pub fn problems(&self) -> Result<Vec<Problem>, Error> {
+        Ok(self.sources_and_problems()?.1)
+    }
+
+    fn sources_and_problems(&self) -> Result<(Vec<Registered>, Vec<Problem>), Error> {
         let failed = |error| {
             store::Error::Unavailable(format!("the sources in `{}` cannot be listed: {error}", self.home.display()))
         };
-        Ok(sources::known(&self.home).map_err(failed)?)
+        let (mut known, problems) = sources::known(&self.home).map_err(failed)?;
+        // Whoever cannot read a list cannot say what is no longer on it: what is indexed stays known.
+        if !problems.is_empty() {
+            let indexed = self.read(|reader| Ok(reader.addresses())).ok().flatten().unwrap_or_default();
+            let others: Vec<_> = indexed.into_iter().filter(|one| known.iter().all(|it| it.address != *one)).collect();
+            known.extend(others.into_iter().map(|address| Registered { address, added_at: None }));
+            known.sort_by(|one, other| one.address.cmp(&other.address));
+        }
+        Ok((known, problems))
     }
 
     fn known(&self) -> Result<Vec<Address>, Error> {
         Ok(self.sources()?.into_iter().map(|known| known.address).collect())
+    }
+
+    /// How each of these sources stands, in their order, as a report says it.
+    pub fn standing(&self, known: &[Address]) -> Result<Vec<SourceReport>, Error> {
+        Ok(self.read(|reader| reader.standing(known))?.map_or_else(|| report::unindexed(known), Ok)?)
     }
 
     /// What `read` makes of the index; none where there is none. It may be called more than once.
@@ -85,21 +107,28 @@ impl Index {
 
     /// Brings it up to date: all of it, or what comes from these addresses.
     pub fn refresh(&self, only: Option<&BTreeSet<String>>) -> Result<Refreshed, Error> {
-        let known = self.known()?;
-        Ok(refresh::refresh(&self.home, &Scope { known: &known, only, rebuild: false }, SystemClock.now())?)
+        self.refresh_as(only, false)
     }
 
     /// Makes it anew from its sources.
     pub fn rebuild(&self) -> Result<Refreshed, Error> {
-        let known = self.known()?;
-        Ok(refresh::refresh(&self.home, &Scope { known: &known, only: None, rebuild: true }, SystemClock.now())?)
+        self.refresh_as(None, true)
+    }
+
+    fn refresh_as(&self, only: Option<&BTreeSet<String>>, rebuild: bool) -> Result<Refreshed, Error> {
+        let (known, problems) = self.sources_and_problems()?;
+        let known: Vec<Address> = known.into_iter().map(|known| known.address).collect();
+        let refreshed = refresh::refresh(&self.home, &Scope { known: &known, only, rebuild }, SystemClock.now())?;
+        Ok(Refreshed { problems: refreshed.problems + problems.len(), ..refreshed })
     }
 
     /// How much of it is still true, of all sources or of those of one repository. Every run is looked at.
     pub fn report(&self, repo: Option<&str>) -> Result<Report, Error> {
-        let known: Vec<Address> =
-            self.known()?.into_iter().filter(|address| repo.is_none_or(|repo| address.repo() == repo)).collect();
-        Ok(self.read(|reader| reader.report(&known))?.map_or_else(|| Report::absent(&known), Ok)?)
+        let (known, problems) = self.sources_and_problems()?;
+        let known = known.into_iter().map(|known| known.address);
+        let known: Vec<Address> = known.filter(|address| repo.is_none_or(|repo| address.repo() == repo)).collect();
+        let report = self.read(|reader| reader.report(&known))?.map_or_else(|| Report::absent(&known), Ok)?;
+        Ok(Report { problems, ..report })
     }
 
     /// A page of the runs that match; none where there is no index. What is listed was looked at.
@@ -130,18 +159,23 @@ impl Index {
         })
     }
 
-    /// The runs that are gone since before a moment: how many, and repository and name of the first of them.
-    pub fn gone(&self, before: Timestamp, limit: usize) -> Result<(usize, Vec<(String, String)>), Error> {
+    /// The runs that are gone since before a moment, of all repositories or of one: how many, and repository and name of the
+    /// first of them.
+    pub fn gone(
+        &self,
+        (before, repo): (Timestamp, Option<&str>),
+        limit: usize,
+    ) -> Result<(usize, Vec<(String, String)>), Error> {
         let gone = self.read(|reader| {
-            let first = refresh::gone_before(&reader.connection, before, limit)?;
-            Ok((refresh::count_gone(&reader.connection, before)?, first))
+            let first = refresh::gone_before(&reader.connection, (before, repo), limit)?;
+            Ok((refresh::count_gone(&reader.connection, (before, repo))?, first))
         })?;
         let (count, first) = gone.unwrap_or_default();
         Ok((count, first.into_iter().map(|(_, name, repo)| (repo, name)).collect()))
     }
 
     /// Forgets those, and answers with how many they were.
-    pub fn forget_gone(&self, before: Timestamp) -> Result<usize, Error> {
-        Ok(refresh::forget_gone(&self.home, before, SystemClock.now())?)
+    pub fn forget_gone(&self, before: Timestamp, repo: Option<&str>) -> Result<usize, Error> {
+        Ok(refresh::forget_gone(&self.home, (before, repo), SystemClock.now())?)
     }
 }

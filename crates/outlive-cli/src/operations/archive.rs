@@ -55,6 +55,9 @@ pub struct Unarchive {
     /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
     #[arg(required = true)]
     pub runs: Vec<String>,
+    /// Only in the registry here, or in every repository that is known
+    #[arg(long, value_enum, default_value_t)]
+    pub scope: Scope,
     /// Only say what would be shown again
     #[arg(long)]
     pub dry_run: bool,
@@ -86,7 +89,7 @@ impl Operate for Archive {
     async fn operate(self, context: &Context) -> Result<Marked, Error> {
         let mut marked = Marked { archived: true, dry_run: self.dry_run, ..Marked::default() };
         if !self.runs.is_empty() {
-            marked.runs = mark_named(context, &self.runs, true, self.dry_run).await?;
+            marked.runs = mark_named((context, Scope::Home), &self.runs, true, self.dry_run).await?;
             return Ok(marked);
         }
         if self.status.is_empty() && self.older_than.is_none() {
@@ -154,7 +157,7 @@ impl Operate for Unarchive {
     type Output = Marked;
 
     async fn operate(self, context: &Context) -> Result<Marked, Error> {
-        let runs = mark_named(context, &self.runs, false, self.dry_run).await?;
+        let runs = mark_named((context, self.scope), &self.runs, false, self.dry_run).await?;
         Ok(Marked { dry_run: self.dry_run, runs, ..Marked::default() })
     }
 }
@@ -172,25 +175,34 @@ async fn told(registry: &Registry, runs: &[RunId], repo: &str) -> Result<Vec<(Ru
     Ok(registry.all(&Filter::of(runs.iter().copied())).await?.iter().map(one).collect())
 }
 
-/// Marks the runs that are named, wherever they are.
-async fn mark_named(context: &Context, words: &[String], archive: bool, dry_run: bool) -> Result<Vec<RunId>, Error> {
+/// Marks the runs that are named, wherever they are in the scope.
+async fn mark_named(
+    (context, scope): (&Context, Scope),
+    words: &[String],
+    archive: bool,
+    dry_run: bool,
+) -> Result<Vec<RunId>, Error> {
     let here = match context.for_report(words.first().map_or("", String::as_str)).await {
         Ok(registry) => find(&registry, words).await.map(|found| (registry, found)),
         Err(error) => Err(error),
     };
     let error = match here {
         Ok((registry, found)) => return mark(&registry, found, archive, dry_run).await,
+        Err(error) if scope == Scope::Repo => return Err(error),
         Err(error) => error,
     };
     if words.len() > 1 {
         let mut marked = Vec::new();
         for word in words {
-            marked.extend(Box::pin(mark_named(context, std::slice::from_ref(word), archive, dry_run)).await?);
+            let one = std::slice::from_ref(word);
+            marked.extend(Box::pin(mark_named((context, scope), one, archive, dry_run)).await?);
         }
         return Ok(marked);
     }
     match elsewhere(context, &words[0], error).await? {
-        Elsewhere::Registry(context, run) => Box::pin(mark_named(&context, &[run], archive, dry_run)).await,
+        Elsewhere::Registry(context, run) => {
+            Box::pin(mark_named((&context, Scope::Repo), &[run], archive, dry_run)).await
+        }
         Elsewhere::Foreign(listed) => {
             Err(refuse_foreign(&listed, if archive { "archive" } else { "archive --unarchive" }))
         }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::time::Duration;
 
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::index;
+use crate::operations::plane::{Scope, index, narrowed};
 use crate::settings::Context;
 use crate::terminal::plain;
 
@@ -29,6 +29,9 @@ pub struct Gc {
     /// Only what has been gone for this long
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub older_than: Option<Duration>,
+    /// Runs of this repository, or of every one that is known
+    #[arg(long, value_enum, default_value_t)]
+    pub scope: Scope,
 }
 
 /// What was forgotten.
@@ -50,7 +53,8 @@ struct Gone {
 impl Operate for Gc {
     const NAME: &'static str = "gc";
     const EFFECT: Effect = Effect::Write;
-    const EXAMPLES: &'static str = "outlive gc --dry-run\noutlive registry refresh && outlive gc --older-than 30d";
+    const EXAMPLES: &'static str =
+        "outlive gc --dry-run\noutlive registry refresh && outlive gc --older-than 30d --scope repo";
     type Output = Forgotten;
 
     fn is_beyond(&self) -> bool {
@@ -63,8 +67,10 @@ impl Operate for Gc {
         let now = SystemClock.now();
         let before =
             Timestamp::from_micros(now.as_micros().saturating_sub(i64::try_from(age.as_micros()).unwrap_or(i64::MAX)));
-        let (count, first) = index.gone(before, NAMED)?;
-        let count = if self.dry_run || count == 0 { count } else { index.forget_gone(before)? };
+        let repo = narrowed(self.scope)?;
+        let (count, first) = index.gone((before, repo.as_deref()), NAMED)?;
+        let is_over = self.dry_run || count == 0;
+        let count = if is_over { count } else { index.forget_gone(before, repo.as_deref())? };
         let runs = first.into_iter().map(|(repo, name)| Gone { repo, name }).collect();
         Ok(Forgotten { dry_run: self.dry_run, count, runs })
     }

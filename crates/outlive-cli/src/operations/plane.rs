@@ -2,6 +2,8 @@
 //!
 //! What is meant by a scope, which index is asked, and where a run is found that the registry here does not know.
 
+#[cfg(test)]
+mod documented;
 pub mod listing;
 pub mod located;
 

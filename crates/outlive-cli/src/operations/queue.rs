@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
-use outlive::registry::{Parent, Planned, Registry};
+use outlive::registry::{HANDED_OUT, Parent, Planned, Registry};
 use outlive::run::{Key, Release, Run, StateName};
 use outlive::runtime::reaper::Reaper;
 use outlive::schedule::{Missed, Schedule};
@@ -29,7 +29,7 @@ use crate::launcher::flags::SpecFlags;
 use crate::operation::{Effect, Operate};
 use crate::operations::wait::{Ended, Wait};
 use crate::run_view::RunView;
-use crate::settings::Context;
+use crate::settings::{Context, QueueOrder};
 use crate::terminal::plain;
 use crate::workers::hooks;
 
@@ -306,7 +306,13 @@ impl Operate for Show {
             Err(error) => return Err(error),
         };
         let entry = EntryView::of(&seen.run, seen.state);
-        let ahead = registry.waiting().await?.iter().position(|run| run.id == seen.run.id);
+        let mut waiting = registry.waiting().await?;
+        if entry.is_some() {
+            // Entries and commands do not wait for each other.
+            waiting.retain(|run| run.spec.kind == HANDED_OUT);
+            QueueOrder::read()?.sort(&mut waiting);
+        }
+        let ahead = waiting.iter().position(|run| run.id == seen.run.id);
         Ok(Place { run: RunView::new(&seen, &registry), ahead, entry })
     }
 }

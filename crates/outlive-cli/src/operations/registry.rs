@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use outlive::error::{Code, Error};
-use outlive::index::{Address, Kind, Named, PAGE_LIMIT, Refreshed, Registered, Report, Sort, Standing};
+use outlive::index::{
+    Address, Kind, Named, PAGE_LIMIT, Problem, Refreshed, Registered, Report, Sort, SourceReport, Standing,
+};
 use outlive::time::{Clock, SystemClock, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -98,24 +100,37 @@ struct SourceView {
     url: String,
     /// It was not known before, or was.
     changed: bool,
-    /// `available` or `unavailable`.
+    /// `available`, `degraded` where something in it cannot be understood, or `unavailable`.
     state: &'static str,
+    /// What is wrong, where something is.
+    reason: Option<String>,
     added_at: Option<Timestamp>,
 }
 
-impl SourceView {
-    fn new(address: &Address, changed: bool, added_at: Option<Timestamp>) -> Self {
-        let state = if is_available(address) { "available" } else { "unavailable" };
-        Self { kind: address.kind, repo: address.repo(), url: address.shown(), changed, state, added_at }
-    }
+/// A source that is shown: where it is, whether it was changed, and when it was added.
+type Told = (Address, bool, Option<Timestamp>);
+
+/// Sources, each with how it stands.
+fn views(told: Vec<Told>) -> Result<Vec<SourceView>, Error> {
+    let addresses: Vec<Address> = told.iter().map(|(address, ..)| address.clone()).collect();
+    let standing = index()?.standing(&addresses)?;
+    let view = |((address, changed, added_at), standing): (Told, SourceReport)| SourceView {
+        kind: address.kind,
+        repo: standing.repo.clone(),
+        url: standing.url.clone(),
+        changed,
+        state: standing.state,
+        reason: reason(&standing),
+        added_at,
+    };
+    Ok(told.into_iter().zip(standing).map(view).collect())
 }
 
-fn is_available(address: &Address) -> bool {
-    let dir = match address.kind {
-        Kind::CoolWorkflow => address.url.strip_prefix("cw:").map(|root| Path::new(root).join(".cw/runs")),
-        Kind::Outlive => address.url.strip_prefix("sqlite:").map(PathBuf::from),
-    };
-    dir.is_none_or(|dir| dir.is_dir())
+/// What is wrong with a source, in one sentence.
+fn reason(source: &SourceReport) -> Option<String> {
+    let problem = |problem: &Problem| format!("{}: {}", problem.what, problem.reason);
+    let others = || (source.state == "degraded").then(|| "runs of it cannot be understood".to_owned());
+    source.reason.clone().or_else(|| source.problems.first().map(problem)).or_else(others)
 }
 
 /// The sources that a word means.
@@ -153,13 +168,13 @@ impl Operate for Add {
         let words = if self.sources.is_empty() { vec![repository()?.display().to_string()] } else { self.sources };
         // All of them are understood before any is added.
         let found: Result<Vec<Vec<Address>>, Error> = words.iter().map(|word| addresses(word)).collect();
-        let mut sources = Vec::new();
+        let mut told = Vec::new();
         for address in found?.into_iter().flatten() {
             let now = SystemClock.now();
             let added = address.register(&home, now).map_err(unwritten)?;
-            sources.push(SourceView::new(&address, added, Some(now).filter(|_| added)));
+            told.push((address, added, Some(now).filter(|_| added)));
         }
-        Ok(Changed { added: true, sources })
+        Ok(Changed { added: true, sources: views(told)? })
     }
 }
 
@@ -188,12 +203,12 @@ impl Operate for Remove {
             }
             meant.extend(found);
         }
-        let mut sources = Vec::new();
+        let mut told = Vec::new();
         for known in meant {
             let removed = known.address.forget(&home).map_err(unwritten)?;
-            sources.push(SourceView::new(&known.address, removed, known.added_at));
+            told.push((known.address.clone(), removed, known.added_at));
         }
-        Ok(Changed { added: false, sources })
+        Ok(Changed { added: false, sources: views(told)? })
     }
 }
 
@@ -217,6 +232,8 @@ impl fmt::Display for Changed {
 pub struct Sources {
     home: PathBuf,
     sources: Vec<SourceView>,
+    /// What in the home cannot be understood: sources may be left out because of it.
+    problems: Vec<Problem>,
     /// Where the next page begins.
     next: Option<String>,
     #[serde(skip)]
@@ -253,25 +270,32 @@ impl Operate for List {
         let end = (self.limit.min(known.len())..=known.len()).find(|place| *place == 0 || is_last(place));
         let end = end.unwrap_or(known.len());
         let next = known.get(end).and_then(|_| known.get(end.checked_sub(1)?)).map(|(place, _)| to_place(place));
-        let sources = known[..end].iter().map(|(_, known)| SourceView::new(&known.address, false, known.added_at));
-        Ok(Sources { home: home()?, sources: sources.collect(), next, limit: self.limit })
+        let told = known[..end].iter().map(|(_, known)| (known.address.clone(), false, known.added_at)).collect();
+        Ok(Sources { home: home()?, sources: views(told)?, problems: index()?.problems()?, next, limit: self.limit })
     }
 }
 
 impl fmt::Display for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.problems {
+            writeln!(f, "problem: {}: {}", plain(&problem.what), plain(&problem.reason))?;
+        }
         if self.sources.is_empty() {
             return writeln!(f, "no repository is known; the first `outlive run` of one registers it");
         }
+        let has_reasons = self.sources.iter().any(|source| source.reason.is_some());
+        let columns = &["SOURCE", "STATE", "REPOSITORY", "REASON"][..if has_reasons { 4 } else { 3 }];
         let row = |source: &SourceView| {
             let colour = (source.state != "available").then_some(Colour::Bad);
-            vec![
+            let cells = [
                 Cell::new(source.kind.as_str()),
                 Cell::new(source.state).coloured(colour),
                 Cell::new(plain(&source.repo)),
-            ]
+                Cell::new(source.reason.as_deref().map(plain).unwrap_or_default()),
+            ];
+            cells.into_iter().take(columns.len()).collect::<Vec<_>>()
         };
-        let table = Table::new(&["SOURCE", "STATE", "REPOSITORY"], self.sources.iter().map(row));
+        let table = Table::new(columns, self.sources.iter().map(row));
         writeln!(f, "{}", table.show(Look::of_stdout(), &[], &[]))?;
         let more = |next: &String| writeln!(f, "more: outlive registry list --limit={} --after={next}", self.limit);
         self.next.as_ref().map_or(Ok(()), more)
@@ -314,12 +338,14 @@ impl Operate for Refresh {
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refreshed { sources, looked_at, read, added, changed, gone, unreadable, unavailable } = self.refreshed;
+        let Refreshed { sources, looked_at, read, added, changed, gone, unreadable, problems, unavailable } =
+            self.refreshed;
         let (runs, of) = (counted(looked_at, "run"), counted(sources, "source"));
         writeln!(f, "index valid: {runs} of {of} looked at, {read} read")?;
-        let away = counted(unavailable, "source");
-        writeln!(f, "  {added} added, {changed} changed, {gone} gone, {unreadable} unreadable, {away} away")?;
-        match unreadable + unavailable {
+        let (away, beside) = (counted(unavailable, "source"), counted(problems, "problem"));
+        let beside = if problems == 0 { String::new() } else { format!("{beside} beside runs, ") };
+        writeln!(f, "  {added} added, {changed} changed, {gone} gone, {unreadable} unreadable, {beside}{away} away")?;
+        match unreadable + problems + unavailable {
             0 => writeln!(f, "next: `outlive search WORDS` finds runs"),
             _ => writeln!(f, "next: `outlive registry show` names what cannot be read"),
         }
@@ -380,6 +406,9 @@ impl fmt::Display for Shown {
         ];
         for (word, sort) in sorts.into_iter().filter(|(_, sort)| sort.count > 0) {
             name(f, word, sort)?;
+        }
+        for problem in &report.problems {
+            writeln!(f, "{:<11}{}: {}", "problem", plain(&problem.what), plain(&problem.reason))?;
         }
         for source in &report.sources {
             let reason = source.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();

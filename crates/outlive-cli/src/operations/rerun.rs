@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::launcher::detach::Starting;
 use crate::launcher::take_up;
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::{Elsewhere, elsewhere, foreign_command, gone};
+use crate::operations::plane::{Elsewhere, Scope, elsewhere, foreign_command, gone};
 use crate::settings::Context;
 
 /// Repeat a run that is over as a new run, linked to it
@@ -35,6 +35,9 @@ pub struct Rerun {
     /// Also a run that is not over
     #[arg(long)]
     pub force: bool,
+    /// Only in the registry here, or in every repository that is known
+    #[arg(long, value_enum, default_value_t)]
+    pub scope: Scope,
 }
 
 /// The run that repeats another.
@@ -67,9 +70,12 @@ impl Operate for Rerun {
         };
         let (registry, id) = match found {
             Ok(found) => found,
+            Err(error) if self.scope == Scope::Repo => return Err(error),
             Err(error) => {
                 return match elsewhere(context, &self.run, error).await? {
-                    Elsewhere::Registry(context, run) => Box::pin(Self { run, ..self }.operate(&context)).await,
+                    Elsewhere::Registry(context, run) => {
+                        Box::pin(Self { run, scope: Scope::Repo, ..self }.operate(&context)).await
+                    }
                     Elsewhere::Foreign(listed) => Ok(self.foreign(&listed)),
                     Elsewhere::Gone(listed) => Err(gone(&listed)),
                 };

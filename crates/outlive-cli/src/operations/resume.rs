@@ -10,6 +10,7 @@ use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::health::{Health, Leftovers, Seen};
 use outlive::id::RunId;
+use outlive::index::Kind;
 use outlive::registry::Registry;
 use outlive::run::{End, Run, State, StateName};
 use outlive::runtime::reaper::Reaper;
@@ -21,7 +22,7 @@ use crate::launcher::detach::Starting;
 use crate::launcher::own::{Job, changed_program};
 use crate::launcher::take_up;
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::{Elsewhere, elsewhere, foreign_command, gone};
+use crate::operations::plane::{Elsewhere, Scope, elsewhere, foreign_command, gone, index};
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 use crate::workers::hooks;
@@ -48,6 +49,9 @@ pub struct Resume {
     /// End what is left alive of an earlier attempt first
     #[arg(long)]
     pub end_leftovers: bool,
+    /// In the registry here, or in every one that is known [default: home for a RUN, repo without one]
+    #[arg(long, value_enum)]
+    pub scope: Option<Scope>,
     /// Only say what would be resumed
     #[arg(long)]
     pub dry_run: bool,
@@ -74,6 +78,14 @@ pub struct Resumed {
     commands: Vec<String>,
 }
 
+impl Resumed {
+    fn absorb(&mut self, other: Self) {
+        self.resumed.extend(other.resumed);
+        self.left.extend(other.left);
+        self.commands.extend(other.commands);
+    }
+}
+
 #[derive(Debug, JsonSchema, Serialize)]
 struct Line {
     id: RunId,
@@ -93,8 +105,8 @@ struct Left {
 impl Operate for Resume {
     const NAME: &'static str = "resume";
     const EFFECT: Effect = Effect::Write;
-    const EXAMPLES: &'static str =
-        "outlive resume train\noutlive resume --all --dry-run\noutlive resume train --end-leftovers";
+    const EXAMPLES: &'static str = "outlive resume train\noutlive resume --all --dry-run\noutlive resume train --end-leftovers\n\
+         outlive resume --all --scope home --dry-run";
     type Output = Resumed;
 
     fn effect(&self) -> Effect {
@@ -102,7 +114,11 @@ impl Operate for Resume {
     }
 
     async fn operate(self, context: &Context) -> Result<Resumed, Error> {
+        if self.runs.is_empty() && self.scope == Some(Scope::Home) {
+            return self.everywhere().await;
+        }
         let error = match self.here(context).await {
+            Err(error) if self.scope == Some(Scope::Repo) => return Err(error),
             Err(error @ (Error::NotFound(_) | Error::NoRegistry { .. })) if !self.runs.is_empty() => error,
             done => return done,
         };
@@ -118,21 +134,37 @@ impl Operate for Resume {
         }
     }
 
+    fn is_beyond(&self) -> bool {
+        self.scope == Some(Scope::Home)
+    }
+
     fn exit_status(resumed: &Resumed) -> u8 {
         u8::from(!resumed.left.is_empty())
     }
 }
 
 impl Resume {
+    /// Whatever can be resumed of every registry that is known. One that is away keeps no other from it.
+    async fn everywhere(&self) -> Result<Resumed, Error> {
+        let mut all = Resumed { dry_run: self.dry_run, ..Resumed::default() };
+        for known in index()?.sources()?.iter().filter(|known| known.address.kind == Kind::Outlive) {
+            match self.here(&Context::new(Some(known.address.url.clone()))).await {
+                Ok(done) => all.absorb(done),
+                Err(error) => {
+                    let repo = plain(&known.address.repo());
+                    crate::cli::talk(&format!("outlive: {repo} is left alone: {}\n", plain(&error.to_string())));
+                }
+            }
+        }
+        Ok(all)
+    }
+
     /// Runs of several registries: each where it is.
     async fn one_by_one(self, context: &Context) -> Result<Resumed, Error> {
         let mut all = Resumed { dry_run: self.dry_run, ..Resumed::default() };
         for run in self.runs.clone() {
             let one = Self { runs: vec![run], ..self };
-            let mut done = Box::pin(one.operate(context)).await?;
-            all.resumed.append(&mut done.resumed);
-            all.left.append(&mut done.left);
-            all.commands.append(&mut done.commands);
+            all.absorb(Box::pin(one.operate(context)).await?);
         }
         Ok(all)
     }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use outlive::error::Error;
 use outlive::redact::Redactor;
+use outlive::run::Run;
 use outlive::runtime::sweeper::{GRACE, Spare, UNSURE};
+use outlive::store::Order;
 use outlive::time::Timestamp;
 use serde::Deserialize;
 
@@ -48,12 +50,33 @@ pub struct Sweeps {
     forget_after: Option<Duration>,
 }
 
+/// In which order the entries of the queue of all repositories are handed out.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueOrder {
+    /// By priority, then time, then id.
+    #[default]
+    Priority,
+    /// What waits the longest first, whatever its priority.
+    Oldest,
+    /// What was added last first, whatever its priority.
+    Newest,
+}
+
+/// What the home says of the queue of all repositories.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Queue {
+    order: QueueOrder,
+}
+
 /// `config.toml` of the user's home.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct HomeConfig {
     hooks: Hooks,
     sweep: Sweeps,
+    queue: Queue,
     /// By URL, what a registry with a directory has in a file of its own.
     registries: BTreeMap<String, toml::Table>,
 }
@@ -88,6 +111,32 @@ fn place(url: &str) -> (&str, &str) {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let host_ends = rest.find('/').unwrap_or(rest.len());
     (scheme, rest[..host_ends].rfind('@').map_or(rest, |at| &rest[at + 1..]))
+}
+
+impl QueueOrder {
+    /// The one that the configuration of the user's home asks for.
+    pub fn read() -> Result<Self, Error> {
+        Ok(HomeConfig::read()?.map(|(config, _)| config.queue.order).unwrap_or_default())
+    }
+
+    /// Puts runs into it that are in the order in which any are claimed.
+    pub fn sort(self, runs: &mut [Run]) {
+        match self {
+            Self::Priority => {}
+            Self::Oldest => runs.sort_by_key(|run| (run.created_at, run.id)),
+            Self::Newest => runs.sort_by_key(|run| std::cmp::Reverse((run.created_at, run.id))),
+        }
+    }
+}
+
+impl From<QueueOrder> for Order {
+    fn from(order: QueueOrder) -> Self {
+        match order {
+            QueueOrder::Priority => Self::Claim,
+            QueueOrder::Oldest => Self::Oldest,
+            QueueOrder::Newest => Self::Newest,
+        }
+    }
 }
 
 impl Sweeps {

@@ -6,6 +6,7 @@
 mod chores;
 mod found;
 mod pass;
+mod swept;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -292,16 +292,13 @@ fn documented(operation: &str) -> Vec<String> {
     let docs =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/control-plane.md")).unwrap();
     let named = |text: &str| -> Vec<String> { text.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
-    if operation == "a run" {
-        let run = docs.split("A run in `runs` and `missing`:").nth(1).unwrap().split("\n\n").next().unwrap();
-        return named(run);
-    }
     let row = docs.lines().find(|line| {
         line.starts_with('|') && line.split('|').nth(1).is_some_and(|cell| cell.contains(&format!("`{operation}`")))
     });
     named(row.unwrap_or_else(|| panic!("{operation} is not documented")).split('|').nth(2).unwrap())
 }
 
+/// What the schemas of answers say is checked beside them, field by field; here, that the answers do.
 #[test]
 fn c13_every_answer_has_the_fields_that_are_documented_and_no_others() {
     let sandbox = Sandbox::new();
@@ -324,17 +321,27 @@ fn c13_every_answer_has_the_fields_that_are_documented_and_no_others() {
         ("registry refresh", &["registry", "refresh"]),
         ("registry show", &["registry", "show"]),
         ("search", &["search"]),
+        ("list", &["list"]),
+        ("history", &["history"]),
         ("stats", &["stats"]),
         ("gc", &["gc", "--dry-run"]),
         ("rerun", &["rerun", "alpha"]),
         ("resume", &["resume", "alpha"]),
         ("archive", &["archive", "job"]),
+        ("unarchive", &["unarchive", "job"]),
+        ("queue add", &["queue", "add", "--app", "audit"]),
         ("queue list", &["queue", "list"]),
         ("queue drain", &["queue", "drain"]),
+        ("queue show", &["queue", "show", "@last"]),
+        ("queue beat", &["queue", "beat", "@last", "--epoch", "1"]),
+        ("queue release", &["queue", "release", "@last", "--epoch", "1"]),
+        ("queue drain", &["queue", "drain"]),
+        ("queue done", &["queue", "done", "@last", "--epoch", "2"]),
+        ("queue add", &["queue", "add", "--name", "waits", "--", "true"]),
+        ("queue cancel", &["queue", "cancel", "waits"]),
+        ("registry remove", &["registry", "remove", root]),
     ] {
-        let answer = sandbox.outlive(words.iter().chain(&["--json"])).json();
+        let answer = sandbox.outlive(["--json"].iter().chain(words)).json();
         assert_eq!(fields(&answer), sorted(documented(operation)), "{operation}");
     }
-    let page = sandbox.outlive(["history", "--json"]).json();
-    assert_eq!(fields(&page["runs"][0]), sorted(documented("a run")));
 }

@@ -253,8 +253,19 @@ fn a_supervisor_sweeps_as_often_as_the_home_says_and_never_unasked() {
     assert!(!first.exists() && second.exists(), "the last one was to be kept");
     let why = sandbox.outlive(["why", "first"]).succeeds();
     assert!(why.contains("sweep") && why.contains("1 objects of 2 bytes deleted"), "{why}");
-    let again = sandbox.outlive(["supervise", "--once"]).succeeds();
-    assert!(!again.contains("swept"), "{again}");
+    // The schedule is that of the registry, whoever comes next.
+    let third = fail("third");
+    let once = || sandbox.outlive(["supervise", "--once"]).succeeds();
+    let again = once();
+    assert!(!again.contains("swept") && second.exists(), "swept twice within an hour: {again}");
+    let note = std::fs::read_dir(sandbox.home().join("swept")).unwrap().next().unwrap().unwrap().path();
+    for (text, why) in [("2020-01-01T00:00:00Z", "the hour is over"), ("9999-01-01T00:00:00Z", "nobody knows when")] {
+        std::fs::write(&note, text).unwrap();
+        assert!(once().contains("swept: 1 object of 2 bytes deleted"), "{why}");
+        assert!(std::fs::read_to_string(&note).unwrap() != text, "{why}, and it was not noted");
+        fail(why);
+    }
+    assert!(!second.exists() && !third.exists());
 }
 
 #[test]

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use self::state::State;
 use super::record::{ArchiveMark, Kind, Lifecycle, Marks, Provenance, Record};
-use super::settle::{changed_at, parts, until_past, was_past, written_at};
+use super::settle::{changed_at, parts, until_past, was_past};
 use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
 use crate::store::files;
 use crate::time::{Clock, SystemClock, Timestamp};
@@ -29,6 +29,8 @@ use crate::time::{Clock, SystemClock, Timestamp};
 const STATE_LIMIT: u64 = 32 << 20;
 /// The longest overlay that is read.
 const OVERLAY_LIMIT: u64 = 64 << 20;
+/// The file that is put up for a run whose own files were given back.
+const STONE: &str = "reclaimed.json";
 /// How many look at the runs of a repository at once.
 const MOST_LOOKERS: usize = 4;
 /// The fewest runs that are worth another who looks.
@@ -62,24 +64,18 @@ impl Tree {
     fn overlays(&self) -> &(Overlays, Vec<Problem>) {
         self.overlays.get_or_init(|| {
             let mut problems = Vec::new();
-            let mut read = |name: &str, field: &str| match overlay(&self.root, name) {
-                Ok(mut found) => match found.remove(field) {
-                    Some(Value::Object(marks)) => marks,
-                    _ => serde_json::Map::new(),
-                },
-                Err(reason) => {
-                    problems.push(Problem { what: format!(".cw/registry/{name}"), reason });
-                    serde_json::Map::new()
-                }
+            let mut read = |name: &str, field: &str| {
+                let (marks, problem) = marks(&self.root, name, field);
+                problems.extend(problem.map(|reason| Problem { what: format!(".cw/registry/{name}"), reason }));
+                marks
             };
             let text = |value: &Value, field: &str| value[field].as_str().map(str::to_owned);
             let archived = read("archive.json", "archived");
             let archived = archived
                 .into_iter()
-                .filter(|(_, mark)| mark.is_object())
                 .map(|(id, mark)| (id, ArchiveMark { at: text(&mark, "archivedAt"), reason: text(&mark, "reason") }));
             let links = read("provenance.json", "links");
-            let links = links.into_iter().filter(|(_, link)| link.is_object()).map(|(id, link)| {
+            let links = links.into_iter().map(|(id, link)| {
                 let provenance = Provenance {
                     rerun_of: text(&link, "rerunOf"),
                     rerun_of_repo: text(&link, "rerunOfRepo"),
@@ -94,7 +90,8 @@ impl Tree {
         })
     }
 
-    fn record(&self, name: &str, state: State, bytes: &[u8], has_stone: bool) -> Record {
+    /// A run that was read, and what is wrong beside it.
+    fn record(&self, name: &str, state: State, bytes: &[u8], has_stone: bool) -> (Record, Option<Problem>) {
         let derived = state.lifecycle();
         let run_dir = self.root.join(".cw/runs").join(name);
         let record = Record {
@@ -130,18 +127,25 @@ impl Tree {
             run_dir: Some(run_dir.display().to_string()),
             run_id: state.id,
         };
-        let reclaimed = has_stone && self.is_reclaimed(name);
-        let marks = Marks { reclaimed, ..self.marks(&record.run_id) };
-        record.marked(&marks)
+        let reclaimed = if has_stone { self.is_reclaimed(name) } else { Ok(false) };
+        let marks = Marks { reclaimed: reclaimed.as_ref().is_ok_and(|is| *is), ..self.marks(&record.run_id) };
+        let what = || format!(".cw/runs/{name}/{STONE}");
+        (record.marked(&marks), reclaimed.err().map(|reason| Problem { what: what(), reason }))
     }
 
     /// Whether the run's own files were given back, and a stone put up for them.
-    fn is_reclaimed(&self, name: &str) -> bool {
-        let path = Path::new(name).join("reclaimed.json");
-        let Ok(bytes) = files::read(&self.runs, &path, OVERLAY_LIMIT) else { return false };
-        let stones: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let is_known = stones["schemaVersion"].as_f64() == Some(1.0);
-        is_known && stones["tombstones"].as_array().is_some_and(|stones| !stones.is_empty())
+    fn is_reclaimed(&self, name: &str) -> Result<bool, String> {
+        let bytes = match files::read(&self.runs, &Path::new(name).join(STONE), OVERLAY_LIMIT) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(unread(&error, OVERLAY_LIMIT)),
+        };
+        let stones: Value = serde_json::from_slice(&bytes).map_err(|error| format!("not understood: {error}"))?;
+        if stones["schemaVersion"].as_f64() != Some(1.0) {
+            return Err("not understood: its `schemaVersion` is not 1".into());
+        }
+        let stones = stones["tombstones"].as_array().ok_or("not understood: its `tombstones` are no list")?;
+        Ok(!stones.is_empty())
     }
 
     /// Whether a run that has lost what every run has was once more than that: its file is not to be believed.
@@ -166,7 +170,7 @@ impl Tree {
     /// How a run looks, and whether a stone was put up for it.
     fn look_beside(&self, glance: &mut Glance, name: &str, stat: &Stat) -> (Look, bool) {
         let own = parts(stat);
-        let Ok(stone) = glance.stat(&self.runs, name, "reclaimed.json") else {
+        let Ok(stone) = glance.stat(&self.runs, name, STONE) else {
             return (Look { token: Token::of(&own), settled: was_past(changed_at(stat), glance.moment) }, false);
         };
         let last = changed_at(&stone).max(changed_at(stat));
@@ -197,7 +201,7 @@ impl Tree {
         let (look, has_stone) = self.look_beside(&mut Glance::default(), name, &stat);
         let bytes = match files::read_open(file, STATE_LIMIT) {
             Ok(bytes) => bytes,
-            Err(error) => return Reading::Unreadable(unread(&error), look),
+            Err(error) => return Reading::Unreadable(unread(&error, STATE_LIMIT), look),
         };
         match State::read(name, &bytes) {
             // What lies beside it tells, and has no token.
@@ -207,11 +211,38 @@ impl Tree {
             }
             Ok(state) => {
                 let settled = look.settled && !state.is_suspect;
-                let record = self.record(name, state, &bytes, has_stone);
-                Reading::Read(Box::new(record), Look { settled, ..look })
+                let (record, problem) = self.record(name, state, &bytes, has_stone);
+                Reading::Read(Box::new(record), Look { settled, ..look }, problem)
             }
             Err(reason) => Reading::Unreadable(reason, look),
         }
+    }
+
+    /// The names that runs may have, in no order, and what is wrong beside them.
+    fn names(&self) -> Result<(Vec<Box<str>>, Vec<Problem>), String> {
+        let failed = |error: Errno| format!("`{}` cannot be listed: {error}", self.root.join(".cw/runs").display());
+        let mut names: Vec<Box<str>> = Vec::new();
+        let mut problems = self.overlays().1.clone();
+        for entry in rustix::fs::Dir::read_from(&self.runs).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let bytes = entry.file_name().to_bytes();
+            let Ok(name) = entry.file_name().to_str() else {
+                let what = format!(".cw/runs/{}", String::from_utf8_lossy(bytes));
+                problems.push(Problem { what, reason: "its name is not text".into() });
+                continue;
+            };
+            // A run is a directory, never a link to one.
+            let is_dir = match entry.file_type() {
+                FileType::Unknown => rustix::fs::statat(&self.runs, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir()),
+                other => other.is_dir(),
+            };
+            if !is_dir || name == "." || name == ".." {
+                continue;
+            }
+            names.push(name.into());
+        }
+        Ok((names, problems))
     }
 
     /// Those of the names that are runs, in their order. Looking is waiting for the kernel, so it is done by several.
@@ -234,17 +265,17 @@ impl Tree {
     /// What there is in place of a file that could be opened.
     fn unopened(&self, name: &str, error: &io::Error) -> Reading {
         match self.stat(name) {
-            Some(stat) => Reading::Unreadable(unread(error), self.look_at(name, &stat)),
+            Some(stat) => Reading::Unreadable(unread(error, STATE_LIMIT), self.look_at(name, &stat)),
             None if error.kind() == io::ErrorKind::NotFound => Reading::Gone,
             // Whoever may not look into the directory cannot tell what is in it.
-            None => Reading::Unreadable(unread(error), Look { token: Token::of(&[]), settled: false }),
+            None => Reading::Unreadable(unread(error, STATE_LIMIT), Look { token: Token::of(&[]), settled: false }),
         }
     }
 }
 
 impl Source for Tree {
-    fn reach(&self) -> Result<(), String> {
-        Ok(())
+    fn reach(&self) -> Result<Vec<Problem>, String> {
+        self.names().map(|(_, problems)| problems)
     }
 
     fn whole(&self) -> Option<Look> {
@@ -254,7 +285,8 @@ impl Source for Tree {
     fn written_at(&self) -> Option<Timestamp> {
         let marks = ["archive.json", "provenance.json"].map(|name| self.root.join(".cw/registry").join(name));
         let marks = marks.iter().filter_map(|path| rustix::fs::stat(path).ok());
-        marks.chain(rustix::fs::fstat(&self.runs)).map(|stat| written_at(&stat)).max()
+        // Who may read them no more changes nothing that was written.
+        marks.chain(rustix::fs::fstat(&self.runs)).map(|stat| changed_at(&stat)).max()
     }
 
     fn has_news(&self, _: Timestamp) -> bool {
@@ -262,29 +294,9 @@ impl Source for Tree {
     }
 
     fn survey(&self) -> Result<Survey, String> {
-        let failed = |error: Errno| format!("`{}` cannot be listed: {error}", self.root.join(".cw/runs").display());
-        let mut runs: Vec<(Box<str>, Option<Look>)> = Vec::new();
-        let mut problems = self.overlays().1.clone();
-        for entry in rustix::fs::Dir::read_from(&self.runs).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let bytes = entry.file_name().to_bytes();
-            let Ok(name) = entry.file_name().to_str() else {
-                let what = format!(".cw/runs/{}", String::from_utf8_lossy(bytes));
-                problems.push(Problem { what, reason: "its name is not text".into() });
-                continue;
-            };
-            // A run is a directory, never a link to one.
-            let is_dir = match entry.file_type() {
-                FileType::Unknown => rustix::fs::statat(&self.runs, name, AtFlags::SYMLINK_NOFOLLOW)
-                    .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir()),
-                other => other.is_dir(),
-            };
-            if !is_dir || name == "." || name == ".." {
-                continue;
-            }
-            runs.push((name.into(), None));
-        }
-        runs.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        let (mut names, problems) = self.names()?;
+        names.sort_unstable();
+        let runs = names.into_iter().map(|name| (name, None)).collect();
         Ok(Survey { found: self.look_at_all(runs), problems })
     }
 
@@ -292,7 +304,7 @@ impl Source for Tree {
         for _ in 1..READINGS {
             let reading = self.read_once(name);
             let is_settled = match &reading {
-                Reading::Read(_, look) | Reading::Unreadable(_, look) => look.settled,
+                Reading::Read(_, look, _) | Reading::Unreadable(_, look) => look.settled,
                 Reading::Gone | Reading::Away(_) => true,
             };
             // A moment later it looks as it will; what is ahead of the clock never does.
@@ -359,12 +371,25 @@ fn ended_at(lifecycle: Lifecycle, updated_at: &str) -> Option<Timestamp> {
     if lifecycle.is_ended() { updated_at.parse().ok() } else { None }
 }
 
-fn unread(error: &io::Error) -> String {
+fn unread(error: &io::Error, limit: u64) -> String {
     match error.kind() {
-        io::ErrorKind::FileTooLarge => format!("larger than {} MiB", STATE_LIMIT >> 20),
+        io::ErrorKind::FileTooLarge => format!("larger than {} MiB", limit >> 20),
         _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => "a link, which is not followed".into(),
         _ => error.to_string(),
     }
+}
+
+/// The marks that lie beside the runs of a repository, by run, and what is wrong with them.
+fn marks(root: &Path, name: &str, field: &str) -> (serde_json::Map<String, Value>, Option<String>) {
+    let mut marks = match overlay(root, name).map(|mut found| found.remove(field)) {
+        Ok(Some(Value::Object(marks))) => marks,
+        Ok(None) => return Default::default(),
+        Ok(Some(_)) => return (Default::default(), Some(format!("not understood: its `{field}` is not an object"))),
+        Err(reason) => return (Default::default(), Some(reason)),
+    };
+    let strange = marks.iter().find(|(_, mark)| !mark.is_object() && !mark.is_null()).map(|(id, _)| id.clone());
+    marks.retain(|_, mark| mark.is_object());
+    (marks, strange.map(|id| format!("not understood: the mark of `{id}` is not an object")))
 }
 
 /// The fields of a file that lies beside the runs of a repository; none where it is not there.
@@ -377,7 +402,7 @@ fn overlay(root: &Path, name: &str) -> Result<serde_json::Map<String, Value>, St
     let bytes = match files::read(&dir, Path::new(name), OVERLAY_LIMIT) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(serde_json::Map::new()),
-        Err(error) => return Err(unread(&error)),
+        Err(error) => return Err(unread(&error, OVERLAY_LIMIT)),
     };
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(fields)) => Ok(fields),

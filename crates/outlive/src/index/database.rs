@@ -19,7 +19,7 @@ use crate::store::sqlite::Wait;
 use crate::store::{Error, files};
 
 /// Raised whenever the tables, the words or the records change.
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
 /// `olix`: tells an index from any other database.
 const APPLICATION: i64 = 0x6f6c_6978;
 /// The name by which the index is found: a link to its file.
@@ -35,6 +35,7 @@ const TABLES: &str = "
     CREATE TABLE sources (
         id INTEGER PRIMARY KEY, url TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, repo TEXT NOT NULL,
         token BLOB, unavailable TEXT, problems TEXT NOT NULL DEFAULT '[]', indexed_at INTEGER NOT NULL);
+    -- The reason of a run that has a place is a problem beside it; of one that has none it is why.
     CREATE TABLE files (
         source INTEGER NOT NULL, name TEXT NOT NULL, token BLOB NOT NULL, settled INTEGER NOT NULL,
         place INTEGER, gone_at INTEGER, reason TEXT, PRIMARY KEY (source, name)) WITHOUT ROWID;

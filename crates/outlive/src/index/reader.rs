@@ -63,6 +63,7 @@ pub(super) struct Indexed {
     pub(super) problems: Vec<Problem>,
     pub(super) indexed_at: Timestamp,
     opened: OnceLock<Result<Box<dyn Source>, String>>,
+    reached: OnceLock<Result<Vec<Problem>, String>>,
     unchanged: OnceLock<bool>,
 }
 
@@ -80,9 +81,12 @@ impl Indexed {
         })
     }
 
-    /// Why nothing can be told of it, where nothing can.
-    fn out_of_reach(&self) -> Option<String> {
-        self.open().map_err(str::to_owned).and_then(Source::reach).err()
+    /// What is wrong beside its runs, or why nothing can be told of it: what a look at all of it would find.
+    pub(super) fn reach(&self) -> Result<Vec<Problem>, String> {
+        if self.unavailable.is_none() && self.is_unchanged() {
+            return Ok(self.problems.clone());
+        }
+        self.reached.get_or_init(|| self.open().map_err(str::to_owned).and_then(Source::reach)).clone()
     }
 
     /// Whether it has changed since it was indexed, as far as a few looks tell. One that would be waited for is not asked.
@@ -92,7 +96,8 @@ impl Indexed {
         }
         match (self.open(), &self.unavailable) {
             (Err(_), unavailable) => unavailable.is_none(),
-            (Ok(_), Some(_)) => true,
+            // It can be opened, and may still tell nothing.
+            (Ok(_), Some(_)) => self.reach().is_ok(),
             (Ok(_), None) if self.is_unchanged() => false,
             (Ok(source), None) => {
                 let is_otherwise = self.token.is_some() && source.whole().is_some();
@@ -134,6 +139,7 @@ impl Reader {
                 problems: serde_json::from_str(&problems).unwrap_or_default(),
                 indexed_at: Timestamp::from_micros(row.get(7)?),
                 opened: OnceLock::new(),
+                reached: OnceLock::new(),
                 unchanged: OnceLock::new(),
             })
         };
@@ -143,6 +149,11 @@ impl Reader {
             .map_err(from_sqlite);
         let sources = sources?.into_iter().map(|source| (source.id, source)).collect();
         Ok(Self { connection, sources })
+    }
+
+    /// Where the runs come from.
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        self.sources.values().map(|indexed| indexed.address.clone()).collect()
     }
 
     /// A page of the runs that match.
@@ -162,7 +173,7 @@ impl Reader {
                 let listed = self.verify(&filed);
                 // It may be listed for what it was.
                 if listed.freshness == Freshness::Missing {
-                    let reason = self.sources.get(&filed.source).and_then(Indexed::out_of_reach);
+                    let reason = self.sources.get(&filed.source).and_then(|indexed| indexed.reach().err());
                     found.unavailable.extend(reason.map(|reason| (listed.record.repo.clone(), reason)));
                     found.missing.push(listed);
                 } else if query.matches(&listed.record) {
@@ -358,10 +369,10 @@ impl Reader {
             Reading::Gone => listed(record, Freshness::Missing, "its source is gone"),
             Reading::Away(reason) => listed(record, Freshness::Missing, &reason),
             Reading::Unreadable(reason, _) => listed(record, Freshness::Unreadable, &reason),
-            Reading::Read(read, _) if *read == *record => {
+            Reading::Read(read, ..) if *read == *record => {
                 Listed { record: *read, freshness: Freshness::Valid, freshness_reason: None }
             }
-            Reading::Read(read, _) => listed(&read, Freshness::Stale, "its source has changed since it was indexed"),
+            Reading::Read(read, ..) => listed(&read, Freshness::Stale, "its source has changed since it was indexed"),
         }
     }
 

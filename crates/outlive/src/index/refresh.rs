@@ -41,6 +41,8 @@ pub struct Refreshed {
     pub gone: usize,
     /// Runs that cannot be understood.
     pub unreadable: usize,
+    /// What cannot be understood beside runs, in sources and in the home.
+    pub problems: usize,
     /// Sources that cannot be looked at.
     pub unavailable: usize,
 }
@@ -114,9 +116,11 @@ fn refresh_source(
         }
     };
     done.unavailable += usize::from(unavailable.is_some());
-    let sql = "SELECT count(*) FROM files WHERE source = ?1 AND reason IS NOT NULL";
-    let unreadable: i64 = connection.query_row(sql, [id], |row| row.get(0)).map_err(from_sqlite)?;
+    let sql = "SELECT count(*) - count(place), count(place) FROM files WHERE source = ?1 AND reason IS NOT NULL";
+    let counts = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+    let (unreadable, beside) = connection.query_row(sql, [id], counts).map_err(from_sqlite)?;
     done.unreadable += usize::try_from(unreadable).unwrap_or(0);
+    done.problems += problems.len() + usize::try_from(beside).unwrap_or(0);
     note(connection, id, unavailable.as_deref(), &problems, token.as_ref(), now)
 }
 
@@ -340,7 +344,7 @@ enum Prepared {
 impl Prepared {
     fn new(reading: Reading, source: i64) -> Self {
         match reading {
-            Reading::Read(record, look) => Self::Entry(entry(&record, source), look),
+            Reading::Read(record, look, problem) => Self::Entry(Entry { problem, ..entry(&record, source) }, look),
             Reading::Unreadable(reason, look) => Self::Unreadable(reason, look),
             Reading::Gone => Self::Gone,
             Reading::Away(reason) => Self::Away(reason),
@@ -355,6 +359,7 @@ fn entry(record: &Record, source: i64) -> Entry {
         lifecycle: record.lifecycle,
         body: stored::write(record),
         words: words::of(record, source),
+        problem: None,
     }
 }
 
@@ -415,14 +420,14 @@ fn forget_others(connection: &Connection, writer: &mut Writer<'_>, known: &[Addr
 }
 
 /// Forgets runs that are gone, and answers with how many. Nothing is forgotten of a source that is away.
-pub(super) fn forget_gone(home: &Path, before: Timestamp, now: Timestamp) -> Result<usize, Error> {
+pub(super) fn forget_gone(home: &Path, which: Gone<'_>, now: Timestamp) -> Result<usize, Error> {
     let turn = Turn::wait(home)?;
     let draft = turn.draft(false)?;
     let mut forgotten = 0;
     {
         let mut writer = Writer::new(&draft.connection, now, draft.is_fresh());
         loop {
-            let gone = gone_before(&draft.connection, before, AHEAD)?;
+            let gone = gone_before(&draft.connection, which, AHEAD)?;
             if gone.is_empty() {
                 break;
             }
@@ -437,25 +442,30 @@ pub(super) fn forget_gone(home: &Path, before: Timestamp, now: Timestamp) -> Res
     Ok(forgotten)
 }
 
+/// Since before when runs are gone, and of which repository, if of one.
+type Gone<'a> = (Timestamp, Option<&'a str>);
+
 /// Which runs are gone since before a moment.
 const GONE: &str = "FROM files JOIN sources ON sources.id = files.source
-                    WHERE gone_at IS NOT NULL AND gone_at < ?1 AND sources.unavailable IS NULL";
+                    WHERE gone_at IS NOT NULL AND gone_at < ?1 AND sources.unavailable IS NULL
+                    AND (?2 IS NULL OR sources.repo = ?2)";
 
 /// How many runs are gone since before a moment.
-pub(super) fn count_gone(connection: &Connection, before: Timestamp) -> Result<usize, Error> {
+pub(super) fn count_gone(connection: &Connection, (before, repo): Gone<'_>) -> Result<usize, Error> {
     let sql = format!("SELECT count(*) {GONE}");
-    let count: i64 = connection.query_row(&sql, [before.as_micros()], |row| row.get(0)).map_err(from_sqlite)?;
+    let which = params![before.as_micros(), repo];
+    let count: i64 = connection.query_row(&sql, which, |row| row.get(0)).map_err(from_sqlite)?;
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
 /// The first runs that are gone since before a moment: the source, the name there, and the repository.
 pub(super) fn gone_before(
     connection: &Connection,
-    before: Timestamp,
+    (before, repo): Gone<'_>,
     limit: usize,
 ) -> Result<Vec<(i64, String, String)>, Error> {
     let sql = format!("SELECT files.source, files.name, sources.repo {GONE} ORDER BY 1, 2 LIMIT {limit}");
     let mut statement = connection.prepare(&sql).map_err(from_sqlite)?;
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-    statement.query_map([before.as_micros()], read).and_then(Iterator::collect).map_err(from_sqlite)
+    statement.query_map(params![before.as_micros(), repo], read).and_then(Iterator::collect).map_err(from_sqlite)
 }

@@ -14,7 +14,7 @@ use rustix::fs::AtFlags;
 
 use super::record::{Kind, Lifecycle, Marks, Provenance, Record, Tasks};
 use super::settle::{is_past, parts, written_at};
-use super::source::{Found, Look, Reading, Source, Survey, Token, content_fingerprint};
+use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
 use crate::filter::Filter;
 use crate::id::RunId;
 use crate::registry::Registry;
@@ -134,8 +134,10 @@ fn open_away(url: &str) -> Result<Registry, String> {
 }
 
 impl Source for Runs {
-    fn reach(&self) -> Result<(), String> {
-        if self.path.is_some() { Ok(()) } else { self.registry().map(drop) }
+    /// A database may be opened that cannot be read.
+    fn reach(&self) -> Result<Vec<Problem>, String> {
+        let reached = if self.path.is_some() { self.revisions().map(drop) } else { self.registry().map(drop) };
+        reached.map(|()| Vec::new())
     }
 
     /// Who reads may change who owns the files, and so their last time; who writes changes the one before.
@@ -176,7 +178,7 @@ impl Source for Runs {
             Ok(None) => Reading::Gone,
             Ok(Some(found)) => {
                 let look = Look { token: Token::of(&[found.revision.0]), settled: true };
-                Reading::Read(Box::new(record(&found.run, &self.repo, self.path.as_deref())), look)
+                Reading::Read(Box::new(record(&found.run, &self.repo, self.path.as_deref())), look, None)
             }
             Err(Unread::Run(error)) => Reading::Unreadable(error, Look { token: Token::of(&[]), settled: false }),
             Err(Unread::Source(reason)) => Reading::Away(reason),

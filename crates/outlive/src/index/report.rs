@@ -120,6 +120,8 @@ pub struct Report {
     pub unreadable_runs: Sort,
     /// Where they come from.
     pub sources: Vec<SourceReport>,
+    /// What in the home cannot be understood: sources may be left out because of it.
+    pub problems: Vec<Problem>,
 }
 
 const GONE_LONGER: &str = "gone since an earlier refresh";
@@ -127,32 +129,49 @@ const GONE_LONGER: &str = "gone since an earlier refresh";
 const LOOKED: &str = "device, inode, size and times of every run's file; revisions where a database changed";
 
 impl SourceReport {
-    /// A source that is not indexed.
-    fn new(address: &Address, reason: Option<String>) -> Self {
-        Self {
+    /// A source, as a look at it came out: what is wrong beside its runs, or why nothing can be told.
+    fn new(address: &Address, looked: Result<Vec<Problem>, String>) -> Self {
+        let (problems, reason) = looked.map_or_else(|reason| (Vec::new(), Some(reason)), |problems| (problems, None));
+        let shown = Self {
             repo: address.repo(),
             kind: address.kind.as_str(),
             url: address.shown(),
-            state: if reason.is_none() { "available" } else { "unavailable" },
+            state: "available",
             reason,
-            problems: Vec::new(),
+            problems,
             runs: 0,
             indexed_at: None,
-        }
+        };
+        shown.judged(false)
     }
+
+    /// The same with its state, which is told here and nowhere else.
+    fn judged(self, has_unreadable: bool) -> Self {
+        let state = match (&self.reason, has_unreadable || !self.problems.is_empty()) {
+            (Some(_), _) => "unavailable",
+            (None, true) => "degraded",
+            (None, false) => "available",
+        };
+        Self { state, ..self }
+    }
+}
+
+/// How each of these sources stands where nothing is indexed of them, in their order.
+pub(super) fn unindexed(known: &[Address]) -> Result<Vec<SourceReport>, Error> {
+    let known: Vec<&Address> = known.iter().collect();
+    let mut sources = vec![None; known.len()];
+    let reach = |place: usize| known[place].open().and_then(|source| source.reach());
+    each_source(&known, reach, |place, looked| {
+        sources[place] = Some(SourceReport::new(known[place], looked));
+        Ok(())
+    })?;
+    Ok(sources.into_iter().flatten().collect())
 }
 
 impl Report {
     /// What there is to tell where there is no index.
     pub(super) fn absent(known: &[Address]) -> Result<Self, Error> {
-        let known: Vec<&Address> = known.iter().collect();
-        let mut sources = vec![None; known.len()];
-        let reach = |place: usize| known[place].open().and_then(|source| source.reach()).err();
-        each_source(&known, reach, |place, reason| {
-            sources[place] = Some(SourceReport::new(known[place], reason));
-            Ok(())
-        })?;
-        let sources = sources.into_iter().flatten().collect();
+        let sources = unindexed(known)?;
         Ok(Self { freshness: Standing::Absent, verified: "nothing: there is no index", sources, ..Self::empty() })
     }
 
@@ -167,18 +186,24 @@ impl Report {
             missing_runs: Sort::default(),
             unreadable_runs: Sort::default(),
             sources: Vec::new(),
+            problems: Vec::new(),
         }
     }
 
     /// A source that is not indexed yet: all of it is new.
     fn of_new(address: &Address, looked: &Result<Looked, String>) -> Self {
         let mut report = Self { freshness: Standing::Stale, ..Self::empty() };
-        if let Ok(Looked::Each { count, found, .. }) = looked {
-            let all = found.iter().flatten();
-            all.for_each(|found| report.new_runs.add(&address.repo(), &found.name, None));
-            report.looked_at = *count;
-        }
-        report.sources.push(SourceReport::new(address, looked.as_ref().err().cloned()));
+        let looked = match looked {
+            Err(reason) => Err(reason.clone()),
+            Ok(Looked::Same) => Ok(Vec::new()),
+            Ok(Looked::Each { count, found, problems }) => {
+                let all = found.iter().flatten();
+                all.for_each(|found| report.new_runs.add(&address.repo(), &found.name, None));
+                report.looked_at = *count;
+                Ok(problems.clone())
+            }
+        };
+        report.sources.push(SourceReport::new(address, looked));
         report
     }
 
@@ -201,10 +226,7 @@ impl Report {
 impl Reader {
     /// Looks at every run of these sources.
     pub(super) fn report(&self, known: &[Address]) -> Result<Report, Error> {
-        let by_url: HashMap<&str, &Indexed> =
-            self.sources.values().map(|source| (source.address.url.as_str(), source)).collect();
-        let indexed: Vec<Option<&Indexed>> =
-            known.iter().map(|address| by_url.get(address.url.as_str()).copied()).collect();
+        let indexed = self.indexed(known);
         let known: Vec<&Address> = known.iter().collect();
         let look = |place: usize| -> Result<Looked, String> {
             let looked = match indexed[place] {
@@ -226,37 +248,74 @@ impl Reader {
         Ok(report)
     }
 
+    /// What the index has of each of these, in their order.
+    fn indexed(&self, known: &[Address]) -> Vec<Option<&Indexed>> {
+        let by_url: HashMap<&str, &Indexed> =
+            self.sources.values().map(|source| (source.address.url.as_str(), source)).collect();
+        known.iter().map(|address| by_url.get(address.url.as_str()).copied()).collect()
+    }
+
+    /// How each of these sources stands, in their order, as a report says it, without a look at their runs.
+    pub(super) fn standing(&self, known: &[Address]) -> Result<Vec<SourceReport>, Error> {
+        let indexed = self.indexed(known);
+        let known: Vec<&Address> = known.iter().collect();
+        let look = |place: usize| match indexed[place] {
+            Some(indexed) => indexed.reach(),
+            None => known[place].open().and_then(|source| source.reach()),
+        };
+        let mut sources = vec![None; known.len()];
+        each_source(&known, look, |place, looked| {
+            sources[place] = Some(match indexed[place] {
+                Some(indexed) => self.source(indexed, looked, &mut Report::empty())?,
+                None => SourceReport::new(known[place], looked),
+            });
+            Ok(())
+        })?;
+        Ok(sources.into_iter().flatten().collect())
+    }
+
+    /// How a source stands, as a look at it came out. Its runs that cannot be understood are added to the report.
+    fn source(
+        &self,
+        indexed: &Indexed,
+        looked: Result<Vec<Problem>, String>,
+        report: &mut Report,
+    ) -> Result<SourceReport, Error> {
+        let mut shown = SourceReport::new(&indexed.address, looked);
+        (shown.runs, shown.indexed_at) = (self.count(indexed.id, &mut report.counts)?, Some(indexed.indexed_at));
+        let unreadable = &mut report.unreadable_runs;
+        self.on_file(indexed.id, "reason IS NOT NULL AND place IS NULL", |name, reason| {
+            unreadable.add(&shown.repo, name, reason);
+        })?;
+        self.on_file(indexed.id, "reason IS NOT NULL AND place IS NOT NULL", |_, problem| {
+            let problem = problem.and_then(|problem| serde_json::from_str(problem).ok());
+            shown.problems.extend(problem.filter(|_| shown.problems.len() < NAMED));
+        })?;
+        Ok(shown.judged(unreadable.count > 0))
+    }
+
     fn report_source(&self, indexed: &Indexed, looked: Result<Looked, String>) -> Result<Report, Error> {
         let mut report = Report::empty();
         let repo = indexed.address.repo();
-        let runs = self.count(indexed.id, &mut report.counts)?;
-        let mut shown = SourceReport {
-            repo: repo.clone(),
-            kind: indexed.address.kind.as_str(),
-            url: indexed.address.shown(),
-            state: "available",
-            reason: None,
-            problems: indexed.problems.clone(),
-            runs,
-            indexed_at: Some(indexed.indexed_at),
+        let problems = match &looked {
+            Err(reason) => Err(reason.clone()),
+            Ok(Looked::Same) => Ok(indexed.problems.clone()),
+            Ok(Looked::Each { problems, .. }) => Ok(problems.clone()),
         };
-        self.on_file(indexed.id, "reason IS NOT NULL", |name, reason| {
-            report.unreadable_runs.add(&repo, name, reason);
-            shown.state = "degraded";
-        })?;
+        let shown = self.source(indexed, problems, &mut report)?;
+        let runs = shown.runs;
         if !matches!(looked, Ok(Looked::Each { found: Some(_), .. })) {
             self.on_file(indexed.id, "gone_at IS NOT NULL", |name, _| {
                 report.missing_runs.add(&repo, name, Some(GONE_LONGER));
             })?;
         }
         match looked {
-            Err(reason) => {
+            Err(_) => {
                 // All of its runs are out of reach, and none of them is named.
                 report.missing_runs.count += usize::try_from(runs).unwrap_or(0);
                 if indexed.unavailable.is_none() {
                     report.freshness = Standing::Stale;
                 }
-                (shown.state, shown.reason) = ("unavailable", Some(reason));
             }
             Ok(Looked::Same) => {
                 report.looked_at += usize::try_from(runs).unwrap_or(0);
@@ -267,12 +326,8 @@ impl Reader {
                 if problems != indexed.problems || indexed.unavailable.is_some() {
                     report.freshness = Standing::Stale;
                 }
-                shown.problems = problems;
                 self.compare(indexed, found, &mut report)?;
             }
-        }
-        if !shown.problems.is_empty() && shown.state == "available" {
-            shown.state = "degraded";
         }
         report.sources.push(shown);
         Ok(report)
@@ -306,14 +361,19 @@ impl Reader {
 
     /// Whether a run that looks otherwise is.
     fn is_otherwise(&self, indexed: &Indexed, source: &dyn Source, name: &str) -> bool {
-        let sql = "SELECT runs.source, runs.name, runs.body FROM files JOIN runs ON runs.place = files.place
+        let sql =
+            "SELECT runs.source, runs.name, runs.body, files.reason FROM files JOIN runs ON runs.place = files.place
                    WHERE files.source = ?1 AND files.name = ?2";
-        let known = self
-            .connection
-            .prepare_cached(sql)
-            .and_then(|mut sql| sql.query_row(rusqlite::params![indexed.id, name], |row| Ok(self.record(row))));
+        let known = self.connection.prepare_cached(sql).and_then(|mut sql| {
+            sql.query_row(rusqlite::params![indexed.id, name], |row| {
+                let problem: Option<String> = row.get(3)?;
+                Ok((self.record(row), problem.and_then(|problem| serde_json::from_str(&problem).ok())))
+            })
+        });
         match (source.read(name), known) {
-            (Reading::Read(read, _), Ok(Some(known))) => *read != known,
+            (Reading::Read(read, _, problem), Ok((Some(known), known_problem))) => {
+                *read != known || problem != known_problem
+            }
             // What could not be understood still cannot be.
             (Reading::Unreadable(..), Err(_)) => false,
             _ => true,
@@ -347,7 +407,7 @@ impl Reader {
     /// Why a run of this name cannot be understood, in any repository.
     pub(super) fn unreadable(&self, name: &str) -> Result<Vec<Named>, Error> {
         let sql = "SELECT sources.repo, files.name, files.reason FROM sources JOIN files ON files.source = sources.id
-                   WHERE files.name = ?1 AND files.reason IS NOT NULL";
+                   WHERE files.name = ?1 AND files.reason IS NOT NULL AND files.place IS NULL";
         let mut statement = self.connection.prepare_cached(sql).map_err(from_sqlite)?;
         let read = |row: &rusqlite::Row<'_>| Ok(Named { repo: row.get(0)?, name: row.get(1)?, reason: row.get(2)? });
         statement.query_map([name], read).and_then(Iterator::collect).map_err(from_sqlite)

@@ -15,8 +15,8 @@ use crate::time::Timestamp;
 ///    nothing is known of it, and never that its runs are gone.
 /// 4. **Nothing is written, nothing is waited for.** Not even where a pipe lies in place of a file.
 pub(crate) trait Source: Send + Sync {
-    /// Whether anything can be told of it; why not, where it does not answer.
-    fn reach(&self) -> Result<(), String>;
+    /// What is wrong beside its runs; why nothing can be told of it, where nothing can. A survey finds no other.
+    fn reach(&self) -> Result<Vec<Problem>, String>;
 
     /// How the whole of it looks, where one look tells whether anything in it has changed.
     fn whole(&self) -> Option<Look>;
@@ -86,8 +86,8 @@ pub struct Problem {
 /// What reading a run came to.
 #[derive(Debug)]
 pub(crate) enum Reading {
-    /// It was read, and looked so while it was.
-    Read(Box<Record>, Look),
+    /// It was read, and looked so while it was. Something that belongs to it may not be understood, for this reason.
+    Read(Box<Record>, Look, Option<Problem>),
     /// It is there and cannot be understood.
     Unreadable(String, Look),
     /// It is gone.

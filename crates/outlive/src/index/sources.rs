@@ -4,6 +4,7 @@
 //! processes register at once, and whether one is known already takes one look.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -14,13 +15,15 @@ use sha2::{Digest, Sha256};
 use super::cool_workflow::Tree;
 use super::record::Kind;
 use super::registries::Runs;
-use super::source::Source;
+use super::source::{Problem, Source};
 use crate::redact::Redactor;
 use crate::store::files::{self, Prepared, Published};
 use crate::time::Timestamp;
 
 /// The longest file that names sources.
 const LIMIT: u64 = 8 << 20;
+/// The file in which cool-workflow lists its repositories.
+const REPOS: &str = "repos.json";
 /// The variable that names the home of cool-workflow.
 const CW_HOME: &str = "CW_HOME";
 
@@ -138,7 +141,7 @@ impl Address {
             let is_before = |file: &File| file.registry == registry && file.address != *self;
             let is_gone =
                 |file: &File| file.address.url.strip_prefix("sqlite:").is_some_and(|path| !Path::new(path).exists());
-            for file in files_in(home)?.iter().filter(|file| is_before(file) && is_gone(file)) {
+            for file in files_in(home, &mut |_, _| {})?.iter().filter(|file| is_before(file) && is_gone(file)) {
                 file.address.forget(home)?;
             }
         }
@@ -182,27 +185,26 @@ pub(super) fn is_repo(repo: &str, sought: &str) -> bool {
     repo.strip_suffix(sought.trim_end_matches('/')).is_some_and(ends)
 }
 
-/// Every source that is known in `home`, by address.
-pub fn known(home: &Path) -> io::Result<Vec<Registered>> {
-    let mut known = registered(home)?;
+/// Every source that is known in `home`, by address, and what there cannot be understood.
+pub(super) fn known(home: &Path) -> io::Result<(Vec<Registered>, Vec<Problem>)> {
+    let mut problems = Vec::new();
+    let mut note = |path: PathBuf, reason: String| problems.push(Problem { what: path.display().to_string(), reason });
+    let registered = |file: File| Registered { address: file.address, added_at: Some(file.added_at) };
+    let mut known: Vec<Registered> = files_in(home, &mut note)?.into_iter().map(registered).collect();
     let own = home.join("registry");
     if own.join("registry.id").is_file() {
         let own = own.canonicalize().unwrap_or(own);
         known.push(Registered { address: Address::of_registry(&own), added_at: None });
     }
-    known.extend(of_cool_workflow().into_iter().map(|address| Registered { address, added_at: None }));
+    known.extend(of_cool_workflow(&mut note).into_iter().map(|address| Registered { address, added_at: None }));
     // What was registered comes before what is known otherwise.
     known.sort_by(|one, other| (&one.address, one.added_at.is_none()).cmp(&(&other.address, other.added_at.is_none())));
     known.dedup_by(|one, other| one.address == other.address);
-    Ok(known)
+    Ok((known, problems))
 }
 
-fn registered(home: &Path) -> io::Result<Vec<Registered>> {
-    let known = |file: File| Registered { address: file.address, added_at: Some(file.added_at) };
-    Ok(files_in(home)?.into_iter().map(known).collect())
-}
-
-fn files_in(home: &Path) -> io::Result<Vec<File>> {
+/// The files that name a source each. `note` is told of those that cannot be understood.
+fn files_in(home: &Path, note: &mut dyn FnMut(PathBuf, String)) -> io::Result<Vec<File>> {
     let dir = match files::open_dir(rustix::fs::CWD, &home.join("sources")) {
         Ok(dir) => dir,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -210,25 +212,50 @@ fn files_in(home: &Path) -> io::Result<Vec<File>> {
     };
     let mut known = Vec::new();
     for name in files::names(&dir)?.iter().filter(|name| name.ends_with(".json")) {
-        // One that cannot be understood is registered anew by its next run.
-        let file = files::read(&dir, Path::new(name), LIMIT).ok();
-        known.extend(file.and_then(|bytes| serde_json::from_slice::<File>(&bytes).ok()));
+        match read(&dir, name).and_then(|bytes| serde_json::from_slice(&bytes).map_err(not_understood)) {
+            Ok(file) => known.push(file),
+            Err(reason) => note(home.join("sources").join(name), reason),
+        }
     }
     Ok(known)
 }
 
-/// The repositories that cool-workflow knows of: its home lists them.
-fn of_cool_workflow() -> Vec<Address> {
+/// The bytes of a file that names sources, or why there are none.
+fn read(dir: &OwnedFd, name: &str) -> Result<Vec<u8>, String> {
+    files::read(dir, Path::new(name), LIMIT).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => format!("larger than {} MiB", LIMIT >> 20),
+        _ => error.to_string(),
+    })
+}
+
+fn not_understood(error: serde_json::Error) -> String {
+    format!("not understood: {error}")
+}
+
+/// The repositories that cool-workflow knows of: its home lists them. `note` is told where the list cannot be understood.
+fn of_cool_workflow(note: &mut dyn FnMut(PathBuf, String)) -> Vec<Address> {
     let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = set(CW_HOME)
         .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("cool-workflow")))
         .or_else(|| set("HOME").map(|home| home.join(".local/state/cool-workflow")));
-    let read = |home: PathBuf| {
-        let dir = files::open_dir(rustix::fs::CWD, &home.join("registry")).ok()?;
-        files::read(&dir, Path::new("repos.json"), LIMIT).ok()
+    let Some(registry) = home.map(|home| home.join("registry")) else { return Vec::new() };
+    let is_there = std::fs::symlink_metadata(registry.join(REPOS)).is_ok();
+    let listed = match files::open_dir(rustix::fs::CWD, &registry) {
+        Ok(dir) if is_there => {
+            read(&dir, REPOS).and_then(|bytes| serde_json::from_slice(&bytes).map_err(not_understood))
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.to_string()),
+        _ => return Vec::new(),
     };
-    let listed: Value = home.and_then(read).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-    let roots = listed["repos"].as_array().into_iter().flatten().filter_map(|repo| repo["root"].as_str());
+    let repos = listed.and_then(|listed: Value| match &listed["repos"] {
+        Value::Array(repos) => Ok(repos.clone()),
+        _ => Err("not understood: its `repos` are no list".into()),
+    });
+    let repos = repos.unwrap_or_else(|reason| {
+        note(registry.join(REPOS), reason);
+        Vec::new()
+    });
+    let roots = repos.iter().filter_map(|repo| repo["root"].as_str());
     // Not canonical there; one that has vanished stays known as it was written.
     roots.map(|root| Address::of_tree(&Path::new(root).canonicalize().unwrap_or_else(|_| root.into()))).collect()
 }

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::database::from_sqlite;
 use super::record::Lifecycle;
-use super::source::Look;
+use super::source::{Look, Problem};
 use crate::store::Error;
 use crate::time::Timestamp;
 
@@ -31,6 +31,8 @@ pub(super) struct Entry {
     pub(super) lifecycle: Lifecycle,
     pub(super) body: String,
     pub(super) words: String,
+    /// What belongs to it and is not understood.
+    pub(super) problem: Option<Problem>,
 }
 
 /// What the index has on file of a run.
@@ -79,7 +81,8 @@ impl<'a> Writer<'a> {
             "INSERT INTO runs (place, source, name, run_id, lifecycle, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             params![place, source, name, entry.run_id, entry.lifecycle.as_str(), entry.body],
         )?;
-        self.file(source, name, look, Some(place), None)?;
+        let problem = entry.problem.and_then(|problem| serde_json::to_string(&problem).ok());
+        self.file(source, name, look, Some(place), problem.as_deref())?;
         self.count(source, entry.lifecycle, 1);
         self.words.push((place, entry.words));
         if self.words.len() >= BATCH { self.flush() } else { Ok(()) }
@@ -114,7 +117,7 @@ impl<'a> Writer<'a> {
                 self.run("DELETE FROM words WHERE rowid = ?1", params![place])?;
                 self.run("UPDATE runs SET gone = 1 WHERE place = ?1", params![place])?;
                 self.run(
-                    "UPDATE files SET gone_at = ?3 WHERE source = ?1 AND name = ?2",
+                    "UPDATE files SET gone_at = ?3, reason = NULL WHERE source = ?1 AND name = ?2",
                     params![source, name, self.now.as_micros()],
                 )
             }

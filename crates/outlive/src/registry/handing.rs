@@ -14,7 +14,7 @@ use crate::policy::Lease;
 use crate::process::{Identity, Vantage};
 use crate::run::{Exit, Heard, Interruption, Owner, Run, State};
 use crate::runtime::reaper::Reaper;
-use crate::store::Beat;
+use crate::store::{Beat, Order};
 use crate::transition::{Action, Fence, Refusal, Verdict, is_said};
 
 /// The kind of runs that are executed outside outlive.
@@ -32,11 +32,11 @@ pub struct Handed {
 }
 
 impl Registry {
-    /// Takes up to `limit` runs that wait for somebody outside and match, in the order of their priority. Those whose
-    /// holder has not been heard of for too long are taken back first.
+    /// Takes up to `limit` runs that wait for somebody outside and match, in this order. Those whose holder has not been
+    /// heard of for too long are taken back first.
     pub async fn hand_out(
         &self,
-        limit: usize,
+        (limit, order): (usize, Order),
         lease: Lease,
         wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
     ) -> Result<Vec<Handed>, Error> {
@@ -48,7 +48,7 @@ impl Registry {
             let is_meant = run.spec.command.is_none() && wanted(run);
             is_meant.then_some(Action::Claim { owner, early: false, leftovers: Default::default() })
         };
-        let claimed = self.claim_by(of_ours, limit, &claim).await?;
+        let claimed = self.claim_by(of_ours, (limit, order), &claim).await?;
         Ok(claimed.into_iter().map(|record| Handed { epoch: record.run.epoch, lease, run: record.run }).collect())
     }
 

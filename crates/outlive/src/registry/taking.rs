@@ -49,15 +49,15 @@ impl Registry {
             let (owner, leftovers) = (keeping.owner(lease), left_behind(witness.as_deref(), run));
             wanted(run).then_some(Action::Claim { owner, early: false, leftovers })
         };
-        let claimed = self.claim_by(filter, limit, &claim).await?;
+        let claimed = self.claim_by(filter, (limit, Order::Claim), &claim).await?;
         Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
     }
 
-    /// Takes up to `limit` waiting runs by whatever claim is made of each.
+    /// Takes up to `limit` waiting runs, in this order, by whatever claim is made of each.
     pub(super) async fn claim_by(
         &self,
         filter: Filter,
-        limit: usize,
+        (limit, order): (usize, Order),
         claim: &(dyn Fn(&Run, Timestamp) -> Option<Action> + Send + Sync),
     ) -> Result<Vec<Record>, Error> {
         let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
@@ -68,7 +68,7 @@ impl Registry {
             lock(&tried).push((run.id, stamp));
             Some(Change { transition, stamp })
         };
-        let selection = Selection { filter, order: Order::Claim, limit, due: true };
+        let selection = Selection { filter, order, limit, due: true };
         match self.store.update(&selection, &rule).await {
             Err(unknown @ store::Error::Unknown(_)) => {
                 // The answer was lost: those that bear our stamp are ours. Where none does, it may still be on its way.

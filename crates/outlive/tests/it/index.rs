@@ -3,6 +3,7 @@
 mod freshness;
 mod hostile;
 mod oracle;
+mod oracle_own;
 mod own;
 mod servers;
 mod vectors;

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::operations::plane::{home, repository};
-use crate::settings::Context;
+use crate::settings::{Context, QueueOrder};
 use crate::terminal::plain;
 
 /// How long an entry is its holder's without a beat.
@@ -150,7 +150,8 @@ impl EntryView {
 ///
 /// Each is handed out with an epoch and a lease: `queue beat` renews it, `queue done` ends it, `queue release` gives it back.
 /// One that is not heard of for as long as its lease is handed out again. What waits for its time, its turn or a key is
-/// not handed out. Commands are not executed: `outlive work` does that.
+/// not handed out. Commands are not executed: `outlive work` does that. The order is by priority, time and id, unless the home's
+/// configuration says otherwise.
 #[derive(Debug, Args)]
 pub struct Drain {
     /// At most this many
@@ -245,12 +246,12 @@ impl Operate for Drain {
             return Err(Error::Invalid(format!("an entry is held for {least} at least, not for {lasts}")));
         }
         let lease = Lease::new(lasts / BEATS, lasts).map_err(|error| Error::Invalid(error.to_string()))?;
-        let repo = self.repo.as_deref().map(canonical).transpose()?;
+        let (order, repo) = (QueueOrder::read()?, self.repo.as_deref().map(canonical).transpose()?);
         let Some(registry) = existing_home().await? else { return Ok(Drained { entries: Vec::new(), remaining: 0 }) };
         let is_wanted = |run: &Run| repo.is_none() || run.spec.labels.get("repo") == repo.as_ref();
         let waiting = registry.waiting().await?;
         registry.release(&waiting).await?;
-        let handed = registry.hand_out(self.limit, lease, &is_wanted).await?;
+        let handed = registry.hand_out((self.limit, order.into()), lease, &is_wanted).await?;
         let view = |Handed { run, .. }: &Handed| EntryView::of(run, StateName::Running);
         let entries: Vec<EntryView> = handed.iter().filter_map(view).collect();
         let left = registry.waiting().await?;

@@ -18,7 +18,7 @@ use super::entry::{EntryView, home_registry};
 use crate::operation::{Effect, Form, Operate};
 use crate::operations::ps::AT_A_TIME;
 use crate::run_view::{RunView, short_ids};
-use crate::settings::Context;
+use crate::settings::{Context, QueueOrder};
 use crate::terminal::table::{Cell, Step, Table};
 use crate::terminal::{Look, command_line, plain};
 
@@ -159,7 +159,9 @@ impl Operate for List {
                 Form::Text => RunView::unsigned,
                 Form::Json => RunView::new,
             };
-            let next = take(registry, (part, after), &mut left, repo.as_deref(), |seen| match part {
+            let order = if is_entry { QueueOrder::read()?.into() } else { Order::Claim };
+            let place = (part, order, after);
+            let next = take(registry, place, &mut left, repo.as_deref(), |seen| match part {
                 Part::Running => page.running.push(view(&seen, registry)),
                 Part::Waiting => page.waiting.push(view(&seen, registry)),
                 Part::WaitingEntries | Part::HandedOut => {
@@ -197,14 +199,14 @@ async fn entries_registry() -> Result<Option<Registry>, Error> {
 /// Hands over up to `left` runs of a part of the queue, and answers where the next begin, if there are any.
 async fn take(
     registry: &Registry,
-    (part, mut after): (Part, Option<Cursor>),
+    (part, order, mut after): (Part, Order, Option<Cursor>),
     left: &mut usize,
     repo: Option<&str>,
     mut keep: impl FnMut(Seen),
 ) -> Result<Option<Place>, Error> {
     let mut last = after;
     loop {
-        let page = Page { after, limit: (*left + 1).min(AT_A_TIME), order: Order::Claim };
+        let page = Page { after, limit: (*left + 1).min(AT_A_TIME), order };
         let (found, next) = registry.list(&part.filter(), &page).await?;
         for seen in found.into_iter().filter(|seen| part.has(seen, repo)) {
             if *left == 0 {

@@ -13,7 +13,7 @@ use outlive::runtime::sweeper::{Report, sweep};
 use outlive::store::{Page, Walk};
 use serde_json::json;
 
-use super::Supervisor;
+use super::{Supervisor, swept};
 use crate::operations::sweep::count;
 use crate::settings::{Hooks, Sweeps};
 use crate::workers::hooks::{self, Event};
@@ -34,6 +34,7 @@ pub(super) struct Chores {
     last_queued: Option<RunId>,
     retention: Retention,
     sweeps: Sweeps,
+    /// When a sweep was last begun here, whatever came of it.
     swept: Option<Duration>,
     /// A sweep that is under way, on a thread of its own: it may take long, and nothing else waits for it.
     sweeping: Option<JoinHandle<Result<Report, Error>>>,
@@ -66,6 +67,7 @@ impl Supervisor<'_> {
         if let Some(every) = self.chores.sweeps.every
             && self.chores.sweeping.is_none()
             && is_due(self.chores.swept, every)
+            && swept::since(self.registry, self.registry.clock().now()).is_none_or(|ago| ago >= every)
         {
             self.chores.swept = Some(now);
             self.begin_sweep()?;
@@ -92,6 +94,9 @@ impl Supervisor<'_> {
             }
             Err(_) => return self.say("sweep", &json!({ "error": "it broke off" }), "no sweep: it broke off"),
         };
+        if let Err(error) = swept::note(self.registry, self.registry.clock().now()) {
+            self.say("sweep", &json!({ "error": error.to_string() }), &format!("the next may come too soon: {error}"));
+        }
         let Report { objects, bytes, left, problems, forgotten, .. } = &report;
         if *objects + *left == 0 && problems.is_empty() && forgotten.is_empty() {
             return;

@@ -96,3 +96,42 @@ fn what_is_nowhere_is_said_to_be_nowhere() {
     let read = sandbox.outlive(["cancel", "tree:a"]).current_dir("/").fails_with(2);
     assert!(read.contains("tree:a` shows it"), "{read}");
 }
+
+#[test]
+fn c05_c07_a_scope_says_where_a_run_is_looked_for() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "job", "--", "true"]).succeeds();
+    sandbox.outlive(["archive", "job"]).succeeds();
+    let root = tree(&sandbox, "tree", &[("alpha", "failed"), ("gone", "completed")]);
+    refresh(&sandbox);
+    // Elsewhere, none of them knows it by itself.
+    for words in [&["rerun", "job"][..], &["unarchive", "job"], &["resume", "job"], &["show", "job"]] {
+        sandbox.outlive(words.iter().chain(&["--scope", "repo"])).current_dir(&root).fails_with(101);
+        sandbox.outlive(words.iter().chain(&["--scope", "galaxy"])).current_dir(&root).fails_with(2);
+    }
+    let home =
+        |words: &[&str]| sandbox.outlive(words.iter().chain(&["--scope", "home", "--json"])).current_dir(&root).json();
+    assert_eq!(home(&["unarchive", "job"])["runs"].as_array().unwrap().len(), 1);
+    assert_eq!(home(&["rerun", "job"])["made"], true);
+    assert!(home(&["resume", "alpha"])["commands"][0].as_str().unwrap().ends_with("cw run resume alpha"));
+    // What is to be resumed of all registries, or of the one here.
+    let mut killed = sandbox.start("killed", &["sleep", "300"]);
+    let child = crate::running::child_of(killed.pid());
+    killed.kill();
+    crate::sandbox::signal_pid(child, "KILL");
+    sandbox.wait_for_state("killed", "dead");
+    let all = |scope: &str| {
+        let words = ["resume", "--all", "--dry-run", "--json", "--scope", scope];
+        sandbox.outlive(words).current_dir(&root).json()["resumed"].as_array().unwrap().len()
+    };
+    assert_eq!((all("repo"), all("home")), (0, 1));
+    // What is gone is forgotten here, or everywhere.
+    std::fs::remove_dir_all(root.join(".cw/runs/gone")).unwrap();
+    refresh(&sandbox);
+    let forgotten = |dir: &Path, scope: &str| {
+        sandbox.outlive(["gc", "--json", "--scope", scope]).current_dir(dir).json()["count"].clone()
+    };
+    assert_eq!(forgotten(&sandbox.work(), "repo"), 0);
+    assert_eq!(forgotten(&root, "repo"), 1);
+    assert_eq!(forgotten(&root, "home"), 0);
+}

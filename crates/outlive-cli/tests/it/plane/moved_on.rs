@@ -103,3 +103,42 @@ fn an_index_that_is_damaged_is_mended_by_what_is_said() {
     sandbox.outlive(["registry", "refresh", "--rebuild"]).succeeds();
     assert!(sandbox.outlive(["list"]).succeeds().contains("1 run: 1 succeeded"));
 }
+
+#[test]
+fn c03_c04_a_list_of_sources_says_what_the_report_says_and_bad_files_of_a_home_are_named() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "job", "--", "true"]).succeeds();
+    let listed = tree(&sandbox, "listed", &[("a", "completed")]);
+    sandbox.outlive(["registry", "remove", listed.to_str().unwrap()]).succeeds();
+    let repos = sandbox.path().join("cool-workflow/registry/repos.json");
+    std::fs::create_dir_all(repos.parent().unwrap()).unwrap();
+    std::fs::write(&repos, json!({"repos": [{"root": listed}]}).to_string()).unwrap();
+    let pipe = sandbox.path().join("pipe");
+    std::fs::create_dir_all(pipe.join(".outlive/runs")).unwrap();
+    sandbox.shell(&format!("mkfifo {}/.outlive/registry.db", pipe.display())).succeeds();
+    sandbox.outlive(["registry", "add", pipe.to_str().unwrap()]).succeeds();
+    refresh(&sandbox);
+    let states = |words: &[&str]| -> Vec<Value> {
+        let answer = sandbox.outlive(words.iter().chain(&["--json"])).json();
+        let sources = answer["sources"].as_array().unwrap().iter();
+        sources.map(|source| json!([source["repo"], source["state"]])).collect()
+    };
+    let told = states(&["registry", "list"]);
+    assert_eq!(told, states(&["registry", "show"]));
+    assert!(told.contains(&json!([pipe, "unavailable"])) && told.contains(&json!([listed, "available"])), "{told:?}");
+    assert_eq!(changed(&sandbox, &["list"]).0, 0);
+    // What names repositories and cannot be read is said to be, and makes none of them forgotten.
+    std::fs::remove_file(&repos).unwrap();
+    sandbox.shell(&format!("mkfifo {}", repos.display())).succeeds();
+    let own = std::fs::read_dir(sandbox.home().join("sources")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(own.with_file_name("0.json"), "{").unwrap();
+    assert_eq!(refresh(&sandbox)["problems"], 2);
+    assert_eq!(states(&["registry", "list"]), told);
+    let (count, said) = changed(&sandbox, &["list"]);
+    assert!(count == 0 && said.contains("Title of a"), "{said}");
+    for words in [["registry", "list"], ["registry", "show"]] {
+        let said = sandbox.outlive(words).succeeds();
+        assert!(said.contains("repos.json: not a regular file"), "{said}");
+        assert!(said.contains("sources/0.json: not understood"), "{said}");
+    }
+}

@@ -141,3 +141,33 @@ fn c10_backoff_keys_and_times_hold_for_who_drains() {
     sandbox.outlive(["queue", "done", &one, "--epoch", "1"]).succeeds();
     assert_eq!(drain(&sandbox, &["--limit", "9"])[0]["app"], "two");
 }
+
+#[test]
+fn c10_the_order_of_entries_is_the_home_s_to_say() {
+    let sandbox = Sandbox::new();
+    let ids = [("5", "first"), ("-1", "second"), ("5", "third")]
+        .map(|(priority, note)| add(&sandbox, &["--app", "audit", "--priority", priority, "--note", note]));
+    let [first, second, third] = &ids;
+    let listed = || -> Vec<String> {
+        let queue = sandbox.outlive(["queue", "list", "--json", "--limit", "2"]).json();
+        let more = sandbox.outlive(["queue", "list", "--json", "--after", queue["next"].as_str().unwrap()]).json();
+        let entries = [&queue["entries"], &more["entries"]].map(|entries| entries.as_array().unwrap().clone());
+        entries.concat().iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let orders = [("", [second, first, third]), ("oldest", [first, second, third]), ("newest", [third, second, first])];
+    for (order, wanted) in orders {
+        let config = if order.is_empty() { String::new() } else { format!("[queue]\norder = \"{order}\"\n") };
+        sandbox.write_home_config(&config);
+        assert_eq!(listed().iter().collect::<Vec<_>>(), wanted, "{order}");
+        let shown = sandbox.outlive(["queue", "show", wanted[2], "--json"]).json();
+        assert_eq!(shown["ahead"], 2, "{order}");
+    }
+    // What is claimed is claimed in the same order, and what nobody knows is refused.
+    let handed = drain(&sandbox, &["--limit", "2"]);
+    assert_eq!([&handed[0]["id"], &handed[1]["id"]], [third.as_str(), second.as_str()]);
+    sandbox.write_home_config("[queue]\norder = \"random\"\n");
+    for words in [["queue", "list"], ["queue", "drain"]] {
+        let refused = sandbox.outlive(words).fails_with(2);
+        assert!(refused.contains("unknown variant `random`") && refused.contains("`priority`"), "{refused}");
+    }
+}

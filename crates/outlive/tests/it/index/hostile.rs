@@ -3,6 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use outlive::index::{Address, Query, Standing};
+use outlive::time::Timestamp;
+
 use super::yard::{Yard, put, state};
 
 /// The variable that has more empty directories made.
@@ -56,6 +59,105 @@ fn c04_a_tree_of_pipes_holes_loops_and_crowds_hides_nothing_sound() {
     pipe: not a regular file
     zero: a link, which is not followed
     ");
+}
+
+fn pipe(path: &std::path::Path) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// How each source stands, by the name of its repository, wherever that is asked.
+fn standing(yard: &Yard) -> Vec<String> {
+    let report = yard.index().report(None).unwrap();
+    let known: Vec<Address> = yard.index().sources().unwrap().into_iter().map(|known| known.address).collect();
+    assert_eq!(yard.index().standing(&known).unwrap(), report.sources, "a list says otherwise than the report");
+    let one = |source: &outlive::index::SourceReport| {
+        let problems = source.problems.iter().map(|problem| format!(", {}: {}", problem.what, problem.reason));
+        format!("{} {}{}", source.repo.rsplit('/').next().unwrap(), source.state, problems.collect::<String>())
+    };
+    report.sources.iter().map(one).collect()
+}
+
+#[test]
+fn c03_c04_sources_that_tell_nothing_are_unavailable_in_every_answer_and_not_said_to_change() {
+    let yard = Yard::new();
+    put(&yard.repo("sound"), "run", &state("run", DAY, &["completed"]));
+    let root = yard.path().canonicalize().unwrap();
+    let registry = |name: &str| {
+        let path = root.join(name).join(".outlive");
+        std::fs::create_dir_all(&path).unwrap();
+        Address::of_registry(&path).register(&yard.path().join("home"), Timestamp::default()).unwrap();
+        path.join("registry.db")
+    };
+    pipe(&registry("pipe"));
+    std::fs::File::create(registry("hole")).unwrap().set_len(4 << 30).unwrap();
+    std::fs::write(registry("text"), "no database").unwrap();
+    let looped = yard.repo("loop").join(".cw/runs");
+    std::fs::remove_dir(&looped).unwrap();
+    std::os::unix::fs::symlink("runs", &looped).unwrap();
+    let told = ["hole unavailable", "pipe unavailable", "text unavailable", "loop unavailable", "sound available"];
+    assert_eq!(standing(&yard), told, "before the first refresh");
+    for _ in 0..2 {
+        assert_eq!(yard.index().refresh(None).unwrap().unavailable, 4);
+        assert_eq!(standing(&yard), told);
+        let page = yard.index().search(&Query::default()).unwrap().unwrap();
+        assert_eq!((page.runs.len(), page.changed_sources), (1, 0));
+        assert_eq!(yard.index().report(None).unwrap().freshness, Standing::Valid);
+    }
+    // One that tells again what it has is a change, and another is none.
+    std::fs::remove_file(&looped).unwrap();
+    std::fs::create_dir(&looped).unwrap();
+    assert_eq!(yard.index().search(&Query::default()).unwrap().unwrap().changed_sources, 1);
+    assert_eq!(yard.index().report(None).unwrap().freshness, Standing::Stale);
+}
+
+#[test]
+fn c04_overlays_that_cannot_be_understood_degrade_their_repository_and_no_other() {
+    let yard = Yard::new();
+    let overlays = ["registry/archive.json", "registry/provenance.json", "runs/run/reclaimed.json"];
+    put(&yard.repo("sound"), "run", &state("run", DAY, &["completed"]));
+    let mut bad = Vec::new();
+    for (place, overlay) in overlays.iter().enumerate() {
+        for (sort, content) in [("pipe", None), ("cut", Some("{")), ("odd", Some(r#"{"archived": 1, "links": []}"#))] {
+            let repo = yard.repo(&format!("{sort}-{place}"));
+            put(&repo, "run", &state("run", DAY, &["completed"]));
+            bad.push((repo.join(".cw").join(overlay), content));
+        }
+    }
+    yard.index().refresh(None).unwrap();
+    assert!(standing(&yard).iter().all(|source| source.ends_with(" available")));
+    for (path, content) in &bad {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        match content {
+            Some(content) => std::fs::write(path, content).unwrap(),
+            None => pipe(path),
+        }
+    }
+    assert_eq!(yard.index().report(None).unwrap().freshness, Standing::Stale);
+    assert_eq!(yard.index().search(&Query::default()).unwrap().unwrap().changed_sources, 6, "stones lie further in");
+    for rebuilt in [false, true] {
+        let refreshed = if rebuilt { yard.index().rebuild() } else { yard.index().refresh(None) }.unwrap();
+        assert_eq!((refreshed.problems, refreshed.unreadable, refreshed.unavailable), (9, 0, 0));
+        assert_eq!(yard.all().len(), 10, "what lies beside a run hid it");
+        let page = yard.index().search(&Query::default()).unwrap().unwrap();
+        assert_eq!((page.changed_sources, yard.index().report(None).unwrap().freshness), (0, Standing::Valid));
+    }
+    insta::assert_snapshot!(standing(&yard).join("\n"), @r"
+    cut-0 degraded, .cw/registry/archive.json: not understood: EOF while parsing an object at line 1 column 1
+    cut-1 degraded, .cw/registry/provenance.json: not understood: EOF while parsing an object at line 1 column 1
+    cut-2 degraded, .cw/runs/run/reclaimed.json: not understood: EOF while parsing an object at line 1 column 1
+    odd-0 degraded, .cw/registry/archive.json: not understood: its `archived` is not an object
+    odd-1 degraded, .cw/registry/provenance.json: not understood: its `links` is not an object
+    odd-2 degraded, .cw/runs/run/reclaimed.json: not understood: its `schemaVersion` is not 1
+    pipe-0 degraded, .cw/registry/archive.json: not a regular file
+    pipe-1 degraded, .cw/registry/provenance.json: not a regular file
+    pipe-2 degraded, .cw/runs/run/reclaimed.json: not a regular file
+    sound available
+    ");
+    // What is mended is as sound as any.
+    bad.iter().for_each(|(path, _)| std::fs::remove_file(path).unwrap());
+    assert_eq!(yard.index().refresh(None).unwrap().problems, 0);
+    assert!(standing(&yard).iter().all(|source| source.ends_with(" available")));
 }
 
 #[test]

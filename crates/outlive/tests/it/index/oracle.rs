@@ -15,7 +15,7 @@ use super::yard::{Yard, put, put_bytes, state};
 /// How many runs a repository can have.
 const NAMES: u8 = 6;
 /// The variable that has more histories told.
-const CASES: &str = "OUTLIVE_INDEX_HISTORIES";
+pub(super) const CASES: &str = "OUTLIVE_INDEX_HISTORIES";
 
 /// Something that happens to a repository.
 #[derive(Debug, Clone)]
