@@ -4,6 +4,7 @@ mod crashes;
 mod history;
 mod news;
 mod opening;
+mod owners;
 mod pooling;
 mod stories;
 mod waiting;
