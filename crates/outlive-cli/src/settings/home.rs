@@ -13,7 +13,7 @@ use outlive::time::Timestamp;
 use serde::Deserialize;
 
 use super::CONFIG;
-use super::config::{Config, config_text, duration};
+use super::config::{Config, HISTORY_ELSEWHERE, config_text, duration};
 
 /// The commands of the user that are told what becomes of runs. Only the home's configuration can name any.
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -82,7 +82,11 @@ impl Config {
         let invalid = |error: toml::de::Error| {
             Error::Invalid(format!("`[registries.\"{named}\"]` of `{}`: {}", path.display(), error.message()))
         };
-        Ok(Self { is_own: true, ..Self::from_table(table).map_err(invalid)? })
+        let config = Self { is_own: true, ..Self::from_table(table).map_err(invalid)? };
+        if config.retention.keep_history.is_some() && !postgres::Address::is_meant(url) {
+            return Err(invalid(serde::de::Error::custom(HISTORY_ELSEWHERE)));
+        }
+        Ok(config)
     }
 }
 
