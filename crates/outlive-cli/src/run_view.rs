@@ -8,7 +8,7 @@ use outlive::id::{RunId, WorkerId};
 use outlive::registry::Registry;
 use std::os::unix::ffi::OsStrExt;
 
-use outlive::run::{Actor, Arg, End, Exit, State, StateName, Withheld};
+use outlive::run::{Actor, Arg, End, Exit, Owner, State, StateName, Withheld};
 use outlive::time::{Timestamp, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -82,6 +82,12 @@ pub struct RunView {
     /// There may be another attempt of it.
     #[serde(skip)]
     pub resumable: bool,
+}
+
+/// The host of an owner, as far as it is on record.
+fn host_of(owner: &Owner) -> Option<String> {
+    let identity = &owner.identity;
+    (!identity.is_unknown()).then(|| identity.vantage.host.clone())
 }
 
 fn person(actor: &Actor) -> String {
@@ -185,9 +191,9 @@ impl RunView {
             attempt: run.attempt,
             epoch: run.epoch.0,
             owner: owner.map(|owner| owner.worker),
-            owner_host: owner.map(|owner| owner.identity.vantage.host.clone()),
-            owner_pid: owner.map(|owner| owner.identity.pid),
-            host: last_owner.map(|owner| owner.identity.vantage.host.clone()),
+            owner_host: owner.and_then(host_of),
+            owner_pid: owner.filter(|owner| !owner.identity.is_unknown()).map(|owner| owner.identity.pid),
+            host: last_owner.and_then(host_of),
             last_beat_at: owner.map(|owner| owner.heard.at),
             leftover_pids: seen.leftovers.pids.clone(),
             leftover_names: seen.leftovers.pids.iter().map(|pid| process_name(*pid)).collect(),

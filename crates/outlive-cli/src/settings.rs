@@ -16,9 +16,10 @@ use outlive::logs::LogPolicy;
 use outlive::policy::{Policy, Retention};
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
+use outlive::store::postgres::{self, PostgresStore};
 use outlive::store::sqlite::{Sharing, SqliteStore};
 
-use self::config::{Config, Keep};
+use self::config::{Config, History, Keep};
 pub use self::home::{Hooks, QueueOrder, Sweeps};
 use crate::operation::{Effect, Form};
 
@@ -299,8 +300,21 @@ impl Context {
 
     /// When ended runs are put away.
     pub fn retention(&self) -> Result<Retention, Error> {
-        let Keep { keep_last, archive_after } = self.config()?.retention;
+        let Keep { keep_last, archive_after, .. } = self.config()?.retention;
         Ok(Retention { keep_last, archive_after })
+    }
+
+    /// Tells a database for how long it is to keep what has ended, where the home says so.
+    pub async fn keep_history(&self) -> Result<(), Error> {
+        let (Some(history), Location::Url(url)) = (self.config()?.retention.keep_history, self.location()?) else {
+            return Ok(());
+        };
+        let address: postgres::Address = url.parse().map_err(|error| Error::Invalid(format!("{error}")))?;
+        let keep = match history {
+            History::For(time) => Some(time),
+            History::Forever => None,
+        };
+        Ok(PostgresStore::open(&address).await?.keep_history(keep).await?)
     }
 
     /// The configuration, read once: one call goes by one configuration.

@@ -83,7 +83,12 @@ pub fn judge(owner: &Owner, sight: Option<&Sight>) -> Judgement {
     let lapsed = owner.lease.lapsed(silent_for);
     let by_lease = || {
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let evidence = Evidence::LeaseLapsed { silent_ms: ms(silent_for), lease_ms: ms(owner.lease.lasts()) };
+        let silent_ms = ms(silent_for);
+        let evidence = if owner.identity.is_unknown() {
+            Evidence::OwnerUnknown { silent_ms }
+        } else {
+            Evidence::LeaseLapsed { silent_ms, lease_ms: ms(owner.lease.lasts()) }
+        };
         if lapsed { Judgement::Dead(evidence) } else { Judgement::Live }
     };
     let Some(sight) = sight else { return by_lease() };
@@ -210,6 +215,9 @@ pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
             };
             seen.health = Some(health);
             seen.reason = reason;
+            if owner.identity.is_unknown() {
+                seen.reason = Some(joined("its owner is unknown: it is not on record", seen.reason));
+            }
         }
     }
     if let Some(request) = seen.run.cancel.as_ref().filter(|_| seen.state == StateName::Running) {
@@ -218,6 +226,10 @@ pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
         seen.reason = Some(seen.reason.map_or(asked.clone(), |reason| format!("{reason}; {asked}")));
     }
     seen
+}
+
+fn joined(reason: &str, further: Option<String>) -> String {
+    further.map_or_else(|| reason.to_owned(), |further| format!("{reason}; {further}"))
 }
 
 /// What the record of a run that is not running has to say for itself.

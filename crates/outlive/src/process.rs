@@ -129,6 +129,17 @@ impl Identity {
         })
     }
 
+    /// A process of which nothing is on record. What is left empty proves nothing.
+    pub fn unknown() -> Self {
+        let vantage = Vantage { host: String::new(), boot_id: String::new(), pid_ns: 0, time_ns: 0 };
+        Self { vantage, pid: 0, start_ticks: 0, pidfs_inode: None, lock_inode: None }
+    }
+
+    /// Whether nothing is on record of it.
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::unknown()
+    }
+
     /// Whether it is a process of another machine: nothing here proves that it lives or does not. Whoever has no process
     /// at all is heard of here, or not.
     pub fn is_far(&self) -> bool {
@@ -271,11 +282,24 @@ pub enum Evidence {
         /// For how long it might have been.
         lease_ms: u64,
     },
+    /// Nothing is on record of who it is or what it promised, and it was silent for longer than anybody may be who
+    /// promised nothing.
+    OwnerUnknown {
+        /// For how long.
+        silent_ms: u64,
+    },
     /// It lived but was silent for longer than its policy allows, and was ended with its tree.
     Hung {
         /// For how long.
         silent_ms: u64,
     },
+}
+
+impl Evidence {
+    /// Whether it is nothing but silence, which proves nothing of a process.
+    pub fn is_silence(&self) -> bool {
+        matches!(self, Self::LeaseLapsed { .. } | Self::OwnerUnknown { .. })
+    }
 }
 
 impl fmt::Display for Evidence {
@@ -289,6 +313,9 @@ impl fmt::Display for Evidence {
             Self::Zombie { pid } => write!(f, "its owner, pid {pid}, has exited"),
             Self::LeaseLapsed { silent_ms, lease_ms } => {
                 write!(f, "its owner was silent for {}, its lease is {}", time(silent_ms), time(lease_ms))
+            }
+            Self::OwnerUnknown { silent_ms } => {
+                write!(f, "its owner is unknown: it is not on record, and was silent for {}", time(silent_ms))
             }
             Self::Hung { silent_ms } => write!(f, "its owner hung for {} and was ended", time(silent_ms)),
         }

@@ -268,6 +268,13 @@ pub struct Owner {
     pub heard: Heard,
 }
 
+impl Owner {
+    /// A worker of which nothing is on record but that it owns something.
+    pub fn unknown(worker: WorkerId) -> Self {
+        Self { worker, identity: Identity::unknown(), lease: Lease::default(), heard: Heard::default() }
+    }
+}
+
 /// When a store last heard of a worker, by the store's own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Heard {

@@ -238,11 +238,12 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
     if run.copied && !matches!(action, Action::Archive | Action::Unarchive) {
         return Err(Refusal::Copied);
     }
-    let step = Step { run, by, now };
+    // Whoever dates what it does may be a little behind: no story goes backwards.
+    let step = Step { run, by, now: now.max(run.updated_at) };
     let next = match (action, &run.state) {
         (Action::Claim { owner, early, leftovers }, State::Pending(pending)) => {
             check_claim(pending, *early, leftovers, now)?;
-            Ok(step.taken(owner, now))
+            Ok(step.taken(owner, step.now))
         }
         (Action::Release { parent, ended }, State::Pending(pending)) => step.release(pending, *parent, *ended),
         (Action::Unpark, State::Suspended(suspended)) => step.unpark(suspended),

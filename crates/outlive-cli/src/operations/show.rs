@@ -257,7 +257,8 @@ impl fmt::Display for Shown {
             line("log", Some(format!("{path} ({}, attempt {})", show_bytes(log.bytes), log.attempt)))?;
         }
         let host = plain(run.host.as_deref().unwrap_or("?"));
-        line("owner", run.owner_pid.map(|pid| format!("pid {pid} on {host}")))?;
+        let process = run.owner_pid.map_or_else(|| "not on record".into(), |pid| format!("pid {pid} on {host}"));
+        line("owner", run.owner.map(|_| process))?;
         line("last beat", run.last_beat_at.map(moment))?;
         line("made", Some(format!("{} by {}", moment(run.created_at), plain(&run.created_by))))?;
         line("started", run.started_at.map(moment))?;

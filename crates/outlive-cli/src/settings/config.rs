@@ -14,6 +14,9 @@ use serde::{Deserialize, Deserializer};
 use super::CONFIG;
 
 const LIMIT: u64 = 1 << 20;
+/// What is said of a history that nobody can have dropped.
+pub(super) const HISTORY_ELSEWHERE: &str =
+    "`keep_history` is for registries in PostgreSQL: set it in `[registries.\"postgres://…\".retention]` of your home";
 
 /// `config.toml`. A pattern may spell out what it is to hide, so it cannot be printed.
 #[derive(Default)]
@@ -34,6 +37,38 @@ pub(super) struct Keep {
     pub(super) keep_last: Option<u64>,
     #[serde(deserialize_with = "duration")]
     pub(super) archive_after: Option<Duration>,
+    /// Only of a database, and only where the home says so.
+    #[serde(deserialize_with = "history")]
+    pub(super) keep_history: Option<History>,
+}
+
+/// For how long a database keeps what has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    /// For a time.
+    For(Duration),
+    /// For ever.
+    Forever,
+}
+
+impl History {
+    /// History goes by the day, and nobody plans for longer than a century.
+    const DAYS: std::ops::RangeInclusive<u64> = 1..=36_500;
+}
+
+fn history<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<History>, D::Error> {
+    use serde::de::Error;
+    let text = String::deserialize(deserializer)?;
+    if text == "forever" {
+        return Ok(Some(History::Forever));
+    }
+    let keep = parse_duration(&text).map_err(D::Error::custom)?;
+    let (least, most) = (History::DAYS.start(), History::DAYS.end());
+    if keep < Duration::from_secs(least * 86_400) || keep > Duration::from_secs(most * 86_400) {
+        let why = format!("history is kept from {least}d to {most}d, or `forever`, and not for `{text}`");
+        return Err(D::Error::custom(why));
+    }
+    Ok(Some(History::For(keep)))
 }
 
 /// What a configuration can say of logs.
@@ -100,7 +135,12 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opt
 impl Config {
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let Some(text) = config_text(path)? else { return Ok(Self::default()) };
-        Self::parse(&text).map_err(|error| Error::Invalid(format!("`{}`: {}", path.display(), error.message())))
+        let invalid = |why: &str| Error::Invalid(format!("`{}`: {why}", path.display()));
+        let config = Self::parse(&text).map_err(|error| invalid(error.message()))?;
+        if config.retention.keep_history.is_some() {
+            return Err(invalid(HISTORY_ELSEWHERE));
+        }
+        Ok(config)
     }
 
     fn parse(text: &str) -> Result<Self, toml::de::Error> {
@@ -209,6 +249,20 @@ mod tests {
         assert_eq!(cap("[logs]\ncap = \"0\""), Ok(0));
         insta::assert_snapshot!(cap("[logs]\ncap = \"4KiB\"").unwrap_err(), @"a log cap of `4KiB` is too small: at least 256KiB, or 0 for no logs");
         insta::assert_snapshot!(cap("[logs]\ncap = \"64\"").unwrap_err(), @"`64` is not an amount such as 64MiB, 500MB or 0");
+    }
+
+    #[test]
+    fn history_is_kept_for_days_or_for_ever() {
+        let kept = |text: &str| {
+            let config = Config::parse(&format!("[retention]\nkeep_history = \"{text}\""));
+            config.map(|config| config.retention.keep_history).map_err(|error| error.message().to_owned())
+        };
+        assert_eq!(kept("90d"), Ok(Some(History::For(Duration::from_secs(90 * 86_400)))));
+        assert_eq!(kept("forever"), Ok(Some(History::Forever)));
+        insta::assert_snapshot!(kept("1h").unwrap_err(), @"history is kept from 1d to 36500d, or `forever`, and not for `1h`");
+        for nonsense in ["0d", "-1d", "36501d", "never", ""] {
+            assert!(kept(nonsense).is_err(), "{nonsense}");
+        }
     }
 
     #[test]

@@ -9,12 +9,12 @@ use outlive::error::Error;
 use outlive::redact::Redactor;
 use outlive::run::Run;
 use outlive::runtime::sweeper::{GRACE, Spare, UNSURE};
-use outlive::store::Order;
+use outlive::store::{Order, object, postgres};
 use outlive::time::Timestamp;
 use serde::Deserialize;
 
 use super::CONFIG;
-use super::config::{Config, config_text, duration};
+use super::config::{Config, HISTORY_ELSEWHERE, config_text, duration};
 
 /// The commands of the user that are told what becomes of runs. Only the home's configuration can name any.
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -95,22 +95,60 @@ impl Config {
     /// What this user says of the registry at a URL, which has no directory to keep a configuration in.
     pub(super) fn of(url: &str) -> Result<Self, Error> {
         let Some((home, path)) = HomeConfig::read()? else { return Ok(Self::default()) };
-        let said = home.registries.into_iter().find(|(named, _)| place(named) == place(url));
-        let Some((named, table)) = said else { return Ok(Self::default()) };
+        let meant = Place::of(url);
+        let named = home.registries.into_iter().filter(|(named, _)| Place::of(named).may_be(&meant));
+        let Some((named, table)) = named.max_by_key(|(named, _)| Place::of(named).endpoint.is_some()) else {
+            return Ok(Self::default());
+        };
         let named = Redactor::default().text(&named);
         let invalid = |error: toml::de::Error| {
             Error::Invalid(format!("`[registries.\"{named}\"]` of `{}`: {}", path.display(), error.message()))
         };
-        Ok(Self { is_own: true, ..Self::from_table(table).map_err(invalid)? })
+        let config = Self { is_own: true, ..Self::from_table(table).map_err(invalid)? };
+        if config.retention.keep_history.is_some() && !postgres::Address::is_meant(url) {
+            return Err(invalid(serde::de::Error::custom(HISTORY_ELSEWHERE)));
+        }
+        Ok(config)
     }
 }
 
-/// A URL without who asks and how: `postgres://me:secret@host/db?sslmode=require` is where `postgres://host/db` is.
-fn place(url: &str) -> (&str, &str) {
-    let url = url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let host_ends = rest.find('/').unwrap_or(rest.len());
-    (scheme, rest[..host_ends].rfind('@').map_or(rest, |at| &rest[at + 1..]))
+/// What of a URL names a registry, without who asks and how: `postgres://me:secret@host/db?sslmode=require` is
+/// `postgres://host/db`, and not `postgres://host/db?schema=night`.
+#[derive(Debug, PartialEq, Eq)]
+struct Place<'a> {
+    scheme: &'a str,
+    path: &'a str,
+    /// Which of the registries there.
+    schema: &'a str,
+    runs: &'a str,
+    endpoint: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    fn of(url: &'a str) -> Self {
+        let url = url.split('#').next().unwrap_or_default();
+        let (url, query) = url.split_once('?').unwrap_or((url, ""));
+        let (scheme, rest) = url.trim_end_matches('/').split_once("://").unwrap_or(("", url));
+        let host_ends = rest.find('/').unwrap_or(rest.len());
+        let path = rest[..host_ends].rfind('@').map_or(rest, |at| &rest[at + 1..]);
+        let said = |name: &str| {
+            let values = query.split('&').filter_map(|pair| pair.split_once('='));
+            values.filter(|(said, value)| *said == name && !value.is_empty()).map(|(_, value)| value).last()
+        };
+        Self {
+            scheme: if scheme == "postgresql" { "postgres" } else { scheme },
+            path,
+            schema: said("schema").unwrap_or(postgres::SCHEMA),
+            runs: said("runs").unwrap_or(object::RUNS),
+            endpoint: said("endpoint").map(|endpoint| endpoint.trim_end_matches('/')),
+        }
+    }
+
+    /// Whether both are one. The environment may name the endpoint of a URL that names none.
+    fn may_be(&self, other: &Self) -> bool {
+        let endpoints = self.endpoint.zip(other.endpoint);
+        endpoints.is_none_or(|(one, other)| one == other) && Self { endpoint: other.endpoint, ..*self } == *other
+    }
 }
 
 impl QueueOrder {
@@ -170,13 +208,34 @@ impl Hooks {
 
 #[cfg(test)]
 mod tests {
-    use super::place;
+    use super::Place;
 
     #[test]
     fn a_url_is_told_by_where_it_leads() {
-        assert_eq!(place("postgres://me:a@b@host:1/db?sslmode=require"), place("postgres://host:1/db"));
-        assert_eq!(place("s3://bucket/prefix/"), place("s3://bucket/prefix?endpoint=http://x"));
-        assert_ne!(place("s3://bucket/a@b"), place("s3://bucket/b"));
-        assert_ne!(place("https://host"), place("http://host"));
+        let is_one = |one: &str, other: &str| {
+            let (one, other) = (Place::of(one), Place::of(other));
+            assert_eq!(one.may_be(&other), other.may_be(&one));
+            one.may_be(&other)
+        };
+        for (one, other) in [
+            ("postgres://me:a@b@host:1/db?sslmode=require", "postgresql://host:1/db"),
+            ("postgres://host/db?schema=outlive&connections=2", "postgres://host/db"),
+            ("postgres://host/db?schema=a", "postgres://me@host/db?connections=1&schema=a"),
+            ("s3://bucket/prefix/", "s3://bucket/prefix?endpoint=http://x"),
+            ("s3://bucket?endpoint=http://x/&region=here", "s3://key:secret@bucket?runs=runs&endpoint=http://x"),
+            ("https://host/", "https://host"),
+        ] {
+            assert!(is_one(one, other), "{one} is {other}");
+        }
+        for (one, other) in [
+            ("postgres://host/db?schema=a", "postgres://host/db?schema=b"),
+            ("postgres://host/db", "postgres://host/db?schema=b"),
+            ("s3://bucket/prefix?runs=night", "s3://bucket/prefix"),
+            ("s3://bucket/prefix?endpoint=http://x", "s3://bucket/prefix?endpoint=http://y"),
+            ("s3://bucket/a@b", "s3://bucket/b"),
+            ("https://host", "http://host"),
+        ] {
+            assert!(!is_one(one, other), "{one} is not {other}");
+        }
     }
 }

@@ -82,6 +82,9 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Ok(registry) => registry,
         Err(error) => return fail(&error, json),
     };
+    if let Err(error) = pollster::block_on(context.keep_history()) {
+        return fail(&error, json);
+    }
     let retention = match context.retention() {
         Ok(retention) => retention,
         Err(error) => return fail(&error, json),

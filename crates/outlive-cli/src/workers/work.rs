@@ -71,6 +71,9 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Ok(registry) => registry.url().to_owned(),
         Err(error) => return fail(&error, json),
     };
+    if let Err(error) = pollster::block_on(context.keep_history()) {
+        return fail(&error, json);
+    }
     let words = hand::words(&registry, &input.kinds, input.drain);
     let mut worker =
         Worker { words, signals, hands: Vec::new(), asked: 0, json, failed: 0, executed: 0, refused: false };

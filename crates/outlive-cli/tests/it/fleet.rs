@@ -218,7 +218,7 @@ fn f_65_a_supervisor_records_what_was_kept_before_it_takes_anybody_for_dead() {
     let sandbox = Sandbox::new();
     let server = Server::alone(&["fsync=off"]);
     let url = server.fresh_url();
-    let place = url.replace("tester@", "").split('?').next().unwrap().to_owned();
+    let place = url.replace("tester@", "");
     sandbox.write_home_config(&format!("[registries.\"{place}\"]\nbeat = \"1s\"\nlease = \"3s\"\n"));
     let words = ["queue", "add", "--name", "one", "--resume-on", "crash", "--", "sh", "-c", &marking("one")];
     on(&sandbox, &url, &words).succeeds();

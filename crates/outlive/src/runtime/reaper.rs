@@ -159,7 +159,9 @@ impl Reaper {
                     reaped.unresponsive.push(run.clone());
                     continue;
                 }
-                Judgement::Dead(Evidence::LeaseLapsed { .. }) if !self.may_judge(registry, owner.lease.lasts()) => {
+                Judgement::Dead(evidence)
+                    if evidence.is_silence() && !self.may_judge(registry, owner.lease.lasts()) =>
+                {
                     reaped.unjudged.push(run.clone());
                     continue;
                 }

@@ -26,7 +26,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use self::address::{Address, InvalidAddress};
+pub use self::address::{Address, InvalidAddress, RUNS};
 pub(crate) use self::bucket::{Bucket, DELETED_AT_ONCE, Listed};
 use self::known::Known;
 pub use self::probe::{Finding, Probed};

@@ -26,7 +26,7 @@ mod writes;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub use self::address::Address;
+pub use self::address::{Address, SCHEMA};
 use self::clock::ServerClock;
 use self::link::Links;
 pub use self::news::Listening;

@@ -332,12 +332,14 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     let step = Spec { step: Some(step), ..spec(KIND) };
     let (held_step, dead_step) =
         (specimen(StateName::Running, step.clone(), worker)?, specimen(StateName::Dead, step, worker)?);
-    let cases: [(&str, &Run, Action); 18] = [
+    let unknown = Evidence::OwnerUnknown { silent_ms: 16_000 };
+    let cases: [(&str, &Run, Action); 19] = [
         ("claim before `not_before`", &later, claim),
         ("finish: cancelled, where it was asked for", &asked, finish(worker, &asked, Verdict::Cancelled)),
         ("interrupt, where a cancel was asked for", &asked, interrupt(worker, &asked)),
         ("reap, its owner heard of since the look", &running, heard),
         ("reap by lease, the lease not over", &running, reap(&running, lapsed.clone(), None)),
+        ("reap of an unknown owner, its owner on record", &running, reap(&running, unknown, None)),
         ("reap by its own owner", &running, reap(&running, Evidence::LockFree, Some(worker))),
         ("adopt, its owner heard of since the look", &running, unheard),
         ("adopt, its owner not proven gone", &running, adopt(&running, None, leftovers())),

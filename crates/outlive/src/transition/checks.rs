@@ -78,8 +78,9 @@ pub(super) fn check_reap(
         Err(Refusal::OwnRun)
     } else if observed.epoch != run.epoch || observed.beat != held.owner.heard.beat {
         Err(Refusal::HeardOf)
-    } else if matches!(evidence, Evidence::LeaseLapsed { .. }) && !held.owner.lease.lapsed(held.owner.heard.silent_for)
-    {
+    } else if matches!(evidence, Evidence::OwnerUnknown { .. }) && !held.owner.identity.is_unknown() {
+        Err(Refusal::HeardOf)
+    } else if evidence.is_silence() && !held.owner.lease.lapsed(held.owner.heard.silent_for) {
         Err(Refusal::LeaseHolds)
     } else {
         Ok(())
@@ -92,7 +93,7 @@ fn check_no_step(run: &Run) -> Result<(), Refusal> {
     run.spec.step.as_ref().map_or(Ok(()), |step| Err(Refusal::IsStep(step.of)))
 }
 
-/// Only where the owner is proven gone, and something of its attempt is not. A lease that lapsed proves nothing.
+/// Only where the owner is proven gone, and something of its attempt is not. Silence proves nothing.
 pub(super) fn check_adopt<'a>(
     run: &Run,
     held: &Running,
@@ -105,7 +106,8 @@ pub(super) fn check_adopt<'a>(
         return Err(Refusal::HeardOf);
     }
     match evidence {
-        None | Some(Evidence::LeaseLapsed { .. }) => Err(Refusal::OwnerLives),
+        None => Err(Refusal::OwnerLives),
+        Some(evidence) if evidence.is_silence() => Err(Refusal::OwnerLives),
         Some(_) if leftovers.is_empty() => Err(Refusal::NothingLeft),
         Some(evidence) => Ok(evidence),
     }

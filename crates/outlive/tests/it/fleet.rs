@@ -4,6 +4,7 @@ mod crashes;
 mod history;
 mod news;
 mod opening;
+mod owners;
 mod pooling;
 mod stories;
 mod waiting;
@@ -26,6 +27,7 @@ use outlive::time::{Clock, SystemClock};
 use outlive::transition::enqueued;
 
 pub(crate) use self::pooling::Pooler;
+use self::pooling::Way;
 
 /// How long anything may take that should happen soon. Only a test that fails waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);

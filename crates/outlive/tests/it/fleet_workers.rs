@@ -2,6 +2,7 @@
 
 mod chaos;
 mod killed;
+mod rolling;
 mod scarce;
 
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
@@ -11,12 +12,13 @@ use nix::libc;
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::id::RunId;
-use outlive::registry::{Registry, next_due};
-use outlive::run::{Pending, Run, State};
+use outlive::id::{Entropy, RunId, SystemEntropy};
+use outlive::registry::Registry;
+use outlive::run::{Pending, Run, State, StateName};
 use outlive::runtime::handle::RunHandle;
 use outlive::runtime::reaper::Reaper;
-use outlive::store::Offer;
+use outlive::store::{Offer, Order, Page, Walk, postgres};
+use outlive::time::Timestamp;
 use serde_json::{Value, json};
 
 use super::wait_for;
@@ -32,6 +34,9 @@ pub const HAND: &str = "__hand";
 
 /// How long a hand that finds nothing waits before it looks again, where nothing wakes it.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often a hand reads all that waits, where many share a registry and that may be much. What comes up for a claim
+/// meanwhile is met there.
+const LOOK_AROUND_EVERY: Duration = Duration::from_secs(15);
 /// How often a hand that is busy looks after what nobody else may look after: schedules, ends that others wait for, dead
 /// owners that hold keys.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
@@ -49,8 +54,22 @@ struct Flags {
 pub fn words(registry: &str, kinds: &[String], drain: bool) -> Vec<OsString> {
     let kinds = kinds.iter().flat_map(|kind| ["--kind".into(), OsString::from(kind)]);
     let drain = drain.then(|| "--drain".into());
-    let words = ["outlive".into(), HAND.into(), "--registry".into(), registry.into()];
+    let words = ["outlive".into(), HAND.into(), "--registry".into(), sparing(registry).into()];
     words.into_iter().chain(kinds).chain(drain).collect()
+}
+
+/// The same registry with as few connections as a hand needs that does one thing after the other, unless it says how many.
+fn sparing(registry: &str) -> String {
+    if !postgres::Address::is_meant(registry) || registry.contains("connections=") {
+        return registry.to_owned();
+    }
+    let joint = if registry.contains('?') { '&' } else { '?' };
+    format!("{registry}{joint}connections=1")
+}
+
+/// About so long: whoever began together does not go on looking together.
+fn spread(time: Duration) -> Duration {
+    time * 3 / 4 + time / 2 * ((SystemEntropy.draw() & 0xff) as u32) / 255
 }
 
 /// The command's flags.
@@ -76,7 +95,9 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
             flags,
             said: &mut said,
             followed: BTreeSet::new(),
-            tidied: None,
+            met: Vec::new(),
+            tidy_at: Duration::ZERO,
+            around: Around::default(),
         };
         let worked = hand.work();
         pollster::block_on(registry.close());
@@ -136,7 +157,20 @@ struct Hand<'a> {
     said: &'a mut Said,
     /// Runs of schedules whose next run is made.
     followed: BTreeSet<RunId>,
-    tidied: Option<Duration>,
+    /// Runs of schedules that a claim came upon, and whose next run is not known to be made.
+    met: Vec<Run>,
+    /// When it looks after things next, in time awake.
+    tidy_at: Duration,
+    around: Around,
+}
+
+/// What a hand saw when it last read all that waits.
+#[derive(Default)]
+struct Around {
+    /// When it reads that again, in time awake.
+    again_at: Duration,
+    /// When what waits for its time is due.
+    due: Vec<Timestamp>,
 }
 
 impl Hand<'_> {
@@ -173,13 +207,14 @@ impl Hand<'_> {
                 self.execute(handle)?;
                 continue;
             }
-            let waiting = pollster::block_on(self.registry.waiting())?;
-            *is_told = false;
-            if self.flags.drain && !self.is_anything_left(&waiting)? {
-                return Ok(());
+            if self.flags.drain {
+                let waiting = pollster::block_on(self.registry.waiting())?;
+                if !self.is_anything_left(&waiting)? {
+                    return Ok(());
+                }
             }
-            let next = next_due(&waiting, self.registry.clock().now());
-            let patience = next.map_or(LOOK_EVERY, |next| next.min(LOOK_EVERY));
+            *is_told = false;
+            let patience = self.next_due().map_or_else(|| spread(LOOK_EVERY), |next| next.min(spread(LOOK_EVERY)));
             match (&watch, &bell) {
                 (Some(watch), _) => wait_for(&[watch, &self.said.0, &self.owning.signals], patience),
                 (None, Some(bell)) => wait_for(&[bell, &self.said.0, &self.owning.signals], patience),
@@ -196,8 +231,7 @@ impl Hand<'_> {
 
     /// Claims the next run, if there is one.
     fn claim(&mut self) -> Result<Option<RunHandle>, Error> {
-        let now = self.registry.clock().awake();
-        let is_stale = self.tidied.is_none_or(|tidied| now.saturating_sub(tidied) >= TIDY_EVERY);
+        let is_stale = self.registry.clock().awake() >= self.tidy_at;
         if !is_stale && let Some(handle) = self.claim_one()? {
             return Ok(Some(handle));
         }
@@ -205,28 +239,80 @@ impl Hand<'_> {
         self.claim_one()
     }
 
-    fn claim_one(&self) -> Result<Option<RunHandle>, Error> {
-        let (registry, followed) = (self.registry, &self.followed);
+    fn claim_one(&mut self) -> Result<Option<RunHandle>, Error> {
+        // Those that the last claim passed over, for one that needed no schedule to go on.
+        self.follow_met()?;
+        let claimed = self.try_claim()?;
+        if claimed.is_some() || !self.follow_met()? {
+            return Ok(claimed);
+        }
+        self.try_claim()
+    }
+
+    /// Has the schedules go on whose runs were met. Answers whether any can be claimed now.
+    fn follow_met(&mut self) -> Result<bool, Error> {
+        let followed = pollster::block_on(self.registry.follow_schedules(&std::mem::take(&mut self.met)))?;
+        let any = !followed.is_empty();
+        self.followed.extend(followed);
+        Ok(any)
+    }
+
+    /// Claims one, past runs of schedules whose next run nobody has made yet: they are noted.
+    fn try_claim(&mut self) -> Result<Option<RunHandle>, Error> {
+        let (registry, followed, met) = (self.registry, &self.followed, Mutex::new(Vec::new()));
         let wanted = |run: &Run| {
-            let by_kind = self.flags.kinds.is_empty() || self.flags.kinds.contains(&run.spec.kind);
-            let by_schedule = run.spec.schedule.is_none() || followed.contains(&run.id);
-            by_kind && by_schedule && Job::of(registry, run, false).is_ok()
+            let is_free = run.spec.schedule.is_none() || followed.contains(&run.id);
+            if !is_free && let Ok(mut met) = met.lock() {
+                met.push(run.clone());
+            }
+            is_free && Job::of(registry, run, false).is_ok()
         };
-        let claimed = pollster::block_on(registry.claim_those(Filter::default(), 1, &wanted))?;
-        Ok(claimed.into_iter().next())
+        let kinds = Some(self.flags.kinds.iter().cloned().collect()).filter(|kinds: &BTreeSet<_>| !kinds.is_empty());
+        let filter = Filter { kinds, ..Filter::default() };
+        let claimed = pollster::block_on(registry.claim_those(filter, 1, &wanted))?.pop();
+        self.met = met.into_inner().unwrap_or_default();
+        Ok(claimed)
     }
 
     /// Sees to it that what can be claimed is: dead owners free their keys, ends are told, schedules go on.
     fn tidy(&mut self) -> Result<(), Error> {
         let registry = self.registry;
-        self.tidied = Some(registry.clock().awake());
-        pollster::block_on(async {
-            hooks::reap(registry, &mut self.reaper, Filter::default()).await?;
-            let waiting = registry.waiting().await?;
-            registry.release(&waiting).await?;
-            self.followed = registry.follow_schedules(&waiting).await?;
-            Ok(())
-        })
+        let now = registry.clock().awake();
+        self.tidy_at = now + spread(TIDY_EVERY);
+        pollster::block_on(hooks::reap(registry, &mut self.reaper, Filter::default()))?;
+        if registry.local().is_some() || now >= self.around.again_at {
+            return self.look_around();
+        }
+        let waits = Filter { waits: Some(true), ..Filter::in_states([StateName::Pending]) };
+        let mut walk = Walk::from(waits, Page { order: Order::Claim, ..Page::default() });
+        while let Some(records) = pollster::block_on(walk.next(registry.store()))? {
+            let waiting: Vec<Run> = records.into_iter().map(|record| record.run).collect();
+            pollster::block_on(registry.release(&waiting))?;
+        }
+        Ok(())
+    }
+
+    /// Reads all that waits: what waits for others is told of their ends, and schedules go on however far behind they are.
+    fn look_around(&mut self) -> Result<(), Error> {
+        let registry = self.registry;
+        self.around.again_at = registry.clock().awake() + spread(LOOK_AROUND_EVERY);
+        let waiting = pollster::block_on(registry.waiting())?;
+        pollster::block_on(registry.release(&waiting))?;
+        self.followed = pollster::block_on(registry.follow_schedules(&waiting))?;
+        let due = |run: &Run| match &run.state {
+            State::Pending(pending) => pending.not_before,
+            _ => None,
+        };
+        self.around.due = waiting.iter().filter_map(due).collect();
+        Ok(())
+    }
+
+    /// How long it is until the next of those that were seen is due by the clock.
+    fn next_due(&self) -> Option<Duration> {
+        let now = self.registry.clock().now();
+        let left = self.around.due.iter().filter(|at| **at > now).map(|at| at.since(now));
+        // A moment later, so that it is due by then.
+        left.min().map(|left| left + Duration::from_millis(1))
     }
 
     fn execute(&mut self, handle: RunHandle) -> Result<(), Error> {

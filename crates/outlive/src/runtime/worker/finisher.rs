@@ -42,6 +42,7 @@ pub(super) fn record_ends(order: &Order) {
             all.suspended += tally.suspended;
             all.stopped += tally.stopped;
             all.lost += tally.lost;
+            all.refused += tally.refused;
             all.later += tally.later;
             all.commits += tally.commits;
             all.errors += tally.errors;
@@ -122,7 +123,11 @@ impl Batch<'_> {
                 Some(Written::Conflict(Some(found))) if found.stamp == stamp => self.done(ready),
                 // It may be on record, with others having gone on from there: the keeper finds out.
                 _ if doubt => self.owe(ready),
-                _ => self.alone(&ready.task, ready.end),
+                _ => {
+                    let lost = self.tally.lost;
+                    self.alone(&ready.task, ready.end);
+                    self.tally.refused += self.tally.lost - lost;
+                }
             }
         }
     }

@@ -50,8 +50,10 @@ pub struct Tally {
     pub suspended: u64,
     /// Recorded as cancelled or interrupted.
     pub stopped: u64,
-    /// Ends that were refused, because the run was somebody else's by then.
+    /// Ends that came to nothing, because the run was somebody else's by then.
     pub lost: u64,
+    /// Those of them that were written and refused by the store. Of the others their worker was told before.
+    pub refused: u64,
     /// Ends that the store did not take at once. They are spooled, and delivered when it does.
     pub later: u64,
     /// Writes that recorded ends.

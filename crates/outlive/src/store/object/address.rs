@@ -13,7 +13,7 @@ use super::wire::{Connector, Wire};
 use crate::store::escapes;
 
 /// What the records of runs are in, below the prefix, where a URL does not say.
-const RUNS: &str = "runs";
+pub const RUNS: &str = "runs";
 
 /// Whose buckets they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

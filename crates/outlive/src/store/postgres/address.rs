@@ -12,7 +12,7 @@ use super::tls::{Asked, Tls};
 use crate::store::escapes;
 
 /// The schema of a registry that names none.
-const SCHEMA: &str = "outlive";
+pub const SCHEMA: &str = "outlive";
 /// How many connections a process has at most, its beats not counted.
 const CONNECTIONS: usize = 4;
 /// As many as one process may be told to have.

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::link::on_link;
+use super::link::{BEAT_PATIENCE, on_link};
 use super::reads::{Table, heard};
 use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::Lease;
@@ -34,7 +35,7 @@ pub(super) fn body(worker: &Worker) -> Result<String, Error> {
 
 /// A beat that is lost with a server's crash is followed by another: nobody waits for it to be on the disk.
 const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock(), room = @.room(beat + 1)
-    FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1500', true)) AS settings
+    FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', $2, true)) AS settings
     WHERE id = $1 RETURNING attention, @.hears_since(), heard_at";
 const FIRST_BEAT: &str = "WITH said AS (INSERT INTO @.process VALUES ($1, $2)
         ON CONFLICT (id) DO UPDATE SET body = excluded.body)
@@ -52,11 +53,32 @@ pub(super) const FORGET_SILENT: &str = "WITH gone AS (DELETE FROM @.worker w WHE
         RETURNING id)
     DELETE FROM @.process WHERE id IN (SELECT id FROM gone)";
 
+/// How long a beat is waited for: no longer than until the next, so that one that is held up can be tried again while the
+/// lease holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Patience {
+    /// For whoever holds the row, by the server.
+    lock: Duration,
+    /// For an answer.
+    answer: Duration,
+}
+
+impl Patience {
+    /// A connection that is given up for a server that is a little slow costs more than it saves.
+    const LEAST: Duration = Duration::from_millis(500);
+
+    fn of(lease: &Lease) -> Self {
+        let answer = lease.beat().clamp(Self::LEAST, BEAT_PATIENCE);
+        Self { lock: answer * 3 / 4, answer }
+    }
+}
+
 impl PostgresStore {
     pub(super) async fn beat_once(&self, beat: &Beat) -> Result<BeatReply, Error> {
         let worker = beat.worker.as_uuid();
+        let Patience { lock, answer } = Patience::of(&beat.lease);
         if beat.leaving {
-            let rows = self.links().beat(&self.sql(LEAVE), &[(&worker, Type::UUID)]).await?;
+            let rows = self.links().beat(&self.sql(LEAVE), &[(&worker, Type::UUID)], answer).await?;
             if !rows.first().is_some_and(|row| row.get(0)) {
                 self.own().remove(&beat.worker);
                 return Ok(BeatReply::default());
@@ -69,14 +91,15 @@ impl PostgresStore {
         let says_so = beat.attention.is_none() && beat.offer.slots > 0;
         let mut rows = Vec::new();
         if !says_so {
-            rows = self.links().beat(&self.sql(BEAT), &[(&worker, Type::UUID)]).await?;
+            let lock = lock.as_millis().to_string();
+            rows = self.links().beat(&self.sql(BEAT), &[(&worker, Type::UUID), (&lock, Type::TEXT)], answer).await?;
         }
         let known = !rows.is_empty();
         if !known {
             let bound: [super::link::Bound<'_>; 2] = [(&worker, Type::UUID), (&body(&beat.into())?, Type::TEXT)];
-            rows = self.links().beat(&self.sql(FIRST_BEAT), &bound).await?;
+            rows = self.links().beat(&self.sql(FIRST_BEAT), &bound, answer).await?;
             // Whoever comes clears away those that have gone without a word. The next one does what fails now.
-            let _ = self.links().beat(&self.sql(FORGET_SILENT), &[]).await;
+            let _ = self.links().beat(&self.sql(FORGET_SILENT), &[], answer).await;
         }
         if let Some(row) = rows.first() {
             self.inner.clock.heard(row.get(2), asked);
@@ -152,4 +175,21 @@ fn cancel_in(body: &str) -> Option<CancelRequest> {
         cancel: Option<CancelRequest>,
     }
     serde_json::from_str::<Asked>(body).ok()?.cancel
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f_63_a_beat_that_is_held_up_is_given_up_before_the_next_is_due() {
+        let fast = Lease::new(Duration::from_millis(500), Duration::from_secs(2)).unwrap();
+        for lease in [Lease::default(), fast] {
+            let Patience { lock, answer } = Patience::of(&lease);
+            assert!(
+                Duration::ZERO < lock && lock < answer && answer <= lease.beat(),
+                "{lock:?}, {answer:?}: {lease:?}"
+            );
+        }
+    }
 }

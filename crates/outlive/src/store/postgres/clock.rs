@@ -20,15 +20,17 @@ impl ServerClock {
     /// Says that the server told its time, in microseconds, after it was asked at `asked` by this host's clock.
     pub(super) fn heard(&self, told: i64, asked: Timestamp) {
         let (asked, now) = (asked.as_micros(), SystemClock.now().as_micros());
-        let ahead = if told < asked.saturating_sub(SLACK) {
-            told.saturating_sub(asked)
-        } else if told > now.saturating_add(SLACK) {
-            told.saturating_sub(now)
-        } else {
-            0
-        };
-        self.ahead.store(ahead, Ordering::Relaxed);
+        let known = self.ahead.load(Ordering::Relaxed);
+        self.ahead.store(put_right(known, told, asked, now), Ordering::Relaxed);
     }
+}
+
+/// By how much the server is ahead that told its time between `asked` and `now`. An answer that took long, perhaps because
+/// this process was stopped meanwhile, says little: what is known is kept where it may be so.
+fn put_right(known: i64, told: i64, asked: i64, now: i64) -> i64 {
+    let (most, least) = (told.saturating_sub(asked), told.saturating_sub(now.max(asked)));
+    let may_be = |ahead: i64| (least.saturating_sub(SLACK)..=most.saturating_add(SLACK)).contains(&ahead);
+    [0, known].into_iter().find(|ahead| may_be(*ahead)).unwrap_or_else(|| known.clamp(least, most))
 }
 
 impl Clock for ServerClock {
@@ -61,5 +63,19 @@ mod tests {
         let asked = SystemClock.now();
         clock.heard(asked.as_micros() + 1_000, asked);
         assert_eq!(clock.ahead.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn f_57_an_answer_that_took_long_does_not_move_a_clock_that_may_be_right() {
+        let (second, hour) = (1_000_000, 3_600_000_000);
+        for ahead in [hour, -hour] {
+            // Asked, stopped for five seconds, and told in the first or the last moment of them.
+            for told in [ahead, ahead + 5 * second] {
+                assert_eq!(put_right(ahead, told, 0, 5 * second), ahead);
+            }
+            let guessed = put_right(0, ahead, 0, 5 * second);
+            assert!((guessed - ahead).abs() <= 5 * second, "{guessed}");
+            assert!((put_right(guessed, ahead, 0, 1_000) - ahead).abs() <= SLACK + 1_000);
+        }
     }
 }

@@ -22,10 +22,11 @@ use super::copies::Copy;
 use super::session::{self, Session};
 use super::tls::Tls;
 use crate::store::Error;
+use crate::time::show_duration;
 
 /// How long a call waits for the server before its connection is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a beat does.
+/// How long a beat does at the most.
 pub(super) const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 /// How often a transaction is tried that the server broke off in favour of another.
 const TRIES: u32 = 8;
@@ -203,17 +204,23 @@ impl Links {
     }
 
     /// Beats have a connection of their own, which nobody else keeps waiting.
-    pub(super) async fn beat(&self, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Error> {
+    pub(super) async fn beat(&self, sql: &str, bound: &[Bound<'_>], patience: Duration) -> Result<Vec<Row>, Error> {
         let mut beating = self.beating.lock().await;
         let stale = beating.is_some();
-        match self.beat_on(&mut beating, sql, bound).await {
+        match self.beat_on(&mut beating, sql, bound, patience).await {
             // It may have been lost between two beats.
-            Err(Error::Unknown(_)) if stale => self.beat_on(&mut beating, sql, bound).await,
+            Err(Error::Unknown(_)) if stale => self.beat_on(&mut beating, sql, bound, patience).await,
             done => done,
         }
     }
 
-    async fn beat_on(&self, beating: &mut Option<Session>, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, Error> {
+    async fn beat_on(
+        &self,
+        beating: &mut Option<Session>,
+        sql: &str,
+        bound: &[Bound<'_>],
+        patience: Duration,
+    ) -> Result<Vec<Row>, Error> {
         let mut is_borrowed = false;
         // Taken out, so that one whose answer nobody waited for is not used again.
         let session = match beating.take().filter(|session| !session.is_closed()) {
@@ -227,7 +234,7 @@ impl Links {
                 }
             },
         };
-        let rows = session.ask(sql, bound, BEAT_PATIENCE, Effect::Possible).await.map_err(Fault::into_error)?;
+        let rows = session.ask(sql, bound, patience, Effect::Possible).await.map_err(Fault::into_error)?;
         if is_borrowed {
             self.idle().push(session);
         } else {
@@ -438,7 +445,7 @@ pub(super) fn answered<T>(
             })
         }
         None => {
-            let text = format!("the database did not answer for {} s", patience.as_secs());
+            let text = format!("the database did not answer for {}", show_duration(patience));
             Err(Fault::Error(match effect {
                 Effect::Possible => Error::Unknown(text),
                 Effect::None => Error::Unavailable(text),

@@ -12,7 +12,7 @@ use super::link::Bound;
 use super::owners::Owners;
 use super::rows;
 use crate::filter::Filter;
-use crate::id::{Epoch, RunId, Stamp};
+use crate::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::run::{Heard, StateName};
 use crate::steps;
 use crate::store::{Cursor, Error, Order, Record, Revision};
@@ -123,7 +123,7 @@ impl Table {
 /// What a row is read by: `r` is how the run stands, `s` what it was made with, `w` its owner's last beat.
 const COLUMNS: &str = "r.id, r.revision, r.stamp, r.body, s.body, (SELECT @.clock()), (SELECT @.hears_since()), w.beat,
                        w.heard_at, r.priority, r.created_at, s.signature, r.state, r.epoch, r.started_at, r.ended_at,
-                       r.owned_by";
+                       r.owned_by, r.owner";
 const JOINED: &str = "JOIN @.spec s ON s.id = r.id LEFT JOIN @.worker w ON w.id = r.owner";
 
 /// A value of a statement.
@@ -325,6 +325,7 @@ pub(super) fn record(row: &Row, owners: &Owners) -> Result<(Record, Timestamp), 
         started_at: row.get::<_, Option<i64>>(14).map(Timestamp::from_micros),
         ended_at: row.get::<_, Option<i64>>(15).map(Timestamp::from_micros),
         owner: owned_by(row).and_then(|id| owners.get(id)),
+        worker: row.get::<_, Option<Uuid>>(17).map(WorkerId::from_uuid),
     };
     let mut run = rows::run(id, told)?;
     let now = row.get(5);

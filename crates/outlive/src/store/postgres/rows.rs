@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::id::{Epoch, RunId};
+use crate::id::{Epoch, RunId, WorkerId};
 use crate::run::{End, Ending, Owner, Run, Running, Spec, State};
 use crate::store::Error;
 use crate::time::Timestamp;
@@ -20,7 +20,10 @@ pub(super) struct Row<'a> {
     /// Of what runs or ran.
     pub(super) started_at: Option<Timestamp>,
     pub(super) ended_at: Option<Timestamp>,
+    /// Who owns it or did, as far as that is on record.
     pub(super) owner: Option<Owner>,
+    /// Whose it is, of what runs.
+    pub(super) worker: Option<WorkerId>,
     pub(super) body: Option<&'a str>,
 }
 
@@ -79,8 +82,8 @@ fn plainly(
         ("running", Some(started_at), None, Some(owner)) => {
             (State::Running(Running { owner, started_at, progressed_at: started_at, started_by: None }), started_at)
         }
-        ("succeeded", Some(started_at), Some(at), Some(owner)) => {
-            let (started_at, owner) = (Some(started_at), Some(owner));
+        ("succeeded", Some(started_at), Some(at), owner) => {
+            let started_at = Some(started_at);
             (State::Ended(Ending { how: End::Succeeded, at, started_at, owner, exit: None }), at)
         }
         _ => return None,
@@ -102,14 +105,15 @@ pub(super) fn run(id: RunId, row: Row<'_>) -> Result<Run, Error> {
     }
     let spec: Spec = serde_json::from_str(row.spec).map_err(|error| odd(&error))?;
     let fresh = Run::new(id, Arc::new(spec), row.signature.map(Into::into), row.created_at);
-    let plain = plainly(fresh, row.epoch, row.state, row.started_at, row.ended_at, row.owner);
+    // What somebody owns who is not on record is theirs all the same, until nothing is heard of them.
+    let owner = row.owner.or_else(|| row.worker.map(Owner::unknown));
+    let plain = plainly(fresh, row.epoch, row.state, row.started_at, row.ended_at, owner);
     plain.ok_or_else(|| odd(&format!("`{}` without a word more", row.state)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::WorkerId;
     use crate::run::StateName;
     use crate::testing::{SeededEntropy, lifecycle, spec};
 
@@ -131,9 +135,32 @@ mod tests {
                 started_at: started_at(&before),
                 ended_at: before.ending().map(|ending| ending.at),
                 owner: owner(&before).cloned(),
+                worker: None,
                 body: body.as_deref(),
             };
             assert_eq!(run(before.id, row).unwrap(), before, "{state}");
+        }
+    }
+
+    #[test]
+    fn f08_what_an_unknown_owner_has_or_had_is_read_without_it() {
+        let worker = WorkerId::draw(Timestamp::from_micros(1), &SeededEntropy::new(2));
+        for (state, left) in [(StateName::Running, Some(Owner::unknown(worker))), (StateName::Succeeded, None)] {
+            let before = lifecycle::specimen(state, spec("test"), worker).unwrap();
+            let row = Row {
+                spec: &serde_json::to_string(&before.spec).unwrap(),
+                signature: None,
+                state: state.as_str(),
+                epoch: before.epoch,
+                created_at: before.created_at,
+                started_at: started_at(&before),
+                ended_at: before.ending().map(|ending| ending.at),
+                owner: None,
+                worker: before.owner().map(|owner| owner.worker),
+                body: None,
+            };
+            let read = run(before.id, row).unwrap();
+            assert_eq!((read.state.name(), owner(&read)), (state, left.as_ref()));
         }
     }
 

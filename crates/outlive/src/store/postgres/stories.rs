@@ -82,11 +82,13 @@ pub(super) fn event(line: &str, owners: &Owners) -> Option<Event> {
         }
         [letter, _, epoch, attempt, owner, user] => {
             let (_, from, to, action) = OWNED.iter().find(|(known, ..)| known == letter)?;
-            let owner = owners.get(owner.parse().ok()?)?;
-            let (host, pid) = (owner.identity.vantage.host.clone(), owner.identity.pid);
+            // What was done was done, also by somebody who is not on record.
+            let owner = owners.get(owner.parse().ok()?);
+            let process = owner.as_ref().map(|owner| (owner.identity.vantage.host.clone(), owner.identity.pid));
+            let (host, pid) = process.unwrap_or_else(|| ("unknown".into(), 0));
             let by = Actor { user: (*user).into(), host, pid };
             let (epoch, attempt) = (Epoch(epoch.parse().ok()?), attempt.parse().ok()?);
-            Some(plain(action, by, Some(*from), *to, epoch, attempt, Some(owner.worker)))
+            Some(plain(action, by, Some(*from), *to, epoch, attempt, owner.map(|owner| owner.worker)))
         }
         _ => None,
     }

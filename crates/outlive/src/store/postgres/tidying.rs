@@ -36,14 +36,16 @@ impl PostgresStore {
     /// For how long what has ended is kept; for ever, if for no time. It goes a table at a time, as soon as all that was
     /// made in the table's time has been over for that long.
     pub async fn keep_history(&self, keep: Option<Duration>) -> Result<(), Error> {
-        let days = keep.map(|keep| keep.as_secs().div_ceil(86_400).max(1).to_string());
-        let sql = self.sql("DELETE FROM @.meta WHERE name = 'keep_days'");
-        on_link!(self.links(), |link| link.write(&sql, &[])).map(drop)?;
-        if let Some(days) = days {
-            let sql = self.sql("INSERT INTO @.meta VALUES ('keep_days', $1)");
-            on_link!(self.links(), |link| link.write(&sql, &[(&days, Type::TEXT)])).map(drop)?;
-        }
-        Ok(())
+        let Some(keep) = keep else {
+            let sql = self.sql("DELETE FROM @.meta WHERE name = 'keep_days'");
+            return on_link!(self.links(), |link| link.write(&sql, &[])).map(drop);
+        };
+        let days = keep.as_secs().div_ceil(86_400).max(1).to_string();
+        let sql = self.sql(
+            "INSERT INTO @.meta VALUES ('keep_days', $1)
+             ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE meta.value <> excluded.value",
+        );
+        on_link!(self.links(), |link| link.write(&sql, &[(&days, Type::TEXT)])).map(drop)
     }
 
     /// Looks after history now. Answers with how many of its tables have gone.

@@ -32,10 +32,20 @@ fn kills() -> usize {
 
 #[test]
 fn f_58_what_a_killed_server_said_it_has_written_is_there() {
+    kills_the_server(Way::straight);
+}
+
+#[test]
+fn f_58_what_a_killed_server_said_it_has_written_is_there_through_a_pooler() {
+    kills_the_server(Way::pooled);
+}
+
+fn kills_the_server(way: fn(&Server) -> Way) {
     const WRITERS: usize = 6;
     const PER_ROUND: usize = 120;
     let server = Server::alone(&[]);
-    let url = server.fresh_url();
+    let way = way(&server);
+    let url = way.url(&server.fresh_url());
     open(&url).unwrap();
     let (stop, acked) = (AtomicBool::new(false), AtomicUsize::new(0));
     let told: Mutex<Answers> = Mutex::default();
@@ -130,8 +140,18 @@ const LEASE: Duration = Duration::from_secs(6);
 
 #[test]
 fn f_65_after_an_outage_the_living_are_heard_before_anybody_is_reaped() {
+    comes_back_late(Way::straight);
+}
+
+#[test]
+fn f_65_after_an_outage_the_living_are_heard_before_anybody_is_reaped_through_a_pooler() {
+    comes_back_late(Way::pooled);
+}
+
+fn comes_back_late(way: fn(&Server) -> Way) {
     let server = Server::alone(&["fsync=off"]);
-    let url = server.fresh_url();
+    let way = way(&server);
+    let url = way.url(&server.fresh_url());
     let (living, dead) = (registry(&url), registry(&url));
     pollster::block_on(async {
         let kept = living.start(with_lease(spec("kept"), BEAT, LEASE)).await.unwrap();
@@ -144,7 +164,7 @@ fn f_65_after_an_outage_the_living_are_heard_before_anybody_is_reaped() {
         let fresh = registry(&url);
         let reaped = Reaper::new(None).pass(&fresh).await.unwrap();
         assert_eq!((reaped.ended.len(), reaped.live), (0, 2), "{reaped:?}");
-        living.tick().await.unwrap();
+        until("the living to be heard", || pollster::block_on(living.tick()).is_ok());
         let mut ended = Vec::new();
         until("the dead to be reaped", || {
             pollster::block_on(living.tick()).unwrap();

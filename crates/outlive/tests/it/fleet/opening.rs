@@ -13,6 +13,37 @@ fn l21_f08_thirty_open_a_fresh_schema_and_one_makes_it() {
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
 }
 
+/// Names the registry to a process that is to open it.
+const URL: &str = "OUTLIVE_TEST_OPENING";
+const NAME: &str = "fleet::opening::l21_thirty_processes_open_a_fresh_schema_and_each_registers_a_run";
+
+#[test]
+fn l21_thirty_processes_open_a_fresh_schema_and_each_registers_a_run() {
+    const PROCESSES: usize = 30;
+    if let Ok(url) = std::env::var(URL) {
+        let registry = pollster::block_on(Registry::open(&url)).unwrap();
+        let run = pollster::block_on(registry.start(spec("job"))).unwrap();
+        pollster::block_on(run.succeed()).unwrap();
+        return;
+    }
+    let server = Server::alone(&["fsync=off", "max_connections=120"]);
+    let (url, home) = (server.fresh_url(), tempfile::tempdir().unwrap());
+    let open = |_| {
+        let mut inside = Command::new(std::env::current_exe().unwrap());
+        inside.args(["--exact", NAME, "--nocapture"]).env(URL, &url).env("OUTLIVE_HOME", home.path());
+        inside.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let processes: Vec<Child> = (0..PROCESSES).map(open).collect();
+    for process in processes {
+        let output = process.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let schema = schema_of(&url);
+    let ended = server.psql(&format!("SELECT count(*) FROM {schema}.run WHERE state = 'succeeded'"));
+    assert_eq!(ended, PROCESSES.to_string());
+    assert_eq!(server.psql(&format!("SELECT count(*) FROM {schema}.meta WHERE name = 'id'")), "1");
+}
+
 #[test]
 fn l22_f08_an_older_format_is_brought_up_to_date_by_one_of_many_and_its_runs_are_kept() {
     let url = Server::shared().fresh_url();

@@ -26,7 +26,7 @@ impl Pooler {
         let said = format!(
             "[databases]\npostgres = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {port}\nunix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = transaction\n\
-             default_pool_size = {connections}\nmax_client_conn = 500\n",
+             default_pool_size = {connections}\nmax_client_conn = 500\nserver_login_retry = 1\n",
             file("users")
         );
         std::fs::write(file("ini"), said).unwrap();
@@ -51,6 +51,24 @@ impl Drop for Pooler {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// The way to a server: straight, or through a pooler in transaction mode.
+pub(super) struct Way(Option<Pooler>);
+
+impl Way {
+    pub(super) fn straight(_: &Server) -> Self {
+        Self(None)
+    }
+
+    pub(super) fn pooled(server: &Server) -> Self {
+        Self(Some(Pooler::start(server.port(), 4)))
+    }
+
+    /// The registry at a URL, this way.
+    pub(super) fn url(&self, direct: &str) -> String {
+        self.0.as_ref().map_or_else(|| direct.to_owned(), |pooler| pooler.url(direct))
     }
 }
 

@@ -48,7 +48,17 @@ fn f_57_no_clock_of_a_host_is_asked() {
 
 #[test]
 fn f_63_whoever_meets_a_lock_is_told_and_tries_again() {
-    let url = Server::shared().fresh_url();
+    meets_a_lock(Way::straight);
+}
+
+#[test]
+fn f_63_whoever_meets_a_lock_is_told_and_tries_again_through_a_pooler() {
+    meets_a_lock(Way::pooled);
+}
+
+fn meets_a_lock(way: fn(&Server) -> Way) {
+    let way = way(Server::shared());
+    let url = way.url(&Server::shared().fresh_url());
     let (owner, schema) = (registry(&url), schema_of(&url));
     pollster::block_on(async {
         let handle = owner.start(spec("job")).await.unwrap();
@@ -104,6 +114,35 @@ fn f_64_a_full_server_keeps_its_owners_and_tells_others_so() {
     });
 }
 
+#[test]
+fn f_64_a_full_server_has_room_for_owners_through_a_pooler_that_came_before() {
+    const MOST: usize = 6;
+    let server = Server::alone(&["max_connections=6", "superuser_reserved_connections=0"]);
+    let direct = server.fresh_url();
+    let pooler = Pooler::start(server.port(), 1);
+    let url = pooler.url(&direct);
+    pollster::block_on(async {
+        let owner = registry(&url);
+        let handle = owner.start(spec("job")).await.unwrap();
+        owner.tick().await.unwrap();
+        let take = |_| {
+            let mut session = Session::begin(&server);
+            session.does("SELECT 1;");
+            session
+        };
+        let _others: Vec<Session> = (1..MOST).map(take).collect();
+        let told = open(&direct).err().expect("more connections than there are").to_string();
+        assert!(told.contains("no connection to spare"), "{told}");
+        // Those that come through the pooler take turns.
+        let fresh = registry(&url);
+        let other = fresh.start(spec("job")).await.unwrap();
+        for (owner, handle) in [(owner, handle), (fresh, other)] {
+            owner.tick().await.unwrap();
+            handle.succeed().await.unwrap();
+        }
+    });
+}
+
 /// A run that waits, made by this store.
 fn made(store: &PostgresStore) -> outlive::store::Record {
     let write = making(draft());
@@ -121,7 +160,17 @@ fn cancelling(record: &outlive::store::Record) -> Write {
 
 #[test]
 fn f_66_a_batch_that_the_server_broke_off_for_another_is_tried_again() {
-    let url = Server::shared().fresh_url();
+    breaks_off_a_batch(Way::straight);
+}
+
+#[test]
+fn f_66_a_batch_that_the_server_broke_off_for_another_is_tried_again_through_a_pooler() {
+    breaks_off_a_batch(Way::pooled);
+}
+
+fn breaks_off_a_batch(way: fn(&Server) -> Way) {
+    let way = way(Server::shared());
+    let url = way.url(&Server::shared().fresh_url());
     let schema = schema_of(&url);
     let store = open(&url).unwrap();
     let mut records = [made(&store), made(&store)];
@@ -153,8 +202,18 @@ fn f_66_a_batch_that_the_server_broke_off_for_another_is_tried_again() {
 
 #[test]
 fn f_66_batches_in_opposite_order_all_succeed() {
+    meets_in_opposite_order(Way::straight);
+}
+
+#[test]
+fn f_66_batches_in_opposite_order_all_succeed_through_a_pooler() {
+    meets_in_opposite_order(Way::pooled);
+}
+
+fn meets_in_opposite_order(way: fn(&Server) -> Way) {
     const RUNS: usize = 60;
-    let url = Server::shared().fresh_url();
+    let way = way(Server::shared());
+    let url = way.url(&Server::shared().fresh_url());
     let store = open(&url).unwrap();
     let (mut won, mut lost) = (0, 0);
     for _ in 0..5 {

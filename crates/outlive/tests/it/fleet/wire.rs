@@ -42,6 +42,12 @@ impl Proxy {
         proxy
     }
 
+    /// Before whoever is at a URL.
+    fn before(url: &str) -> Self {
+        let (_, after) = url.split_once("127.0.0.1:").unwrap();
+        Self::start(after.split_once('/').unwrap().0.parse().unwrap())
+    }
+
     fn url(&self, direct: &str) -> String {
         let (before, after) = direct.split_once("127.0.0.1:").unwrap();
         format!("{before}127.0.0.1:{}/{}", self.port, after.split_once('/').unwrap().1)
@@ -115,8 +121,18 @@ fn pass_on(
 
 #[test]
 fn f_59_a_lost_answer_is_neither_a_lost_race_nor_nothing() {
+    loses_an_answer(Way::straight);
+}
+
+#[test]
+fn f_59_a_lost_answer_is_neither_a_lost_race_nor_nothing_through_a_pooler() {
+    loses_an_answer(Way::pooled);
+}
+
+fn loses_an_answer(way: fn(&Server) -> Way) {
     let direct = Server::shared().fresh_url();
-    let proxy = Proxy::start(Server::shared().port());
+    let way = way(Server::shared());
+    let proxy = Proxy::before(&way.url(&direct));
     let store = open(&proxy.url(&direct)).unwrap();
     let there = open(&direct).unwrap();
     pollster::block_on(async {
@@ -134,8 +150,18 @@ fn f_59_a_lost_answer_is_neither_a_lost_race_nor_nothing() {
 
 #[test]
 fn f_59_the_registry_finds_out_what_became_of_it() {
+    finds_out(Way::straight);
+}
+
+#[test]
+fn f_59_the_registry_finds_out_what_became_of_it_through_a_pooler() {
+    finds_out(Way::pooled);
+}
+
+fn finds_out(way: fn(&Server) -> Way) {
     let direct = Server::shared().fresh_url();
-    let proxy = Proxy::start(Server::shared().port());
+    let way = way(Server::shared());
+    let proxy = Proxy::before(&way.url(&direct));
     let (owner, reader) = (registry(&proxy.url(&direct)), registry(&direct));
     let keyed = || {
         let mut spec = with_lease(spec("keyed"), Duration::from_millis(500), Duration::from_millis(1_500));

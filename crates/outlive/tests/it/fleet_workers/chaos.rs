@@ -1,34 +1,41 @@
 //! Chaos: eight worker processes, some with clocks an hour off, are killed and stopped at random while their server is
-//! killed, restarted and cut off from them. There is always more to do than they can, so that whoever is stopped owns runs.
+//! killed, restarted, cut off from them and full of others. There is always more to do than they can, so that whoever is
+//! stopped owns runs.
 //! `OUTLIVE_CHAOS_RUNS=20000` makes it last longer.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlive::policy::{Lease, OrphanPolicy, Policy, Retry};
 use outlive::process::Evidence;
 use outlive::registry::{Planned, Registry};
 use outlive::run::{Event, Heard, Interruption, Key, Owner, Run, Spec, State, StateName};
-use outlive::runtime::worker::{Times, Worker};
+use outlive::runtime::worker::{Job, Tally, Times, Worker};
 use outlive::testing::SeededEntropy;
-use outlive::testing::server::Server;
-use outlive::time::{Clock, SystemClock};
+use outlive::testing::server::{Server, program};
+use outlive::time::{Clock, SystemClock, Timestamp};
 use outlive::transition::{Action, Fence, Observed, Verdict, apply};
 
 const URL: &str = "OUTLIVE_TEST_CHAOS";
 const NAME: &str = "fleet_workers::chaos::f06_each_run_ends_once_whatever_happens_to_workers_and_server";
 const WORKERS: usize = 8;
 /// What happens to them, in turns, and how often each does at the least.
-const TORMENTS: usize = 6;
+const TORMENTS: usize = 7;
 const ROUNDS: usize = 2;
 /// More than all of them do while one is stopped.
 const AHEAD: usize = 2_000;
 /// Two leases of a fast worker, and a little.
 const STOPPED: Duration = Duration::from_millis(4_500);
+/// More than the server has room for.
+const MOST: usize = 60;
+/// What only two may do at a time takes so long that a third beside them cannot be taken for one after them: ends are dated
+/// by their hosts, which know the time of the server to within half a second, and claims a moment before they are made.
+const SCARCE: u32 = 2;
+const SCARCE_WORK: Duration = Duration::from_secs(3);
+const DOUBT: Duration = Duration::from_millis(1_500);
 
 fn wanted() -> usize {
     std::env::var("OUTLIVE_CHAOS_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(0)
@@ -41,25 +48,52 @@ fn be_worker(url: &str) {
             break registry;
         }
     };
-    let worker = Worker::builder(registry).slots(8).prefetch(4).times(Times::fast()).handle("job", |job| {
-        job.wait_for_stop(Duration::from_millis(200));
-        Ok(())
-    });
+    println!("clock {}", SystemClock.now().as_micros());
+    let work = |lasts| {
+        move |job: &Job| {
+            job.wait_for_stop(lasts);
+            Ok(())
+        }
+    };
+    let worker = Worker::builder(registry).slots(8).prefetch(4).times(Times::fast());
+    let worker = worker.handle("job", work(Duration::from_millis(200))).handle("scarce", work(SCARCE_WORK));
     let worker = worker.start().unwrap();
     let input = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()));
     // Said as it happens: whoever is killed says nothing more.
     let mut said = 0;
-    let mut say = |lost: u64| {
-        if lost > said {
-            println!("refused {}", lost - said);
-            said = lost;
+    let mut say = |tally: Tally| {
+        if tally.refused > said {
+            println!("refused {}", tally.refused - said);
+            said = tally.refused;
         }
     };
     while !input.is_finished() {
-        say(worker.tally().lost);
+        say(worker.tally());
         std::thread::park_timeout(Duration::from_millis(20));
     }
-    say(worker.stop().lost);
+    say(worker.stop());
+}
+
+/// What workers have said.
+#[derive(Default)]
+struct Said {
+    /// Writes that the store refused.
+    refused: u64,
+    /// By how many hours their clocks were off, and how many of them.
+    clocks: BTreeMap<i64, usize>,
+}
+
+impl Said {
+    fn hear(&mut self, line: &str) {
+        if let Some((_, count)) = line.split_once("refused ") {
+            self.refused += count.trim().parse::<u64>().unwrap();
+        }
+        if let Some((_, clock)) = line.split_once("clock ") {
+            let off = clock.trim().parse::<i64>().unwrap() - SystemClock.now().as_micros();
+            // Off by less than a quarter of an hour because it was said a while ago.
+            *self.clocks.entry((off as f64 / 3.6e9).round() as i64).or_default() += 1;
+        }
+    }
 }
 
 struct Fleet {
@@ -67,7 +101,7 @@ struct Fleet {
     home: tempfile::TempDir,
     members: Vec<Child>,
     started: usize,
-    refused: Arc<AtomicUsize>,
+    said: Arc<Mutex<Said>>,
     listeners: Vec<std::thread::JoinHandle<()>>,
 }
 
@@ -84,13 +118,9 @@ impl Fleet {
             inside.env("LD_PRELOAD", library).env("FAKETIME", shift).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
         let mut child = inside.spawn().unwrap();
-        let (said, refused) = (BufReader::new(child.stdout.take().unwrap()), self.refused.clone());
+        let (lines, said) = (BufReader::new(child.stdout.take().unwrap()), self.said.clone());
         self.listeners.push(std::thread::spawn(move || {
-            for line in said.lines().map_while(Result::ok) {
-                if let Some((_, count)) = line.split_once("refused ") {
-                    refused.fetch_add(count.trim().parse().unwrap_or(0), Ordering::SeqCst);
-                }
-            }
+            lines.lines().map_while(Result::ok).for_each(|line| said.lock().unwrap().hear(&line));
         }));
         self.started += 1;
         self.members.push(child);
@@ -104,9 +134,10 @@ impl Fleet {
 fn job(number: usize) -> Spec {
     let retry = Retry { on_interrupt: true, max_reaps: 1_000, ..Retry::default() };
     let policy = Policy { orphans: OrphanPolicy::Requeue, retry, ..Policy::default() };
-    // Some have a key that only two may hold.
-    let keys = if number.is_multiple_of(50) { vec![Key::limit("scarce", 2)] } else { Vec::new() };
-    Spec { policy, keys, ..outlive::testing::spec("job") }
+    if number.is_multiple_of(250) {
+        return Spec { policy, keys: vec![Key::limit("scarce", SCARCE)], ..outlive::testing::spec("scarce") };
+    }
+    Spec { policy, ..outlive::testing::spec("job") }
 }
 
 /// The owner that an event tells of, long silent: whether it was, its store has judged.
@@ -141,7 +172,8 @@ fn check(run: &Run, story: &[Event]) -> (usize, usize) {
     assert_eq!((story[0].action.as_str(), story[0].to), ("enqueue", StateName::Pending), "{story:#?}");
     for event in &story[1..] {
         assert_eq!(event.from, Some(now.state.name()), "{story:#?}");
-        let done = apply(&now, &action(&now, event), &event.by, event.at.max(now.updated_at));
+        assert!(event.at >= now.updated_at, "time runs backwards at {event:?} in {story:#?}");
+        let done = apply(&now, &action(&now, event), &event.by, event.at);
         let done = done.unwrap_or_else(|refusal| panic!("{refusal} at {event:?} in {story:#?}"));
         let told = (event.to, event.epoch, event.attempt);
         assert_eq!((done.run.state.name(), done.run.epoch, done.run.attempt), told, "{story:#?}");
@@ -152,6 +184,52 @@ fn check(run: &Run, story: &[Event]) -> (usize, usize) {
     assert_eq!(story.iter().filter(|event| event.to == StateName::Succeeded).count(), 1, "{story:#?}");
     (count("claim"), count("reap"))
 }
+
+/// When a run was in somebody's hands.
+fn held(story: &[Event]) -> Vec<(Timestamp, Timestamp)> {
+    let mut held = Vec::new();
+    let mut since = None;
+    for event in story {
+        if event.to == StateName::Running {
+            since = Some(event.at);
+        } else if let Some(since) = since.take() {
+            held.push((since, event.at));
+        }
+    }
+    held
+}
+
+/// The most that were in somebody's hands at once, beyond doubt. Answers with how many times one was.
+fn check_scarce(held: &[(Timestamp, Timestamp)]) -> usize {
+    let is_beside =
+        |at: Timestamp| move |(since, until): &&(Timestamp, Timestamp)| *since <= at && at.after(DOUBT) < *until;
+    for (since, until) in held {
+        let beside = held.iter().filter(is_beside(*since)).count();
+        assert!(
+            beside <= SCARCE as usize,
+            "{beside} had what {SCARCE} may have, when one had it from {since} to {until}"
+        );
+    }
+    held.len()
+}
+
+/// Has others take every connection that the server has left, and whatever is free while they have them. Answers with how
+/// many found none.
+fn exhaust(server: &Server) -> usize {
+    let hog = |number: usize| {
+        let cut = if number == 0 { CUT_OFF } else { "SELECT 1" };
+        let lasts = format!("SELECT pg_sleep({})", STOPPED.as_secs_f64());
+        let mut psql = Command::new(program("psql"));
+        psql.args(["-X", "-q", "-h", "127.0.0.1", "-U", "tester", "-d", "postgres", "-p", &server.port().to_string()]);
+        psql.args(["-c", cut, "-c", &lasts]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        psql.spawn().unwrap()
+    };
+    let hogs: Vec<Child> = (0..MOST + 5).map(hog).collect();
+    hogs.into_iter().map(|mut hog| usize::from(!hog.wait().unwrap().success())).sum()
+}
+
+const CUT_OFF: &str = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
+                       WHERE application_name = 'outlive' ORDER BY random() LIMIT 8) AS victim";
 
 /// Does what is bad for somebody, and answers with what it was.
 fn torment(server: &Server, fleet: &mut Fleet, draw: &SeededEntropy, turn: usize) -> &'static str {
@@ -173,10 +251,12 @@ fn torment(server: &Server, fleet: &mut Fleet, draw: &SeededEntropy, turn: usize
             "stopped"
         }
         2 => {
-            let kill = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
-                        WHERE application_name = 'outlive' ORDER BY random() LIMIT 8) AS victim";
-            server.psql(kill);
+            server.psql(CUT_OFF);
             "cut off"
+        }
+        5 => {
+            assert!(exhaust(server) > 0, "there was room for everybody");
+            "exhausted"
         }
         _ => {
             server.stop("immediate");
@@ -191,13 +271,13 @@ fn f06_each_run_ends_once_whatever_happens_to_workers_and_server() {
     if let Ok(url) = std::env::var(URL) {
         return be_worker(&url);
     }
-    let server = Server::alone(&["max_connections=40"]);
+    let server = Server::alone(&[&format!("max_connections={MOST}")]);
     let url = server.fresh_url();
     let maker = pollster::block_on(Registry::open(&url)).unwrap();
     let mut ids = Vec::new();
     let home = tempfile::tempdir().unwrap();
-    let refused = Arc::<AtomicUsize>::default();
-    let mut fleet = Fleet { url: url.clone(), home, members: Vec::new(), started: 0, refused, listeners: Vec::new() };
+    let said = Arc::<Mutex<Said>>::default();
+    let mut fleet = Fleet { url: url.clone(), home, members: Vec::new(), started: 0, said, listeners: Vec::new() };
     (0..WORKERS).for_each(|_| fleet.start_one());
     let (draw, mut torments) = (SeededEntropy::new(SystemClock.now().as_micros().unsigned_abs()), BTreeMap::new());
     let schema = url.split_once("schema=").unwrap().1.split('&').next().unwrap().to_owned();
@@ -228,16 +308,23 @@ fn f06_each_run_ends_once_whatever_happens_to_workers_and_server() {
         assert!(child.wait().unwrap().success());
     }
     fleet.listeners.drain(..).for_each(|listener| listener.join().unwrap());
-    let (runs, mut claims, mut reaps) = (ids.len(), 0, 0);
+    let (runs, mut claims, mut reaps, mut scarce) = (ids.len(), 0, 0, Vec::new());
     for id in ids {
         let run = pollster::block_on(maker.store().get(&[id])).unwrap().pop().unwrap().run;
         assert!(matches!(run.state, State::Ended(_)) && run.state.name() == StateName::Succeeded, "{run:?}");
-        let told = check(&run, &pollster::block_on(maker.story(id)).unwrap());
+        let story = pollster::block_on(maker.story(id)).unwrap();
+        let told = check(&run, &story);
         (claims, reaps) = (claims + told.0, reaps + told.1);
+        scarce.extend(if run.spec.keys.is_empty() { Vec::new() } else { held(&story) });
     }
-    let refused = fleet.refused.load(Ordering::SeqCst);
-    println!("{runs} runs, {claims} claims, {reaps} reaps, {refused} refused; {torments:?}");
+    let scarce = check_scarce(&scarce);
+    let Said { refused, clocks } = std::mem::take(&mut *fleet.said.lock().unwrap());
+    println!(
+        "{runs} runs, {claims} claims ({scarce} of what is scarce), {reaps} reaps, {refused} refused; {torments:?}; \
+         hours off: {clocks:?}"
+    );
     assert_eq!(server.psql(&format!("SELECT count(*) FROM {schema}.held_key")), "0", "keys are held by nobody");
+    assert_eq!(clocks.keys().copied().collect::<Vec<_>>(), [-1, 0, 1], "clocks are not what they were to be");
     assert!(reaps > 0, "nobody was ever reaped");
     assert!(refused > 0, "no stale write was ever refused");
 }

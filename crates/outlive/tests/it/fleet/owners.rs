@@ -1,0 +1,97 @@
+//! Owners that nobody knows (F08), and owners that are busy (L14).
+
+use super::*;
+use outlive::error::Code;
+use outlive::filter::Filter;
+use outlive::process::Evidence;
+use outlive::run::{End, Key, Spec, StateName};
+use outlive::runtime::reaper::Reaper;
+use outlive::store::Page;
+
+use crate::world::with_lease;
+
+/// Has the server's clock say that so many seconds more have passed.
+fn later(schema: &str, seconds: i64) {
+    let body = format!("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 + {seconds} * 1000000");
+    let sql = format!("CREATE OR REPLACE FUNCTION {schema}.clock() RETURNS int8 LANGUAGE sql AS $$ {body} $$");
+    Server::shared().psql(&sql);
+}
+
+#[test]
+fn f08_what_runs_with_an_unknown_owner_is_shown_so_and_reaped_for_that_reason() {
+    let url = Server::shared().fresh_url();
+    let (owner, schema) = (registry(&url), schema_of(&url));
+    let keyed = || Spec { keys: vec![Key::limit("door", 1)], ..spec("job") };
+    pollster::block_on(async {
+        let done = owner.start(spec("done")).await.unwrap();
+        let past = done.id();
+        done.succeed().await.unwrap();
+        let handle = owner.start(keyed()).await.unwrap();
+        let id = handle.id();
+        Server::shared().psql(&format!("DELETE FROM {schema}.owner"));
+        // Whoever has met the owner knows it.
+        let reader = registry(&url);
+        assert_eq!(reader.get(past).await.unwrap().state, StateName::Succeeded);
+        let listed = reader.list(&Filter::default(), &Page::default()).await.unwrap().0;
+        assert_eq!(listed.len(), 2, "{listed:?}");
+        let seen = reader.get(id).await.unwrap();
+        assert_eq!(seen.state, StateName::Running);
+        assert_eq!(seen.reason.as_deref(), Some("its owner is unknown: it is not on record"));
+        // It is heard of: nobody takes it away.
+        owner.tick().await.unwrap();
+        let reaped = Reaper::new(None).pass(&reader).await.unwrap();
+        assert_eq!((reaped.ended.len(), reaped.live), (0, 1), "{reaped:?}");
+        handle.set_checkpoint(1.into()).await.unwrap();
+        Server::shared().psql(&format!("DELETE FROM {schema}.owner; UPDATE {schema}.live SET body = NULL"));
+
+        later(&schema, 60);
+        let reader = registry(&url);
+        let seen = reader.get(id).await.unwrap();
+        assert_eq!(seen.state, StateName::Dead, "{:?}", seen.reason);
+        let reaped = Reaper::new(None).pass(&reader).await.unwrap();
+        let ended: Vec<_> = reaped.ended.iter().map(|run| (run.id, run.ending().map(|ending| &ending.how))).collect();
+        let [(ended, Some(End::Dead(reap)))] = ended[..] else { panic!("{reaped:?}") };
+        assert_eq!(ended, id);
+        assert!(matches!(reap.evidence, Evidence::OwnerUnknown { silent_ms: 12_000.. }), "{reap:?}");
+        assert_eq!(Server::shared().psql(&format!("SELECT count(*) FROM {schema}.held_key")), "0");
+        let story: Vec<String> = reader.story(id).await.unwrap().into_iter().map(|event| event.action).collect();
+        assert_eq!(story, ["enqueue", "claim", "report", "reap"]);
+        let lost = handle.succeed().await.unwrap_err();
+        assert_eq!(lost.code(), Code::Lost, "{lost}");
+        let next = reader.start(keyed()).await.expect("its key is free");
+        next.succeed().await.unwrap();
+    });
+}
+
+#[test]
+fn l14_beats_go_on_while_the_work_has_a_transaction_open_and_takes_all_processors() {
+    let url = Server::shared().fresh_url();
+    let (owner, reader) = (pollster::block_on(Registry::open(&url)).unwrap(), registry(&url));
+    let (beat, lease) = (Duration::from_millis(500), Duration::from_secs(12));
+    let handle = pollster::block_on(owner.start(with_lease(spec("job"), beat, lease))).unwrap();
+    let id = handle.id();
+    let beats = || pollster::block_on(reader.get(id)).unwrap().run.owner().unwrap().heard.beat;
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The work: its own transaction, which it has seen something in and written something, and no pause.
+        let mut work = Session::begin(Server::shared());
+        work.does("BEGIN ISOLATION LEVEL REPEATABLE READ; CREATE TEMP TABLE mine AS SELECT * FROM pg_class;");
+        let processors = std::thread::available_parallelism().unwrap().get();
+        for _ in 0..processors * 2 {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let before = beats();
+        let enough = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until("beats", || beats() >= before + 5);
+        }));
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        enough.unwrap();
+        work.does("ROLLBACK;");
+    });
+    assert_eq!(pollster::block_on(Reaper::new(None).pass(&reader)).unwrap().live, 1);
+    pollster::block_on(handle.succeed()).unwrap();
+}
