@@ -287,7 +287,7 @@ impl Operate for Show {
             }
             Err(error) => return Err(error),
         };
-        let entry = EntryView::of(&seen.run, seen.state);
+        let entry = EntryView::seen(&seen);
         let ahead = registry.waiting().await?.iter().position(|run| run.id == seen.run.id);
         Ok(Place { run: RunView::new(&seen, &registry), ahead, entry })
     }
