@@ -20,6 +20,7 @@ use outlive::store::sqlite::{Sharing, SqliteStore};
 
 use self::config::{Config, Keep};
 pub use self::home::{Hooks, Sweeps};
+use crate::operation::going::Going;
 use crate::operation::{Effect, Form};
 
 /// The variable that names the registry.
@@ -47,6 +48,8 @@ pub struct Caller {
     pub everywhere: bool,
     /// For how long they may be kept waiting.
     pub patience: Duration,
+    /// Whether they still want it, and how far it is.
+    pub going: Going,
     /// The server's registry, where it is one to be opened once.
     pub registry: Option<Arc<Registry>>,
 }
@@ -79,6 +82,11 @@ impl Context {
     /// For how long whoever asks may be kept waiting.
     pub fn patience(&self) -> Option<Duration> {
         self.caller.as_ref().map(|caller| caller.patience)
+    }
+
+    /// Here the call may be stopped, with so many done of so many. An error where whoever asked has given up.
+    pub fn pass(&self, done: usize, total: usize) -> Result<(), Error> {
+        self.caller.as_ref().map_or(Ok(()), |caller| caller.going.pass(done, total))
     }
 
     /// Refuses what whoever asks may not have done.

@@ -85,14 +85,24 @@ impl Index {
 
     /// Brings it up to date: all of it, or what comes from these addresses.
     pub fn refresh(&self, only: Option<&BTreeSet<String>>) -> Result<Refreshed, Error> {
-        let known = self.known()?;
-        Ok(refresh::refresh(&self.home, &Scope { known: &known, only, rebuild: false }, SystemClock.now())?)
+        self.refresh_while(only, false, &|_, _| true)
     }
 
     /// Makes it anew from its sources.
     pub fn rebuild(&self) -> Result<Refreshed, Error> {
+        self.refresh_while(None, true, &|_, _| true)
+    }
+
+    /// The same, for as long as `goes_on` agrees, which is told before each source how many are done and of how many.
+    /// Where it does not agree, the index stays as it is.
+    pub fn refresh_while(
+        &self,
+        only: Option<&BTreeSet<String>>,
+        rebuild: bool,
+        goes_on: &dyn Fn(usize, usize) -> bool,
+    ) -> Result<Refreshed, Error> {
         let known = self.known()?;
-        Ok(refresh::refresh(&self.home, &Scope { known: &known, only: None, rebuild: true }, SystemClock.now())?)
+        Ok(refresh::refresh(&self.home, &Scope { known: &known, only, rebuild, goes_on }, SystemClock.now())?)
     }
 
     /// How much of it is still true, of all sources or of those of one repository. Every run is looked at.

@@ -59,8 +59,7 @@ impl Operate for Wait {
     async fn operate(self, context: &Context) -> Result<Ended, Error> {
         let located = locate(context, &self.runs, Self::EFFECT).await?;
         let waiting = located.each().map(|(registry, seen)| (registry, seen.run.id)).collect();
-        let patience = self.timeout.into_iter().chain(context.patience()).min();
-        let (runs, waiting) = until_ended(waiting, self.any, patience).await?;
+        let (runs, waiting) = until_ended(context, waiting, self.any, self.timeout).await?;
         let too_late = if self.any { runs.is_empty() } else { !waiting.is_empty() };
         Ok(Ended { runs, waiting, too_late })
     }
@@ -73,10 +72,12 @@ impl Operate for Wait {
 /// Waits until the runs have ended, or any of them has, or for as long as there is patience. Answers with those that have,
 /// and those that have not.
 pub async fn until_ended(
+    context: &Context,
     mut waiting: Vec<(&Registry, RunId)>,
     any: bool,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> Result<(Vec<RunView>, Vec<RunId>), Error> {
+    let patience = timeout.into_iter().chain(context.patience()).min();
     let Some((first, _)) = waiting.first().copied() else { return Ok((Vec::new(), Vec::new())) };
     let began = first.clock().awake();
     // Of runs of several registries those of the first are heard of at once, the others looked at as often.
@@ -84,6 +85,7 @@ pub async fn until_ended(
     let mut ended = Vec::new();
     loop {
         ended.extend(take_ended(&mut waiting).await?);
+        context.pass(ended.len(), ended.len() + waiting.len())?;
         let waited = first.clock().awake().saturating_sub(began);
         // Whoever shares a store with many asks it less and less often.
         let is_local = waiting.iter().all(|(registry, _)| registry.local().is_some());
