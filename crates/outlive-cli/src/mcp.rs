@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::http::request::Parts;
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use outlive::error::Error;
+use outlive::time::{parse_duration, show_duration};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
@@ -28,6 +29,7 @@ use crate::cli::fail;
 use crate::http::Server;
 use crate::http::metrics::Counters;
 use crate::operation::calls::{Calls, PATIENCE, Who};
+use crate::operation::going::{Going, given_up};
 use crate::operation::{Effect, Failure, Operation};
 use crate::operations::TABLE;
 use crate::settings::Context;
@@ -35,7 +37,7 @@ use crate::settings::Context;
 /// The verb.
 pub const NAME: &str = "mcp";
 
-/// How long a call that waits is silent at a time.
+/// How long a call is silent at a time.
 const SILENT: Duration = Duration::from_secs(1);
 /// The most runs whose output is listed at a time, and the most bytes of it that are read.
 const LISTED: usize = 50;
@@ -79,6 +81,9 @@ struct Mcp {
     /// What tools may do besides reading
     #[arg(long, value_enum, value_name = "EFFECT", default_value = "read")]
     allow: Allowed,
+    /// How long a call that waits for runs is kept before it answers with what it has, and is asked again [default: 25s]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    patience: Option<Duration>,
 }
 
 /// The command's flags and help.
@@ -89,7 +94,7 @@ pub fn command() -> Command {
 /// Speaks MCP until nobody listens any more.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
     let spoken = Mcp::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string())).and_then(|mcp| {
-        let calls = Calls::on(context, |_| ())?;
+        let calls = Calls::on(context, |_| ())?.patient(mcp.patience.unwrap_or(PATIENCE));
         let failed = |why: &dyn std::fmt::Display| Error::Invalid(format!("MCP cannot be spoken here: {why}"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
@@ -195,39 +200,34 @@ impl<D: Desk> Tools<D> {
         Ok(serde_json::from_str(&answer.text).unwrap_or(Value::Null))
     }
 
-    /// Waits in short parts, so that whoever asked hears of it meanwhile and can change their mind. Clients give up on
-    /// tools that are silent for long: what has not ended by then is named as `waiting`, and asked for again.
-    async fn wait(
+    /// The same, telling whoever asked that it goes on. Who changes their mind is let go at once, and what they asked for
+    /// is given up where it can be: what has begun to delete ends what it has begun.
+    async fn ask_telling(
         &self,
         operation: &'static Operation,
         input: Value,
         context: &RequestContext<RoleServer>,
     ) -> Result<Value, Failure> {
-        let who = self.who(context);
-        let given = input.get("timeout").filter(|given| !given.is_null());
-        let patience = given.map_or(Some(PATIENCE), |given| outlive::time::parse_duration(given.as_str()?).ok());
-        // What is short is not cut, and what makes no sense is refused as everywhere.
-        let Some(patience) = patience.filter(|patience| *patience > SILENT) else {
-            return self.ask(operation, input, &who).await;
-        };
-        let parts = patience.min(PATIENCE).as_secs();
-        let mut answer = Value::Null;
-        for part in 0..parts {
-            let mut input = input.clone();
-            input["timeout"] = "1s".into();
-            answer = self.ask(operation, input.clone(), &who).await?;
-            let ended = answer["runs"].as_array().map_or(0, Vec::len);
-            let is_over = answer["waiting"].as_array().is_none_or(Vec::is_empty) || input["any"] == true && ended > 0;
-            if is_over || context.ct.is_cancelled() {
-                break;
+        let (who, going) = (self.who(context), Going::default());
+        let call = self.desk.calls().call_going(operation, input, &who, going.clone());
+        tokio::pin!(call);
+        let mut told = 0;
+        loop {
+            tokio::select! {
+                answer = &mut call => return Ok(serde_json::from_str(&answer?.text).unwrap_or(Value::Null)),
+                () = context.ct.cancelled() => return Err(given_up().into()),
+                () = tokio::time::sleep(SILENT) => {}
             }
+            told += 1;
             if let Some(token) = context.meta.get_progress_token() {
-                let waited = ProgressNotificationParam::new(token, f64::from(u32::try_from(part + 1).unwrap_or(0)));
+                let far = going.far().map(|(done, total)| format!("{done} of {total} done, ")).unwrap_or_default();
+                let message = format!("{far}{} so far", show_duration(SILENT * told));
+                // By the protocol it rises each time, whether or not more is done.
+                let progress = ProgressNotificationParam::new(token, f64::from(told)).with_message(message);
                 // Whoever is gone is noticed when the answer is due.
-                let _ = context.peer.notify_progress(waited.with_message(format!("{ended} have ended"))).await;
+                let _ = context.peer.notify_progress(progress).await;
             }
         }
-        Ok(answer)
     }
 
     async fn runs(&self, after: Option<String>, who: &Who) -> Result<Value, ErrorData> {
@@ -284,10 +284,7 @@ impl<D: Desk> ServerHandler for Tools<D> {
         let operation = operation.ok_or_else(|| missing(&request.name))?;
         let input = Value::Object(request.arguments.unwrap_or_default());
         let counting = self.desk.counters().map(|counters| (counters, counters.begin()));
-        let answer = match operation.name {
-            "wait" => self.wait(operation, input, &context).await,
-            _ => self.ask(operation, input, &self.who(&context)).await,
-        };
+        let answer = self.ask_telling(operation, input, &context).await;
         if let Some((counters, began)) = counting {
             counters.end(operation.name, answer.as_ref().err(), began);
         }

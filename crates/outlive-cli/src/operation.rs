@@ -6,6 +6,7 @@
 
 pub mod calls;
 mod fields;
+pub mod going;
 pub mod inside;
 
 use std::fmt::Display;

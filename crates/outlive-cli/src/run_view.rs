@@ -72,6 +72,8 @@ pub struct RunView {
     pub step_of: Option<RunId>,
     /// The attempt of that run.
     pub step_attempt: Option<u32>,
+    /// The step inside which it was made; none where that was the run itself.
+    pub step_parent: Option<RunId>,
     /// The step of an earlier attempt whose result it repeats.
     pub replays: Option<RunId>,
     /// Its repository, where runs of several are listed.
@@ -220,6 +222,7 @@ impl RunView {
             step: step.map(|step| step.name.clone()),
             step_of: step.map(|step| step.of),
             step_attempt: step.map(|step| step.attempt),
+            step_parent: step.and_then(|step| step.parent),
             replays: step.and_then(|step| step.replays),
             repo: None,
             command_line: spec.command.as_ref().map(|command| quoted(&command.argv)),

@@ -21,6 +21,7 @@ use outlive::store::sqlite::{Sharing, SqliteStore};
 
 use self::config::{Config, History, Keep};
 pub use self::home::{Hooks, QueueOrder, Sweeps};
+use crate::operation::going::Going;
 use crate::operation::{Effect, Form};
 
 /// The variable that names the registry.
@@ -48,6 +49,8 @@ pub struct Caller {
     pub everywhere: bool,
     /// For how long they may be kept waiting.
     pub patience: Duration,
+    /// Whether they still want it, and how far it is.
+    pub going: Going,
     /// The server's registry, where it is one to be opened once.
     pub registry: Option<Arc<Registry>>,
 }
@@ -80,6 +83,11 @@ impl Context {
     /// For how long whoever asks may be kept waiting.
     pub fn patience(&self) -> Option<Duration> {
         self.caller.as_ref().map(|caller| caller.patience)
+    }
+
+    /// Here the call may be stopped, with so many done of so many. An error where whoever asked has given up.
+    pub fn pass(&self, done: usize, total: usize) -> Result<(), Error> {
+        self.caller.as_ref().map_or(Ok(()), |caller| caller.going.pass(done, total))
     }
 
     /// Refuses what whoever asks may not have done.

@@ -107,18 +107,26 @@ impl Index {
 
     /// Brings it up to date: all of it, or what comes from these addresses.
     pub fn refresh(&self, only: Option<&BTreeSet<String>>) -> Result<Refreshed, Error> {
-        self.refresh_as(only, false)
+        self.refresh_while(only, false, &|_, _| true)
     }
 
     /// Makes it anew from its sources.
     pub fn rebuild(&self) -> Result<Refreshed, Error> {
-        self.refresh_as(None, true)
+        self.refresh_while(None, true, &|_, _| true)
     }
 
-    fn refresh_as(&self, only: Option<&BTreeSet<String>>, rebuild: bool) -> Result<Refreshed, Error> {
+    /// The same, for as long as `goes_on` agrees, which is told before each source how many are done and of how many.
+    /// Where it does not agree, the index stays as it is.
+    pub fn refresh_while(
+        &self,
+        only: Option<&BTreeSet<String>>,
+        rebuild: bool,
+        goes_on: &dyn Fn(usize, usize) -> bool,
+    ) -> Result<Refreshed, Error> {
         let (known, problems) = self.sources_and_problems()?;
         let known: Vec<Address> = known.into_iter().map(|known| known.address).collect();
-        let refreshed = refresh::refresh(&self.home, &Scope { known: &known, only, rebuild }, SystemClock.now())?;
+        let scope = Scope { known: &known, only, rebuild, goes_on };
+        let refreshed = refresh::refresh(&self.home, &scope, SystemClock.now())?;
         Ok(Refreshed { problems: refreshed.problems + problems.len(), ..refreshed })
     }
 

@@ -33,7 +33,7 @@ use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
 use super::viewers::{Door, Viewers};
 use crate::launcher::descriptors::STANDARD;
-use crate::operation::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE};
+use crate::operation::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
 use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.
@@ -104,12 +104,13 @@ impl Child {
         tree::adopt_orphans();
         let environment = match &run.spec.step {
             // A step belongs to the run that it is a step of: what its command reports is said of that.
-            Some(_) => job.environment(),
+            Some(_) => job.environment().with(STEP_VARIABLE, Some(run.id.to_string())),
             None => job
                 .environment()
                 .with(RUN_VARIABLE, Some(run.id.to_string()))
                 .with(ATTEMPT_VARIABLE, Some(run.attempt.to_string()))
                 .with(EPOCH_VARIABLE, Some(run.epoch.to_string()))
+                .with(STEP_VARIABLE, None)
                 .with(REGISTRY_VARIABLE, Some(registry.url().to_owned()))
                 .with(REGISTRY_ID_VARIABLE, Some(registry.id().unwrap_or_default()))
                 .with(CHECKPOINT_VARIABLE, checkpoint(&run)),

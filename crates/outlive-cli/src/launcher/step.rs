@@ -29,7 +29,7 @@ use super::own::Job;
 use super::signals::Signals;
 use super::{keep_log, memory, recorded_badly, remark, tree};
 use crate::cli::{fail, talk};
-use crate::operation::inside::Claim;
+use crate::operation::inside::{self, Claim};
 use crate::settings::Context;
 use crate::terminal::plain;
 
@@ -156,7 +156,7 @@ async fn begin(
         ));
         next = Next::Live { changed: false };
     }
-    let mut spec = attempt.spec(&input.name, fingerprint, &next, registry.me().clone());
+    let mut spec = attempt.spec(&input.name, fingerprint, &next, inside::step(context), registry.me().clone());
     // Whether it is tried again is for the script to say.
     spec.policy = Policy { retry: Policy::default().retry, ..context.policy(steps::KIND)? };
     let cwd = std::env::current_dir().map_or_else(|_| Arg::Text(String::new()), |cwd| cwd.as_os_str().into());

@@ -8,6 +8,7 @@ use outlive::registry::Registry;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use crate::operation::going::Going;
 use crate::operation::{Answer, Effect, Failure, Operation};
 use crate::settings::{Caller, Context, Location};
 
@@ -47,9 +48,11 @@ pub struct Calls {
     /// What tells it from any other.
     pub id: Option<String>,
     shared: Option<Arc<Registry>>,
-    turns: Semaphore,
-    waits: Semaphore,
-    lent: Semaphore,
+    /// How long somebody who waits for a run is kept.
+    patience: Duration,
+    turns: Arc<Semaphore>,
+    waits: Arc<Semaphore>,
+    lent: Arc<Semaphore>,
     /// What is opened of a directory to be lent, and rests.
     resting: Arc<Mutex<Vec<Registry>>>,
 }
@@ -65,13 +68,31 @@ impl Calls {
             Location::Directory(_) => (opened.url().to_owned(), None),
             Location::Url(url) => (url, Some(Arc::new(opened))),
         };
-        let (turns, waits, lent) = (Semaphore::new(AT_A_TIME), Semaphore::new(WAITING), Semaphore::new(LENT_AT_A_TIME));
-        Ok(Self { registry, id, shared, turns, waits, lent, resting: Arc::default() })
+        let [turns, waits, lent] = [AT_A_TIME, WAITING, LENT_AT_A_TIME].map(|most| Arc::new(Semaphore::new(most)));
+        Ok(Self { registry, id, shared, patience: PATIENCE, turns, waits, lent, resting: Arc::default() })
     }
 
-    /// Does what `input` says, if `who` may have it done.
+    /// The same, where whoever waits for a run is kept for so long.
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Does what `input` says, if `who` may have it done. It is given up, where that can be, when nobody waits for this any
+    /// more.
     pub async fn call(&self, operation: &'static Operation, input: Value, who: &Who) -> Result<Answer, Failure> {
-        let context = self.context(who);
+        self.call_going(operation, input, who, Going::default()).await
+    }
+
+    /// The same, for whoever wants to know how far it is.
+    pub async fn call_going(
+        &self,
+        operation: &'static Operation,
+        input: Value,
+        who: &Who,
+        going: Going,
+    ) -> Result<Answer, Failure> {
+        let _wanted = going.wanted();
+        let context = self.context(who, going);
         let waits = operation.name == "wait" || input["wait"] == true;
         self.work(waits, move || (operation.call_json)(input, &context())).await?
     }
@@ -82,7 +103,7 @@ impl Calls {
         who: &Who,
         work: impl FnOnce(&Context) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let context = self.context(who);
+        let context = self.context(who, Going::default());
         self.work(false, move || work(&context())).await
     }
 
@@ -91,7 +112,7 @@ impl Calls {
         &self,
         work: impl FnOnce(&Registry) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let context = self.context(&Who::own(Effect::Destroy));
+        let context = self.context(&Who::own(Effect::Destroy), Going::default());
         let resting = self.resting.clone();
         let is_shared = self.shared.is_some();
         let borrow = move || {
@@ -110,9 +131,10 @@ impl Calls {
         self.work_in_turn(&self.lent, borrow).await?.map_err(Failure::from)
     }
 
-    fn context(&self, who: &Who) -> impl FnOnce() -> Context + Send + use<> {
+    fn context(&self, who: &Who, going: Going) -> impl FnOnce() -> Context + Send + use<> {
         let (user, may, everywhere) = (who.user.clone(), who.may, who.everywhere);
-        let caller = Caller { user, may, everywhere, patience: PATIENCE, registry: self.shared.clone() };
+        let (patience, registry) = (self.patience, self.shared.clone());
+        let caller = Caller { user, may, everywhere, patience, going, registry };
         let registry = self.registry.clone();
         move || Context::served(registry, caller)
     }
@@ -127,12 +149,18 @@ impl Calls {
 
     async fn work_in_turn<T: Send + 'static>(
         &self,
-        turns: &Semaphore,
+        turns: &Arc<Semaphore>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let busy = || Failure::new(Code::Unavailable, "the server has more to do than it can; ask again in a moment");
-        let _turn = tokio::time::timeout(TURN, turns.acquire()).await.map_err(|_| busy())?.map_err(|_| busy())?;
+        let turn = tokio::time::timeout(TURN, turns.clone().acquire_owned()).await;
+        let turn = turn.map_err(|_| busy())?.map_err(|_| busy())?;
         let broken = |_| Failure::new(Code::Unavailable, "the server failed at this call; its log says how");
-        tokio::task::spawn_blocking(work).await.map_err(broken)
+        // The turn is the work's: it is not over because whoever asked has left.
+        let in_turn = move || {
+            let _turn = turn;
+            work()
+        };
+        tokio::task::spawn_blocking(in_turn).await.map_err(broken)
     }
 }

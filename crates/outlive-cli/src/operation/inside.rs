@@ -12,6 +12,9 @@ pub const ATTEMPT_VARIABLE: &str = "OUTLIVE_ATTEMPT";
 /// The variable that holds the fence of the attempt.
 pub const EPOCH_VARIABLE: &str = "OUTLIVE_EPOCH";
 
+/// The variable that holds the id of the step that a process belongs to, where it belongs to one.
+pub const STEP_VARIABLE: &str = "OUTLIVE_STEP_ID";
+
 /// The run that a call speaks for.
 #[derive(Debug, Default, Args)]
 pub struct Which {
@@ -45,6 +48,11 @@ fn outside(context: &Context) -> Error {
             "this is not inside a run: {RUN_VARIABLE} and {EPOCH_VARIABLE} are not set; start it with `outlive run -- COMMAND`"
         )
     })
+}
+
+/// The step that this process belongs to. It only says where another is told of: one that makes no sense is none.
+pub fn step(context: &Context) -> Option<RunId> {
+    variable(STEP_VARIABLE, context)?.parse().ok()
 }
 
 impl Which {

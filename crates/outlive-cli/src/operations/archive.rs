@@ -105,14 +105,14 @@ impl Operate for Archive {
         let states = if states.is_empty() { ended() } else { states };
         if self.scope != Some(Scope::Home) {
             if let Some(registry) = context.to_change().await? {
-                marked.runs = self.mark_all(&registry, &states).await?;
+                marked.runs = self.mark_all(context, &registry, &states).await?;
             }
             return Ok(marked);
         }
         for known in index()?.sources()?.iter().filter(|known| known.address.kind == Kind::Outlive) {
             match Context::new(Some(known.address.url.clone())).to_change().await {
                 Ok(Some(registry)) => {
-                    let runs = self.mark_all(&registry, &states).await?;
+                    let runs = self.mark_all(context, &registry, &states).await?;
                     if context.form() == Form::Text {
                         marked.told.extend(told(&registry, &runs, &known.address.repo()).await?);
                     }
@@ -131,12 +131,17 @@ impl Operate for Archive {
 
 impl Archive {
     /// Marks every run of a registry that stands so and, where it is asked for, ended long enough ago.
-    async fn mark_all(&self, registry: &Registry, states: &BTreeSet<StateName>) -> Result<Vec<RunId>, Error> {
+    async fn mark_all(
+        &self,
+        context: &Context,
+        registry: &Registry,
+        states: &BTreeSet<StateName>,
+    ) -> Result<Vec<RunId>, Error> {
         // Steps are out of sight with the runs that they are steps of.
         let filter =
             Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states(states.iter().copied()) };
         let Some(age) = self.older_than else {
-            return mark(registry, registry.all(&filter).await?, true, self.dry_run).await;
+            return mark(context, registry, registry.all(&filter).await?, true, self.dry_run).await;
         };
         let age = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
         let before = Timestamp::from_micros(registry.clock().now().as_micros().saturating_sub(age));
@@ -187,7 +192,7 @@ async fn mark_named(
         Err(error) => Err(error),
     };
     let error = match here {
-        Ok((registry, found)) => return mark(&registry, found, archive, dry_run).await,
+        Ok((registry, found)) => return mark(context, &registry, found, archive, dry_run).await,
         Err(error) if scope == Scope::Repo => return Err(error),
         Err(error) => error,
     };
@@ -219,7 +224,13 @@ async fn find(registry: &Registry, words: &[String]) -> Result<Vec<Seen>, Error>
     Ok(found)
 }
 
-async fn mark(registry: &Registry, found: Vec<Seen>, archive: bool, dry_run: bool) -> Result<Vec<RunId>, Error> {
+async fn mark(
+    context: &Context,
+    registry: &Registry,
+    found: Vec<Seen>,
+    archive: bool,
+    dry_run: bool,
+) -> Result<Vec<RunId>, Error> {
     for seen in &found {
         let refusal = match (seen.state.is_ended(), seen.run.archived.is_some(), archive) {
             (false, ..) => Refusal::WrongState { action: "archive", state: seen.state },
@@ -234,7 +245,8 @@ async fn mark(registry: &Registry, found: Vec<Seen>, archive: bool, dry_run: boo
         registry.deliver_spooled().await?;
         let unrecorded = found.iter().filter(|seen| seen.run.owner().is_some()).map(|seen| seen.run.id);
         hooks::reap(registry, &mut Reaper::new(registry.worker()), Filter::of(unrecorded)).await?;
-        for id in ids.clone() {
+        for (done, id) in ids.clone().into_iter().enumerate() {
+            context.pass(done, found.len())?;
             match registry.archive(id, archive).await {
                 // Its policy has put it back to be tried again: the others are no less ended for that.
                 Err(Error::Refused { refusal: Refusal::WrongState { .. }, .. }) if found.len() > 1 => {

@@ -118,7 +118,7 @@ impl Operate for Cancel {
             }
         }
         if self.wait {
-            wait(&asked, &mut cancelled.runs, context.patience()).await?;
+            wait(context, &asked, &mut cancelled.runs).await?;
         }
         Ok(cancelled)
     }
@@ -189,11 +189,11 @@ fn outcome(seen: &Seen, state: StateName, word: Word) -> Outcome {
 }
 
 /// Waits for the ends of all runs but those whose owner may never hear of the request.
-async fn wait(asked: &[&Registry], runs: &mut [Outcome], patience: Option<Duration>) -> Result<(), Error> {
+async fn wait(context: &Context, asked: &[&Registry], runs: &mut [Outcome]) -> Result<(), Error> {
     let is_heard = |run: &Outcome| run.outcome == Word::CancelRequested && run.silent_owner.is_none();
     let waiting = asked.iter().zip(&*runs).filter(|(_, run)| is_heard(run));
     let waiting = waiting.map(|(registry, run)| (*registry, run.id)).collect();
-    let (ended, _) = until_ended(waiting, false, patience).await?;
+    let (ended, _) = until_ended(context, waiting, false, None).await?;
     for run in runs {
         if let Some(ended) = ended.iter().find(|ended| ended.id == run.id) {
             run.state = ended.state;

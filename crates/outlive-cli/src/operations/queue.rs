@@ -254,11 +254,11 @@ impl Operate for Add {
             plan.push(add.planned(&registry, context, &names).await?);
         }
         let runs = enqueue(&registry, plan).await?;
-        let ended = match is_waited_for {
-            true => Some(
-                Ended::of(runs.iter().map(|(run, _)| (&registry, run.id)).collect(), false, context.patience()).await?,
-            ),
-            false => None,
+        let ended = if is_waited_for {
+            let added = runs.iter().map(|(run, _)| (&registry, run.id)).collect();
+            Some(Ended::of(context, added, false, None).await?)
+        } else {
+            None
         };
         let named = |(run, made): (Run, bool)| Name { id: run.id, name: run.spec.name.clone(), made };
         Ok(Added { runs: runs.into_iter().map(named).collect(), ended })
@@ -305,7 +305,7 @@ impl Operate for Show {
             }
             Err(error) => return Err(error),
         };
-        let entry = EntryView::of(&seen.run, seen.state);
+        let entry = EntryView::seen(&seen);
         let mut waiting = registry.waiting().await?;
         if entry.is_some() {
             // Entries and commands do not wait for each other.

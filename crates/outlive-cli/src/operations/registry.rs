@@ -320,18 +320,15 @@ impl Operate for Refresh {
         true
     }
 
-    async fn operate(self, _: &Context) -> Result<Done, Error> {
+    async fn operate(self, context: &Context) -> Result<Done, Error> {
         let (index, here) = (index()?, repository()?);
         let own = Address::in_directory(&here).unwrap_or_default();
         for address in own.iter().filter(|address| !address.is_registered(index.home())) {
             address.register(index.home(), SystemClock.now()).map_err(unwritten)?;
         }
         let urls: BTreeSet<String> = own.iter().map(|address| address.url.clone()).collect();
-        let refreshed = match (self.rebuild, self.scope) {
-            (true, _) => index.rebuild()?,
-            (false, Scope::Home) => index.refresh(None)?,
-            (false, Scope::Repo) => index.refresh(Some(&urls))?,
-        };
+        let only = (!self.rebuild && self.scope == Scope::Repo).then_some(&urls);
+        let refreshed = index.refresh_while(only, self.rebuild, &|done, total| context.pass(done, total).is_ok())?;
         Ok(Done { scope: self.scope, refreshed })
     }
 }

@@ -1,5 +1,7 @@
 //! `outlive show`: everything about one run.
 
+mod steps;
+
 use std::fmt;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
@@ -7,21 +9,20 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use outlive::error::{Code, Error};
-use outlive::health::Health;
-use outlive::id::RunId;
 use outlive::index::Listed;
 use outlive::logs::{Stream, show_bytes};
-use outlive::run::{Run, StateName};
+use outlive::run::Run;
 use outlive::time::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::steps::{StepView, tell};
 use crate::operation::{Effect, Operate};
 use crate::operations::plane::listing::{counts, status};
 use crate::operations::plane::{Elsewhere, Scope, after_gone, elsewhere, foreign_command};
 use crate::run_view::{RunView, moment};
 use crate::settings::Context;
-use crate::terminal::{columns, plain, quote};
+use crate::terminal::{plain, quote};
 
 /// Show one run: its spec, how it stands, and what to do next
 ///
@@ -77,47 +78,6 @@ struct Log {
     attempt: u32,
     path: PathBuf,
     bytes: u64,
-}
-
-/// A step of the run.
-#[derive(Debug, JsonSchema, Serialize)]
-struct StepView {
-    attempt: Option<u32>,
-    name: Option<String>,
-    id: RunId,
-    state: StateName,
-    health: Option<Health>,
-    reason: Option<String>,
-    replays: Option<RunId>,
-    started_at: Option<Timestamp>,
-    ended_at: Option<Timestamp>,
-    duration_ms: Option<u64>,
-    exit_code: Option<i32>,
-    signal: Option<i32>,
-    /// The same for people: its name, how it stands and for how long it has run.
-    #[serde(skip)]
-    told: [String; 3],
-}
-
-impl From<RunView> for StepView {
-    fn from(step: RunView) -> Self {
-        let took = if step.replays.is_some() { String::new() } else { step.duration() };
-        Self {
-            told: [step.title(), step.word().into(), took],
-            attempt: step.step_attempt,
-            name: step.step,
-            id: step.id,
-            state: step.state,
-            health: step.health,
-            reason: step.reason,
-            replays: step.replays,
-            started_at: step.started_at,
-            ended_at: step.ended_at,
-            duration_ms: step.duration_ms,
-            exit_code: step.exit_code,
-            signal: step.signal,
-        }
-    }
 }
 
 impl Operate for Show {
@@ -236,6 +196,7 @@ impl fmt::Display for Shown {
         let of = run.step_of.map(|of| format!(" of run {of}, attempt {}", run.step_attempt.unwrap_or(1)));
         let step = run.step.as_ref().map(|step| format!("{}{}", plain(step), of.unwrap_or_default()));
         line("step", step)?;
+        line("inside", run.step_parent.map(|parent| parent.to_string()))?;
         line("replays", run.replays.map(|original| original.to_string()))?;
         line("command", run.command_line.clone())?;
         line("in", run.cwd.as_deref().map(|cwd| quote(cwd.as_bytes()).into_owned()))?;
@@ -275,27 +236,6 @@ impl fmt::Display for Shown {
         let not_mine = "made by somebody else; `outlive trust` allows it to be executed";
         line("trust", (run.trusted == Some(false) && run.command.is_some()).then(|| not_mine.into()))?;
         line("next", run.next_step())?;
-        self.tell_steps(f)
+        tell(&self.steps, f)
     }
-}
-
-impl Shown {
-    /// The steps of the last attempt that came to any, as a tree.
-    fn tell_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(attempt) = self.steps.iter().filter_map(|step| step.attempt).max() else { return Ok(()) };
-        let steps: Vec<&StepView> = self.steps.iter().filter(|step| step.attempt == Some(attempt)).collect();
-        let column = |index: usize| steps.iter().map(|step| columns(&step.told[index])).max().unwrap_or(0);
-        let (names, states) = (column(0), column(1));
-        writeln!(f, "{:<11}{} in attempt {attempt}", "steps", steps.len())?;
-        for (index, StepView { told: [name, state, took], .. }) in steps.iter().enumerate() {
-            let branch = if index + 1 < steps.len() { "├─" } else { "└─" };
-            let (name, state) = (padded(name, names), padded(state, states));
-            writeln!(f, "{}", format!("{branch} {name}  {state}  {took}").trim_end())?;
-        }
-        Ok(())
-    }
-}
-
-fn padded(text: &str, to: usize) -> String {
-    format!("{text}{}", " ".repeat(to.saturating_sub(columns(text))))
 }

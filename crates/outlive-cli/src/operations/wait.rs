@@ -59,8 +59,7 @@ impl Operate for Wait {
     async fn operate(self, context: &Context) -> Result<Ended, Error> {
         let located = locate(context, &self.runs, Self::EFFECT).await?;
         let waiting = located.each().map(|(registry, seen)| (registry, seen.run.id)).collect();
-        let patience = self.timeout.into_iter().chain(context.patience()).min();
-        Ended::of(waiting, self.any, patience).await
+        Ended::of(context, waiting, self.any, self.timeout).await
     }
 
     fn exit_status(ended: &Ended) -> u8 {
@@ -70,8 +69,13 @@ impl Operate for Wait {
 
 impl Ended {
     /// Waits for runs, and tells what became of them.
-    pub async fn of(waiting: Vec<(&Registry, RunId)>, any: bool, patience: Option<Duration>) -> Result<Self, Error> {
-        let (runs, waiting) = until_ended(waiting, any, patience).await?;
+    pub async fn of(
+        context: &Context,
+        waiting: Vec<(&Registry, RunId)>,
+        any: bool,
+        timeout: Option<Duration>,
+    ) -> Result<Self, Error> {
+        let (runs, waiting) = until_ended(context, waiting, any, timeout).await?;
         let too_late = if any { runs.is_empty() } else { !waiting.is_empty() };
         Ok(Self { runs, waiting, too_late })
     }
@@ -80,10 +84,12 @@ impl Ended {
 /// Waits until the runs have ended, or any of them has, or for as long as there is patience. Answers with those that have,
 /// and those that have not.
 pub async fn until_ended(
+    context: &Context,
     mut waiting: Vec<(&Registry, RunId)>,
     any: bool,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> Result<(Vec<RunView>, Vec<RunId>), Error> {
+    let patience = timeout.into_iter().chain(context.patience()).min();
     let Some((first, _)) = waiting.first().copied() else { return Ok((Vec::new(), Vec::new())) };
     let began = first.clock().awake();
     // Of runs of several registries those of the first are heard of at once, the others looked at as often.
@@ -91,6 +97,7 @@ pub async fn until_ended(
     let mut ended = Vec::new();
     loop {
         ended.extend(take_ended(&mut waiting).await?);
+        context.pass(ended.len(), ended.len() + waiting.len())?;
         let waited = first.clock().awake().saturating_sub(began);
         // Whoever shares a store with many asks it less and less often.
         let is_local = waiting.iter().all(|(registry, _)| registry.local().is_some());

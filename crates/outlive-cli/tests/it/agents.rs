@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::sandbox::Sandbox;
+use super::sandbox::{Ends, Sandbox};
 use super::served::{Agent, Served};
 use super::serving::token_of;
 
@@ -48,49 +48,88 @@ fn s_24_over_http_an_agent_may_no_more_than_its_token_and_no_more_than_the_serve
     assert_eq!(sandbox.show("busy")["cancel_requested_at"], Value::Null);
 }
 
+/// Asks for something with a token, and answers with the answer and what was said before it came.
+fn told(agent: &mut Agent, tool: &str, input: &Value) -> (Value, Vec<Value>) {
+    let id = agent.begin("tools/call", &asked(tool, input, "t"));
+    let mut heard = Vec::new();
+    loop {
+        let message = agent.hear();
+        if message["id"] == id {
+            return (message["result"]["structuredContent"].clone(), heard);
+        }
+        heard.push(message);
+    }
+}
+
+fn asked(tool: &str, input: &Value, token: &str) -> Value {
+    json!({ "name": tool, "arguments": input, "_meta": { "progressToken": token } })
+}
+
+fn is_of(message: &Value, token: &str) -> bool {
+    message["params"]["progressToken"] == token
+}
+
+/// Clients give up on tools that are silent for long, whatever they were asked to wait for.
 #[test]
-fn a_long_wait_is_told_of_and_comes_back_with_what_is_left_of_it() {
+fn s03_a_long_wait_is_told_of_and_comes_back_with_what_is_left_of_it() {
     let sandbox = Sandbox::new();
     let _run = sandbox.start("busy", &["sleep", "300"]);
-    let mut agent = Agent::start(&sandbox, &[]);
-    let params = json!({ "name": "wait", "arguments": { "runs": ["busy"], "timeout": "3s" }, "_meta": { "progressToken": "t" } });
-    let mut heard = Vec::new();
-    let answer = {
-        let id = agent.begin("tools/call", &params);
-        loop {
-            let message = agent.hear();
-            if message["id"] == id {
-                break message;
-            }
-            heard.push(message);
+    let mut agent = Agent::start(&sandbox, &["--patience", "3s"]);
+    for input in [json!({ "runs": ["busy"] }), json!({ "runs": ["busy"], "timeout": "1h" })] {
+        let (answer, heard) = told(&mut agent, "wait", &input);
+        assert_eq!(answer["waiting"].as_array().unwrap().len(), 1, "{answer}");
+        let progress: Vec<f64> = heard.iter().filter_map(|message| message["params"]["progress"].as_f64()).collect();
+        assert!(!progress.is_empty() && progress.is_sorted_by(|one, next| one < next), "{heard:?}");
+        let message = &heard[0]["params"]["message"];
+        assert!(message.as_str().unwrap().starts_with("0 of 1 done, "), "{heard:?}");
+    }
+    let help = sandbox.outlive(["mcp", "--help"]).succeeds();
+    assert!(help.contains("[default: 25s]"), "{help}");
+    let (answer, _) = told(&mut agent, "wait", &json!({ "runs": ["busy"], "timeout": "0s" }));
+    assert_eq!(answer["waiting"].as_array().unwrap().len(), 1, "{answer}");
+}
+
+/// Whatever a call does that takes long, it is told that it goes on.
+#[test]
+fn s03_a_call_that_takes_long_is_told_of_and_pings_are_answered_meanwhile() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["registry", "refresh"]).succeeds();
+    let lock = std::fs::File::open(sandbox.home().join("index/lock")).unwrap();
+    lock.lock().unwrap();
+    let mut agent = Agent::start(&sandbox, &["--allow", "write"]);
+    let id = agent.begin("tools/call", &asked("registry_refresh", &json!({}), "t"));
+    while !is_of(&agent.hear(), "t") {}
+    assert!(agent.ask("ping", json!({}))["result"].is_object());
+    lock.unlock().unwrap();
+    let answer = loop {
+        let message = agent.hear();
+        if message["id"] == id {
+            break message;
         }
     };
-    assert_eq!(answer["result"]["structuredContent"]["waiting"].as_array().unwrap().len(), 1, "{answer}");
-    assert!(heard.iter().any(|message| message["method"] == "notifications/progress"), "{heard:?}");
+    assert!(answer["result"]["structuredContent"]["sources"].is_u64(), "{answer}");
 }
 
 #[test]
-fn s03_a_wait_that_is_given_up_is_over_and_calls_meanwhile_are_answered() {
+fn s03_a_call_that_is_given_up_is_over_and_calls_meanwhile_are_answered() {
     let sandbox = Sandbox::new();
-    let _run = sandbox.start("busy", &["sleep", "300"]);
-    let mut agent = Agent::start(&sandbox, &[]);
-    let waiting = |token: &str, timeout: &str| json!({ "name": "wait", "arguments": { "runs": ["busy"], "timeout": timeout }, "_meta": { "progressToken": token } });
-    let id = agent.begin("tools/call", &waiting("given up", "20s"));
-    let is_of = |message: &Value, token: &str| message["params"]["progressToken"] == token;
-    while !is_of(&agent.hear(), "given up") {}
-    agent.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }));
-    assert_eq!(agent.call("ps", &json!({}))["runs"].as_array().unwrap().len(), 1);
-    // Another that waits on is told of three times; of the first there may be one more word that was under way.
-    let other = agent.begin("tools/call", &waiting("other", "4s"));
-    let mut late = 0;
-    loop {
-        let message = agent.hear();
-        late += usize::from(is_of(&message, "given up"));
-        if message["id"] == other {
-            break;
-        }
+    let _run = sandbox.start("busy", &["sh", "-c", "trap '' TERM; until [ -e over ]; do sleep 0.1; done"]);
+    let mut agent = Agent::start(&sandbox, &["--allow", "stop"]);
+    let stubborn = json!({ "runs": ["busy"], "wait": true, "grace": "1h" });
+    for (tool, input) in [("wait", json!({ "runs": ["busy"] })), ("cancel", stubborn)] {
+        let id = agent.begin("tools/call", &asked(tool, &input, tool));
+        while !is_of(&agent.hear(), tool) {}
+        agent.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }));
+        assert_eq!(agent.call("ps", &json!({}))["runs"].as_array().unwrap().len(), 1);
+        // Another that waits on is told of three times; of the first there may be one more word that was under way.
+        let (_, heard) = told(&mut agent, "wait", &json!({ "runs": ["busy"], "timeout": "4s" }));
+        let late = heard.iter().filter(|message| is_of(message, tool)).count();
+        assert!(late <= 1, "it went on: {late} more words of {tool}");
+        assert!(heard.iter().filter(|message| is_of(message, "t")).count() > late, "{heard:?}");
     }
-    assert!(late <= 1, "it went on waiting: {late} more words of it");
+    assert!(!sandbox.show("busy")["cancel_requested_at"].is_null(), "what was asked for before it was given up stands");
+    std::fs::write(sandbox.work().join("over"), "").unwrap();
+    sandbox.outlive(["wait", "busy"]).status().unwrap();
 }
 
 #[test]

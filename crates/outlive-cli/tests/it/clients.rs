@@ -97,6 +97,24 @@ fn s04_schemathesis_finds_no_failure_of_the_server_and_no_answer_that_was_not_pr
     assert!(output.status.success(), "{said}\n{}", text(&output.stderr));
 }
 
+/// Runs whose names, labels, commands, reasons and output are as hostile as they are accepted; one of them is dead.
+fn strangers(sandbox: &Sandbox) {
+    let long = "n".repeat(256);
+    let turned = "\u{202e}txt.exe\u{2066}\u{200b} \u{645}\u{631}\u{62d}\u{628}\u{627}";
+    let markup = "</span><svg onload=window.pwned=1>";
+    let writes = r"printf '\033]0;owned\007\033[31mred\033[0m <script>window.pwned=1</script>\342\200\256turned\n'; exit 3";
+    for name in [&*long, turned, markup] {
+        let label = format!("hostile={turned}<i>{}", "x".repeat(200));
+        let arg = format!("{writes} # \u{1b}[2J{turned}{}", "y".repeat(4096));
+        sandbox.outlive(["run", "--name", name, "--label", &label, "--", "sh", "-c", &arg]).status().unwrap();
+    }
+    let killed = ["run", "--name", "killed", "--label", "hostile=x", "--", "sh", "-c", "kill -s KILL $PPID $$"];
+    sandbox.outlive(killed).status().unwrap();
+    sandbox.wait_for_state("killed", "dead");
+    let cancelled = sandbox.outlive(["queue", "add", "--label", "hostile=x", "--", "true"]).succeeds();
+    sandbox.outlive(["cancel", cancelled.trim(), "--reason", &format!("{turned}{markup}")]).succeeds();
+}
+
 #[test]
 fn s05_s_09_s_10_a_person_with_a_browser_watches_follows_cancels_resumes_and_searches() {
     let sandbox = Sandbox::new();
@@ -106,11 +124,23 @@ fn s05_s_09_s_10_a_person_with_a_browser_watches_follows_cancels_resumes_and_sea
     sandbox.outlive(["queue", "add", "--name", hostile, "--label", label, "--", "sleep", "9"]).succeeds();
     sandbox.outlive(["queue", "add", "--name", "second", "--after", hostile, "--", "true"]).succeeds();
     sandbox.outlive(["run", "--name", "failing", "--", "sh", "-c", "exit 3"]).status().unwrap();
-    let steps = "outlive step fetch -- true; outlive step build -- sleep 0.1; outlive step test -- true";
+    let steps = "outlive step fetch -- sleep 0.1
+        outlive step build -- sh -ec 'outlive step compile -- outlive step \"<b>link</b>\" -- sleep 0.1; outlive step pack -- sleep 0.1'
+        outlive step test -- true";
     sandbox.outlive(["run", "--name", "steps", "--", "sh", "-ec", steps]).succeeds();
     let secret = format!("AKIA{}", "Q7ZC4XKD9WTN2VBE");
     let label_of_it = format!("key={secret}");
     sandbox.outlive(["run", "--name", "secretive", "--label", &label_of_it, "--", "true", &secret]).succeeds();
+    strangers(&sandbox);
+    for words in [
+        &["--app", "holder", "--lock", "db"][..],
+        &["--app", "later", "--not-before", "1h", "--note", "<b>tonight</b>"],
+        &["--app", "blocked", "--lock", "db"],
+    ] {
+        sandbox.outlive(["queue", "add"].iter().chain(words)).succeeds();
+    }
+    sandbox.outlive(["queue", "drain", "--lease", "1h"]).succeeds();
+    sandbox.outlive(["queue", "add", "--app", "free"]).succeeds();
     let served = Served::start(&sandbox, &[]);
     let pictures = tools().join("pictures");
     std::fs::create_dir_all(&pictures).unwrap();

@@ -391,3 +391,48 @@ fn a_step_whose_owner_was_killed_is_never_done_and_never_runs_twice_at_once() {
     sandbox.outlive(["wait", "job"]).succeeds();
     assert_eq!(steps(&sandbox.show("job"), 2), [("long".into(), "succeeded".into(), false)]);
 }
+
+/// What a step is inside of, by name.
+fn parents(run: &Value, attempt: u64) -> Vec<(String, Option<String>)> {
+    let steps = run["steps"].as_array().unwrap();
+    let name = |step: &Value| step["name"].as_str().unwrap().to_owned();
+    let of_id = |id: &Value| steps.iter().find(|step| step["id"] == *id && step["attempt"] == attempt).map(name);
+    steps.iter().filter(|step| step["attempt"] == attempt).map(|step| (name(step), of_id(&step["parent"]))).collect()
+}
+
+#[test]
+fn r10_steps_inside_steps_are_a_tree_that_replay_leaves_alone() {
+    let sandbox = Sandbox::new();
+    write(&sandbox, "compile.sh", marking("link", ""));
+    let build = format!(
+        "outlive step compile -- sh -e compile.sh\noutlive run -d --name apart -- outlive step apart -- true\n{}[ $OUTLIVE_ATTEMPT -gt 1 ]",
+        marking("pack", "")
+    );
+    write(&sandbox, "build.sh", build);
+    crash(&sandbox, &format!("outlive step build -- sh -e build.sh || :\n{}", marking("publish", "")));
+    assert_eq!(done(&sandbox), ["link", "pack", "publish"]);
+    let tree = |of: &[(&str, Option<&str>)]| -> Vec<(String, Option<String>)> {
+        of.iter().map(|(name, parent)| ((*name).to_owned(), parent.map(str::to_owned))).collect()
+    };
+    let first = [
+        ("build", None),
+        ("compile", Some("build")),
+        ("link", Some("compile")),
+        ("pack", Some("build")),
+        ("publish", None),
+    ];
+    assert_eq!(parents(&sandbox.show("job"), 1), tree(&first));
+    // A run that is started inside a step is a run of its own, and so is what is inside that.
+    assert_eq!(parents(&sandbox.wait_for_state("apart", "succeeded"), 1), tree(&[("apart", None)]));
+    let shown = sandbox.outlive(["show", "job"]).succeeds();
+    let lines = shown.lines().skip_while(|line| !line.starts_with("steps")).skip(1);
+    let told: Vec<&str> = lines.map(|line| line.rsplit_once("  ").unwrap().0.trim_end()).collect();
+    insta::assert_snapshot!("nested", told.join("\n"));
+    // The outer one had failed and is done again. What is inside it had not, and what is inside that is not come to.
+    let run = resume(&sandbox, 2);
+    assert_eq!(done(&sandbox), [""; 0]);
+    let second = first.into_iter().filter(|(name, _)| *name != "link").collect::<Vec<_>>();
+    assert_eq!(parents(&run, 2), tree(&second));
+    let replayed = steps(&run, 2).into_iter().filter(|(_, _, replayed)| *replayed).map(|(name, ..)| name);
+    assert_eq!(replayed.collect::<Vec<_>>(), ["compile", "pack", "publish"]);
+}

@@ -45,7 +45,7 @@ fn drawn_spec(scene: &Scene) -> Spec {
     if scene.entropy.one_in(3) {
         spec.kind = steps::KIND.into();
         let (of, name, fingerprint) = (parent(scene), word(scene), word(scene));
-        spec.step = Some(Step { of, attempt: 1, name, fingerprint, changed: false, replays: None });
+        spec.step = Some(Step { of, attempt: 1, name, fingerprint, changed: false, replays: None, parent: None });
     }
     spec
 }

@@ -54,6 +54,8 @@ pub(super) struct Scope<'a> {
     pub(super) only: Option<&'a BTreeSet<String>>,
     /// Whatever is indexed already.
     pub(super) rebuild: bool,
+    /// Whether it is still wanted, with so many sources done of so many.
+    pub(super) goes_on: &'a dyn Fn(usize, usize) -> bool,
 }
 
 /// Brings the index of `home` up to date. One that turns out to be damaged is made anew.
@@ -77,6 +79,9 @@ fn refresh_in(turn: &Turn, scope: &Scope<'_>, rebuild: bool, now: Timestamp) -> 
         let entered = entered?;
         let look = |place: usize| survey(covered[place], entered[place].1.as_ref());
         each_source(&covered, look, |place, surveyed| {
+            if !(scope.goes_on)(done.sources, covered.len()) {
+                return Err(Error::Unavailable("the refresh was given up; the index is as it was".into()));
+            }
             let source = (entered[place].0, covered[place]);
             refresh_source(&draft.connection, &mut writer, source, surveyed, now, &mut done)
         })?;

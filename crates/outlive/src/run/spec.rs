@@ -249,6 +249,9 @@ pub struct Step {
     /// The step of an earlier attempt whose result it repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replays: Option<RunId>,
+    /// The step of the same attempt inside which it was made; none where that was the run itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<RunId>,
 }
 
 /// How a run descends from the run it repeats.
@@ -289,6 +292,14 @@ mod tests {
         insta::assert_snapshot!(refused(&|spec| spec.kind = "step".into()), @"the kind `step` is for the steps of a run, made with `outlive step`");
         insta::assert_snapshot!(refused(&|spec| spec.keys.push(Key::limit("gpu", 0))), @"a limit of 0 on key `gpu` would never let it run");
         insta::assert_snapshot!(refused(&|spec| spec.policy.retry.max_attempts = 0), @"`max_attempts` of 0 would never run anything");
+    }
+
+    #[test]
+    fn a_step_that_was_recorded_without_a_parent_is_read_and_written_as_it_was() {
+        let old = r#"{"of":"01a1e1d5-a1d0-7000-8000-000000000001","attempt":1,"name":"a","fingerprint":"f"}"#;
+        let step: Step = serde_json::from_str(old).unwrap();
+        assert_eq!(step.parent, None);
+        assert_eq!(serde_json::to_string(&step).unwrap(), old);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Durable steps of a program: what one has returned is returned again by later attempts, and its work not done again.
 
+use std::cell::Cell;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::handle::{Recorded, RunHandle};
 use crate::conceal;
 use crate::error::Error;
-use crate::id::Stamp;
+use crate::id::{RunId, Stamp};
 use crate::run::{CHECKPOINT_LIMIT, Run, Spec};
 use crate::spool::OwnEnd;
 use crate::steps::{Attempt, Fingerprint, Making, Next, Outcome, step_id, step_time};
@@ -26,6 +27,26 @@ pub enum StepError<E> {
     Registry(#[from] Error),
 }
 
+thread_local! {
+    /// The step whose work this thread does.
+    static WITHIN: Cell<Option<RunId>> = const { Cell::new(None) };
+}
+
+/// This thread does the work of a step, until this is dropped.
+struct Within(Option<RunId>);
+
+impl Within {
+    fn step(id: RunId) -> Self {
+        Self(WITHIN.replace(Some(id)))
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        WITHIN.set(self.0);
+    }
+}
+
 impl RunHandle {
     /// Does a part of the work once, however often the run is resumed.
     ///
@@ -33,6 +54,7 @@ impl RunHandle {
     /// changed since, what it returned is returned and `work` is not called. Otherwise `work` is called, and what it
     /// returns is kept as JSON, up to 1 MiB: as the checkpoint of the step's own run, with its success, in one write. A
     /// step that crashes is done again. `inputs` is whatever the result depends on; a name is used once an attempt.
+    /// A step that `work` makes of the same run, on its own thread, is recorded as made inside this one.
     ///
     /// # Examples
     ///
@@ -72,8 +94,11 @@ impl RunHandle {
                 None => next = Next::Live { changed: true },
             }
         }
-        let step = self.started(&attempt, attempt.spec(name, fingerprint, &next, self.keeping.me.clone())).await?;
-        match work() {
+        let step = self.started(&attempt, self.step_spec(&attempt, name, fingerprint, &next)).await?;
+        let within = Within::step(step.id());
+        let done = work();
+        drop(within);
+        match done {
             Ok(answer) => step.keep(answer).await,
             Err(error) => {
                 step.fail("error", error.to_string()).await?;
@@ -83,9 +108,13 @@ impl RunHandle {
     }
 
     async fn replayed(&self, attempt: &Attempt, name: &str, fingerprint: String, original: &Run) -> Result<(), Error> {
-        let spec = attempt.spec(name, fingerprint, &Next::Replay(original), self.keeping.me.clone());
+        let spec = self.step_spec(attempt, name, fingerprint, &Next::Replay(original));
         let step = self.draft_step(attempt.run(), spec)?;
         self.making(&step).replay(attempt.run(), step, None).await.map(|_| ())
+    }
+
+    fn step_spec(&self, attempt: &Attempt, name: &str, fingerprint: String, next: &Next<'_>) -> Spec {
+        attempt.spec(name, fingerprint, next, WITHIN.get(), self.keeping.me.clone())
     }
 
     async fn started(&self, attempt: &Attempt, spec: Spec) -> Result<Self, Error> {

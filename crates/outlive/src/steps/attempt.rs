@@ -125,14 +125,25 @@ impl Attempt {
         replays.map_or(Some(step), |id| self.past.iter().map(|past| &past.run).find(|run| run.id == id))
     }
 
-    /// The spec of a step of this attempt.
-    pub fn spec(&self, name: &str, fingerprint: String, next: &Next<'_>, created_by: Actor) -> Spec {
+    /// The spec of a step of this attempt. What is no step of this attempt, be it because a process was handed it by an
+    /// earlier one, is nobody's `parent`. Where a step stands says nothing of what its result depends on: it is no part of
+    /// the fingerprint.
+    pub fn spec(
+        &self,
+        name: &str,
+        fingerprint: String,
+        next: &Next<'_>,
+        parent: Option<RunId>,
+        created_by: Actor,
+    ) -> Spec {
         let (changed, replays) = match next {
             Next::Replay(original) => (false, Some(original.id)),
             Next::Live { changed } => (*changed, None),
         };
-        let step =
-            Step { of: self.run.id, attempt: self.run.attempt, name: name.into(), fingerprint, changed, replays };
+        let (of, attempt) = (self.run.id, self.run.attempt);
+        let is_here = |past: &Past| past.step().is_some_and(|step| step.attempt == attempt);
+        let parent = parent.filter(|parent| self.past.iter().any(|past| past.run.id == *parent && is_here(past)));
+        let step = Step { of, attempt, name: name.into(), fingerprint, changed, replays, parent };
         let mut spec = Spec::new(KIND, created_by);
         spec.policy.lease = self.run.spec.policy.lease;
         spec.step = Some(step);

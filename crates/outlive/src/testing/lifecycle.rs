@@ -328,7 +328,7 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
         Action::Report { fence: Fence { worker: adopter, epoch: running.epoch }, report: Report::default() };
     let claim = Action::Claim { owner: owner(worker, Lease::default()), early: false, leftovers: Default::default() };
     let (attempt, name, fingerprint) = (1, "build".into(), String::new());
-    let step = Step { of: running.id, attempt, name, fingerprint, changed: false, replays: None };
+    let step = Step { of: running.id, attempt, name, fingerprint, changed: false, replays: None, parent: None };
     let step = Spec { step: Some(step), ..spec(KIND) };
     let (held_step, dead_step) =
         (specimen(StateName::Running, step.clone(), worker)?, specimen(StateName::Dead, step, worker)?);

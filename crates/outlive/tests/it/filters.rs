@@ -93,9 +93,9 @@ prop_compose! {
     ) -> Spec {
         let command = argv.map(|argv| Command::new(argv, Arg::Text("/".into())));
         let kind = if step.is_some() { KIND.into() } else { kind };
-        let (attempt, changed, replays) = (1, false, None);
+        let (attempt, changed, replays, parent) = (1, false, None, None);
         let step = step
-            .map(|of| Step { of, attempt, name: "a".into(), fingerprint: String::new(), changed, replays });
+            .map(|of| Step { of, attempt, name: "a".into(), fingerprint: String::new(), changed, replays, parent });
         Spec { name, labels, command, priority, step, ..Spec::new(kind, person("ada")) }
     }
 }

@@ -175,6 +175,44 @@ fn a_name_is_used_once_an_attempt() {
     });
 }
 
+/// Where a step was made is told and changes nothing: of a step that is done again, what is inside is replayed as any.
+#[test]
+fn r10_a_step_made_inside_another_says_so_and_is_replayed_where_only_the_outer_is_done_again() {
+    on_each(async |world| {
+        let (registry, program) = (world.process(), Program::default());
+        let run = registry.start(spec("job")).await.unwrap();
+        let id = run.id();
+        let outer = async |run: &RunHandle, fails: bool| {
+            let work = || {
+                let inner = pollster::block_on(program.step(run, "inner", "x"));
+                if fails { Err("no luck") } else { Ok(inner) }
+            };
+            run.step("outer", "y", work).await
+        };
+        assert!(matches!(outer(&run, true).await, Err(StepError::Work("no luck"))));
+        program.step(&run, "beside", "z").await;
+        assert_eq!(program.done(), ["inner", "beside"]);
+        let run = interrupted_and_resumed(&registry, run).await;
+        assert_eq!(outer(&run, false).await.unwrap(), "inner(x)");
+        assert_eq!(program.done(), [""; 0], "what was inside is done again");
+        let run = registry.get(id).await.unwrap().run;
+        let steps: Vec<_> = registry.steps_of(&run).await.unwrap().into_iter().map(|seen| seen.run).collect();
+        let step = |name: &str, attempt: u32| {
+            let is_it = |run: &&outlive::run::Run| {
+                run.spec.step.as_ref().is_some_and(|step| step.name == name && step.attempt == attempt)
+            };
+            let found = steps.iter().find(is_it).unwrap_or_else(|| panic!("no `{name}` in attempt {attempt}"));
+            (found.id, found.spec.step.clone().unwrap())
+        };
+        for attempt in 1..=2 {
+            assert_eq!(step("inner", attempt).1.parent, Some(step("outer", attempt).0));
+            assert_eq!(step("outer", attempt).1.parent, None);
+        }
+        assert_eq!(step("beside", 1).1.parent, None, "it was made behind it, not inside");
+        assert_eq!(step("inner", 2).1.replays, Some(step("inner", 1).0));
+    });
+}
+
 #[test]
 fn of_two_that_use_a_name_at_the_same_time_one_is_refused() {
     on_each(async |world| {
@@ -185,7 +223,7 @@ fn of_two_that_use_a_name_at_the_same_time_one_is_refused() {
         let late = registry.attempt(run.id(), run.fence().epoch).await.unwrap();
         let spec_of = |attempt: &outlive::steps::Attempt| {
             let next = attempt.next("one", "x").unwrap();
-            attempt.spec("one", "x".into(), &next, registry.me().clone())
+            attempt.spec("one", "x".into(), &next, None, registry.me().clone())
         };
         let (first, second) = (spec_of(&attempt), spec_of(&late));
         let step = registry.start_step(&attempt, first).await.unwrap();

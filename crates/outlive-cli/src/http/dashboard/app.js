@@ -1,9 +1,10 @@
 // The frame: who we are to the server, which page is shown, and what changes meanwhile.
 
-import { el } from "/assets/dom.js";
+import { el, visible } from "/assets/dom.js";
 import { Runs } from "/assets/runs.js";
 import { showRun } from "/assets/run.js";
-import { showCharts, showQueue, showWorkers } from "/assets/pages.js";
+import { showCharts } from "/assets/charts.js";
+import { showQueue, showWorkers } from "/assets/pages.js";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -26,7 +27,7 @@ export const operations = new Set();
 /** Says something in passing. */
 export function toast(text) {
   const place = document.getElementById("toast");
-  place.textContent = text;
+  place.textContent = visible(text);
   clearTimeout(toast.timer);
   toast.timer = setTimeout(() => (place.textContent = ""), 6000);
 }
@@ -34,8 +35,8 @@ export function toast(text) {
 /** Asks before something is done. */
 export function confirm(question, text) {
   const dialog = document.getElementById("dialog");
-  document.getElementById("dialog-title").textContent = question;
-  document.getElementById("dialog-text").textContent = text;
+  document.getElementById("dialog-title").textContent = visible(question);
+  document.getElementById("dialog-text").textContent = visible(text);
   dialog.querySelector("[value=no]").hidden = false;
   dialog.returnValue = "no";
   dialog.showModal();
@@ -44,10 +45,15 @@ export function confirm(question, text) {
 
 export const runs = new Runs();
 let page = null;
+let shown = 0;
 
 async function show() {
   page?.leave?.();
   page = null;
+  const turn = ++shown;
+  // What a page that was left is still told goes where nobody sees it.
+  const place = el("div", { class: "page" });
+  main.replaceChildren(place);
   const [, name = "", id = ""] = location.hash.split("/");
   const current = name || "runs";
   for (const link of document.querySelectorAll("nav a")) {
@@ -56,11 +62,13 @@ async function show() {
   }
   main.className = current === "runs" ? "full" : "";
   main.scrollTop = 0;
-  const pages = { runs: () => runs.show(main), queue: () => showQueue(main), workers: () => showWorkers(main), charts: () => showCharts(main, runs), run: () => showRun(main, id) };
+  const pages = { runs: () => runs.show(place), queue: () => showQueue(place), workers: () => showWorkers(place), charts: () => showCharts(place, runs), run: () => showRun(place, id) };
   try {
-    page = await (pages[current] ?? pages.runs)();
+    const made = await (pages[current] ?? pages.runs)();
+    if (turn === shown) page = made;
+    else made.leave?.();
   } catch (error) {
-    failed(error);
+    if (turn === shown) failed(error);
   }
 }
 

@@ -1,5 +1,11 @@
 // Elements made of text. Nothing that a run says is ever parsed as markup.
 
+/** A text with everything made visible that would hide, or turn around what stands beside it. */
+export function visible(text) {
+  const hidden = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+  return String(text).replace(hidden, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
+}
+
 /** An element with properties and children; a child that is no node is text. */
 export function el(tag, properties = {}, ...children) {
   const node = document.createElement(tag);
@@ -8,7 +14,8 @@ export function el(tag, properties = {}, ...children) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : String(value));
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  const there = children.flat().filter((child) => child !== null && child !== undefined);
+  node.append(...there.map((child) => (child instanceof Node ? child : visible(child))));
   return node;
 }
 

@@ -1,22 +1,25 @@
-// The queue, the workers, and charts of what became of runs.
+// The queue and the workers.
 
 import { call } from "/assets/app.js";
-import { badge, duration, el, svg, title, tone } from "/assets/dom.js";
+import { badge, duration, el, title } from "/assets/dom.js";
 
-function table(name, heads, rows) {
+export function table(name, heads, rows, look = "") {
   const head = heads.map((text) => el("th", { scope: "col" }, text));
   return el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": name },
-    el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
+    el("table", { class: look }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
 }
 
 /** A page that is drawn anew when something has changed, and now and then. */
-async function kept(draw) {
+export async function kept(draw) {
   await draw();
   let waiting = false;
   const again = async () => {
     if (waiting) return;
     waiting = true;
+    const focused = document.activeElement?.getAttribute("href");
     await draw().catch(() => {});
+    // Whoever goes through the page by keys goes on from where they were.
+    if (focused && document.activeElement === document.body) document.querySelector(`main a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
     waiting = false;
   };
   const clock = setInterval(again, 5000);
@@ -32,11 +35,27 @@ export function showQueue(main) {
       el("td", { class: "num" }, String(run.priority)),
       el("td", {}, run.reason ?? (run.state === "pending" ? "waits for a worker" : "")));
     const all = [...queue.running, ...queue.waiting];
-    const more = queue.next ? [el("p", { class: "note" }, `The first ${all.length}; \`outlive queue list\` has more.`)] : [];
-    main.replaceChildren(el("h1", {}, "Queue"), all.length
-      ? table("Queue", ["Run", "State", "Priority", "Waits for"], all.map(row))
-      : el("p", { class: "note" }, "Nothing is queued. `outlive queue add -- COMMAND` adds something."), ...more);
+    const shown = all.length + queue.entries.length;
+    main.replaceChildren(
+      el("h1", {}, "Queue"),
+      all.length ? table("Queue", ["Run", "State", "Priority", "Reason"], all.map(row), "queue")
+        : el("p", { class: "note" }, "Nothing is queued. `outlive queue add -- COMMAND` adds something."),
+      ...entries(queue.entries),
+      ...(queue.next ? [el("p", { class: "note" }, `The first ${shown}; \`outlive queue list\` has more.`)] : []));
   });
+}
+
+/** The queue of all repositories, which others than outlive execute. */
+function entries(all) {
+  if (!all.length) return [];
+  const about = (entry) => ["app", "workflow", "run"].filter((what) => entry[what]).map((what) => `${what} ${entry[what]}`).join(", ");
+  const row = (entry) => el("tr", {},
+    el("td", {}, about(entry), entry.note ? el("div", { class: "quiet" }, entry.note) : null),
+    el("td", {}, badge(entry)),
+    el("td", { class: "num" }, String(entry.priority)),
+    el("td", {}, entry.reason ?? (entry.state === "pending" ? "waits for somebody to take it" : "")),
+    el("td", {}, el("code", {}, entry.repo ?? "")));
+  return [el("h2", {}, "Entries of all repositories"), table("Entries of all repositories", ["About", "State", "Priority", "Reason", "Repository"], all.map(row), "queue")];
 }
 
 export function showWorkers(main) {
@@ -54,68 +73,4 @@ export function showWorkers(main) {
       ? table("Workers", ["Worker", "Host", "Pid", "Health", "Runs", "Last beat"], workers.map(row))
       : el("p", { class: "note" }, "No workers. Every process that owns a run is one."));
   });
-}
-
-export function showCharts(main, runs) {
-  return kept(async () => {
-    const all = [...runs.known.values()];
-    main.replaceChildren(
-      el("h1", {}, "Charts"),
-      el("h2", {}, "Runs by state, by when they were made"), ...overTime(all),
-      el("h2", {}, "How long runs took"), bars(durations(all)),
-      el("h2", {}, "Deaths and failures by cause"), bars(causes(all)));
-  });
-}
-
-const TONES = [["good", "running or succeeded"], ["wait", "waiting"], ["doubt", "in doubt or interrupted"], ["bad", "failed or dead"], ["quiet", "cancelled"]];
-
-function overTime(all) {
-  const BARS = 40;
-  if (!all.length) return [el("p", { class: "note" }, "No runs yet.")];
-  const times = all.map((run) => Date.parse(run.created_at));
-  const from = times.reduce((a, b) => Math.min(a, b));
-  const span = Math.max(1, times.reduce((a, b) => Math.max(a, b)) - from + 1);
-  const columns = Array.from({ length: BARS }, () => ({}));
-  all.forEach((run, index) => {
-    const column = columns[Math.floor(((times[index] - from) / span) * BARS)];
-    column[tone(run)] = (column[tone(run)] ?? 0) + 1;
-  });
-  const most = Math.max(...columns.map((column) => Object.values(column).reduce((a, b) => a + b, 0)), 1);
-  const drawing = svg("svg", { viewBox: "0 0 400 110", preserveAspectRatio: "none", height: 160, role: "img", "aria-label": `${all.length} runs over time; at most ${most} at once` });
-  columns.forEach((column, index) => {
-    let y = 110;
-    for (const [name] of TONES) {
-      const height = ((column[name] ?? 0) / most) * 105;
-      y -= height;
-      if (height) drawing.append(svg("rect", { x: index * 10 + 1, y, width: 8, height, class: `fill-${name}` }));
-    }
-  });
-  const ends = [from, from + span].map((at) => el("span", {}, new Date(at).toLocaleString()));
-  return [drawing, el("div", { class: "ends" }, ends), el("ul", { class: "legend" }, TONES.map(([name, text]) => el("li", {}, el("span", { class: `badge ${name}` }, text))))];
-}
-
-function durations(all) {
-  const ends = [[1e3, "below 1 s"], [1e4, "1 to 10 s"], [6e4, "10 s to 1 min"], [6e5, "1 to 10 min"], [36e5, "10 min to 1 h"], [864e5, "1 h to 1 d"], [Infinity, "longer"]];
-  const ended = all.filter((run) => run.ended_at && run.duration_ms !== null);
-  return ends.map(([end, name], index) => [name, ended.filter((run) => run.duration_ms < end && run.duration_ms >= (ends[index - 1]?.[0] ?? 0)).length, "good"]);
-}
-
-function causes(all) {
-  const counts = new Map();
-  for (const run of all.filter((run) => ["dead", "failed", "interrupted"].includes(run.state))) {
-    const cause = run.error_type ?? run.reason?.split(/[:;,]/)[0].replace(/\d+/g, "N") ?? run.state;
-    counts.set(cause, (counts.get(cause) ?? 0) + 1);
-  }
-  return [...counts].sort((a, b) => b[1] - a[1]).slice(0, 12).map(([name, count]) => [name, count, "bad"]);
-}
-
-function bars(rows) {
-  const most = Math.max(1, ...rows.map(([, count]) => count));
-  if (!rows.some(([, count]) => count)) return el("p", { class: "note" }, "None so far.");
-  const one = ([name, count, colour]) => {
-    const bar = svg("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", height: 14, "aria-hidden": "true" },
-      svg("rect", { x: 0, y: 0, width: (count / most) * 100, height: 8, class: `fill-${colour}` }));
-    return el("tr", {}, el("td", {}, name), el("td", { class: "num" }, String(count)), el("td", {}, bar));
-  };
-  return table("Counts", ["What", "Runs", "Share"], rows.map(one));
 }

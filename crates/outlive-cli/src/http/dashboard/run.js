@@ -2,14 +2,15 @@
 
 import { Ansi } from "/assets/ansi.js";
 import { call, confirm, operations, runs, toast } from "/assets/app.js";
-import { badge, duration, elapsed, el, moment, progress, svg, title, tone } from "/assets/dom.js";
+import { badge, duration, elapsed, el, moment, progress, title } from "/assets/dom.js";
+import { showSteps } from "/assets/steps.js";
 
 const LINES = 5000;
 
 export async function showRun(main, id) {
   const state = { id, attempt: null, source: null };
   const place = el("div");
-  const log = el("pre", { class: "log", tabindex: 0, "aria-label": "Output" });
+  const log = el("pre", { class: "log", tabindex: 0, role: "region", "aria-label": "Output" });
   const attempts = el("select", { "aria-label": "Attempt", onchange: (event) => follow(state, log, Number(event.target.value)) });
   const told = el("span", { class: "count", role: "status" });
   state.told = told;
@@ -40,10 +41,18 @@ export async function showRun(main, id) {
   };
 }
 
+function long(run) {
+  const command = run.command.join(" ");
+  return command.length > 300 || command.split("\n").length > 6;
+}
+
 function about(run, refresh) {
   const facts = [
     ["id", el("code", {}, run.id)],
-    ["command", run.command && el("code", {}, run.command.join(" "))],
+    ["step of", run.step_of && el("a", { href: `#/run/${run.step_of}` }, run.step_of)],
+    ["inside", run.step_parent && el("a", { href: `#/run/${run.step_parent}` }, run.step_parent)],
+    // One that is long has a bar to scroll it with, which keys must come to.
+    ["command", run.command && el("code", long(run) ? { tabindex: 0, role: "region", "aria-label": "Command" } : {}, run.command.join(" "))],
     ["in", run.cwd && el("code", {}, run.cwd)],
     ["reason", run.reason],
     ["attempt", `${run.attempt} (epoch ${run.epoch})`],
@@ -64,7 +73,7 @@ function about(run, refresh) {
     el("div", { class: "title" }, el("h1", {}, title(run)), badge(run), run.archived ? el("span", { class: "quiet" }, "archived") : null),
     el("div", { class: "actions" }, actions(run, refresh)),
     el("dl", {}, shown),
-    ...steps(run),
+    ...showSteps(run),
   ];
 }
 
@@ -117,29 +126,6 @@ function tell(story) {
   const head = ["When", "What", "State", "Attempt", "Who", "Why"].map((name) => el("th", { scope: "col" }, name));
   return el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Story" },
     el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
-}
-
-/** The steps of all attempts, with a bar each for when it ran. */
-function steps(run) {
-  if (!run.steps.length) return [];
-  const from = Math.min(...run.steps.map((step) => Date.parse(step.started_at ?? run.created_at)));
-  const to = Math.max(from + 1, ...run.steps.map((step) => Date.parse(step.ended_at ?? new Date().toISOString())));
-  const rows = run.steps.map((step) => {
-    const start = Date.parse(step.started_at ?? step.ended_at ?? run.created_at);
-    const end = Date.parse(step.ended_at ?? new Date().toISOString());
-    const scale = (at) => ((at - from) / (to - from)) * 100;
-    const bar = svg("rect", { x: scale(start), y: 1, width: Math.max(0.6, scale(end) - scale(start)), height: 8, class: `fill-${tone(step)}` });
-    const line = svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", height: 14, role: "img", "aria-label": `ran for ${duration(step.duration_ms)}` }, bar);
-    return el("tr", {},
-      el("td", { class: "num" }, String(step.attempt ?? "")),
-      el("td", {}, el("a", { href: `#/run/${step.id}` }, step.name ?? step.id)),
-      el("td", {}, step.replays ? el("span", { class: "quiet" }, "replayed") : badge(step)),
-      el("td", { class: "num" }, duration(step.duration_ms)),
-      el("td", {}, line));
-  });
-  const head = ["Attempt", "Step", "State", "Time", "Timeline"].map((name) => el("th", { scope: "col" }, name));
-  const table = el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows));
-  return [el("h2", {}, "Steps"), el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Steps" }, table)];
 }
 
 /** Shows what an attempt has written, and goes on while it writes. */

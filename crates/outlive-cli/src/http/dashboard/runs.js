@@ -1,11 +1,12 @@
 // The list of runs: all that are loaded, of which only those in sight are in the page.
 
 import { badge, elapsed, el, progress, title, word } from "/assets/dom.js";
-import { call } from "/assets/app.js";
+import { call, toast } from "/assets/app.js";
 
 const ROW = 36;
 const PAGE = 1000;
-const MOST = 10000;
+// How many are loaded at once: older ones when they are asked for, or scrolled to.
+const MANY = 10000;
 const FILTERS = {
   all: () => true,
   "in flight": (run) => ["pending", "running", "suspended"].includes(run.state),
@@ -22,25 +23,71 @@ export class Runs {
     this.text = "";
     this.filter = "all";
     this.loaded = false;
+    this.most = MANY;
+    // Where older ones begin that are not loaded.
+    this.next = null;
+    this.loading = 0;
   }
 
   /** Loads them anew, page by page, the newest first. */
   async load() {
     const known = new Map();
-    let after = null;
-    do {
-      const page = await call("ps", { all: true, limit: PAGE, after });
-      for (const run of page.runs) known.set(run.id, run);
-      after = page.next;
-      this.known = known;
-      this.loaded = true;
-      this.select();
-    } while (after && known.size < MOST);
+    await this.read(known, null);
+  }
+
+  /** Loads as many older ones again. */
+  async more() {
+    if (!this.next || this.reading) return;
+    this.most = this.known.size + MANY;
+    await this.read(this.known, this.next);
+  }
+
+  async read(known, after) {
+    // Whoever begins anew takes the place of whoever still reads.
+    const turn = ++this.loading;
+    this.reading = true;
+    this.heard = new Map();
+    try {
+      do {
+        const page = await call("ps", { all: true, limit: PAGE, after });
+        if (turn !== this.loading) return;
+        for (const run of page.runs) known.set(run.id, run);
+        // What was heard meanwhile is younger than what was read.
+        for (const [id, run] of this.heard) known.set(id, run);
+        after = page.next;
+        Object.assign(this, { known, next: after, loaded: true });
+        this.select();
+      } while (after && known.size < this.most);
+    } finally {
+      if (turn === this.loading) this.reading = false;
+      this.tell();
+    }
+  }
+
+  /** Says that there are older ones which are not loaded, and loads them. For every page that tells of all that are. */
+  older() {
+    const button = el("button", { type: "button", onclick: () => this.more().catch((error) => toast(error.message)) }, "Load older");
+    this.behind = { text: el("span", {}), button };
+    const place = el("span", { class: "older" }, this.behind.text, " ", button);
+    this.behind.place = place;
+    this.tell();
+    return place;
+  }
+
+  tell() {
+    if (!this.behind) return;
+    const { place, text, button } = this.behind;
+    place.hidden = !this.next;
+    text.textContent = `The newest ${this.known.size} are loaded; there are older ones.`;
+    button.disabled = this.reading;
   }
 
   /** Takes in what has changed. */
   change(changed) {
-    for (const run of changed) if (run.step_of === null) this.known.set(run.id, run);
+    for (const run of changed.filter((run) => run.step_of === null)) {
+      this.known.set(run.id, run);
+      if (this.reading) this.heard.set(run.id, run);
+    }
     this.select();
   }
 
@@ -53,6 +100,7 @@ export class Runs {
     };
     const fits = FILTERS[this.filter];
     this.shown = [...this.known.values()].filter((run) => fits(run) && !(run.archived && !words.length && this.filter === "all") && says(run));
+    this.tell();
     this.shown.sort((a, b) => (a.created_at < b.created_at ? 1 : a.created_at > b.created_at ? -1 : a.id < b.id ? 1 : -1));
     this.draw();
   }
@@ -72,7 +120,7 @@ export class Runs {
     this.space = el("div", { class: "space", role: "rowgroup" });
     this.scroll = el("div", { class: "scroll", role: "presentation", onscroll: () => this.draw() }, this.space);
     this.grid = el("div", { class: "grid", role: "grid", "aria-label": "Runs" }, el("div", { role: "rowgroup" }, head), this.scroll);
-    main.replaceChildren(el("h1", { class: "skip" }, "Runs"), el("div", { class: "tools" }, search, filter, this.count), this.grid);
+    main.replaceChildren(el("h1", { class: "skip" }, "Runs"), el("div", { class: "tools" }, search, filter, this.count, this.older()), this.grid);
     this.rows = new Map();
     this.draw();
     const clock = setInterval(() => this.draw(true), 1000);
@@ -89,7 +137,7 @@ export class Runs {
     if (!this.grid) return;
     const total = this.shown.length;
     this.grid.setAttribute("aria-rowcount", String(total + 1));
-    this.count.textContent = this.loaded ? `${total} of ${this.known.size}` : "Loading…";
+    this.count.textContent = this.loaded ? `${total} of ${this.next ? "the newest " : ""}${this.known.size}` : "Loading…";
     this.space.style.height = `${total * ROW}px`;
     const first = Math.max(0, Math.floor(this.scroll.scrollTop / ROW) - 5);
     const last = Math.min(total, Math.ceil((this.scroll.scrollTop + this.scroll.clientHeight) / ROW) + 5);
@@ -104,6 +152,8 @@ export class Runs {
     for (const [id, { node }] of this.rows) if (!rows.has(id)) node.remove();
     for (const { node } of rows.values()) if (!node.isConnected) this.space.append(node);
     this.rows = rows;
+    // Whoever comes to the end of all that is loaded goes on.
+    if (last === total && first > 0 && this.next) this.more().catch(() => {});
   }
 
   row(run, at, old) {
@@ -133,7 +183,7 @@ export class Runs {
 
   key(event) {
     const at = this.shown.findIndex((run) => run.id === document.activeElement?.dataset?.id);
-    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -MOST, End: MOST }[event.key];
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -Infinity, End: Infinity }[event.key];
     if (!step) return;
     this.focus(at < 0 ? 0 : at + step);
     event.preventDefault();

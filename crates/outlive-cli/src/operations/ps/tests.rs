@@ -62,6 +62,7 @@ fn run(number: u32, name: Option<&str>) -> RunView {
         step: None,
         step_of: None,
         step_attempt: None,
+        step_parent: None,
         replays: None,
         repo: None,
         command_line: None,
@@ -202,6 +203,7 @@ fn ended_runs() -> Vec<Run> {
                 fingerprint: "f".into(),
                 changed: false,
                 replays: Some(id),
+                parent: None,
             });
             let mut run = Run::new(id, Arc::new(spec), None, at(0));
             run.attempt = if variant == 5 { 10 } else { 2 };

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use outlive::error::Error;
+use outlive::health::{Seen, see};
 use outlive::id::{Epoch, RunId};
 use outlive::index::Address;
 use outlive::policy::{Lease, OrphanPolicy};
@@ -21,6 +22,7 @@ use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::operations::plane::{home, repository};
+use crate::run_view::with_names;
 use crate::settings::{Context, QueueOrder};
 use crate::terminal::plain;
 
@@ -102,6 +104,8 @@ pub fn home_registry() -> Result<Context, Error> {
 pub struct EntryView {
     pub id: RunId,
     pub state: StateName,
+    /// Why it waits; none where it only waits to be handed out.
+    pub reason: Option<String>,
     pub app: Option<String>,
     pub workflow: Option<String>,
     pub run: Option<String>,
@@ -117,13 +121,24 @@ pub struct EntryView {
 }
 
 impl EntryView {
-    /// The entry that a run is; none where it is something else.
-    pub fn of(run: &Run, state: StateName) -> Option<Self> {
+    /// The entry that a run is, as it was seen; none where it is something else.
+    pub fn seen(seen: &Seen) -> Option<Self> {
+        let reason = seen.reason.as_ref().map(|reason| with_names(reason, &seen.leftovers));
+        Self::of(&seen.run, seen.state).map(|entry| Self { reason, ..entry })
+    }
+
+    /// The entry that a run is, as its record tells of it; none where it is something else.
+    fn recorded(run: &Run) -> Option<Self> {
+        Self::seen(&see(run.clone(), None, SystemClock.now()))
+    }
+
+    fn of(run: &Run, state: StateName) -> Option<Self> {
         let label = |name: &str| run.spec.labels.get(name).cloned();
         let lease = run.owner().map(|owner| owner.lease.lasts());
         (run.spec.kind == HANDED_OUT && run.spec.command.is_none()).then(|| Self {
             id: run.id,
             state,
+            reason: None,
             app: label("app"),
             workflow: label("workflow"),
             run: label("run"),
@@ -277,7 +292,7 @@ async fn find(entry: &str) -> Result<(Registry, RunId), Error> {
 }
 
 fn changed(run: &Run, told: &'static str, cancel_requested: bool) -> Result<Changed, Error> {
-    let entry = EntryView::of(run, run.state.name()).ok_or_else(|| Error::NotFound(run.id.to_string()))?;
+    let entry = EntryView::recorded(run).ok_or_else(|| Error::NotFound(run.id.to_string()))?;
     Ok(Changed { entry, cancel_requested, told })
 }
 

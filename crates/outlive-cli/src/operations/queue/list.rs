@@ -98,7 +98,7 @@ impl Part {
             Self::Waiting => spec.kind != HANDED_OUT,
             Self::WaitingEntries | Self::HandedOut => {
                 let is_about = |entry: EntryView| repo.is_none() || entry.repo.as_deref() == repo;
-                EntryView::of(&seen.run, seen.state).is_some_and(is_about)
+                EntryView::seen(seen).is_some_and(is_about)
             }
         }
     }
@@ -165,7 +165,7 @@ impl Operate for List {
                 Part::Running => page.running.push(view(&seen, registry)),
                 Part::Waiting => page.waiting.push(view(&seen, registry)),
                 Part::WaitingEntries | Part::HandedOut => {
-                    page.entries.extend(EntryView::of(&seen.run, seen.state));
+                    page.entries.extend(EntryView::seen(&seen));
                 }
             });
             if let Some(next) = next.await? {
@@ -244,15 +244,13 @@ impl Queued {
         let ids = short_ids(&self.entries.iter().map(|entry| entry.id).collect::<Vec<_>>());
         let row = |(entry, id): (&EntryView, &String)| {
             let cells = [id.clone(), entry.state.to_string(), entry.priority.to_string(), entry.attempt.to_string()];
-            cells.into_iter().chain([entry.title()]).map(Cell::new).collect::<Vec<_>>()
+            let reason = entry.reason.as_deref().map(plain).unwrap_or_default();
+            cells.into_iter().chain([entry.title(), reason]).map(Cell::new).collect::<Vec<_>>()
         };
         let rows = self.entries.iter().zip(&ids).map(row);
-        let table = Table::new(&["ENTRY", "STATE", "PRIORITY", "ATTEMPT", "ABOUT"], rows);
-        writeln!(
-            f,
-            "{}",
-            table.show(Look::of_stdout(), &[Step::LeaveOut("PRIORITY"), Step::LeaveOut("ATTEMPT")], &[])
-        )?;
+        let table = Table::new(&["ENTRY", "STATE", "PRIORITY", "ATTEMPT", "ABOUT", "REASON"], rows);
+        let steps = [Step::LeaveOut("PRIORITY"), Step::LeaveOut("ATTEMPT"), Step::Narrow("ABOUT", 24)];
+        writeln!(f, "{}", table.show(Look::of_stdout(), &steps, &[]))?;
         writeln!(f, "next: `outlive queue drain` hands out what is due")
     }
 

@@ -136,7 +136,18 @@ fn c10_backoff_keys_and_times_hold_for_who_drains() {
     let handed = drain(&sandbox, &["--limit", "9"]);
     let apps: Vec<&str> = handed.iter().map(|entry| entry["app"].as_str().unwrap()).collect();
     assert_eq!(apps, ["one", "failing"], "a key that is held, and a time that has not come");
+    // What waits says for what, in the list and by itself, to people and to programs.
+    let listed = sandbox.outlive(["queue", "list", "--json"]).json();
+    let entries = listed["entries"].as_array().unwrap();
+    let reason = |app: &str| entries.iter().find(|entry| entry["app"] == app).unwrap()["reason"].clone();
+    assert!(reason("later").as_str().unwrap().starts_with("waits until "), "{listed}");
+    assert_eq!(reason("two"), format!("waits for key `db`, held by `{one}`"));
+    assert_eq!(reason("one"), Value::Null);
+    let told = sandbox.outlive(["queue", "list"]).succeeds();
+    assert!(told.contains("waits for key `db`") && told.contains("waits until "), "{told}");
     sandbox.outlive(["queue", "done", &failing, "--epoch", "1", "--failed", "no luck"]).succeeds();
+    let again = sandbox.outlive(["queue", "done", &failing, "--epoch", "1", "--failed", "no luck", "--json"]).json();
+    assert!(again["entry"]["reason"].as_str().unwrap().starts_with("waits until "), "{again}");
     assert!(drain(&sandbox, &["--limit", "9"]).is_empty(), "it comes again, and not at once");
     sandbox.outlive(["queue", "done", &one, "--epoch", "1"]).succeeds();
     assert_eq!(drain(&sandbox, &["--limit", "9"])[0]["app"], "two");

@@ -81,7 +81,7 @@ fn named_by_living(runs: &[Run], over: &BTreeMap<RunId, Timestamp>) -> HashSet<S
     let names = |run: &Run| {
         let spec = &run.spec;
         let lineage = spec.lineage.iter().flat_map(|lineage| [lineage.rerun_of, lineage.origin]);
-        let step = spec.step.iter().flat_map(|step| [Some(step.of), step.replays]).flatten();
+        let step = spec.step.iter().flat_map(|step| [Some(step.of), step.replays, step.parent]).flatten();
         let after = spec.after.iter().map(|after| after.run);
         lineage.chain(step).chain(after).map(|id| id.to_string()).collect::<Vec<_>>()
     };

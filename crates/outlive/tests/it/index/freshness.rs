@@ -215,3 +215,25 @@ fn c06_what_words_begin_with_is_found_among_many_runs_and_far_behind_them() {
         }
     }
 }
+
+#[test]
+fn a_refresh_that_is_given_up_leaves_the_index_as_it_was() {
+    let yard = Yard::new();
+    let (one, other) = (yard.repo("one"), yard.repo("other"));
+    put(&one, "a", &state("a", "2026-01-01T00:00:00.000Z", &["done"]));
+    yard.index().refresh(None).unwrap();
+    put(&one, "b", &state("b", "2026-01-02T00:00:00.000Z", &["done"]));
+    put(&other, "c", &state("c", "2026-01-03T00:00:00.000Z", &["done"]));
+    for rebuild in [false, true] {
+        let told = std::cell::RefCell::new(Vec::new());
+        let goes_on = |done, total| {
+            told.borrow_mut().push((done, total));
+            done == 0
+        };
+        yard.index().refresh_while(None, rebuild, &goes_on).unwrap_err();
+        assert_eq!(*told.borrow(), [(0, 2), (1, 2)]);
+        assert_eq!(yard.all().len(), 1, "half a refresh is seen");
+    }
+    yard.index().refresh(None).unwrap();
+    assert_eq!(yard.all().len(), 3);
+}

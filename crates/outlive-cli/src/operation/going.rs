@@ -1,0 +1,76 @@
+//! A call that goes on: how far it is, and whether anybody still wants its answer.
+//!
+//! Whoever works on it says how far it is where it may stop; whoever has asked looks at it, and gives it up by leaving.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use outlive::error::Error;
+use outlive::store;
+
+/// How far a call is. Everybody who has it has the same.
+#[derive(Debug, Clone, Default)]
+pub struct Going(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    given_up: AtomicBool,
+    done: AtomicUsize,
+    total: AtomicUsize,
+}
+
+/// Somebody who waits for the answer of a call. It is given up when they leave.
+#[derive(Debug)]
+pub struct Wanted(Going);
+
+impl Going {
+    /// Wanted for as long as what is answered lives.
+    pub fn wanted(&self) -> Wanted {
+        Wanted(self.clone())
+    }
+
+    /// Whether nobody wants it any more.
+    pub fn is_given_up(&self) -> bool {
+        self.0.given_up.load(Ordering::Relaxed)
+    }
+
+    /// Here it may be stopped, with so many done of so many. An error where nobody wants the rest.
+    pub fn pass(&self, done: usize, total: usize) -> Result<(), Error> {
+        self.0.done.store(done, Ordering::Relaxed);
+        self.0.total.store(total, Ordering::Relaxed);
+        if self.is_given_up() { Err(given_up()) } else { Ok(()) }
+    }
+
+    /// How many are done, and of how many, where that is known.
+    pub fn far(&self) -> Option<(usize, usize)> {
+        let total = self.0.total.load(Ordering::Relaxed);
+        (total > 0).then(|| (self.0.done.load(Ordering::Relaxed), total))
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.0.given_up.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a call answers that nobody waits for.
+pub fn given_up() -> Error {
+    Error::Store(store::Error::Unavailable("whoever asked has given up".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_goes_on_while_somebody_wants_it_and_tells_how_far_it_is() {
+        let going = Going::default();
+        assert_eq!(going.far(), None);
+        let wanted = going.wanted();
+        going.pass(1, 3).unwrap();
+        assert_eq!(going.far(), Some((1, 3)));
+        drop(wanted);
+        going.pass(2, 3).unwrap_err();
+    }
+}
