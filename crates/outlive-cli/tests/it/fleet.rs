@@ -358,3 +358,91 @@ fn f_57_a_retry_waits_as_long_as_it_should_though_its_owner_has_a_wrong_clock() 
         on(&sandbox, &url, &["queue", "cancel", name]).succeeds();
     }
 }
+
+fn schema_of(url: &str) -> &str {
+    url.split_once("schema=").unwrap().1.split('&').next().unwrap()
+}
+
+#[test]
+fn f08_a_run_whose_owner_is_not_on_record_is_shown_so() {
+    let sandbox = Sandbox::new();
+    let url = Server::shared().fresh_url();
+    let wait = "until test -e go; do sleep 0.1; done";
+    on(&sandbox, &url, &["run", "--detach", "--name", "kept", "--", "sh", "-c", wait]).succeeds();
+    Server::shared().psql(&format!("DELETE FROM {0}.owner; UPDATE {0}.live SET body = NULL", schema_of(&url)));
+    let listed = on(&sandbox, &url, &["ps", "--json"]).json();
+    assert_eq!(listed["runs"][0]["reason"], "its owner is unknown: it is not on record", "{listed}");
+    let shown = on(&sandbox, &url, &["show", "kept"]).succeeds();
+    assert!(shown.lines().any(|line| line.starts_with("owner") && line.ends_with("not on record")), "{shown}");
+    assert_eq!(on(&sandbox, &url, &["reap", "--json"]).json()["live"], 1);
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    on(&sandbox, &url, &["wait", "kept"]).succeeds();
+}
+
+#[test]
+fn the_home_says_for_how_long_a_database_keeps_history() {
+    let sandbox = Sandbox::new();
+    let (url, other) = (Server::shared().fresh_url(), Server::shared().fresh_url());
+    let kept = |url: &str| {
+        let schema = schema_of(url);
+        Server::shared().psql(&format!("SELECT string_agg(value, ' ') FROM {schema}.meta WHERE name = 'keep_days'"))
+    };
+    let says = |time: &str| {
+        sandbox.write_home_config(&format!("[registries.\"{url}\".retention]\nkeep_history = \"{time}\"\n"));
+    };
+    says("90d");
+    on(&sandbox, &url, &["work", "--drain"]).succeeds();
+    on(&sandbox, &other, &["work", "--drain"]).succeeds();
+    assert_eq!((kept(&url).as_str(), kept(&other).as_str()), ("90", ""));
+    says("7d");
+    on(&sandbox, &url, &["supervise", "--once"]).succeeds();
+    assert_eq!(kept(&url), "7");
+    says("1h");
+    let refused = on(&sandbox, &url, &["work", "--drain"]).output().unwrap();
+    assert!(!refused.status.success() && text(&refused.stderr).contains("from 1d to 36500d"), "{refused:?}");
+    assert_eq!(kept(&url), "7");
+    says("forever");
+    on(&sandbox, &url, &["supervise", "--once"]).succeeds();
+    assert_eq!(kept(&url), "");
+    sandbox.write_home_config("");
+    sandbox.write_config("[retention]\nkeep_history = \"90d\"\n");
+    let refused = sandbox.outlive(["work", "--drain"]).output().unwrap();
+    assert!(!refused.status.success() && text(&refused.stderr).contains("for registries in PostgreSQL"), "{refused:?}");
+}
+
+#[test]
+fn f10_a_worker_reads_no_more_of_a_long_queue_than_it_needs() {
+    const WAITING: usize = 2_000;
+    const JOBS: usize = 6;
+    let sandbox = Sandbox::new();
+    let server = Server::alone(&["fsync=off"]);
+    let url = server.fresh_url();
+    let maker = pollster::block_on(outlive::registry::Registry::open(&url)).unwrap();
+    let later = || outlive::registry::Planned { spec: outlive::testing::spec("later"), after: Vec::new() };
+    pollster::block_on(maker.enqueue_all((0..WAITING).map(|_| later()).collect())).unwrap();
+    drop(maker);
+    server.psql("ANALYZE");
+    for number in 0..JOBS {
+        // Longer than until the next look after things.
+        on(&sandbox, &url, &["queue", "add", "--name", &format!("job{number}"), "--", "sleep", "1.3"]).succeeds();
+    }
+    let schema = schema_of(&url).to_owned();
+    let is_quiet = || server.psql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'outlive'") == "0";
+    let read = || -> u64 {
+        until("whoever reads to be gone, and to have told what it read", is_quiet);
+        let counted =
+            "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::int8 FROM pg_stat_user_tables";
+        server.psql(&format!("{counted} WHERE schemaname = '{schema}' AND relname LIKE 'spec%'")).parse().unwrap()
+    };
+    let before = read();
+    let mut worker = on(&sandbox, &url, &["work", "--kind", "command"]);
+    let worker = worker.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let last = format!("job{}", JOBS - 1);
+    let state = || server.psql(&format!("SELECT state FROM {schema}.run WHERE name = '{last}'"));
+    until("all to be done", || state() == "succeeded");
+    signal_pid(worker.id(), "TERM");
+    assert!(worker.wait_with_output().unwrap().status.success());
+    let read = read() - before;
+    println!("{read} specs were read for {JOBS} jobs beside {WAITING}");
+    assert!(read < (WAITING * JOBS / 2) as u64, "{read} specs were read for {JOBS} jobs beside {WAITING} that wait");
+}
