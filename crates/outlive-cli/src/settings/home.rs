@@ -133,7 +133,7 @@ impl<'a> Place<'a> {
         let path = rest[..host_ends].rfind('@').map_or(rest, |at| &rest[at + 1..]);
         let said = |name: &str| {
             let values = query.split('&').filter_map(|pair| pair.split_once('='));
-            values.filter(|(said, value)| *said == name && !value.is_empty()).map(|(_, value)| value).last()
+            values.filter(|(said, value)| *said == name && !value.is_empty()).map(|(_, value)| value).next_back()
         };
         Self {
             scheme: if scheme == "postgresql" { "postgres" } else { scheme },

@@ -74,11 +74,12 @@ pub(super) fn check_reap(
     evidence: &Evidence,
     reaper: Option<WorkerId>,
 ) -> Result<(), Refusal> {
+    let is_heard = observed.epoch != run.epoch || observed.beat != held.owner.heard.beat;
+    // One that is on record after all is judged anew, by what it promised.
+    let is_known = matches!(evidence, Evidence::OwnerUnknown { .. }) && !held.owner.identity.is_unknown();
     if reaper == Some(held.owner.worker) {
         Err(Refusal::OwnRun)
-    } else if observed.epoch != run.epoch || observed.beat != held.owner.heard.beat {
-        Err(Refusal::HeardOf)
-    } else if matches!(evidence, Evidence::OwnerUnknown { .. }) && !held.owner.identity.is_unknown() {
+    } else if is_heard || is_known {
         Err(Refusal::HeardOf)
     } else if evidence.is_silence() && !held.owner.lease.lapsed(held.owner.heard.silent_for) {
         Err(Refusal::LeaseHolds)
