@@ -28,8 +28,7 @@ use crate::operation::{SCHEMA, body, error_body};
 use crate::settings::REGISTRY_VARIABLE;
 
 /// What the processes of a run have in their environment. A detached run that is started inside another is none of it.
-const OF_THE_OTHER: [&str; 5] =
-    [RUN_VARIABLE, REGISTRY_ID_VARIABLE, ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE];
+const OF_THE_OTHER: [&str; 5] = [RUN_VARIABLE, REGISTRY_ID_VARIABLE, ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE];
 
 /// Whom the owner of a detached run tells how it came out.
 pub struct Report(UnixStream);

@@ -102,7 +102,8 @@ fn strangers(sandbox: &Sandbox) {
     let long = "n".repeat(256);
     let turned = "\u{202e}txt.exe\u{2066}\u{200b} \u{645}\u{631}\u{62d}\u{628}\u{627}";
     let markup = "</span><svg onload=window.pwned=1>";
-    let writes = r"printf '\033]0;owned\007\033[31mred\033[0m <script>window.pwned=1</script>\342\200\256turned\n'; exit 3";
+    let writes =
+        r"printf '\033]0;owned\007\033[31mred\033[0m <script>window.pwned=1</script>\342\200\256turned\n'; exit 3";
     for name in [&*long, turned, markup] {
         let label = format!("hostile={turned}<i>{}", "x".repeat(200));
         let arg = format!("{writes} # \u{1b}[2J{turned}{}", "y".repeat(4096));
