@@ -95,6 +95,8 @@ pub(super) enum Tried {
     Done(Version),
     /// The condition did not hold.
     Refused,
+    /// Another writer was at it: what became of this one is seen by looking.
+    Contended(Error),
     /// It may have been carried out, or may be yet.
     Unknown(Error),
     /// It has not been, and may be tried again.
@@ -180,7 +182,7 @@ impl Bucket {
                     });
                 }
                 Tried::NotYet(error) => error,
-                Tried::Unknown(error) => {
+                Tried::Contended(error) | Tried::Unknown(error) => {
                     doubt = Some(Error::Unknown(error.to_string()));
                     error
                 }
@@ -224,8 +226,7 @@ impl Bucket {
             Some(412 | 304) => Tried::Refused,
             // Some servers say so where there is nothing to be replaced.
             Some(404) if instead.is_some() && !says(&error, "NoSuchBucket") => Tried::Refused,
-            // Another writer is at it: what became of this one is seen by looking.
-            Some(409) => Tried::Unknown(told),
+            Some(409) => Tried::Contended(told),
             // Asked to come later, before it was looked at.
             Some(429) => Tried::NotYet(told),
             Some(408 | 500..=599) => Tried::Unknown(told),
