@@ -158,6 +158,17 @@ impl Bucket {
         .await
     }
 
+    /// Whether there is such an object.
+    pub(crate) async fn has(&self, key: &str) -> Result<bool, Error> {
+        let path = path(key)?;
+        self.again(async || match watched(self.client.get_opts(&path, GetOptions::new().with_head(true))).await {
+            (Ok(_), _) => Ok(true),
+            (Err(object_store::Error::NotFound { source, .. }), _) if !says(&*source, "NoSuchBucket") => Ok(false),
+            (Err(error), fared) => Err(self.told(&error, &fared)),
+        })
+        .await
+    }
+
     /// Puts an object where there is none, or in place of that version. `mark` is in its bytes and in no other object's.
     pub(crate) async fn put(
         &self,
