@@ -323,14 +323,14 @@ fn flags_only_ever_spare_more_than_the_policy() {
         text(&output.stderr)
     };
     let objects = |words: &[&str]| sandbox.outlive([&["sweep", "--json"], words].concat()).json()["objects"].clone();
-    insta::assert_snapshot!(said(&["--grace", "0s"]), @"");
-    insta::assert_snapshot!(said(&["--forget-after", "90d"]), @"");
+    assert!(said(&["--grace", "0s"]).contains("--grace 0s would spare less than 1h"));
+    assert!(said(&["--forget-after", "90d"]).contains("records are kept"));
     assert_eq!(objects(&[]), 0, "they ended less than an hour ago");
     sandbox.write_home_config("[sweep]\ngrace = \"0s\"\nolder_than = \"30d\"\n");
-    insta::assert_snapshot!(said(&["--older-than", "1d"]), @"");
+    assert!(said(&["--older-than", "1d"]).contains("--older-than 1d would spare less than 30d"));
     assert_eq!(objects(&["--grace", "0s"]), 0, "a sweep by hand spared less than one of the supervisor");
     sandbox.write_home_config("[sweep]\ngrace = \"0s\"\nkeep_last = 1\nforget_after = \"30d\"\n");
-    insta::assert_snapshot!(said(&["--forget-after", "1d"]), @"");
+    assert!(said(&["--forget-after", "1d"]).contains("--forget-after 1d would spare less than 30d"));
     assert_eq!((objects(&[]), objects(&["--keep-last", "0"])), (1.into(), 1.into()));
     assert_eq!((objects(&["--keep-last", "2"]), objects(&["--grace", "1h"])), (0.into(), 0.into()));
 }
