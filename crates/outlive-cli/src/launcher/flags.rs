@@ -87,9 +87,10 @@ pub struct SpecFlags {
     /// Where it writes what it makes, for `outlive sweep`: s3://BUCKET/PREFIX, or a directory
     #[arg(long, value_name = "PREFIX")]
     pub artifacts: Option<String>,
-    /// How what it makes is named below that: what the trees of runs are in, and the directory of one part [default:
-    /// shards:db={db_id:05d}]
-    #[arg(long, value_name = "TREES:PART", requires = "artifacts")]
+    /// How what it makes is named below that: with TREES alone it writes below TREES/run_id=ID/ whatever it wants, and once it
+    /// has succeeded what its manifest does not name is swept; with PART, the directory of one part, it writes below
+    /// TREES/run_id=ID/PART/attempt=NN/, and attempts are [default: shards:db={db_id:05d}]
+    #[arg(long, value_name = "TREES[:PART]", requires = "artifacts")]
     pub layout: Option<String>,
     /// What names the winners in a manifest that is a SQLite database [default: every text in it]
     #[arg(long, value_name = "SQL", requires = "artifacts")]
@@ -209,10 +210,7 @@ impl SpecFlags {
         };
         let mut output = Output { prefix, winners: self.winners.clone(), ..Output::default() };
         if let Some(layout) = &self.layout {
-            let parts = layout.split_once(':');
-            let (trees, part) = parts
-                .ok_or_else(|| Error::Invalid(format!("`{layout}` is not a layout such as shards:db={{db_id:05d}}")))?;
-            (output.shard_prefix, output.db_path_template) = (trees.into(), part.into());
+            output = output.laid_out(layout);
         }
         output.check().map_err(|error| Error::Invalid(error.to_string()))?;
         Ok(Some(output))

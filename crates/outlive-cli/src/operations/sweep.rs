@@ -6,22 +6,23 @@ use std::time::Duration;
 use clap::Args;
 use outlive::error::Error;
 use outlive::runtime::reaper::Reaper;
-use outlive::runtime::sweeper::{GRACE, Report, Spare, UNSURE, sweep};
-use outlive::time::parse_duration;
+use outlive::runtime::sweeper::{Report, Spare, sweep};
+use outlive::time::{parse_duration, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
-use crate::settings::{Context, deliver};
+use crate::settings::{Context, Sweeps, deliver};
 use crate::terminal::plain;
 use crate::workers::hooks;
 
 /// Delete what runs made and nobody needs
 ///
 /// Looks at the artifacts of every run that was started with --artifacts: of a run that failed or died without a manifest
-/// all of them go, of one with a manifest the attempts that neither it nor the pointer `_CURRENT` names. Runs in flight, runs
-/// that may go on, and whatever cannot be read are left alone and told. Nothing is deleted without --yes, and every flag
-/// only spares more.
+/// all of them go, of one with a manifest the attempts that neither it nor the pointer `_CURRENT` names, or whatever they do
+/// not name where its layout has no attempts. Runs in flight, runs that may go on, and whatever cannot be read are left alone
+/// and told. Nothing is deleted without --yes. What is spared is said by `[sweep]` of `$OUTLIVE_HOME/config.toml`; every
+/// other flag only spares more than that.
 #[derive(Debug, Default, Args)]
 pub struct Sweep {
     /// Delete; without it, only say what would be deleted
@@ -30,16 +31,17 @@ pub struct Sweep {
     /// Only say what would be deleted, which is also the default
     #[arg(long)]
     pub dry_run: bool,
-    /// Spare runs that ended less long ago [default: 1h]
+    /// Spare runs that ended less long ago; no less than `[sweep] grace` says, which is 1h where it is unset
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub grace: Option<Duration>,
-    /// Of each place, spare the last N runs that have ended
+    /// Of each place, spare the last N runs that have ended; no fewer than `[sweep] keep_last` says
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub keep_last: usize,
-    /// Spare runs that ended less long ago than this
+    /// Spare runs that ended less long ago than this; no less than `[sweep] older_than` says
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub older_than: Option<Duration>,
-    /// Also delete the records of runs that ended this long ago and of which nothing is left; only in a bucket
+    /// In a bucket, keep the records of runs that ended less long ago, where `[sweep] forget_after` has records deleted of which
+    /// nothing is left; no less than it says
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub forget_after: Option<Duration>,
     /// Spare all runs but this one: an id, the beginning of one, or a name (repeatable)
@@ -52,6 +54,45 @@ pub struct Sweep {
 pub struct Answer {
     #[serde(flatten)]
     report: Report,
+}
+
+impl Sweep {
+    /// What is spared: what the policy of the home says, and whatever the flags say beyond it.
+    fn spare(&self, policy: &Spare) -> Result<Spare, Error> {
+        let home = "`[sweep]` of `$OUTLIVE_HOME/config.toml`";
+        let less = |flag: &str, said: String, least: String| {
+            Err(Error::Invalid(format!(
+                "{flag} {said} would spare less than {least}, which is the least here; only {home} can say less"
+            )))
+        };
+        if let Some(grace) = self.grace.filter(|grace| *grace < policy.grace) {
+            return less("--grace", show_duration(grace), show_duration(policy.grace));
+        }
+        if let (Some(older), Some(least)) = (self.older_than, policy.older_than)
+            && older < least
+        {
+            return less("--older-than", show_duration(older), show_duration(least));
+        }
+        match (self.forget_after, policy.forget_after) {
+            (Some(_), None) => {
+                return Err(Error::Invalid(format!(
+                    "records are kept: --forget-after keeps them longer than `forget_after` in {home} says, which says nothing"
+                )));
+            }
+            (Some(after), Some(least)) if after < least => {
+                return less("--forget-after", show_duration(after), show_duration(least));
+            }
+            _ => {}
+        }
+        Ok(policy.and(&Spare {
+            grace: self.grace.unwrap_or_default(),
+            keep_last: self.keep_last,
+            older_than: self.older_than,
+            forget_after: self.forget_after.or(policy.forget_after),
+            unsure: Duration::ZERO,
+            ..Spare::default()
+        }))
+    }
 }
 
 impl Operate for Sweep {
@@ -70,15 +111,15 @@ impl Operate for Sweep {
         let Some(registry) = registry else {
             return Ok(Answer { report: Report { dry_run, ..Report::default() } });
         };
-        let mut spare = Spare { keep_last: self.keep_last, older_than: self.older_than, ..Spare::default() };
-        spare.grace = self.grace.unwrap_or(GRACE);
-        spare.unsure = UNSURE.min(spare.grace);
-        spare.forget_after = self.forget_after;
+        let mut spare = self.spare(&Sweeps::read()?.spare())?;
         if spare.forget_after.is_some() && registry.bucket().is_none() {
-            return Err(Error::Invalid(
-                "--forget-after is for registries in a bucket; `outlive archive --older-than` puts runs of others away"
-                    .into(),
-            ));
+            if self.forget_after.is_some() {
+                return Err(Error::Invalid(
+                    "--forget-after is for registries in a bucket; `outlive archive --older-than` puts runs of others away"
+                        .into(),
+                ));
+            }
+            spare.forget_after = None;
         }
         for run in &self.runs {
             spare.only.insert(registry.find(run).await?.run.id);

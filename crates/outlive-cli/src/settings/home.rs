@@ -33,8 +33,8 @@ pub struct Hooks {
     pub since: Timestamp,
 }
 
-/// How often a supervisor deletes what runs made and nobody needs, and what it spares. Only the home's configuration can have
-/// anything deleted.
+/// How often a supervisor deletes what runs made and nobody needs, and what every sweep spares: whoever sweeps by hand can
+/// spare more, and never less. Only the home's configuration can have anything deleted unasked.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sweeps {

@@ -1,11 +1,13 @@
 //! Writers and the sweeper as users of the command meet them: B01 to B04, B07 and B09.
 
-use std::process::Command;
+use std::process::{Child, Command};
 
+use outlive::store::object::ObjectStore;
 use outlive::testing::bucket::Bucket;
 use serde_json::Value;
 
-use super::sandbox::{Ends, Sandbox, text, until};
+use super::sandbox::{Ends, Sandbox, signal_pid, text, until};
+use super::sweeping::NO_GRACE;
 
 fn on(sandbox: &Sandbox, url: &str, words: &[&str]) -> Command {
     let mut command = sandbox.outlive(words);
@@ -47,16 +49,17 @@ fn b02_b03_b04_writers_that_publish_fail_and_die_and_what_is_swept_of_them() {
 
     let dry = json(on(&sandbox, &url, &["sweep", "--json"]));
     assert_eq!((&dry["dry_run"], &dry["objects"]), (&true.into(), &0.into()), "they ended less than an hour ago");
-    let dry = json(on(&sandbox, &url, &["sweep", "--grace", "0s", "--json"]));
+    sandbox.write_home_config(NO_GRACE);
+    let dry = json(on(&sandbox, &url, &["sweep", "--json"]));
     assert_eq!(dry["objects"], 3);
-    let done = json(on(&sandbox, &url, &["sweep", "--grace", "0s", "--yes", "--json"]));
+    let done = json(on(&sandbox, &url, &["sweep", "--yes", "--json"]));
     assert_eq!((&done["objects"], &done["bytes"]), (&dry["objects"], &dry["bytes"]));
     let good = shown["id"].as_str().unwrap();
     assert!(place.join(format!("shards/run_id={good}/db=00000/attempt=01/x")).exists());
     assert!(!place.join(format!("shards/run_id={good}/db=00000/attempt=00/x")).exists());
     let why = on(&sandbox, &url, &["why", "bad"]).output().unwrap();
     assert!(text(&why.stdout).contains("2 objects of 4 bytes deleted"), "{}", text(&why.stdout));
-    assert_eq!(json(on(&sandbox, &url, &["sweep", "--grace", "0s", "--yes", "--json"]))["objects"], 0);
+    assert_eq!(json(on(&sandbox, &url, &["sweep", "--yes", "--json"]))["objects"], 0);
 }
 
 #[test]
@@ -72,14 +75,43 @@ fn b09_a_writer_whose_registry_is_away_runs_and_is_found_afterwards() {
     assert_eq!(shown["labels"]["registry"].as_str().unwrap().split('?').next(), Some("s3://K:[redacted]@nowhere/p"));
 }
 
+/// A run that sleeps, in a registry whose leases are short; what owns it, and what it has started.
+fn sleeps(sandbox: &Sandbox, url: &str, name: &str) -> (Child, u32) {
+    let place = url.split_once('@').unwrap().1.split('?').next().unwrap();
+    sandbox.write_home_config(&format!("[registries.\"s3://{place}\"]\nbeat = \"1s\"\nlease = \"3s\"\n"));
+    let wrapper = on(sandbox, url, &["run", "--name", name, "--", "sleep", "600"]).spawn().unwrap();
+    let shown = || on(sandbox, url, &["show", name, "--json"]).output().unwrap();
+    until("the run to be on record", || shown().status.success());
+    let child = super::running::child_of(wrapper.id());
+    (wrapper, child)
+}
+
 #[test]
-fn b03_a_writer_that_is_killed_is_abandoned_and_one_that_is_cancelled_stops() {
+fn b03_a_writer_that_is_killed_stays_running_on_record_and_is_seen_to_be_dead_when_its_lease_has_ended() {
     let (sandbox, url) = (Sandbox::new(), Bucket::shared().fresh_url());
-    let mut command = on(&sandbox, &url, &["run", "--name", "long", "--", "sleep", "600"]);
-    let mut wrapper = command.spawn().unwrap();
-    until("the run to be on record", || on(&sandbox, &url, &["show", "long"]).output().unwrap().status.success());
+    let (mut wrapper, child) = sleeps(&sandbox, &url, "killed");
+    signal_pid(wrapper.id(), "KILL");
+    signal_pid(child, "KILL");
+    wrapper.wait().unwrap();
+    let state = || json(on(&sandbox, &url, &["show", "killed", "--json"]))["state"].as_str().unwrap().to_owned();
+    until("its lease to end", || state() == "dead");
+    // Nobody has put that on record: a reader of the contract sees a lease that has ended.
+    let store = pollster::block_on(ObjectStore::read(&url.parse().unwrap())).unwrap();
+    let id = json(on(&sandbox, &url, &["show", "killed", "--json"]))["id"].as_str().unwrap().parse().unwrap();
+    let record = pollster::block_on(store.get_by_hand(&store.place_of_record(id))).unwrap().unwrap();
+    assert!(text(&record).contains("status: \"running\""), "{}", text(&record));
+    until("its death to be on record", || {
+        on(&sandbox, &url, &["reap"]).succeeds();
+        let record = pollster::block_on(store.get_by_hand(&store.place_of_record(id))).unwrap().unwrap();
+        text(&record).contains("status: \"failed\"") && text(&record).contains("error_type: \"dead\"")
+    });
+}
+
+#[test]
+fn a_writer_that_is_cancelled_hears_of_it_with_its_next_beat() {
+    let (sandbox, url) = (Sandbox::new(), Bucket::shared().fresh_url());
+    let (mut wrapper, _) = sleeps(&sandbox, &url, "long");
     on(&sandbox, &url, &["cancel", "long", "--reason", "enough"]).succeeds();
-    // The next beat brings the news.
     until("the run to be cancelled", || json(on(&sandbox, &url, &["show", "long", "--json"]))["state"] == "cancelled");
     wrapper.wait().unwrap();
 }

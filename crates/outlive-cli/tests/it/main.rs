@@ -21,6 +21,7 @@ mod faults_tree;
 mod fleet;
 mod floods;
 mod inside;
+mod layouts;
 mod lent;
 mod listing;
 mod logs;

@@ -10,19 +10,24 @@ use serde_json::Value;
 
 use super::sandbox::{Ends, Sandbox, signal_pid, text, until};
 
-/// A registry in a bucket, and artifacts beside it.
-struct Yard {
-    sandbox: Sandbox,
-    prefix: String,
-    store: ObjectStore,
+/// A policy by which nothing is spared for having ended only now.
+pub(crate) const NO_GRACE: &str = "[sweep]\ngrace = \"0s\"\n";
+
+/// A registry in a bucket, and artifacts beside it, in a home whose policy is [`NO_GRACE`].
+pub(crate) struct Yard {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) prefix: String,
+    pub(crate) store: ObjectStore,
 }
 
 impl Yard {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let url = Bucket::shared().fresh_url();
         let prefix = url.split_once(&format!("@{BUCKET}/")).unwrap().1.split('?').next().unwrap().to_owned();
         let store = pollster::block_on(ObjectStore::open(&url.parse().unwrap())).unwrap();
-        Self { sandbox: Sandbox::new(), prefix, store }
+        let sandbox = Sandbox::new();
+        sandbox.write_home_config(NO_GRACE);
+        Self { sandbox, prefix, store }
     }
 
     fn at(&self, port: u16, words: &[&str]) -> Command {
@@ -35,11 +40,11 @@ impl Yard {
         command
     }
 
-    fn outlive(&self, words: &[&str]) -> Command {
+    pub(crate) fn outlive(&self, words: &[&str]) -> Command {
         self.at(Bucket::shared().port(), words)
     }
 
-    fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         format!("s3://{BUCKET}/{}/data", self.prefix)
     }
 
@@ -117,7 +122,7 @@ fn b03_a_writer_that_is_killed_stays_running_until_its_lease_ends_and_is_swept_t
     let yard = Yard::new();
     let place = yard.place();
     let said = format!("[registries.\"s3://{BUCKET}/{}\"]\nbeat = \"1s\"\nlease = \"3s\"\n", yard.prefix);
-    yard.sandbox.write_home_config(&said);
+    yard.sandbox.write_home_config(&format!("{NO_GRACE}{said}"));
     let start = |name: &str| {
         let words = ["run", "--name", name, "--artifacts", &place, "--", "sleep", "600"];
         let wrapper = yard.outlive(&words).stdout(Stdio::null()).spawn().unwrap();
@@ -271,6 +276,7 @@ fn a_supervisor_sweeps_as_often_as_the_home_says_and_never_unasked() {
 #[test]
 fn a_dry_run_tells_what_goes_though_nobody_has_put_the_death_on_record_yet() {
     let sandbox = Sandbox::new();
+    sandbox.write_home_config(NO_GRACE);
     let place = sandbox.path().join("data");
     std::fs::create_dir_all(&place).unwrap();
     let artifacts = place.to_str().unwrap();
@@ -295,13 +301,47 @@ fn a_dry_run_tells_what_goes_though_nobody_has_put_the_death_on_record_yet() {
 }
 
 #[test]
-fn records_are_forgotten_where_they_are_in_a_bucket_and_asked_for() {
+fn records_are_forgotten_where_they_are_in_a_bucket_and_the_policy_says_so() {
     let yard = Yard::new();
     yard.failed("bad", 0);
-    let dry = yard.outlive(&["sweep", "--grace", "0s", "--forget-after", "0s", "--json"]).json();
+    let refused = yard.outlive(&["sweep", "--forget-after", "90d"]).output().unwrap();
+    assert!(text(&refused.stderr).contains("records are kept"), "{}", text(&refused.stderr));
+    yard.sandbox.write_home_config(&format!("{NO_GRACE}forget_after = \"0s\"\n"));
+    let dry = yard.outlive(&["sweep", "--json"]).json();
     assert_eq!(dry["forgotten"], serde_json::json!([]), "it ended less than an hour ago, and may be asked for again");
     let local = Sandbox::new();
     local.outlive(["run", "--", "true"]).succeeds();
+    local.write_home_config("[sweep]\nforget_after = \"1d\"\n");
     let refused = local.outlive(["sweep", "--forget-after", "30d"]).output().unwrap();
     assert!(text(&refused.stderr).contains("outlive archive --older-than"), "{}", text(&refused.stderr));
+    local.outlive(["sweep"]).succeeds();
+}
+
+#[test]
+fn flags_only_ever_spare_more_than_the_policy() {
+    let sandbox = Sandbox::new();
+    let place = sandbox.path().join("data");
+    std::fs::create_dir_all(&place).unwrap();
+    let artifacts = place.to_str().unwrap();
+    let write = "d=$0/shards/run_id=$OUTLIVE_RUN_ID/db=00000/attempt=00; mkdir -p $d; echo a > $d/x; exit 1";
+    for name in ["first", "second"] {
+        let words = ["run", "--name", name, "--artifacts", artifacts, "--", "sh", "-c", write, artifacts];
+        assert_eq!(sandbox.outlive(words).status().unwrap().code(), Some(1));
+    }
+    let said = |words: &[&str]| {
+        let output = sandbox.outlive([&["sweep", "--yes"], words].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(101), "{}", text(&output.stdout));
+        text(&output.stderr)
+    };
+    let objects = |words: &[&str]| sandbox.outlive([&["sweep", "--json"], words].concat()).json()["objects"].clone();
+    assert!(said(&["--grace", "0s"]).contains("--grace 0s would spare less than 1h"));
+    assert!(said(&["--forget-after", "90d"]).contains("records are kept"));
+    assert_eq!(objects(&[]), 0, "they ended less than an hour ago");
+    sandbox.write_home_config("[sweep]\ngrace = \"0s\"\nolder_than = \"30d\"\n");
+    assert!(said(&["--older-than", "1d"]).contains("--older-than 1d would spare less than 30d"));
+    assert_eq!(objects(&["--grace", "0s"]), 0, "a sweep by hand spared less than one of the supervisor");
+    sandbox.write_home_config("[sweep]\ngrace = \"0s\"\nkeep_last = 1\nforget_after = \"30d\"\n");
+    assert!(said(&["--forget-after", "1d"]).contains("--forget-after 1d would spare less than 30d"));
+    assert_eq!((objects(&[]), objects(&["--keep-last", "0"])), (1.into(), 1.into()));
+    assert_eq!((objects(&["--keep-last", "2"]), objects(&["--grace", "1h"])), (0.into(), 0.into()));
 }

@@ -1,5 +1,5 @@
 //! Where the artifacts of a run are: a prefix, a tree of its own below it, and what in that tree is one attempt at one
-//! part.
+//! part. A plain tree has no attempts: whatever is in it is the run's.
 //!
 //! A path of the tree is made of the run's id and of names that a template allows, and of nothing else: whoever deletes
 //! by it can name nothing outside the run's own tree, whatever a record says.
@@ -19,9 +19,12 @@ pub struct Output {
     /// What the trees of runs are in, below it.
     #[serde(default = "shards")]
     pub shard_prefix: String,
-    /// How the directory of one part is named, as Python formats it: `db={db_id:05d}`.
+    /// How the directory of one part is named, as Python formats it: `db={db_id:05d}`. Empty where the tree is plain.
     #[serde(default = "template")]
     pub db_path_template: String,
+    /// The tree has neither parts nor attempts: of whatever is in it, what the manifest names is needed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plain: bool,
     /// What the run is called in paths, where that is not its own id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
@@ -44,6 +47,7 @@ impl Default for Output {
             prefix: String::new(),
             shard_prefix: shards(),
             db_path_template: template(),
+            plain: false,
             run_id: None,
             winners: None,
         }
@@ -80,11 +84,25 @@ impl Output {
             let shown = self.run_id.iter().flat_map(|id| id.escape_default()).collect::<String>();
             return refuse(format!("`run_id` is `{shown}`, which is no name of one directory"));
         }
-        if Template::parse(&self.db_path_template).is_none() {
-            let shown = self.db_path_template.escape_default();
-            return refuse(format!("`db_path_template` is `{shown}`, which is no path with `{{db_id}}` in it"));
+        let shown = self.db_path_template.escape_default();
+        match Template::parse(&self.db_path_template) {
+            // Both cannot be meant, and one of them deletes more.
+            _ if self.plain && !self.db_path_template.is_empty() => {
+                refuse(format!("a plain tree has no parts, and `db_path_template` is `{shown}`"))
+            }
+            None if !self.plain => {
+                refuse(format!("`db_path_template` is `{shown}`, which is no path with `{{db_id}}` in it"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// What `text` says of trees and parts: `TREES:PART`, or `TREES` where they are plain.
+    #[must_use]
+    pub fn laid_out(self, text: &str) -> Self {
+        let (trees, part) = text.split_once(':').map_or((text, None), |(trees, part)| (trees, Some(part)));
+        let (shard_prefix, db_path_template) = (trees.to_owned(), part.unwrap_or_default().to_owned());
+        Self { shard_prefix, db_path_template, plain: part.is_none(), ..self }
     }
 
     /// The tree of a run below the prefix: `shards/run_id=ID`. Ends without a slash.
@@ -99,7 +117,7 @@ impl Output {
         self.db_path_template.split('/').count() + 1
     }
 
-    /// Whether a path below the tree lies in an attempt: `db=00000/attempt=00/…`.
+    /// Whether a path below the tree lies in an attempt: `db=00000/attempt=00/…`. None does in a plain tree.
     pub fn is_of_attempt(&self, path: &str) -> bool {
         let Some(template) = Template::parse(&self.db_path_template) else { return false };
         let parts: Vec<&str> = path.split('/').collect();
@@ -154,6 +172,27 @@ mod tests {
 
     fn output() -> Output {
         Output { prefix: "s3://bucket/data".into(), ..Output::default() }
+    }
+
+    #[test]
+    fn a_tree_is_plain_where_no_part_is_named_and_never_by_chance() {
+        let plain = output().laid_out("out");
+        assert_eq!((plain.shard_prefix.as_str(), plain.plain, plain.check()), ("out", true, Ok(())));
+        assert!(!plain.is_of_attempt("db=00000/attempt=00/x"));
+        let parted = output().laid_out("out:p={db_id}");
+        assert_eq!((parted.db_path_template.as_str(), parted.plain, parted.check()), ("p={db_id}", false, Ok(())));
+        for refused in [
+            output().laid_out("out:"),
+            output().laid_out(""),
+            output().laid_out("../out"),
+            output().laid_out("out/run_id=x"),
+            Output { db_path_template: String::new(), ..output() },
+            Output { plain: true, ..output() },
+        ] {
+            assert!(refused.check().is_err(), "{refused:?}");
+        }
+        let read: Output = serde_json::from_str(r#"{"prefix": "s3://bucket/data"}"#).unwrap();
+        assert_eq!(read, output(), "what says nothing of it is not plain");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod forget;
 mod manifest;
+mod naming;
 mod pass;
 mod place;
 mod trees;
@@ -25,7 +26,7 @@ pub use self::pass::sweep;
 /// For how long nothing of a run is touched after its end, unless it is said otherwise.
 pub const GRACE: Duration = Duration::from_secs(3_600);
 
-/// What is to be spared. Each part only ever spares more.
+/// What is to be spared. Each part only ever spares more, the longer or the more it is.
 #[derive(Debug, Clone)]
 pub struct Spare {
     /// Runs that have ended less long ago.
@@ -45,6 +46,28 @@ pub struct Spare {
 
 /// How exact the dates of objects are taken to be.
 pub const UNSURE: Duration = Duration::from_secs(3);
+
+impl Spare {
+    /// What either spares.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        // Records are kept unless both would let them go, and where nobody is named all are meant.
+        let forget_after = self.forget_after.zip(other.forget_after).map(|(one, other)| one.max(other));
+        let only = match (self.only.is_empty(), other.only.is_empty()) {
+            (true, _) => other.only.clone(),
+            (_, true) => self.only.clone(),
+            _ => self.only.intersection(&other.only).copied().collect(),
+        };
+        Self {
+            grace: self.grace.max(other.grace),
+            keep_last: self.keep_last.max(other.keep_last),
+            older_than: self.older_than.max(other.older_than),
+            only,
+            unsure: self.unsure.max(other.unsure),
+            forget_after,
+        }
+    }
+}
 
 impl Default for Spare {
     fn default() -> Self {
@@ -76,9 +99,9 @@ pub enum Decision {
     Keep(Reason),
     /// They are deleted, all but what these name, and why.
     Delete {
-        /// What is needed.
+        /// What is needed. In a plain tree, that is also what they may mean.
         except: Names,
-        /// Only attempts; what else is in the tree stays.
+        /// Only attempts; what else is in the tree stays. A plain tree has none.
         attempts_only: bool,
         /// For people.
         reason: String,
@@ -164,12 +187,15 @@ pub fn decide(facts: &Facts<'_>, spare: &Spare) -> Decision {
         }
         Some(Ok(names)) => Decision::Delete {
             except: names.within(&tree).and(&needed),
-            attempts_only: true,
-            reason: format!("{how}: attempts that its manifest does not name"),
+            attempts_only: !output.plain,
+            reason: match output.plain {
+                true => format!("{how}: what its manifest does not name"),
+                false => format!("{how}: attempts that its manifest does not name"),
+            },
         },
         None if how == "succeeded" => Decision::problem("it succeeded and names no manifest"),
         None => Decision::Delete {
-            attempts_only: needed.names_any_below(&tree),
+            attempts_only: !output.plain && needed.names_any_below(&tree),
             except: needed,
             reason: format!("{how}, and it has no manifest"),
         },

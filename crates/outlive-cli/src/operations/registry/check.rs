@@ -32,6 +32,8 @@ pub struct Found {
 struct Line {
     what: String,
     wrong: Option<String>,
+    /// Why it is not known whether anything is wrong.
+    unproven: Option<String>,
 }
 
 impl Operate for Check {
@@ -55,23 +57,25 @@ impl Operate for Check {
         let line = |finding: &outlive::store::object::Finding| Line {
             what: finding.what.into(),
             wrong: finding.wrong.clone(),
+            unproven: finding.unproven.clone(),
         };
         let checks = probed.findings.iter().map(line).collect();
         Ok(Found { registry: place, server: probed.server, skew_ms: probed.skew_ms, checks })
     }
 
     fn exit_status(output: &Found) -> u8 {
-        u8::from(output.checks.iter().any(|line| line.wrong.is_some()))
+        u8::from(output.checks.iter().any(|line| line.wrong.is_some() || line.unproven.is_some()))
     }
 }
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} on {}", plain(&self.registry), plain(&self.server))?;
-        for Line { what, wrong } in &self.checks {
-            match wrong {
-                None => writeln!(f, "ok       {what}")?,
-                Some(wrong) => writeln!(f, "problem  {what}: {}", plain(wrong))?,
+        for Line { what, wrong, unproven } in &self.checks {
+            match (wrong, unproven) {
+                (Some(wrong), _) => writeln!(f, "problem  {what}: {}", plain(wrong))?,
+                (None, Some(why)) => writeln!(f, "unknown  {what}: {}", plain(why))?,
+                (None, None) => writeln!(f, "ok       {what}")?,
             }
         }
         writeln!(f, "clock    this host is {} ms ahead of the server", self.skew_ms)

@@ -19,6 +19,11 @@ pub struct Names {
     paths: BTreeSet<String>,
     /// What is said of runs or attempts in other words than those that lead there.
     unclear: BTreeSet<String>,
+    /// Whatever else is said. In a plain tree it may be the name of anything.
+    said: BTreeSet<String>,
+    /// The same as paths below whatever it may be, and by what it ends with where it leads elsewhere.
+    said_paths: BTreeSet<String>,
+    said_ends: BTreeSet<String>,
 }
 
 impl Names {
@@ -26,7 +31,46 @@ impl Names {
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let both = |one: &BTreeSet<String>, other: &BTreeSet<String>| one.union(other).cloned().collect();
-        Self { paths: both(&self.paths, &other.paths), unclear: both(&self.unclear, &other.unclear) }
+        Self {
+            paths: both(&self.paths, &other.paths),
+            unclear: both(&self.unclear, &other.unclear),
+            said: both(&self.said, &other.said),
+            said_paths: both(&self.said_paths, &other.said_paths),
+            said_ends: both(&self.said_ends, &other.said_ends),
+        }
+    }
+
+    /// Adds what leads nowhere by itself.
+    pub fn insert_said(&mut self, text: &str) {
+        let plain = plainly(text.split('?').next().unwrap_or_default());
+        let parts: Vec<&str> = plain.split(['/', '\\']).filter(|part| !part.is_empty() && *part != ".").collect();
+        let Some(end) = parts.last() else { return };
+        if plain.starts_with('/') || plain.contains(':') || parts.contains(&"..") {
+            self.said_ends.insert((*end).to_owned());
+        } else {
+            self.said_paths.insert(parts.join("/"));
+        }
+        self.said.insert(text.to_owned());
+    }
+
+    /// What leads nowhere by itself.
+    pub fn said(&self) -> impl Iterator<Item = &str> {
+        self.said.iter().map(String::as_str)
+    }
+
+    /// The same without that.
+    #[must_use]
+    pub fn unsaid(self) -> Self {
+        Self { paths: self.paths, unclear: self.unclear, ..Self::default() }
+    }
+
+    /// Whether anything that is said may mean an object of a plain tree, by its path there: the path itself, a part of it,
+    /// or another way to something of that name.
+    pub fn may_mean(&self, within: &str) -> bool {
+        let within = plainly(within);
+        let parts: Vec<&str> = within.split('/').collect();
+        let is_said = |from: usize| (from..parts.len()).any(|to| self.said_paths.contains(&parts[from..=to].join("/")));
+        parts.iter().any(|part| self.said_ends.contains(*part)) || (0..parts.len()).any(is_said)
     }
 
     /// Adds what may name something, and is not understood.
@@ -40,7 +84,7 @@ impl Names {
     }
 
     fn of(paths: impl Iterator<Item = String>) -> Self {
-        Self { paths: paths.collect(), unclear: BTreeSet::new() }
+        Self { paths: paths.collect(), ..Self::default() }
     }
 
     /// Adds a path.
@@ -62,14 +106,14 @@ impl Names {
         }
     }
 
-    /// Those that name anything in a tree, or the tree itself.
+    /// Those that name anything in a tree, or the tree itself, and what else is said.
     #[must_use]
     pub fn within(&self, tree: &str) -> Self {
         let below = format!("{tree}/");
         let inside = self.paths.range(below.clone()..).take_while(|path| path.starts_with(&below)).cloned();
         let ends = tree.match_indices('/').map(|(slash, _)| slash).chain([tree.len()]);
         let around = ends.filter_map(|end| self.paths.get(&tree[..end])).cloned();
-        Self::of(inside.chain(around))
+        Self { paths: inside.chain(around).collect(), unclear: BTreeSet::new(), ..self.clone() }
     }
 
     /// Those that name nothing in a tree.
@@ -77,6 +121,12 @@ impl Names {
     pub fn outside(&self, tree: &str) -> Self {
         let below = format!("{tree}/");
         Self::of(self.paths.iter().filter(|path| !path.starts_with(&below) && *path != tree).cloned())
+    }
+
+    /// Those that are in a tree, in full.
+    pub fn below<'a>(&'a self, tree: &str) -> impl Iterator<Item = &'a str> {
+        let below = format!("{tree}/");
+        self.paths.range(below.clone()..).take_while(move |path| path.starts_with(&below)).map(String::as_str)
     }
 
     /// Whether anything in a tree is named, or the tree itself.
@@ -192,6 +242,31 @@ mod tests {
         );
         names.insert("shards");
         assert!(names.within("shards/run_id=ab").cover("shards/run_id=ab/x"), "what is above it names it too");
+    }
+
+    #[test]
+    fn whatever_may_mean_an_object_of_a_plain_tree_keeps_it() {
+        let may = |text: &str, within: &str| {
+            let mut names = Names::default();
+            names.insert_said(text);
+            names.may_mean(within)
+        };
+        for text in [
+            "part-1",
+            "a/part-1",
+            "./a//part-1",
+            "a",
+            "PART-1",
+            "part%2D1",
+            "/mnt/out/part-1",
+            "..\\part-1",
+            "part-1?v=3",
+        ] {
+            assert!(may(text, "a/part-1"), "{text}");
+        }
+        for text in ["part-10", "part", "b/part-1", "", "/", "a/part-1/x", "part-1 is good"] {
+            assert!(!may(text, "a/part-1"), "{text}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::forget::{Sight, forget, forgettable};
 use super::manifest::{Names, plainly};
+use super::naming::{by_run, name_of, names, understood};
 use super::place::{Found, Place};
 use super::trees::clashes;
 use super::{Decision, Facts, Line, Problem, Reason, Report, Spare, decide, over_since};
@@ -37,24 +38,23 @@ pub async fn sweep(registry: &Registry, spare: &Spare, dry_run: bool) -> Result<
     let grounds = grounds(registry, &known.runs, &mut report);
     let trees = grounds.iter().flat_map(Ground::trees).collect();
     let clashes = clashes(trees);
-    let mut bare = BTreeSet::new();
+    let mut passes = Vec::new();
     for ground in grounds {
         let Ground { named, shards, place, runs } = ground;
         let Ok(place) = place else { continue };
         let cutoff = (began, spare.unsure);
-        let found = Pass::new(registry, place, spare, known.now, cutoff, runs, &known.records).await;
-        let mut problem = |why: String| report.problems.push(Problem { what: named.clone(), why });
-        let mut pass = match found {
-            Ok(pass) => pass,
-            Err(error) => {
-                problem(error.to_string());
-                continue;
-            }
-        };
+        match Pass::new(registry, place, spare, known.now, cutoff, runs, &known.records).await {
+            Ok(pass) => passes.push((named, shards, pass)),
+            Err(error) => report.problems.push(Problem { what: named, why: error.to_string() }),
+        }
+    }
+    share_names(&mut passes);
+    let mut bare = BTreeSet::new();
+    for (named, shards, mut pass) in passes {
         pass.leave_alone(&clashes, &known.unreadable);
         match pass.walk(&shards, dry_run).await {
             Ok(()) => bare.extend(pass.bare()),
-            Err(error) => problem(error.to_string()),
+            Err(error) => report.problems.push(Problem { what: named, why: error.to_string() }),
         }
         pass.tell(&mut report);
     }
@@ -65,6 +65,22 @@ pub async fn sweep(registry: &Registry, spare: &Spare, dry_run: bool) -> Result<
     report.bytes = report.swept.iter().map(|line| line.bytes).sum();
     report.left = report.swept.iter().map(|line| line.left).sum();
     Ok(report)
+}
+
+/// Has every pass know what the manifests of all others name: the trees of one place may be laid out in several ways, and
+/// what leads nowhere in one place may lead somewhere in another.
+fn share_names(passes: &mut [(String, String, Pass<'_>)]) {
+    let mut borrowed: HashMap<String, Names> = HashMap::new();
+    let mut unclear = Vec::new();
+    for (_, _, pass) in passes.iter_mut() {
+        let names = borrowed.entry(pass.place.tree("")).or_default();
+        *names = names.and(&pass.borrowed);
+        unclear.append(&mut pass.unclear);
+    }
+    for (_, _, pass) in passes {
+        pass.borrowed = borrowed.get(&pass.place.tree("")).cloned().unwrap_or_default();
+        pass.unclear.clone_from(&unclear);
+    }
 }
 
 /// Deletes records that are kept long enough, or says which it would.
@@ -200,23 +216,6 @@ struct Pass<'a> {
     problems: Vec<Problem>,
 }
 
-fn name_of(run: &Run) -> String {
-    run.spec.output.as_ref().and_then(|output| output.run_id.clone()).unwrap_or_else(|| run.id.to_string())
-}
-
-/// Manifests by the run that they are of: `ID`, `ID_…` and `ID.…` are of ID, and of the longest such name.
-fn by_run(manifests: Vec<(String, String)>, runs: &[Run]) -> HashMap<String, Vec<String>> {
-    let known: HashSet<String> = runs.iter().map(name_of).collect();
-    let mut named: HashMap<String, Vec<String>> = HashMap::new();
-    for (of, path) in manifests {
-        let ends = [of.len()].into_iter().chain(of.rmatch_indices(['_', '.']).map(|(end, _)| end));
-        if let Some(name) = ends.map(|end| &of[..end]).find(|name| known.contains(*name)) {
-            named.entry(name.to_owned()).or_default().push(path);
-        }
-    }
-    named
-}
-
 impl<'a> Pass<'a> {
     async fn new(
         registry: &'a Registry,
@@ -241,26 +240,26 @@ impl<'a> Pass<'a> {
         runs.sort_by_key(|run| std::cmp::Reverse((ended_at(run), run.id)));
         let (mut subjects, mut borrowed) = (HashMap::new(), Names::default());
         let mut unclear: Vec<String> =
-            pointer.as_ref().map(|names| names.unclear().map(plainly).collect()).unwrap_or_default();
+            pointer.as_ref().map(|(names, _)| names.unclear().map(plainly).collect()).unwrap_or_default();
         let mut rank = 0;
+        let mut references = BTreeSet::new();
         for run in runs {
             let is_over = over_since(&run, now).is_ok();
             let name = name_of(&run);
-            let mut manifest = names(&place, &run, manifests.get(&name)).await;
-            if let Some(Ok(names)) = manifest.clone()
-                && let Some(first) = names.unclear().next()
-            {
-                let why = format!(
-                    "its manifest names `{first}`, which leads nowhere in `{}`",
-                    place.shown("").trim_end_matches('/')
-                );
-                unclear.extend(names.unclear().map(plainly));
-                manifest = Some(Err(why));
-            }
+            let refers = run.manifest_ref.iter().chain(manifests.get(&name).into_iter().flatten());
+            let own: BTreeSet<String> = refers.filter_map(|reference| place.below(reference)).collect();
             let tree = run.spec.output.as_ref().and_then(|output| output.tree(run.id).ok());
-            if let (Some(Ok(names)), Some(tree)) = (&manifest, &tree) {
-                borrowed = borrowed.and(&names.outside(tree));
+            let named = names(&place, &run, manifests.get(&name)).await;
+            if let Some(Ok(named)) = &named {
+                // Whatever else is wrong with it, what it names of others is theirs and needed.
+                borrowed = borrowed.and(&named.outside(tree.as_deref().unwrap_or_default()));
+                unclear.extend(named.unclear().map(plainly));
             }
+            let manifest = match named {
+                Some(Ok(named)) => Some(understood(&place, &run, &own, named).await),
+                named => named,
+            };
+            references.extend(own);
             let prefix = tree.map_or_else(|| place.shown("?"), |tree| place.shown(&tree));
             let line = Line { id: run.id, prefix, reason: String::new(), objects: 0, bytes: 0, kept: 0, left: 0 };
             let record = records.get(&run.id).cloned();
@@ -268,6 +267,13 @@ impl<'a> Pass<'a> {
             // Only those that have ended are among the last that have.
             rank += usize::from(is_over);
         }
+        // A manifest that lies in a tree is as needed as what it names.
+        references.iter().for_each(|path| borrowed.insert(path));
+        // What the pointer's manifest says without a way there is of the run that it is of; where that is not known, of any.
+        let pointer = pointer.map(|(names, pointed)| match pointed.iter().all(|path| references.contains(path)) {
+            true => names.unsaid(),
+            false => names,
+        });
         Ok(Self {
             registry,
             place,
@@ -343,7 +349,8 @@ impl<'a> Pass<'a> {
             _ if modified >= self.cutoff => false,
             Some(Decision::Delete { except, attempts_only, .. }) => {
                 let is_attempt = subject.run.spec.output.as_ref().is_some_and(|output| output.is_of_attempt(&within));
-                !except.cover(&path) && (is_attempt || !attempts_only)
+                let is_plain = subject.run.spec.output.as_ref().is_some_and(|output| output.plain);
+                !(except.cover(&path) || is_plain && except.may_mean(&within)) && (is_attempt || !attempts_only)
             }
             _ => false,
         };
@@ -538,22 +545,6 @@ impl<'a> Pass<'a> {
             }
         }
     }
-}
-
-/// What the manifests of a run name: the one that its record names, and what is there that says it is of it.
-async fn names(place: &Place, run: &Run, found: Option<&Vec<String>>) -> Option<Result<Names, String>> {
-    let winners = run.spec.output.as_ref().and_then(|output| output.winners.as_deref());
-    let mut all: Option<Result<Names, String>> = None;
-    let references: BTreeSet<&String> = run.manifest_ref.iter().chain(found.into_iter().flatten()).collect();
-    for reference in references {
-        let named = place.names_in(reference, winners).await;
-        all = Some(match (all, named) {
-            (Some(Ok(known)), Ok(named)) => Ok(known.and(&named)),
-            (Some(Err(why)), _) | (_, Err(why)) => Err(why),
-            (None, named) => named,
-        });
-    }
-    all
 }
 
 /// Whether a run is as it was when it was decided on: a manifest that came meanwhile names what was not looked for, and

@@ -146,19 +146,19 @@ impl Place {
             match self.below(&text).filter(is_of_run) {
                 Some(path) => names.insert(&path),
                 None if means_attempts(&text) => names.insert_unclear(&text),
-                None => {}
+                None => names.insert_said(&text),
             }
         }
         Ok(names)
     }
 
-    /// What the manifest names that the pointer points at; nothing where there is no pointer.
-    pub(super) async fn names_by_pointer(&self) -> Result<Names, String> {
+    /// What the manifest names that the pointer points at, and where that is; nothing where there is no pointer.
+    pub(super) async fn names_by_pointer(&self) -> Result<(Names, Vec<String>), String> {
         let Some(bytes) = self.read(POINTER).await? else {
             let is_there = |dir: &PathBuf| dir.join(POINTER).symlink_metadata().is_ok();
             return match self.directory.as_ref().is_some_and(is_there) {
                 true => Err(format!("`{POINTER}` is there, and cannot be read")),
-                false => Ok(Names::default()),
+                false => Ok(<_>::default()),
             };
         };
         let said = texts(&bytes, None);
@@ -168,7 +168,7 @@ impl Place {
             Err(_) => vec![String::from_utf8(bytes).map_err(|_| format!("`{POINTER}` is no text"))?.trim().to_owned()],
         };
         let mut names = Names::default();
-        let mut pointed = 0;
+        let mut pointed = Vec::new();
         for path in said.iter().filter_map(|text| self.below(text)) {
             // Of what it says, what is there is what it points at.
             match self.names_in(&path, None).await {
@@ -176,13 +176,27 @@ impl Place {
                 Ok(found) => {
                     names = names.and(&found);
                     names.insert(&path);
-                    pointed += 1;
+                    pointed.push(path);
                 }
                 Err(why) if path.starts_with(MANIFESTS) => return Err(format!("`{POINTER}`: {why}")),
                 Err(_) => {}
             }
         }
-        if pointed == 0 { Err(format!("`{POINTER}` points at no manifest that can be read")) } else { Ok(names) }
+        match pointed.is_empty() {
+            true => Err(format!("`{POINTER}` points at no manifest that can be read")),
+            false => Ok((names, pointed)),
+        }
+    }
+
+    /// Whether there is an object under a path.
+    pub(super) async fn has(&self, path: &str) -> Result<bool, Error> {
+        let (bucket, key) = (self.bucket.clone(), self.key(path));
+        spawn(move || async move { bucket.has(&key).await }).await
+    }
+
+    /// Whether there is any below it.
+    pub(super) async fn has_any_below(&self, path: &str) -> Result<bool, Error> {
+        Ok(!self.page(path, None).await?.is_empty())
     }
 
     /// The manifests that are there, by the run they say they are of.

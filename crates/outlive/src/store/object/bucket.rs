@@ -95,6 +95,8 @@ pub(super) enum Tried {
     Done(Version),
     /// The condition did not hold.
     Refused,
+    /// Another writer was at it: what became of this one is seen by looking.
+    Contended(Error),
     /// It may have been carried out, or may be yet.
     Unknown(Error),
     /// It has not been, and may be tried again.
@@ -156,6 +158,17 @@ impl Bucket {
         .await
     }
 
+    /// Whether there is such an object.
+    pub(crate) async fn has(&self, key: &str) -> Result<bool, Error> {
+        let path = path(key)?;
+        self.again(async || match watched(self.client.get_opts(&path, GetOptions::new().with_head(true))).await {
+            (Ok(_), _) => Ok(true),
+            (Err(object_store::Error::NotFound { source, .. }), _) if !says(&*source, "NoSuchBucket") => Ok(false),
+            (Err(error), fared) => Err(self.told(&error, &fared)),
+        })
+        .await
+    }
+
     /// Puts an object where there is none, or in place of that version. `mark` is in its bytes and in no other object's.
     pub(crate) async fn put(
         &self,
@@ -180,7 +193,7 @@ impl Bucket {
                     });
                 }
                 Tried::NotYet(error) => error,
-                Tried::Unknown(error) => {
+                Tried::Contended(error) | Tried::Unknown(error) => {
                     doubt = Some(Error::Unknown(error.to_string()));
                     error
                 }
@@ -224,8 +237,7 @@ impl Bucket {
             Some(412 | 304) => Tried::Refused,
             // Some servers say so where there is nothing to be replaced.
             Some(404) if instead.is_some() && !says(&error, "NoSuchBucket") => Tried::Refused,
-            // Another writer is at it: what became of this one is seen by looking.
-            Some(409) => Tried::Unknown(told),
+            Some(409) => Tried::Contended(told),
             // Asked to come later, before it was looked at.
             Some(429) => Tried::NotYet(told),
             Some(408 | 500..=599) => Tried::Unknown(told),

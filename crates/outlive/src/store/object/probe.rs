@@ -2,9 +2,11 @@
 //!
 //! Some servers take a condition and ignore it; some look first and write then, and let everybody win who came in
 //! between. On either, two owners could both believe that a run is theirs. So nothing is made on a server before it has
-//! refused what it must, in races whose writers had all sent everything but their last byte before any of them ended.
+//! refused what it must, in races whose writers had all sent everything but their last byte before any of them ended, and
+//! of which everybody was answered: silence proves nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -20,7 +22,13 @@ use crate::time::{Clock, SystemClock};
 /// How many race.
 const WRITERS: usize = 8;
 /// How often.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
+/// How often something is tried, each time under another name, until everybody was answered.
+const TRIES: u32 = 4;
+/// How many objects a listing must tell.
+const LISTED: usize = 3;
+/// How long after the first try the second begins; it doubles with every further one.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// What one trial showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +37,14 @@ pub struct Finding {
     pub what: &'static str,
     /// What went wrong; none where nothing did.
     pub wrong: Option<String>,
+    /// Why it is not known whether anything did; none where it is.
+    pub unproven: Option<String>,
+}
+
+impl Finding {
+    fn is_good(&self) -> bool {
+        self.wrong.is_none() && self.unproven.is_none()
+    }
 }
 
 /// What was found out about a server.
@@ -43,18 +59,61 @@ pub struct Probed {
 }
 
 impl Probed {
-    /// Whether runs can be kept there.
+    /// Whether runs can be kept there. What could not be proven is refused as well, until it can be.
     pub fn verdict(&self) -> Result<(), Error> {
-        let wrong = |finding: &Finding| finding.wrong.as_ref().map(|wrong| format!("{}: {wrong}", finding.what));
-        let wrong: Vec<String> = self.findings.iter().filter_map(wrong).collect();
-        if wrong.is_empty() {
-            return Ok(());
-        }
+        let told = |said: fn(&Finding) -> &Option<String>| {
+            let said = |finding: &Finding| said(finding).as_ref().map(|why| format!("{}: {why}", finding.what));
+            let all: Vec<String> = self.findings.iter().filter_map(said).collect();
+            (!all.is_empty()).then(|| all.join("; "))
+        };
         let server = if self.server.is_empty() { "the server" } else { &self.server };
-        Err(Error::Unsupported(format!(
-            "{server} does not keep to the conditions of writes, so that two owners could both hold one run: {}",
-            wrong.join("; ")
-        )))
+        if let Some(wrong) = told(|finding| &finding.wrong) {
+            return Err(Error::Unsupported(format!(
+                "{server} does not keep to the conditions of writes, so that two owners could both hold one run: {wrong}"
+            )));
+        }
+        match told(|finding| &finding.unproven) {
+            Some(why) => Err(Error::Unavailable(format!(
+                "{server} could not be proven to keep to the conditions of writes, without which two owners could both \
+                 hold one run: {why}"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is tried.
+#[derive(Clone, Copy)]
+enum What {
+    Second,
+    Older,
+    Nothing,
+    Listed,
+    Race { replaces: bool },
+}
+
+impl What {
+    fn told(self) -> &'static str {
+        match self {
+            Self::Second => "a second object of the same name",
+            Self::Older => "a write over an older version",
+            Self::Nothing => "a write over what is not there",
+            Self::Listed => "what was written is listed",
+            Self::Race { replaces: false } => "writers who race to make an object",
+            Self::Race { replaces: true } => "writers who race to replace one",
+        }
+    }
+
+    /// What its objects are called.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Second => "second",
+            Self::Older => "older",
+            Self::Nothing => "nothing",
+            Self::Listed => "listed",
+            Self::Race { replaces: false } => "race-create",
+            Self::Race { replaces: true } => "race-replace",
+        }
     }
 }
 
@@ -75,9 +134,10 @@ impl ObjectStore {
         let trial = Trial { store: self, place };
         let findings = trial.all().await;
         // What stays behind is small, and harms nobody.
-        let names: Vec<String> =
-            self.bucket().list_all(&trial.place).await.map(|all| all.into_iter().map(|one| one.key).collect())?;
-        let _ = self.bucket().delete(&names).await;
+        if let Ok(all) = self.bucket().list_all(&trial.place).await {
+            let names: Vec<String> = all.into_iter().map(|one| one.key).collect();
+            let _ = self.bucket().delete(&names).await;
+        }
         let skew = SystemClock.now().as_micros() - self.now()?.as_micros();
         let server = self.bucket().wire.server().unwrap_or_default();
         Ok(Probed { server, findings: findings?, skew_ms: skew / 1_000 })
@@ -85,25 +145,65 @@ impl ObjectStore {
 }
 
 impl Trial<'_> {
+    /// Tries one thing after another, until one has failed: what comes after it would prove nothing more.
     async fn all(&self) -> Result<Vec<Finding>, Error> {
         let mut findings = Vec::new();
-        for (what, wrong) in [
-            ("a second object of the same name", self.create_twice().await?),
-            ("a write over an older version", self.write_over_older().await?),
-            ("a write over what is not there", self.write_over_nothing().await?),
-            ("what was written is listed", self.list().await?),
+        for what in [
+            What::Second,
+            What::Older,
+            What::Nothing,
+            What::Listed,
+            What::Race { replaces: false },
+            What::Race { replaces: true },
         ] {
-            findings.push(Finding { what, wrong });
+            // Where conditions are ignored altogether it is told how far that goes.
+            let is_simple = !matches!(what, What::Listed | What::Race { .. });
+            if !is_simple && findings.iter().any(|finding: &Finding| !finding.is_good()) {
+                break;
+            }
+            findings.push(self.find(what).await?);
         }
-        // Where even that fails, a race proves nothing more.
-        if findings.iter().any(|finding| finding.wrong.is_some()) {
-            return Ok(findings);
-        }
-        let wrong = self.race(false).await?;
-        findings.push(Finding { what: "writers who race to make an object", wrong });
-        let wrong = self.race(true).await?;
-        findings.push(Finding { what: "writers who race to replace one", wrong });
         Ok(findings)
+    }
+
+    /// What the server does where something is tried; races are held again and again.
+    async fn find(&self, what: What) -> Result<Finding, Error> {
+        let mut finding = Finding { what: what.told(), wrong: None, unproven: None };
+        let rounds = if matches!(what, What::Race { .. }) { ROUNDS } else { 1 };
+        for round in 0..rounds {
+            (finding.wrong, finding.unproven) = match self.prove(what, round).await {
+                Ok(wrong) => (wrong, None),
+                Err(error) if error.is_passing() => (None, Some(error.to_string())),
+                Err(error) => return Err(error),
+            };
+            if !finding.is_good() {
+                break;
+            }
+        }
+        Ok(finding)
+    }
+
+    /// What is wrong with one trial, once everybody in it was answered. Whoever was not, or was told to come again, has
+    /// neither won nor lost, and so nothing is proven.
+    async fn prove(&self, what: What, round: usize) -> Result<Option<String>, Error> {
+        let mut tries = 0;
+        loop {
+            let name = format!("{}-{round}-{tries}", what.name());
+            let tried = match what {
+                What::Second => self.create_twice(&name).await,
+                What::Older => self.write_over_older(&name).await,
+                What::Nothing => self.write_over_nothing(&name).await,
+                What::Listed => self.list(&name).await,
+                What::Race { replaces } => self.race(&name, replaces).await,
+            };
+            tries += 1;
+            match tried {
+                Err(error) if error.is_passing() && tries < TRIES => {
+                    tokio::time::sleep(PAUSE * 2_u32.pow(tries - 1)).await;
+                }
+                tried => return tried,
+            }
+        }
     }
 
     fn key(&self, name: &str) -> String {
@@ -115,7 +215,7 @@ impl Trial<'_> {
         match self.store.bucket().try_once(&self.key(name), Bytes::from(body.to_owned()), instead).await {
             Tried::Done(version) => Ok(Some(version)),
             Tried::Refused => Ok(None),
-            Tried::Unknown(error) | Tried::NotYet(error) | Tried::Never(error) => Err(error),
+            Tried::Contended(error) | Tried::Unknown(error) | Tried::NotYet(error) | Tried::Never(error) => Err(error),
         }
     }
 
@@ -129,64 +229,72 @@ impl Trial<'_> {
         Ok(found.map(|object| String::from_utf8_lossy(&object.bytes).into_owned()))
     }
 
-    async fn create_twice(&self) -> Result<Option<String>, Error> {
-        self.made("twice", "first").await?;
-        let taken = self.put("twice", "second", None).await?.is_some();
-        let body = self.body("twice").await?;
+    async fn create_twice(&self, name: &str) -> Result<Option<String>, Error> {
+        self.made(name, "first").await?;
+        let taken = self.put(name, "second", None).await?.is_some();
+        let body = self.body(name).await?;
         Ok((taken || body.as_deref() != Some("first")).then(|| "was taken, and the first is gone".into()))
     }
 
-    async fn write_over_older(&self) -> Result<Option<String>, Error> {
-        let first = self.made("older", "first").await?;
-        if self.put("older", "second", Some(&first)).await?.is_none() {
+    async fn write_over_older(&self, name: &str) -> Result<Option<String>, Error> {
+        let first = self.made(name, "first").await?;
+        if self.put(name, "second", Some(&first)).await?.is_none() {
             return Ok(Some("one over the current version was refused".into()));
         }
-        let taken = self.put("older", "third", Some(&first)).await?.is_some();
-        let body = self.body("older").await?;
+        let taken = self.put(name, "third", Some(&first)).await?.is_some();
+        let body = self.body(name).await?;
         Ok((taken || body.as_deref() != Some("second")).then(|| "was taken, and what was there is gone".into()))
     }
 
-    async fn write_over_nothing(&self) -> Result<Option<String>, Error> {
-        let version = self.made("model", "a version").await?;
-        let taken = self.put("nothing", "something", Some(&version)).await?.is_some();
-        Ok((taken || self.body("nothing").await?.is_some()).then(|| "was taken".into()))
+    async fn write_over_nothing(&self, name: &str) -> Result<Option<String>, Error> {
+        let version = self.made(&format!("{name}-model"), "a version").await?;
+        let taken = self.put(name, "something", Some(&version)).await?.is_some();
+        Ok((taken || self.body(name).await?.is_some()).then(|| "was taken".into()))
     }
 
-    async fn list(&self) -> Result<Option<String>, Error> {
-        let listed = self.store.bucket().list_all(&self.place).await?;
-        Ok((listed.len() != 3).then(|| format!("{} objects of 3 are", listed.len())))
+    async fn list(&self, name: &str) -> Result<Option<String>, Error> {
+        for number in 0..LISTED {
+            self.made(&format!("{name}/{number}"), "one of them").await?;
+        }
+        let listed = self.store.bucket().list_all(&self.key(name)).await?;
+        Ok((listed.len() != LISTED).then(|| format!("{} objects of {LISTED} are", listed.len())))
     }
 
-    /// Has writers race, round after round: each round one wins.
-    async fn race(&self, replaces: bool) -> Result<Option<String>, Error> {
-        for round in 0..ROUNDS {
-            let name = format!("race-{replaces}-{round}");
-            let base = if replaces { Some(self.made(&name, "base").await?) } else { None };
-            let gate = Arc::new(Barrier::new(WRITERS));
-            let racing = (0..WRITERS).map(|writer| {
-                let (gate, name, base) = (gate.clone(), &name, base.as_ref());
-                async move {
-                    let body = format!("written by {writer}");
-                    held_back(gate, self.put(name, &body, base)).await.map(|won| won.map(|_| body))
-                }
-            });
-            let mut winners = Vec::new();
-            for outcome in join_all(racing).await {
-                match outcome {
-                    Ok(won) => winners.extend(won),
-                    // Whoever got no answer, or was told to come again, has neither won nor lost.
-                    Err(error) if error.is_passing() => {}
-                    Err(error) => return Err(error),
-                }
+    /// Has writers race once: one wins, and all others are told that they have not.
+    async fn race(&self, name: &str, replaces: bool) -> Result<Option<String>, Error> {
+        let base = if replaces { Some(self.made(name, "base").await?) } else { None };
+        let gate = Arc::new(Barrier::new(WRITERS));
+        let racing = (0..WRITERS).map(|writer| {
+            let (gate, base) = (gate.clone(), base.as_ref());
+            async move {
+                let (key, body) = (self.key(name), format!("written by {writer}"));
+                let written = self.store.bucket().try_once(&key, Bytes::from(body.clone()), base);
+                (held_back(gate, written).await, body)
             }
-            let body = self.body(&name).await?;
-            match winners.as_slice() {
-                [] => {}
-                [winner] if body.as_ref() == Some(winner) => {}
-                [_] => return Ok(Some("who was told to have won is not who is read".into())),
-                many => return Ok(Some(format!("{} of {WRITERS} were told to have won", many.len()))),
+        });
+        let (mut winners, mut unheard) = (Vec::new(), Vec::new());
+        for (tried, body) in join_all(racing).await {
+            match tried {
+                Tried::Done(_) => winners.push(body),
+                // Told that another was at it: it has not won, or what is read in the end says so.
+                Tried::Refused | Tried::Contended(_) => {}
+                Tried::Unknown(error) | Tried::NotYet(error) => unheard.push(error),
+                Tried::Never(error) => return Err(error),
             }
         }
-        Ok(None)
+        if winners.len() > 1 {
+            return Ok(Some(format!("{} of {WRITERS} were told to have won", winners.len())));
+        }
+        let read = self.body(name).await?;
+        match (winners.first(), unheard.first()) {
+            (Some(winner), _) if read.as_ref() != Some(winner) => {
+                Ok(Some("who was told to have won is not who is read".into()))
+            }
+            (_, Some(error)) => {
+                Err(Error::Unavailable(format!("{} of {WRITERS} got no answer: {error}", unheard.len())))
+            }
+            (None, None) => Err(Error::Unavailable(format!("all {WRITERS} were told to have lost"))),
+            (Some(_), None) => Ok(None),
+        }
     }
 }

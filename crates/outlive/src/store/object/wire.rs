@@ -36,7 +36,7 @@ tokio::task_local! {
     /// What the requests of this task came to.
     static FARED: RefCell<Fared>;
     /// Where this task's request waits with its last byte.
-    static GATE: Arc<Barrier>;
+    static GATE: Arc<Gate>;
 }
 
 /// How a request fared.
@@ -56,9 +56,28 @@ pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Fared) {
     FARED.scope(RefCell::default(), async { (work.await, FARED.with(|fared| fared.borrow().clone())) }).await
 }
 
-/// Does `work`, whose request waits with its last byte until all at the gate are as far.
-pub(super) async fn held_back<T>(gate: Arc<Barrier>, work: impl Future<Output = T>) -> T {
-    GATE.scope(gate, work).await
+/// Where one request waits for others.
+struct Gate {
+    all: Arc<Barrier>,
+    is_reached: AtomicBool,
+}
+
+impl Gate {
+    async fn wait(&self) {
+        self.is_reached.store(true, Ordering::Relaxed);
+        self.all.wait().await;
+    }
+}
+
+/// Does `work`, whose request waits with its last byte until all at the gate are as far. Nobody waits for one that never
+/// comes there.
+pub(super) async fn held_back<T>(all: Arc<Barrier>, work: impl Future<Output = T>) -> T {
+    let gate = Arc::new(Gate { all, is_reached: AtomicBool::new(false) });
+    let done = GATE.scope(gate.clone(), work).await;
+    if !gate.is_reached.load(Ordering::Relaxed) {
+        gate.wait().await;
+    }
+    done
 }
 
 /// How many requests there were of each kind.
@@ -334,7 +353,7 @@ struct HeldBack {
 }
 
 impl HeldBack {
-    fn new(mut bytes: Bytes, gate: Arc<Barrier>) -> Self {
+    fn new(mut bytes: Bytes, gate: Arc<Gate>) -> Self {
         let last = bytes.split_off(bytes.len().saturating_sub(1));
         let wait = async move {
             gate.wait().await;

@@ -3,7 +3,7 @@
 import re
 import sys
 import uuid
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 import yaml
 
@@ -29,6 +29,7 @@ def load(payload):
     assert record["status"] in ("running", "succeeded", "failed")
     started, updated, expires = (moment(record[name]) for name in TIMES)
     assert started <= updated, (started, updated)
+    assert updated <= expires, (updated, expires)
     if record["status"] == "failed":
         assert record["error_type"], record
     else:
@@ -46,26 +47,52 @@ def read(now):
     print(record["run_id"], record["writer_type"], record["status"], view, record["s3_prefix"])
 
 
-def write(run_id, status, prefix, now):
+def lease(now):
+    """How many seconds a reader of the record leaves its writer alone for from now on."""
+    record = load(sys.stdin.buffer.read())
+    print((moment(record["lease_expires_at"]) - moment(now)).total_seconds())
+
+
+def create(run_id, prefix, now, seconds):
     now = moment(now)
     spelt = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     record = {
         "format_version": 1,
         "run_id": run_id,
         "writer_type": "spark",
-        "status": status,
-        "started_at": (now - timedelta(minutes=20)).isoformat(),
+        "status": "running",
+        "started_at": now.isoformat(),
         "updated_at": now.isoformat(),
-        "lease_expires_at": (now + timedelta(minutes=10 if status == "running" else 0)).isoformat(),
+        "lease_expires_at": (now + timedelta(seconds=int(seconds))).isoformat(),
         "s3_prefix": prefix,
         "shard_prefix": "shards",
         "db_path_template": "db={db_id:05d}",
         "manifest_ref": None,
-        "error_type": "RuntimeError" if status == "failed" else None,
-        "error_message": "it's gone: " + "long " * 40 if status == "failed" else None,
+        "error_type": None,
+        "error_message": None,
     }
     print(f"runs/{spelt}_run_id={run_id}_{uuid.uuid4().hex}/run.yaml")
     sys.stdout.write(yaml.safe_dump(record, sort_keys=True))
+
+
+def update(now, **fields):
+    """The record of standard input, put again by its writer."""
+    record = load(sys.stdin.buffer.read())
+    assert record["status"] == "running", record
+    record.update(fields, updated_at=moment(now).isoformat())
+    sys.stdout.write(yaml.safe_dump(record, sort_keys=True))
+
+
+def beat(now, seconds):
+    update(now, lease_expires_at=(moment(now) + timedelta(seconds=int(seconds))).isoformat())
+
+
+def succeed(now, manifest_ref):
+    update(now, status="succeeded", manifest_ref=manifest_ref)
+
+
+def fail(now, error_type, error_message):
+    update(now, status="failed", error_type=error_type, error_message=error_message)
 
 
 def in_order():
@@ -75,13 +102,10 @@ def in_order():
     print("ok")
 
 
-verb, words = sys.argv[1], sys.argv[2:]
-if verb == "read":
-    read(*words)
-elif verb == "write":
-    write(*words)
-elif verb == "key":
-    assert KEY.match(words[0]), words[0]
+def key(name):
+    assert KEY.match(name), name
     print("ok")
-elif verb == "sorted":
-    in_order()
+
+
+verbs = {f.__name__: f for f in (read, lease, create, beat, succeed, fail, key)} | {"sorted": in_order}
+verbs[sys.argv[1]](*sys.argv[2:])

@@ -3,8 +3,8 @@
 //! F-67 and F-68 are in `servers.rs`; F-75 is proved where the server's time is read, and by commands whose clocks are off;
 //! F-76 is in `listing.rs`, F-77 and F-81 in `deleting.rs`; F-85 has no test, because nothing is ever copied.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlive::run::StateName;
@@ -13,7 +13,7 @@ use outlive::runtime::reaper::Reaper;
 use outlive::runtime::sweeper::{Spare, sweep};
 use outlive::store::{Error, Store};
 use outlive::testing::bucket::Bucket;
-use outlive::testing::proxy::{Fate, Gate, Proxy, Request};
+use outlive::testing::proxy::{Fate, Gate, Proxy, Request, forward};
 use outlive::testing::spec;
 
 use super::yard::Yard;
@@ -72,12 +72,36 @@ fn f_69_a_lost_answer_is_read_back_and_nothing_is_done_twice() {
 }
 
 #[test]
-fn f_69_a_request_that_never_arrived_is_made_again() {
+fn f_69_a_request_that_never_arrived_is_made_again_at_every_step() {
     pollster::block_on(async {
         let yard = Yard::new().await;
-        let (proxy, left) = first(4, is_record, Fate::Cut);
-        live(&yard, &proxy).await;
-        assert_eq!(left.load(Ordering::SeqCst), 0);
+        for fate in [Fate::Cut, Fate::LoseAnswer, Fate::Answer(503, "SlowDown")] {
+            let (proxy, left) = first(0, is_record, fate.clone());
+            let (registry, store) = yard.process_at(proxy.port(), Duration::from_secs(15)).await;
+            // What has landed is read back, and not asked for again.
+            let times = if matches!(fate, Fate::LoseAnswer) { 1 } else { 2 };
+            let arm = || left.store(times, Ordering::SeqCst);
+            let is_hit = |step: &str| assert_eq!(left.load(Ordering::SeqCst), 0, "{fate:?} never met its {step}");
+            arm();
+            let handle = registry.start(spec("job")).await.unwrap();
+            is_hit("create");
+            arm();
+            handle.set_checkpoint(7.into()).await.unwrap();
+            is_hit("report");
+            let beats = async || store.get(&[handle.id()]).await.unwrap()[0].run.owner().unwrap().heard.beat;
+            let before = beats().await;
+            yard.clock.pass(LEASE / 3);
+            arm();
+            registry.tick().await.unwrap();
+            is_hit("beat");
+            assert_eq!((handle.stop_requested(), beats().await), (None, before + 1), "{fate:?}: of its beat");
+            let id = handle.id();
+            arm();
+            handle.succeed().await.unwrap();
+            is_hit("finish");
+            let told: Vec<String> = store.events(id).await.unwrap().into_iter().map(|event| event.action).collect();
+            assert_eq!(told, ["enqueue", "claim", "report", "finish"], "{fate:?}");
+        }
     });
 }
 
@@ -279,31 +303,66 @@ fn f_87_an_owner_that_was_cut_off_and_reaped_learns_it_when_it_is_back() {
     });
 }
 
-/// What comes of something while its server is killed and comes back, or stands still for a while.
-fn through<T>(trouble: Option<(&Bucket, bool)>, work: impl Future<Output = T>) -> T {
-    std::thread::scope(|scope| {
-        if let Some((server, is_killed)) = trouble {
-            scope.spawn(move || {
-                if is_killed {
-                    server.kill();
-                    server.start();
-                } else {
-                    server.pause();
-                    std::thread::park_timeout(Duration::from_millis(1_500));
-                    server.go_on();
-                }
-            });
-        }
-        pollster::block_on(work)
-    })
+/// What befalls a server when the next request to write a record has come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Blow {
+    /// It is killed before it has seen it, and starts again.
+    Killed,
+    /// It is killed when it has done it, before anybody knows, and starts again.
+    KilledAfter,
+    /// It stands still for a while, with the request before it.
+    Stopped,
+}
+
+/// Deals a blow to a server with the next request to write a record, once it is armed.
+struct Blows {
+    proxy: Proxy,
+    armed: Arc<Mutex<Option<Blow>>>,
+}
+
+impl Blows {
+    fn on(server: &Arc<Bucket>) -> Self {
+        let armed: Arc<Mutex<Option<Blow>>> = Arc::default();
+        // The server goes with the test, whoever is still asked.
+        let (arm, standing) = (armed.clone(), Arc::downgrade(server));
+        let proxy = Proxy::new(server.port(), move |request| {
+            let Some(blow) = is_record(request).then(|| arm.lock().unwrap().take()).flatten() else {
+                return Fate::Pass;
+            };
+            let Some(server) = standing.upgrade() else { return Fate::Cut };
+            if blow == Blow::Stopped {
+                server.pause();
+                // Longer than anybody would take for the time that an answer takes.
+                let wait = Duration::from_millis(1_500);
+                std::thread::spawn(move || (std::thread::park_timeout(wait), server.go_on()));
+                return Fate::Pass;
+            }
+            if blow == Blow::KilledAfter {
+                forward(request, server.port());
+            }
+            server.kill();
+            std::thread::spawn(move || server.start());
+            Fate::Cut
+        });
+        Self { proxy, armed }
+    }
+
+    /// Does something that is hit by a blow.
+    async fn amid<T>(&self, blow: Option<Blow>, work: impl Future<Output = T>) -> T {
+        *self.armed.lock().unwrap() = blow;
+        let done = work.await;
+        assert_eq!(self.armed.lock().unwrap().take(), None, "nothing was under way to be hit");
+        done
+    }
 }
 
 #[test]
 fn f_84_a_server_that_is_killed_or_stopped_at_any_step_loses_nothing_and_doubles_nothing() {
     pollster::block_on(async {
-        let server = Bucket::alone();
+        let server = Arc::new(Bucket::alone());
+        let blows = Blows::on(&server);
         let clock = outlive::testing::ManualClock::new();
-        let store = super::yard::open(server.port(), "p", &clock, Duration::from_secs(60)).await;
+        let store = super::yard::open(blows.proxy.port(), "p", &clock, Duration::from_secs(90)).await;
         let store: Arc<dyn Store> = Arc::new(store);
         let entropy = Arc::new(outlive::testing::SeededEntropy::new(5));
         let registry = outlive::registry::Registry::over(
@@ -314,15 +373,16 @@ fn f_84_a_server_that_is_killed_or_stopped_at_any_step_loses_nothing_and_doubles
             crate::world::unseen(1),
         );
         let mut ids = Vec::new();
-        // Its create, its beat and its finish.
-        let killed = [0, 2, 3].map(|hit| (hit, true));
-        for (hit, is_killed) in (0..4).map(|hit| (hit, false)).chain(killed) {
-            let amid = |step| (step == hit).then_some((&server, is_killed));
-            let handle = through(amid(0), registry.start(spec("job"))).unwrap();
-            through(amid(1), handle.set_checkpoint(1.into())).unwrap();
-            through(amid(2), registry.tick()).unwrap();
+        // Its create, its report, its beat and its finish. A kill takes long to come back from.
+        let all = [(0, Blow::Killed), (2, Blow::KilledAfter), (3, Blow::KilledAfter)];
+        for (hit, blow) in (0..4).map(|hit| (hit, Blow::Stopped)).chain(all) {
+            let amid = |step| (step == hit).then_some(blow);
+            let handle = blows.amid(amid(0), registry.start(spec("job"))).await.unwrap();
+            blows.amid(amid(1), handle.set_checkpoint(1.into())).await.unwrap();
+            clock.pass(Duration::from_secs(4));
+            blows.amid(amid(2), registry.tick()).await.unwrap();
             ids.push(handle.id());
-            through(amid(3), handle.succeed()).unwrap();
+            blows.amid(amid(3), handle.succeed()).await.unwrap();
         }
         for id in ids {
             let told: Vec<String> = store.events(id).await.unwrap().into_iter().map(|event| event.action).collect();

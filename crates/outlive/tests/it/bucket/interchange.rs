@@ -43,9 +43,18 @@ fn b01_ours_are_read_by_a_reader_of_the_contract_in_every_state() {
             let now = outlive::time::Clock::now(&*yard.clock).to_string();
             contract(&["read", &now], &bytes).trim().to_owned()
         };
+        let lease = async |id| {
+            let bytes = yard.store.get_by_hand(&yard.store.place_of_record(id)).await.unwrap().unwrap();
+            contract(&["lease", &outlive::time::Clock::now(&*yard.clock).to_string()], &bytes).trim().to_owned()
+        };
         let handle = yard.start().await;
         let id = handle.id();
         assert_eq!(read(id).await, format!("{id} writer running active {}", yard.place()));
+        assert_eq!(lease(id).await, "60.0", "a reader waits as long as we do");
+        yard.clock.pass(Duration::from_secs(20));
+        assert_eq!(lease(id).await, "40.0");
+        yard.registry.tick().await.unwrap();
+        assert_eq!(lease(id).await, "60.0", "a beat moves the end of the lease");
         handle.report(Report { manifest_ref: Some("m".into()), ..Report::default() }).await.unwrap();
         handle.succeed().await.unwrap();
         assert_eq!(read(id).await, format!("{id} writer succeeded terminal {}", yard.place()));
@@ -75,15 +84,48 @@ fn b01_ours_are_read_by_a_reader_of_the_contract_in_every_state() {
 fn b01_theirs_are_read_listed_and_swept_and_never_changed() {
     pollster::block_on(async {
         let yard = Yard::new().await;
-        let now = outlive::time::Clock::now(&*yard.clock).to_string();
-        let mut keys = Vec::new();
-        for (name, status) in [("run-a", "running"), ("run-b", "failed"), ("run-c", "succeeded")] {
-            let text = contract(&["write", name, status, &yard.place(), &now], b"");
+        let now = || outlive::time::Clock::now(&*yard.clock).to_string();
+        // Each is made by a put, and whatever becomes of it is another over the whole of it.
+        let create = async |name: &str| {
+            let text = contract(&["create", name, &yard.place(), &now(), "600"], b"");
             let (key, body) = text.split_once('\n').unwrap();
             let key = format!("{}/{key}", yard.prefix);
             yard.store.put_by_hand(&key, body.as_bytes()).await.unwrap();
-            keys.push((key, body.to_owned()));
             yard.shard(name, 0, 0).await;
+            key
+        };
+        let update = async |key: &str, words: &[&str]| {
+            let before = yard.store.get_by_hand(key).await.unwrap().unwrap();
+            yard.store.put_by_hand(key, contract(words, &before).as_bytes()).await.unwrap();
+        };
+        let (a, b, c) = (create("run-a").await, create("run-b").await, create("run-c").await);
+        // Its lease is what it says, from its last beat on, and nothing of it is judged or swept before.
+        let silence = async || {
+            let listed = yard.process().await.store().list(&Filter::default(), &Page::default()).await.unwrap().records;
+            let run = &listed.iter().find(|record| record.run.spec.name.as_deref() == Some("run-a")).unwrap().run;
+            let owner = run.owner().unwrap();
+            (
+                owner.lease.lasts().as_secs(),
+                owner.heard.silent_for.as_secs(),
+                owner.lease.lapsed(owner.heard.silent_for),
+            )
+        };
+        assert_eq!(silence().await, (600, 0, false));
+        yard.clock.pass(Duration::from_secs(500));
+        assert_eq!(silence().await, (600, 500, false));
+        update(&a, &["beat", &now(), "600"]).await;
+        assert_eq!(silence().await, (600, 0, false), "its beat was not heard");
+        yard.clock.pass(Duration::from_secs(500));
+        assert_eq!(silence().await, (600, 500, false), "its lease ended with that of the beat before");
+        update(&a, &["beat", &now(), "900"]).await;
+        assert_eq!(silence().await, (900, 0, false), "a longer lease was not taken");
+        let message = format!("it's gone: {}", "long ".repeat(40));
+        update(&b, &["fail", &now(), "RuntimeError", &message]).await;
+        update(&c, &["succeed", &now(), "manifests/2026-11-16T00:00:00Z_run_id=run-c/manifest.json"]).await;
+        let mut keys = Vec::new();
+        for key in [a, b, c] {
+            let body = yard.store.get_by_hand(&key).await.unwrap().unwrap();
+            keys.push((key, body));
         }
         yard.publish("run-c", &[super::yard::attempt_of("run-c", 0, 1)]).await;
         let winner = yard.shard("run-c", 0, 1).await;
@@ -114,11 +156,7 @@ fn b01_theirs_are_read_listed_and_swept_and_never_changed() {
         assert_eq!(yard.sweep(&at_once, false).await.objects, 1, "its lease ended long ago");
         assert_eq!(yard.shards().await, [winner]);
         for (key, body) in keys {
-            assert_eq!(
-                yard.store.get_by_hand(&key).await.unwrap().unwrap(),
-                body.as_bytes(),
-                "a record of theirs was written"
-            );
+            assert_eq!(yard.store.get_by_hand(&key).await.unwrap().unwrap(), body, "a record of theirs was written");
         }
     });
 }

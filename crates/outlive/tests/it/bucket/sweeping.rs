@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outlive::run::{Output, StateName};
-use outlive::runtime::sweeper::{Spare, sweep};
+use outlive::id::RunId;
+use outlive::run::{Output, Run, StateName};
+use outlive::runtime::sweeper::{Decision, Facts, Names, Spare, decide, sweep};
 use outlive::store::object::Counted;
 use outlive::testing::spec;
 use outlive::transition::Report;
 
+use super::field::Field;
 use super::yard::{HOUR, Yard, attempt_of};
 
 fn at_once() -> Spare {
@@ -117,37 +119,88 @@ fn b05_each_flag_spares_and_none_takes_back_what_another_spares() {
         assert_eq!(swept(Spare { older_than: Some(HOUR * 2 + HOUR / 2), ..base.clone() }).await, [0].into());
         assert_eq!(swept(Spare { grace: HOUR + HOUR / 2, ..base.clone() }).await, [0, 1].into());
         assert_eq!(swept(Spare { only: [ids[1]].into(), ..base.clone() }).await, [1].into());
-        let mut tried = 0;
-        for keep_last in 0..4 {
-            for hours in 0..5 {
-                for grace in 0..5 {
-                    for only in 0..8_usize {
-                        let named = |index: &usize| only & (1 << index) != 0;
-                        let spare = Spare {
-                            keep_last,
-                            older_than: (hours > 0).then(|| HOUR * hours - HOUR / 2),
-                            grace: HOUR * grace,
-                            only: (0..3).filter(named).map(|index| ids[index]).collect(),
-                            ..at_once()
-                        };
-                        if tried % 40 == 0 {
-                            let alone = [
-                                swept(Spare { keep_last, ..base.clone() }).await,
-                                swept(Spare { older_than: spare.older_than, ..base.clone() }).await,
-                                swept(Spare { grace: spare.grace, ..base.clone() }).await,
-                                swept(Spare { only: spare.only.clone(), ..base.clone() }).await,
-                            ];
-                            let every = |index: &usize| alone.iter().all(|swept| swept.contains(index));
-                            let expected: BTreeSet<usize> = (0..3).filter(every).collect();
-                            assert_eq!(swept(spare.clone()).await, expected, "{spare:?}");
-                        }
-                        tried += 1;
-                    }
-                }
+        // Some of all combinations, which `b05_no_combination_…` goes through: 37 has nothing in common with how many there
+        // are of each flag.
+        for (flags, together) in combinations(&ids).step_by(37) {
+            let mut expected: BTreeSet<usize> = (0..3).collect();
+            for alone in flags {
+                let alone = swept(alone).await;
+                expected.retain(|index| alone.contains(index));
             }
+            assert_eq!(swept(together.clone()).await, expected, "{together:?}");
         }
         std::mem::forget(in_flight);
     });
+}
+
+/// Every combination of flags for three runs that ended 3, 2 and 1 hours ago: each flag alone, and all together.
+fn combinations(ids: &[RunId]) -> impl Iterator<Item = ([Spare; 4], Spare)> {
+    (0..4 * 5 * 5 * 8).map(|number: u32| {
+        let (keep_last, hours, grace, only) = (number % 4, number / 4 % 5, number / 20 % 5, number / 100);
+        let named = (0..3).filter(|index| only & (1 << index) != 0).map(|index| ids[index]).collect();
+        let flags = [
+            Spare { keep_last: keep_last as usize, ..at_once() },
+            Spare { older_than: (hours > 0).then(|| HOUR * hours - HOUR / 2), ..at_once() },
+            Spare { grace: HOUR * grace, ..at_once() },
+            Spare { only: named, ..at_once() },
+        ];
+        let together = flags.iter().fold(at_once(), |all, flag| all.and(flag));
+        (flags, together)
+    })
+}
+
+#[test]
+fn b05_no_combination_of_flags_removes_what_any_one_of_them_spares_nor_what_is_in_flight_or_pointed_at() {
+    let field = Field::directory();
+    let registry = pollster::block_on(field.process());
+    let start = || pollster::block_on(registry.start(field.spec())).unwrap();
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let handle = start();
+        ids.push(handle.id());
+        pollster::block_on(handle.fail("exit", "1")).unwrap();
+        field.clock().pass(HOUR);
+    }
+    let (in_flight, interrupted) = (start(), start());
+    let may_go_on = [in_flight.id(), interrupted.id()];
+    pollster::block_on(interrupted.interrupt(Some(15), "SIGTERM")).unwrap();
+    let now = outlive::time::Clock::now(field.clock());
+    let run = |id| pollster::block_on(field.look().get(id)).unwrap().run;
+    let (runs, lasting) = (ids.iter().map(|id| run(*id)).collect::<Vec<_>>(), may_go_on.map(run));
+    let mut pointed = Names::default();
+    let needed = format!("{}/x", attempt_of(ids[0], 0, 0));
+    pointed.insert(&attempt_of(ids[0], 0, 0));
+    let none = Names::default();
+    let decided = |run: &Run, rank: usize, pointer: Result<&Names, &str>, spare: &Spare| -> Decision {
+        decide(&Facts { run, manifest: None, pointer, borrowed: &Names::default(), rank, now }, spare)
+    };
+    let goes = |index: usize, spare: &Spare| {
+        matches!(decided(&runs[index], 2 - index, Ok(&none), spare), Decision::Delete { .. })
+    };
+    let (mut tried, mut swept) = (0, [0; 3]);
+    for (flags, together) in combinations(&ids) {
+        for index in 0..3 {
+            let expected = flags.iter().all(|flag| goes(index, flag));
+            assert_eq!(goes(index, &together), expected, "run {index}: {together:?}");
+            swept[index] += usize::from(expected);
+        }
+        for run in &lasting {
+            let decision = decided(run, 0, Ok(&none), &together);
+            assert!(matches!(decision, Decision::Keep(_)), "{decision:?}: {together:?}");
+        }
+        if let Decision::Delete { except, .. } = decided(&runs[0], 2, Ok(&pointed), &together) {
+            assert!(except.cover(&needed), "{together:?}");
+        }
+        let unreadable = decided(&runs[0], 2, Err("torn"), &together);
+        assert!(matches!(unreadable, Decision::Keep(_)), "{unreadable:?}");
+        tried += 1;
+    }
+    assert_eq!(
+        (tried, swept),
+        (800, [3 * 4 * 4 * 5, 2 * 3 * 3 * 5, 2 * 2 * 5]),
+        "flags that spare nothing prove nothing"
+    );
+    std::mem::forget(in_flight);
 }
 
 #[test]
