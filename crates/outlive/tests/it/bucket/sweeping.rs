@@ -179,10 +179,10 @@ fn b05_no_combination_of_flags_removes_what_any_one_of_them_spares_nor_what_is_i
     };
     let (mut tried, mut swept) = (0, [0; 3]);
     for (flags, together) in combinations(&ids) {
-        for index in 0..3 {
+        for (index, swept) in swept.iter_mut().enumerate() {
             let expected = flags.iter().all(|flag| goes(index, flag));
             assert_eq!(goes(index, &together), expected, "run {index}: {together:?}");
-            swept[index] += usize::from(expected);
+            *swept += usize::from(expected);
         }
         for run in &lasting {
             let decision = decided(run, 0, Ok(&none), &together);

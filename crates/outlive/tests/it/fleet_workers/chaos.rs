@@ -16,7 +16,7 @@ use outlive::run::{Event, Heard, Interruption, Key, Owner, Run, Spec, State, Sta
 use outlive::runtime::worker::{Job, Tally, Times, Worker};
 use outlive::testing::SeededEntropy;
 use outlive::testing::server::{Server, program};
-use outlive::time::{Clock, SystemClock, Timestamp};
+use outlive::time::{Clock, SystemClock};
 use outlive::transition::{Action, Fence, Observed, Verdict, apply};
 
 const URL: &str = "OUTLIVE_TEST_CHAOS";
@@ -31,11 +31,26 @@ const AHEAD: usize = 2_000;
 const STOPPED: Duration = Duration::from_millis(4_500);
 /// More than the server has room for.
 const MOST: usize = 60;
-/// What only two may do at a time takes so long that a third beside them cannot be taken for one after them: ends are dated
-/// by their hosts, which know the time of the server to within half a second, and claims a moment before they are made.
-const SCARCE: u32 = 2;
-const SCARCE_WORK: Duration = Duration::from_secs(3);
-const DOUBT: Duration = Duration::from_millis(1_500);
+/// How many may do at a time what is scarce, and how long it takes.
+const SCARCE: usize = 2;
+const SCARCE_WORK: Duration = Duration::from_millis(500);
+/// Notes when a key is taken and given back, by the clock of the server, in the very transactions that do it: whoever takes
+/// one that was given back does so after that was done. What runs tell of themselves is dated before they waited for a key.
+const WATCH_KEYS: &str = "
+    CREATE TABLE @.kept (run uuid, since timestamptz, until timestamptz);
+    CREATE FUNCTION @.note_key() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF TG_OP = 'INSERT' THEN
+            INSERT INTO @.kept VALUES (NEW.run, clock_timestamp());
+        ELSE
+            UPDATE @.kept SET until = clock_timestamp() WHERE run = OLD.run AND until IS NULL;
+        END IF;
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER note_key AFTER INSERT OR DELETE ON @.held_key FOR EACH ROW EXECUTE FUNCTION @.note_key();";
+/// The most that were kept at a time, and how often any was.
+const KEPT: &str = "SELECT coalesce(max(beside), 0) || ' ' || count(*) FROM (
+    SELECT (SELECT count(*) FROM @.kept b WHERE b.since <= a.since AND coalesce(b.until > a.since, true)) AS beside
+    FROM @.kept a) AS moment";
 
 fn wanted() -> usize {
     std::env::var("OUTLIVE_CHAOS_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(0)
@@ -135,7 +150,7 @@ fn job(number: usize) -> Spec {
     let retry = Retry { on_interrupt: true, max_reaps: 1_000, ..Retry::default() };
     let policy = Policy { orphans: OrphanPolicy::Requeue, retry, ..Policy::default() };
     if number.is_multiple_of(250) {
-        return Spec { policy, keys: vec![Key::limit("scarce", SCARCE)], ..outlive::testing::spec("scarce") };
+        return Spec { policy, keys: vec![Key::limit("scarce", SCARCE as u32)], ..outlive::testing::spec("scarce") };
     }
     Spec { policy, ..outlive::testing::spec("job") }
 }
@@ -183,34 +198,6 @@ fn check(run: &Run, story: &[Event]) -> (usize, usize) {
     let count = |name: &str| story.iter().filter(|event| event.action == name).count();
     assert_eq!(story.iter().filter(|event| event.to == StateName::Succeeded).count(), 1, "{story:#?}");
     (count("claim"), count("reap"))
-}
-
-/// When a run was in somebody's hands.
-fn held(story: &[Event]) -> Vec<(Timestamp, Timestamp)> {
-    let mut held = Vec::new();
-    let mut since = None;
-    for event in story {
-        if event.to == StateName::Running {
-            since = Some(event.at);
-        } else if let Some(since) = since.take() {
-            held.push((since, event.at));
-        }
-    }
-    held
-}
-
-/// The most that were in somebody's hands at once, beyond doubt. Answers with how many times one was.
-fn check_scarce(held: &[(Timestamp, Timestamp)]) -> usize {
-    let is_beside =
-        |at: Timestamp| move |(since, until): &&(Timestamp, Timestamp)| *since <= at && at.after(DOUBT) < *until;
-    for (since, until) in held {
-        let beside = held.iter().filter(is_beside(*since)).count();
-        assert!(
-            beside <= SCARCE as usize,
-            "{beside} had what {SCARCE} may have, when one had it from {since} to {until}"
-        );
-    }
-    held.len()
 }
 
 /// Has others take every connection that the server has left, and whatever is free while they have them. Answers with how
@@ -278,13 +265,15 @@ fn f06_each_run_ends_once_whatever_happens_to_workers_and_server() {
     let home = tempfile::tempdir().unwrap();
     let said = Arc::<Mutex<Said>>::default();
     let mut fleet = Fleet { url: url.clone(), home, members: Vec::new(), started: 0, said, listeners: Vec::new() };
-    (0..WORKERS).for_each(|_| fleet.start_one());
     let (draw, mut torments) = (SeededEntropy::new(SystemClock.now().as_micros().unsigned_abs()), BTreeMap::new());
     let schema = url.split_once("schema=").unwrap().1.split('&').next().unwrap().to_owned();
+    let here = |sql: &str| server.psql(&sql.replace('@', &schema));
+    here(WATCH_KEYS);
     let left = || -> usize {
         let counted = format!("SELECT (SELECT count(*) FROM {schema}.waiting) + (SELECT count(*) FROM {schema}.live)");
         server.psql(&counted).parse().unwrap()
     };
+    (0..WORKERS).for_each(|_| fleet.start_one());
     let mut turn = 0;
     loop {
         let left = left();
@@ -308,23 +297,23 @@ fn f06_each_run_ends_once_whatever_happens_to_workers_and_server() {
         assert!(child.wait().unwrap().success());
     }
     fleet.listeners.drain(..).for_each(|listener| listener.join().unwrap());
-    let (runs, mut claims, mut reaps, mut scarce) = (ids.len(), 0, 0, Vec::new());
+    let (runs, mut claims, mut reaps) = (ids.len(), 0, 0);
     for id in ids {
         let run = pollster::block_on(maker.store().get(&[id])).unwrap().pop().unwrap().run;
         assert!(matches!(run.state, State::Ended(_)) && run.state.name() == StateName::Succeeded, "{run:?}");
-        let story = pollster::block_on(maker.story(id)).unwrap();
-        let told = check(&run, &story);
+        let told = check(&run, &pollster::block_on(maker.story(id)).unwrap());
         (claims, reaps) = (claims + told.0, reaps + told.1);
-        scarce.extend(if run.spec.keys.is_empty() { Vec::new() } else { held(&story) });
     }
-    let scarce = check_scarce(&scarce);
+    let kept = here(KEPT);
+    let (most, kept) = kept.split_once(' ').unwrap();
     let Said { refused, clocks } = std::mem::take(&mut *fleet.said.lock().unwrap());
     println!(
-        "{runs} runs, {claims} claims ({scarce} of what is scarce), {reaps} reaps, {refused} refused; {torments:?}; \
+        "{runs} runs, {claims} claims ({kept} of what is scarce, {most} at a time), {reaps} reaps, {refused} refused; {torments:?}; \
          hours off: {clocks:?}"
     );
     assert_eq!(server.psql(&format!("SELECT count(*) FROM {schema}.held_key")), "0", "keys are held by nobody");
     assert_eq!(clocks.keys().copied().collect::<Vec<_>>(), [-1, 0, 1], "clocks are not what they were to be");
+    assert_eq!(most.parse::<usize>().unwrap(), SCARCE, "that many had what only two may have, or nobody had to wait");
     assert!(reaps > 0, "nobody was ever reaped");
     assert!(refused > 0, "no stale write was ever refused");
 }
