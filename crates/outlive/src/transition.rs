@@ -238,12 +238,11 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
     if run.copied && !matches!(action, Action::Archive | Action::Unarchive) {
         return Err(Refusal::Copied);
     }
-    // Whoever dates what it does may be a little behind: no story goes backwards.
-    let step = Step { run, by, now: now.max(run.updated_at) };
+    let step = Step { run, by, now };
     let next = match (action, &run.state) {
         (Action::Claim { owner, early, leftovers }, State::Pending(pending)) => {
             check_claim(pending, *early, leftovers, now)?;
-            Ok(step.taken(owner, step.now))
+            Ok(step.taken(owner, now))
         }
         (Action::Release { parent, ended }, State::Pending(pending)) => step.release(pending, *parent, *ended),
         (Action::Unpark, State::Suspended(suspended)) => step.unpark(suspended),

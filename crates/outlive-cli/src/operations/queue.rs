@@ -116,7 +116,6 @@ pub struct Cancel {
 pub struct Added {
     runs: Vec<Name>,
     /// How they ended, where that was waited for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<Ended>,
 }
 

@@ -405,6 +405,7 @@ fn the_home_says_for_how_long_a_database_keeps_history() {
     on(&sandbox, &url, &["supervise", "--once"]).succeeds();
     assert_eq!(kept(&url), "");
     sandbox.write_home_config("");
+    sandbox.outlive(["init"]).succeeds();
     sandbox.write_config("[retention]\nkeep_history = \"90d\"\n");
     let refused = sandbox.outlive(["work", "--drain"]).output().unwrap();
     assert!(!refused.status.success() && text(&refused.stderr).contains("for registries in PostgreSQL"), "{refused:?}");

@@ -330,18 +330,18 @@ fn flags_only_ever_spare_more_than_the_policy() {
     }
     let said = |words: &[&str]| {
         let output = sandbox.outlive([&["sweep", "--yes"], words].concat()).output().unwrap();
-        assert_eq!(output.status.code(), Some(101), "{}", text(&output.stdout));
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
         text(&output.stderr)
     };
     let objects = |words: &[&str]| sandbox.outlive([&["sweep", "--json"], words].concat()).json()["objects"].clone();
-    assert!(said(&["--grace", "0s"]).contains("--grace 0s would spare less than 1h"));
-    assert!(said(&["--forget-after", "90d"]).contains("records are kept"));
+    let mut refusals = said(&["--grace", "0s"]) + &said(&["--forget-after", "90d"]);
     assert_eq!(objects(&[]), 0, "they ended less than an hour ago");
     sandbox.write_home_config("[sweep]\ngrace = \"0s\"\nolder_than = \"30d\"\n");
-    assert!(said(&["--older-than", "1d"]).contains("--older-than 1d would spare less than 30d"));
+    refusals += &said(&["--older-than", "1d"]);
     assert_eq!(objects(&["--grace", "0s"]), 0, "a sweep by hand spared less than one of the supervisor");
     sandbox.write_home_config("[sweep]\ngrace = \"0s\"\nkeep_last = 1\nforget_after = \"30d\"\n");
-    assert!(said(&["--forget-after", "1d"]).contains("--forget-after 1d would spare less than 30d"));
+    refusals += &said(&["--forget-after", "1d"]);
+    insta::assert_snapshot!(refusals);
     assert_eq!((objects(&[]), objects(&["--keep-last", "0"])), (1.into(), 1.into()));
     assert_eq!((objects(&["--keep-last", "2"]), objects(&["--grace", "1h"])), (0.into(), 0.into()));
 }

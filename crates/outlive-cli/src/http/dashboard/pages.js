@@ -19,7 +19,10 @@ export async function kept(draw) {
     const focused = document.activeElement?.getAttribute("href");
     await draw().catch(() => {});
     // Whoever goes through the page by keys goes on from where they were.
-    if (focused && document.activeElement === document.body) document.querySelector(`main a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    if (focused && document.activeElement === document.body) {
+      const links = [...document.querySelectorAll("main a")];
+      links.find((link) => link.getAttribute("href") === focused)?.focus({ preventScroll: true });
+    }
     waiting = false;
   };
   const clock = setInterval(again, 5000);
