@@ -35,7 +35,7 @@ const MOST: usize = 60;
 const DOUBT: Duration = Duration::from_secs(2);
 /// How many may do at a time what is scarce, and how long it takes.
 const SCARCE: usize = 2;
-const SCARCE_WORK: Duration = Duration::from_millis(500);
+const SCARCE_WORK: Duration = Duration::from_millis(250);
 /// Notes when a key is taken and given back, by the clock of the server, in the very transactions that do it: whoever takes
 /// one that was given back does so after that was done. What runs tell of themselves is dated before they waited for a key.
 const WATCH_KEYS: &str = "
@@ -151,7 +151,7 @@ impl Fleet {
 fn job(number: usize) -> Spec {
     let retry = Retry { on_interrupt: true, max_reaps: 1_000, ..Retry::default() };
     let policy = Policy { orphans: OrphanPolicy::Requeue, retry, ..Policy::default() };
-    if number.is_multiple_of(250) {
+    if number.is_multiple_of(50) {
         return Spec { policy, keys: vec![Key::limit("scarce", SCARCE as u32)], ..outlive::testing::spec("scarce") };
     }
     Spec { policy, ..outlive::testing::spec("job") }
