@@ -18,9 +18,8 @@ pub(crate) const ESCAPE: &str = r#"( setsid env -i bash -c '
 until [ -e escaped ]; do sleep 0.02; done"#;
 
 pub(crate) fn number(sandbox: &Sandbox, file: &str) -> u32 {
-    let path = sandbox.work().join(file);
-    until(file, || std::fs::read_to_string(&path).is_ok_and(|text| text.ends_with('\n')));
-    std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
+    until(file, || sandbox.has_line(file));
+    std::fs::read_to_string(sandbox.work().join(file)).unwrap().trim().parse().unwrap()
 }
 
 /// The process that has escaped, which really has.

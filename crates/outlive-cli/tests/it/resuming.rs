@@ -272,7 +272,7 @@ fn s_46_a_later_attempt_finds_the_same_program_and_is_told_where_it_is_another()
     let mut run = sandbox.outlive(["run", "-d", "--name", "tool", "--env", "KEPT", "--", "tool"]);
     let outlive = super::sandbox::binary().parent().unwrap().display().to_string();
     run.env("PATH", format!("{outlive}:{path}")).env("KEPT", "as it was").succeeds();
-    until("it to begin", || sandbox.work().join("out").exists());
+    until("it to begin", || sandbox.has_line("out"));
     kill_everything(&sandbox);
     write("#!/bin/sh\necho \"two $KEPT\" >> out\n");
     // The program is not on the path of whoever resumes it, and is found all the same.

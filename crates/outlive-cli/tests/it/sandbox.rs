@@ -80,6 +80,11 @@ impl Sandbox {
         std::fs::write(self.home().join("config.toml"), text).unwrap();
     }
 
+    /// Whether a file of the working directory holds a whole line: it is there before anything is in it.
+    pub(crate) fn has_line(&self, name: &str) -> bool {
+        std::fs::read_to_string(self.work().join(name)).is_ok_and(|text| text.ends_with('\n'))
+    }
+
     /// `outlive` with these words, in the working directory.
     pub(crate) fn outlive<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&self, words: I) -> Command {
         self.command(binary(), words)

@@ -281,7 +281,7 @@ fn f_88_sixteen_supervisors_at_once_have_each_dead_run_go_on_once() {
         let words = ["run", "-d", "--name", name, "--resume-on", "crash", "--", "sh", "-c", job, "sh", name];
         sandbox.outlive(words).succeeds();
     }
-    until("all to have begun", || names.iter().all(|name| sandbox.work().join(name).exists()));
+    until("all to have begun", || names.iter().all(|name| sandbox.has_line(name)));
     kill_everything(&sandbox);
     let supervisors: Vec<Child> = (0..16)
         .map(|_| {
@@ -313,7 +313,7 @@ fn f_91_what_lives_on_of_a_dead_owner_is_adopted_and_not_started_again() {
     let job = "echo $OUTLIVE_ATTEMPT >> tries; until [ -e go ]; do sleep 0.02; done";
     sandbox.outlive(["run", "-d", "--name", "job", "--resume-on", "crash", "--", "sh", "-c", job]).succeeds();
     let _supervisor = Supervisor::start(&sandbox, &[]);
-    until("its command to run", || sandbox.work().join("tries").exists());
+    until("its command to run", || sandbox.has_line("tries"));
     let run = sandbox.wait_for_state("job", "running");
     signal_pid(u32::try_from(run["owner_pid"].as_u64().unwrap()).unwrap(), "KILL");
     let adopted = sandbox.wait_for("job", |now| now["owner_pid"] != run["owner_pid"] && now["health"] == "healthy");
@@ -396,7 +396,7 @@ fn s_46_a_supervised_run_gets_nothing_from_its_supervisor_that_changes_what_it_d
     let mut run =
         sandbox.outlive(["run", "-d", "--name", "job", "--resume-on", "crash", "--env", "KEPT", "--", "sh", "-c", job]);
     run.env("KEPT", "as it was").succeeds();
-    until("it to begin", || sandbox.work().join("env-1").exists());
+    until("it to begin", || sandbox.has_line("env-1"));
     kill_everything(&sandbox);
     let mut supervisor = sandbox.outlive(["supervise", "--once"]);
     supervisor

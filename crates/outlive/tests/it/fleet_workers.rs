@@ -373,15 +373,21 @@ fn ends_that_come_together_are_recorded_by_one_write() {
             world.process().enqueue(spec("job")).await.unwrap();
         }
         let worker: Arc<OnceLock<Worker>> = Arc::default();
-        let known = worker.clone();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let (known, counted) = (worker.clone(), begun.clone());
         // The first write is held back until all have ended.
         let watched = Watched::new(world.store.clone(), move |call| {
             if call == "commit" {
-                known.wait().wait_until(|tally| tally.claimed == RUNS as u64 && tally.running == 0);
+                known.wait().wait_until(|tally| counted.load(Ordering::SeqCst) == RUNS && tally.running == 0);
             }
             Ok(())
         });
-        let started = eager(world.process_on(watched, unseen(1))).slots(RUNS).handle("job", |_| Ok(())).start();
+        let slots = eager(world.process_on(watched, unseen(1))).slots(RUNS);
+        let started = slots.handle("job", move |_| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        });
+        let started = started.start();
         let worker = worker.get_or_init(|| started.unwrap());
         worker.wait_until(|tally| tally.succeeded == RUNS as u64);
         let commits = worker.tally().commits;

@@ -68,7 +68,8 @@ pub(super) const SESSIONS: &[Session] = &[
         RUNS,
         &[
             Await("$ "),
-            Type("RUN sh prog | RUN cat\r"),
+            // Not `cat` alone: it ends by itself when the first has ended, which may be before its owner passes on the signal.
+            Type("RUN sh prog | RUN sh -c 'cat; sleep 300'\r"),
             Await("ready\r\n"),
             Type("\x03"),
             Await("$ "),
