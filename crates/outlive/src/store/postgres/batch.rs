@@ -307,10 +307,10 @@ impl Batch {
 fn took(workers: &str, told: &str) -> String {
     format!(
         "took AS (INSERT INTO @.worker
-             SELECT DISTINCT ON (w.id) w.id, 1, @.clock(), 1, @.room(0) FROM unnest({workers}) AS w (id)
+             SELECT DISTINCT ON (w.id) w.id, 1, @.clock(), 1, @.room(NULL) FROM unnest({workers}) AS w (id)
              WHERE w.id IN (SELECT d.owner FROM done d WHERE d.owner IS DISTINCT FROM d.was) ORDER BY w.id
              ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock(),
-                                            attention = worker.attention + 1, room = @.room(worker.beat + 1)
+                                            attention = worker.attention + 1, room = @.room(worker.ctid)
              RETURNING id),
          said AS (INSERT INTO @.process
              SELECT DISTINCT ON (w.id) w.id, w.told FROM unnest({workers}, {told}) AS w (id, told)

@@ -34,13 +34,13 @@ pub(super) fn body(worker: &Worker) -> Result<String, Error> {
 }
 
 /// A beat that is lost with a server's crash is followed by another: nobody waits for it to be on the disk.
-const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock(), room = @.room(beat + 1)
+const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock(), room = @.room(worker.ctid)
     FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', $2, true)) AS settings
     WHERE id = $1 RETURNING attention, @.hears_since(), heard_at";
 const FIRST_BEAT: &str = "WITH said AS (INSERT INTO @.process VALUES ($1, $2)
         ON CONFLICT (id) DO UPDATE SET body = excluded.body)
-    INSERT INTO @.worker VALUES ($1, 1, @.clock(), 0, @.room(0))
-    ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock(), room = @.room(worker.beat + 1)
+    INSERT INTO @.worker VALUES ($1, 1, @.clock(), 0, @.room(NULL))
+    ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock(), room = @.room(worker.ctid)
     RETURNING attention, @.hears_since(), heard_at";
 const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
         AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = $1) RETURNING id),
@@ -169,10 +169,10 @@ impl PostgresStore {
 }
 
 /// The request in what is written down of a run, if it can be understood.
-fn cancel_in(body: &str) -> Option<CancelRequest> {
+fn cancel_in(body: &str) -> Option<Box<CancelRequest>> {
     #[derive(Deserialize)]
     struct Asked {
-        cancel: Option<CancelRequest>,
+        cancel: Option<Box<CancelRequest>>,
     }
     serde_json::from_str::<Asked>(body).ok()?.cancel
 }

@@ -9,8 +9,12 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 /// What brings format n to format n+1. Never edited once released.
-const MIGRATIONS: [&str; 3] =
-    [include_str!("format_1.sql"), include_str!("format_2.sql"), include_str!("format_3.sql")];
+const MIGRATIONS: [&str; 4] = [
+    include_str!("format_1.sql"),
+    include_str!("format_2.sql"),
+    include_str!("format_3.sql"),
+    include_str!("format_4.sql"),
+];
 
 /// The format this outlive writes.
 const FORMAT: i64 = MIGRATIONS.len() as i64;

@@ -3,10 +3,12 @@
 use super::*;
 use outlive::error::Code;
 use outlive::filter::Filter;
+use outlive::id::WorkerId;
+use outlive::policy::Lease;
 use outlive::process::Evidence;
 use outlive::run::{End, Key, Spec, StateName};
 use outlive::runtime::reaper::Reaper;
-use outlive::store::Page;
+use outlive::store::{Beat, Page};
 
 use crate::world::with_lease;
 
@@ -54,7 +56,7 @@ fn f08_what_runs_with_an_unknown_owner_is_shown_so_and_reaped_for_that_reason() 
         assert_eq!(ended, id);
         assert!(matches!(reap.evidence, Evidence::OwnerUnknown { silent_ms: 12_000.. }), "{reap:?}");
         assert_eq!(Server::shared().psql(&format!("SELECT count(*) FROM {schema}.held_key")), "0");
-        let story: Vec<String> = reader.story(id).await.unwrap().into_iter().map(|event| event.action).collect();
+        let story: Vec<String> = reader.story(id).await.unwrap().into_iter().map(|event| event.action.into()).collect();
         assert_eq!(story, ["enqueue", "claim", "report", "reap"]);
         let lost = handle.succeed().await.unwrap_err();
         assert_eq!(lost.code(), Code::Lost, "{lost}");
@@ -94,4 +96,33 @@ fn l14_beats_go_on_while_the_work_has_a_transaction_open_and_takes_all_processor
     });
     assert_eq!(pollster::block_on(Reaper::new(None).pass(&reader)).unwrap().live, 1);
     pollster::block_on(handle.succeed()).unwrap();
+}
+
+#[test]
+fn beats_stay_on_a_page_for_a_hundred_while_a_transaction_is_held_open() {
+    const BEATS: usize = 420;
+    let url = Server::shared().fresh_url();
+    let (store, schema) = (open(&url).unwrap(), schema_of(&url));
+    let workers: Vec<WorkerId> = (0..3).map(|_| WorkerId::draw(SystemClock.now(), &SystemEntropy)).collect();
+    let beat = |worker: WorkerId| {
+        let (identity, lease, held) = (stranger(1), Lease::default(), [].into());
+        let beat = Beat { worker, identity, lease, held, attention: Some(0), leaving: false, offer: Arc::default() };
+        pollster::block_on(store.beat(&beat)).unwrap();
+    };
+    // Each has another way behind it when what beats leave can no longer be cleared up.
+    for (place, worker) in workers.iter().enumerate() {
+        (0..place * 17 + 1).for_each(|_| beat(*worker));
+    }
+    let (mut holder, mut watcher) = (Session::begin(Server::shared()), Session::begin(Server::shared()));
+    holder.does("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id();");
+    watcher.does(&format!("CREATE TABLE {schema}.seen (id uuid, page int);"));
+    for _ in 0..BEATS {
+        workers.iter().for_each(|worker| beat(*worker));
+        watcher.does(&format!("INSERT INTO {schema}.seen SELECT id, (ctid::text::point)[0] FROM {schema}.worker;"));
+    }
+    let pages = format!("SELECT id, count(DISTINCT page) AS pages FROM {schema}.seen GROUP BY id");
+    let pages = Server::shared().psql(&format!("SELECT string_agg(pages::text, ' ' ORDER BY id) FROM ({pages}) AS p"));
+    println!("{BEATS} beats of each worker were on {pages} pages");
+    // On as many as a hundred each need, and the one that they were on.
+    assert!(pages.split(' ').all(|pages| pages.parse::<usize>().unwrap() <= BEATS / 100 + 1), "{pages}");
 }
