@@ -73,7 +73,7 @@ export function showWorkers(main) {
       el("td", { class: "num" }, String(worker.runs)),
       el("td", { class: "num" }, `${duration(worker.silent_ms)} ago`));
     main.replaceChildren(el("h1", {}, "Workers"), workers.length
-      ? table("Workers", ["Worker", "Host", "Pid", "Health", "Runs", "Last beat"], workers.map(row))
+      ? table("Workers", ["Worker", "Host", "Pid", "Health", "Runs", "Last beat"], workers.map(row), "workers")
       : el("p", { class: "note" }, "No workers. Every process that owns a run is one."));
   });
 }

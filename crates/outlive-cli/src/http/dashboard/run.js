@@ -3,6 +3,7 @@
 import { Ansi } from "/assets/ansi.js";
 import { call, confirm, operations, runs, toast } from "/assets/app.js";
 import { badge, duration, elapsed, el, moment, progress, title } from "/assets/dom.js";
+import { table } from "/assets/pages.js";
 import { showSteps } from "/assets/steps.js";
 
 const LINES = 5000;
@@ -123,9 +124,7 @@ function tell(story) {
       el("td", { class: "num" }, `${event.attempt}`),
       el("td", {}, `${event.by.user}@${event.by.host}`),
       el("td", {}, event.reason ?? "")));
-  const head = ["When", "What", "State", "Attempt", "Who", "Why"].map((name) => el("th", { scope: "col" }, name));
-  return el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Story" },
-    el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
+  return table("Story", ["When", "What", "State", "Attempt", "Who", "Why"], rows, "story");
 }
 
 /** Shows what an attempt has written, and goes on while it writes. */
