@@ -89,7 +89,7 @@ pub struct RunView {
 /// The host of an owner, as far as it is on record.
 fn host_of(owner: &Owner) -> Option<String> {
     let identity = &owner.identity;
-    (!identity.is_unknown()).then(|| identity.vantage.host.clone())
+    (!identity.is_unknown()).then(|| identity.vantage.host.to_string())
 }
 
 fn person(actor: &Actor) -> String {

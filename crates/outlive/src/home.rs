@@ -25,8 +25,8 @@ pub fn make(home: &std::path::Path) -> std::io::Result<()> {
 /// The user, host and process that act here.
 pub(crate) fn actor() -> Actor {
     Actor {
-        user: user_name(rustix::process::geteuid().as_raw()),
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        user: user_name(rustix::process::geteuid().as_raw()).into(),
+        host: rustix::system::uname().nodename().to_string_lossy().into(),
         pid: std::process::id(),
     }
 }

@@ -40,6 +40,7 @@ pub mod conformance;
 pub mod error;
 pub mod filter;
 pub mod health;
+mod hex;
 pub mod home;
 pub mod id;
 #[cfg(feature = "sqlite")]

@@ -19,7 +19,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -47,9 +47,9 @@ pub const REGISTRY_ID_VARIABLE: &str = "OUTLIVE_REGISTRY_ID";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vantage {
     /// The host's name: a label.
-    pub host: String,
+    pub host: Arc<str>,
     /// Changes with every boot.
-    pub boot_id: String,
+    pub boot_id: Arc<str>,
     /// The pid namespace.
     pub pid_ns: u64,
     /// The time namespace, which shifts start times.
@@ -67,7 +67,7 @@ impl Vantage {
     fn look() -> Self {
         let namespace = |name| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |found| found.ino());
         Self {
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            host: rustix::system::uname().nodename().to_string_lossy().into(),
             boot_id: read_proc("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into(),
             pid_ns: namespace("pid"),
             time_ns: namespace("time"),
@@ -97,8 +97,8 @@ pub struct Identity {
 /// An identity as it is read back: as flat as it is written.
 #[derive(Deserialize)]
 struct Stored {
-    host: String,
-    boot_id: String,
+    host: Arc<str>,
+    boot_id: Arc<str>,
     pid_ns: u64,
     time_ns: u64,
     pid: u32,
@@ -131,7 +131,7 @@ impl Identity {
 
     /// A process of which nothing is on record. What is left empty proves nothing.
     pub fn unknown() -> Self {
-        let vantage = Vantage { host: String::new(), boot_id: String::new(), pid_ns: 0, time_ns: 0 };
+        let vantage = Vantage { host: "".into(), boot_id: "".into(), pid_ns: 0, time_ns: 0 };
         Self { vantage, pid: 0, start_ticks: 0, pidfs_inode: None, lock_inode: None }
     }
 
@@ -185,8 +185,8 @@ impl Identity {
         }
         if self.vantage.boot_id != from.boot_id {
             return Err(Liveness::Dead(Evidence::OtherBoot {
-                recorded: self.vantage.boot_id.clone(),
-                current: from.boot_id.clone(),
+                recorded: self.vantage.boot_id.to_string(),
+                current: from.boot_id.to_string(),
             }));
         }
         if self.vantage.pid_ns != from.pid_ns || from.pid_ns == 0 {
@@ -475,7 +475,7 @@ mod tests {
         let other_times = Vantage { time_ns: here.time_ns + 1, ..here.clone() };
         let without_pidfs = Identity { pidfs_inode: None, ..identity.clone() };
         assert!(unknown(&other_times, &without_pidfs));
-        let blind = Vantage { boot_id: String::new(), ..here.clone() };
+        let blind = Vantage { boot_id: "".into(), ..here.clone() };
         assert!(unknown(&blind, &identity));
         let rebooted = Vantage { boot_id: "another".into(), ..here };
         assert!(matches!(identity.probe(&rebooted), Liveness::Dead(Evidence::OtherBoot { .. })));

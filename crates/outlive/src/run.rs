@@ -8,6 +8,7 @@ mod spec;
 mod state_name;
 mod stored;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,14 +38,14 @@ pub const CHECKPOINT_LIMIT: usize = 1 << 20;
 /// The longest message kept with progress, an error or a reason, in bytes.
 pub const MESSAGE_LIMIT: usize = 4 << 10;
 
-/// Who did something: a person on a host, in a process.
+/// Who did something: a person on a host, in a process. Told with every event, and so cheap to copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Actor {
     /// The user's name.
-    pub user: String,
+    pub user: Arc<str>,
     /// The host's name: a label, never an identity.
-    pub host: String,
+    pub host: Arc<str>,
     /// The process.
     pub pid: u32,
 }
@@ -74,10 +75,10 @@ pub struct Run {
     pub state: State,
     /// Somebody wants it stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cancel: Option<CancelRequest>,
+    pub cancel: Option<Box<CancelRequest>>,
     /// How far it says it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Progress>,
+    pub progress: Option<Box<Progress>>,
     /// What its next attempt will be handed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Value>,
@@ -99,10 +100,10 @@ pub struct Run {
     pub updated_at: Timestamp,
     /// Put away by a person or a policy: hidden, not gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub archived: Option<Archived>,
+    pub archived: Option<Box<Archived>>,
     /// What it made and nobody needs was deleted, or is being.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub swept: Option<Swept>,
+    pub swept: Option<Box<Swept>>,
     /// Came with a copied registry: its owner belongs to the original, so nobody here may judge or resume it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub copied: bool,
@@ -313,11 +314,11 @@ pub enum End {
     /// It did not.
     Failed(Failure),
     /// It was stopped because somebody asked.
-    Cancelled(CancelRequest),
+    Cancelled(Box<CancelRequest>),
     /// Its owner was asked to stop, by a signal or a graceful shutdown.
     Interrupted(Interruption),
     /// Its owner was gone.
-    Dead(Reap),
+    Dead(Box<Reap>),
 }
 
 impl End {
@@ -342,7 +343,7 @@ pub struct Failure {
     pub error_message: String,
     /// The reap behind it, where a policy made a failure of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reap: Option<Reap>,
+    pub reap: Option<Box<Reap>>,
     /// Why it is not tried again, where its policy would have had it tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up: Option<GaveUp>,
@@ -479,7 +480,7 @@ pub struct Event {
     /// When.
     pub at: Timestamp,
     /// What was done.
-    pub action: String,
+    pub action: Cow<'static, str>,
     /// By whom.
     pub by: Actor,
     /// From which state; none for a new run.

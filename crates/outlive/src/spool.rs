@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::hex::hex;
 use crate::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::run::{Exit, Interruption};
 use crate::store::files::{self, Prepared};
@@ -78,9 +79,7 @@ impl Spooled {
 
 /// What the names of all results of a registry begin with.
 fn mark(registry: &str) -> String {
-    let digest = Sha256::digest(registry.as_bytes());
-    let digits: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-    digits + "."
+    hex(&Sha256::digest(registry.as_bytes())[..12]) + "."
 }
 
 /// A directory of results that wait.

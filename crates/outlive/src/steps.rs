@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::hex::hex;
 use crate::id::RunId;
 use crate::run::Run;
 
@@ -43,7 +44,7 @@ impl Fingerprint {
 
     /// The digest.
     pub fn finish(self) -> String {
-        hex(self.0)
+        hex(&self.0.finalize())
     }
 }
 
@@ -94,12 +95,8 @@ impl Digesting {
 
     /// That was all.
     pub fn finish(self) -> Content {
-        Content { bytes: self.bytes, sha256: hex(self.digest) }
+        Content { bytes: self.bytes, sha256: hex(&self.digest.finalize()) }
     }
-}
-
-fn hex(digest: Sha256) -> String {
-    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

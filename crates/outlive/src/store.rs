@@ -138,7 +138,7 @@ pub struct Write {
     /// What the story says.
     pub events: Vec<Event>,
     /// The run as its attempt left it, if this ends one.
-    pub ended: Option<Run>,
+    pub ended: Option<Box<Run>>,
     /// Marks the write.
     pub stamp: Stamp,
 }
@@ -244,7 +244,7 @@ impl Cursor {
 
     /// A key that sorts as `order` does.
     pub(crate) fn sort_key(&self, order: Order) -> (i64, i128, u128) {
-        let id = u128::from_be_bytes(*uuid::Uuid::parse_str(&self.id.to_string()).unwrap_or_default().as_bytes());
+        let id = self.id.as_uuid().as_u128();
         let at = i128::from(self.created_at.as_micros());
         match order {
             Order::Newest => (0, -at, !id),
@@ -431,7 +431,7 @@ pub struct BeatReply {
 pub(crate) struct Standing {
     pub(crate) epoch: Epoch,
     pub(crate) owner: Option<WorkerId>,
-    pub(crate) cancel: Option<CancelRequest>,
+    pub(crate) cancel: Option<Box<CancelRequest>>,
 }
 
 impl From<&Run> for Standing {
@@ -457,7 +457,7 @@ impl BeatReply {
             match standing {
                 None => reply.unknown.push(*id),
                 Some(run) if run.epoch != *epoch || run.owner != Some(beat.worker) => reply.lost.push(*id),
-                Some(run) => reply.cancelled.extend(run.cancel.map(|request| (*id, request))),
+                Some(run) => reply.cancelled.extend(run.cancel.map(|request| (*id, *request))),
             }
         }
         reply.forgotten = owned.into_keys().collect();

@@ -230,7 +230,7 @@ pub struct Transition {
     pub event: Event,
     /// The run as its attempt left it, where this ended one. The same as `run`, unless the run goes on to another
     /// attempt at once.
-    pub ended: Option<Run>,
+    pub ended: Option<Box<Run>>,
 }
 
 /// What `action` by `by` at `now` makes of `run`, or why it is refused.
@@ -312,7 +312,7 @@ struct Next {
     reason: Option<String>,
     evidence: Option<Evidence>,
     /// The end of the attempt, where the run goes on to another one at once.
-    last_attempt: Option<Run>,
+    last_attempt: Option<Box<Run>>,
 }
 
 impl Next {
@@ -447,7 +447,7 @@ impl Step<'_> {
         let request = CancelRequest { by: self.by.clone(), at: self.now, reason: reason.map(capped), grace };
         let reason = request.reason.clone();
         // The first request stands: a second one neither moves its time nor takes its name.
-        let request = self.run.cancel.clone().unwrap_or(request);
+        let request = self.run.cancel.clone().unwrap_or_else(|| Box::new(request));
         let started_at = match &self.run.state {
             State::Suspended(suspended) => Some(suspended.started_at),
             _ => None,
@@ -466,7 +466,8 @@ impl Step<'_> {
 
     /// Ends the attempt by the run's policy.
     fn reap(&self, held: &Running, evidence: &Evidence) -> Next {
-        let reap = Reap { evidence: evidence.clone(), by: self.by.clone(), last_heard: held.owner.heard.at };
+        let last_heard = held.owner.heard.at;
+        let reap = Box::new(Reap { evidence: evidence.clone(), by: self.by.clone(), last_heard });
         let how = match (&self.run.cancel, self.run.spec.policy.orphans) {
             // What a person asked to stop has stopped: nobody revives it.
             (Some(request), _) => End::Cancelled(request.clone()),
@@ -514,7 +515,9 @@ impl Step<'_> {
     fn archive(&self) -> Result<Next, Refusal> {
         match self.run.archived {
             Some(_) => Err(Refusal::Archived),
-            None => Ok(self.with(|next| next.archived = Some(Archived { by: self.by.clone(), at: self.now }))),
+            None => {
+                Ok(self.with(|next| next.archived = Some(Box::new(Archived { by: self.by.clone(), at: self.now }))))
+            }
         }
     }
 
@@ -527,7 +530,7 @@ impl Step<'_> {
 
     fn sweep(&self, done: bool, reason: &str, process: Option<Identity>) -> Next {
         let swept = Swept { by: self.by.clone(), at: self.now, done, process };
-        self.with(|next| next.swept = Some(swept)).because(reason.to_owned())
+        self.with(|next| next.swept = Some(Box::new(swept))).because(reason.to_owned())
     }
 
     /// The change with the event that tells of it.
@@ -546,7 +549,7 @@ impl Step<'_> {
             evidence: next.evidence,
         };
         let has_ended = before.ending().is_none() && after.ending().is_some();
-        let ended = next.last_attempt.or_else(|| has_ended.then(|| after.clone()));
+        let ended = next.last_attempt.or_else(|| has_ended.then(|| Box::new(after.clone())));
         Transition { run: after, event, ended }
     }
 }

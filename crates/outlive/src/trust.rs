@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
+use crate::hex::{hex, unhex};
 use crate::id::{Entropy, RunId};
 use crate::run::{Run, Spec};
 
@@ -146,17 +147,6 @@ fn make_key(home: &Path, path: &Path, entropy: &dyn Entropy) -> io::Result<[u8; 
     prepared.publish(&dir, Path::new(KEY))?;
     // Where two processes made one at once, the first one's counts.
     read_key(path)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> =
-        text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
-    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
-    Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 #[cfg(test)]

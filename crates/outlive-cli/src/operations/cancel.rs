@@ -184,7 +184,7 @@ fn outcome(seen: &Seen, state: StateName, word: Word) -> Outcome {
         outcome: word,
         state,
         silent_owner: seen.run.owner().filter(|_| silent).map(|owner| owner.identity.pid),
-        asked_before_by: seen.run.cancel.as_ref().map(|request| request.by.user.clone()),
+        asked_before_by: seen.run.cancel.as_ref().map(|request| request.by.user.to_string()),
     }
 }
 

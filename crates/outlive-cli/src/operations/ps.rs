@@ -251,7 +251,7 @@ impl Operate for Ps {
         let shown = Shown {
             nothing: self.nothing(&registry.shown()),
             wide: self.wide,
-            hosts_differ: lines.iter().any(|line| line.host.as_ref().is_some_and(|host| host != here)),
+            hosts_differ: lines.iter().any(|line| line.host.as_ref().is_some_and(|host| **host != **here)),
         };
         let more = next.as_ref().map(|next| self.again(context, &next.to_string()));
         let next = next.map(|next| next.to_string());

@@ -67,7 +67,7 @@ impl WorkerView {
         };
         Self {
             id: worker.id,
-            host: worker.identity.vantage.host.clone(),
+            host: worker.identity.vantage.host.to_string(),
             pid: worker.identity.pid,
             version: Some(worker.offer.version.clone()).filter(|version| !version.is_empty()),
             slots: worker.offer.slots,

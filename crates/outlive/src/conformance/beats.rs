@@ -101,7 +101,7 @@ pub(super) async fn a_beat_names_cancelled_runs(ground: &dyn Ground) -> Result<(
     let (kept, unwanted) = (scene.start(worker).await?, scene.start(worker).await?);
     let asked = scene.act(&unwanted, &cancel()).await?;
     let reply = scene.beat(worker, &[&kept, &unwanted], None).await?;
-    let expected: Vec<_> = asked.run.cancel.map(|request| (unwanted.run.id, request)).into_iter().collect();
+    let expected: Vec<_> = asked.run.cancel.map(|request| (unwanted.run.id, *request)).into_iter().collect();
     ensure!(reply.cancelled == expected, "told that {:?} are to be cancelled, not {expected:?}", reply.cancelled);
     ensure!(reply.lost.is_empty(), "a run that is to be cancelled is called lost: {reply:?}");
     Ok(())

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use super::record::{Lifecycle, Record};
 use super::words::Sought;
+use crate::hex::{hex, unhex};
 use crate::time::Timestamp;
 
 /// The most runs of one page.
@@ -120,8 +121,7 @@ impl Cursor {
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
-        write!(f, "{}.{}.{}", self.made.as_micros(), hex(&self.run_id), hex(&self.repo))
+        write!(f, "{}.{}.{}", self.made.as_micros(), hex(self.run_id.as_bytes()), hex(self.repo.as_bytes()))
     }
 }
 
@@ -129,15 +129,11 @@ impl FromStr for Cursor {
     type Err = InvalidCursor;
 
     fn from_str(text: &str) -> Result<Self, InvalidCursor> {
-        let unhex = |text: &str| {
-            let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-            let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
-            String::from_utf8(bytes?).ok()
-        };
+        let name = |text: &str| String::from_utf8(unhex(text)?).ok();
         let parse = || {
             let mut parts = text.splitn(3, '.');
             let made = Timestamp::from_micros(parts.next()?.parse().ok()?);
-            Some(Self { made, run_id: unhex(parts.next()?)?, repo: unhex(parts.next()?)? })
+            Some(Self { made, run_id: name(parts.next()?)?, repo: name(parts.next()?)? })
         };
         parse().ok_or_else(|| InvalidCursor(text.chars().take(64).collect()))
     }

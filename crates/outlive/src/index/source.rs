@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use super::record::{Lifecycle, Marks, Record};
+use crate::hex::hex;
 use crate::time::Timestamp;
 
 /// Something that runs can be read from, and never written to.
@@ -123,11 +124,4 @@ impl Token {
 /// A digest of what a run was read from.
 pub(crate) fn content_fingerprint(bytes: &[u8]) -> String {
     format!("sha256:{}", hex(&Sha256::digest(bytes)[..16]))
-}
-
-/// Bytes, two digits each.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = |byte: &u8| [byte >> 4, byte & 15].map(|half| char::from(DIGITS[usize::from(half)]));
-    bytes.iter().flat_map(digits).collect()
 }

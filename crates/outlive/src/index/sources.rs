@@ -16,6 +16,7 @@ use super::cool_workflow::Tree;
 use super::record::Kind;
 use super::registries::Runs;
 use super::source::{Problem, Source};
+use crate::hex::hex;
 use crate::redact::Redactor;
 use crate::store::files::{self, Prepared, Published};
 use crate::time::Timestamp;
@@ -109,8 +110,7 @@ impl Address {
     }
 
     fn file(&self, home: &Path) -> PathBuf {
-        let digest: String =
-            Sha256::digest(self.url.as_bytes())[..12].iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = hex(&Sha256::digest(self.url.as_bytes())[..12]);
         home.join("sources").join(format!("{digest}.json"))
     }
 

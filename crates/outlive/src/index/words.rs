@@ -6,7 +6,7 @@
 use sha2::{Digest, Sha256};
 
 use super::record::{Kind, Record};
-use super::source::hex;
+use crate::hex::hex;
 
 /// The beginning of an id of a run has at least so many characters.
 const SHORTEST_ID: usize = 8;

@@ -138,6 +138,6 @@ fn lost(run: &Run, claimed: Epoch) -> Error {
 
 /// An owner that no host can see. What is left empty proves nothing.
 fn outside() -> Identity {
-    let vantage = Vantage { host: "outside".into(), boot_id: String::new(), pid_ns: 0, time_ns: 0 };
+    let vantage = Vantage { host: "outside".into(), boot_id: "".into(), pid_ns: 0, time_ns: 0 };
     Identity { vantage, pid: 0, start_ticks: 0, pidfs_inode: None, lock_inode: None }
 }

@@ -121,7 +121,7 @@ impl From<&OsStr> for Arg {
     fn from(word: &OsStr) -> Self {
         match word.to_str() {
             Some(text) => Self::Text(text.into()),
-            None => Self::Bytes { hex: word.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect() },
+            None => Self::Bytes { hex: crate::hex::hex(word.as_bytes()) },
         }
     }
 }

@@ -30,9 +30,9 @@ struct Stored {
     #[serde(default)]
     ended: Option<Ending>,
     #[serde(default)]
-    cancel: Option<CancelRequest>,
+    cancel: Option<Box<CancelRequest>>,
     #[serde(default)]
-    progress: Option<Progress>,
+    progress: Option<Box<Progress>>,
     #[serde(default)]
     checkpoint: Option<Value>,
     #[serde(default)]
@@ -46,9 +46,9 @@ struct Stored {
     created_at: Timestamp,
     updated_at: Timestamp,
     #[serde(default)]
-    archived: Option<Archived>,
+    archived: Option<Box<Archived>>,
     #[serde(default)]
-    swept: Option<Swept>,
+    swept: Option<Box<Swept>>,
     #[serde(default)]
     copied: bool,
 }

@@ -295,8 +295,8 @@ impl RunHandle {
 
     /// The write that ends it, as far as what is known of it here allows one. What it says is masked already.
     pub(super) fn ending(&self, end: &OwnEnd, stamp: Stamp) -> Option<Write> {
-        let record = self.held.record();
         let action = end.action(self.fence(), None);
+        let record = lock(&self.held.record);
         let ended = apply(&record.run, &action, &self.keeping.me, self.keeping.clock.now()).ok()?;
         Some(Write::change(&record, ended, stamp))
     }

@@ -139,7 +139,7 @@ pub(super) fn deliver(
     let written = at_once(world.memory.commit(vec![write]))?.pop().expect("one answer for one write");
     if let Written::Done(revision) = written {
         let after = Record { run, revision, stamp };
-        let wrote = Wrote { worker: author.worker, after: &after, events: &events, ended: ended.as_ref() };
+        let wrote = Wrote { worker: author.worker, after: &after, events: &events, ended: ended.as_deref() };
         world.wrote(state, author, &wrote, late);
     }
     Ok(written)
@@ -210,7 +210,7 @@ impl Store for Faulty {
                 let Some(Change { transition, stamp }) = changes.remove(&record.run.id) else { continue };
                 let after = Record { run: transition.run, revision: record.revision, stamp };
                 let events = [transition.event];
-                let ended = transition.ended.as_ref();
+                let ended = transition.ended.as_deref();
                 let wrote = Wrote { worker: author.worker, after: &after, events: &events, ended };
                 self.world.wrote(state, &author, &wrote, false);
             }

@@ -33,7 +33,7 @@ impl Process {
         let index = world.state().processes.len();
         let name = format!("{role} {index}");
         let pid = u32::try_from(index).unwrap_or_default() + 100;
-        let me = Actor { user: name.clone(), host: "simulated".into(), pid };
+        let me = Actor { user: name.as_str().into(), host: "simulated".into(), pid };
         let clock = SkewedClock::new(world.clock.clone());
         let store = Arc::new(Faulty::new(world.clone(), index));
         let mut registry = Registry::over(store, clock.clone(), world.entropy.clone(), me, stranger(pid));

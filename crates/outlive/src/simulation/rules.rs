@@ -17,7 +17,7 @@ pub(super) struct Wrote<'a> {
 impl Wrote<'_> {
     /// The word of the last thing it did.
     pub(super) fn action(&self) -> &str {
-        self.events.last().map_or("nothing", |event| event.action.as_str())
+        self.events.last().map_or("nothing", |event| &event.action)
     }
 }
 

@@ -21,7 +21,7 @@ enum Next {
 
 /// Ends the attempt of a run, which goes on to another where its policy says so. Answers with the attempt's own end where
 /// it does.
-pub(super) fn close(run: &mut Run, mut ending: Ending, now: Timestamp) -> Option<Run> {
+pub(super) fn close(run: &mut Run, mut ending: Ending, now: Timestamp) -> Option<Box<Run>> {
     let next = match &mut ending.how {
         End::Succeeded | End::Cancelled(_) => Next::Rest,
         End::Failed(failure) => after_failure(run, failure, ending.exit, now),
@@ -47,7 +47,7 @@ pub(super) fn close(run: &mut Run, mut ending: Ending, now: Timestamp) -> Option
             State::Suspended(Suspended { since: now, started_at, reason, parked: true })
         }
     };
-    let attempt = run.clone();
+    let attempt = Box::new(run.clone());
     run.attempt = run.attempt.saturating_add(1);
     run.progress = None;
     run.state = state;

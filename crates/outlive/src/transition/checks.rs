@@ -44,7 +44,8 @@ pub(super) fn check_said(run: &Run, held: &Running, fence: &Fence) -> Result<(),
 pub(super) fn take_report(next: &mut Run, report: &Report) -> Result<(), Refusal> {
     if let Some(progress) = &report.progress {
         check_size("progress document", progress.data.as_ref())?;
-        next.progress = Some(Progress { message: progress.message.clone().map(capped), ..progress.clone() });
+        let message = progress.message.clone().map(capped);
+        next.progress = Some(Box::new(Progress { message, ..progress.clone() }));
     }
     if let Some(checkpoint) = &report.checkpoint {
         check_size("checkpoint", Some(checkpoint))?;

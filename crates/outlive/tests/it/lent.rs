@@ -126,7 +126,7 @@ fn f_65_whoever_is_far_away_is_not_judged_while_nobody_serves() {
     pollster::block_on(async {
         let world = World::sqlite();
         let mut far = unseen(1);
-        far.vantage.boot_id.clear();
+        far.vantage.boot_id = "".into();
         let owner = world.process_as(far);
         let handle = owner.start(spec("job")).await.unwrap();
         world.clock.pass(LEASE * 3);

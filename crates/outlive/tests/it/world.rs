@@ -127,7 +127,7 @@ impl World {
     }
 
     pub(crate) async fn actions(&self, id: RunId) -> Vec<String> {
-        self.store.events(id).await.unwrap().into_iter().map(|event| event.action).collect()
+        self.store.events(id).await.unwrap().into_iter().map(|event| event.action.into()).collect()
     }
 }
 

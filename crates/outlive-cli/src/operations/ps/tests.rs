@@ -182,9 +182,9 @@ fn ended_runs() -> Vec<Run> {
     let ends = [
         End::Succeeded,
         End::Failed(failure),
-        End::Cancelled(request),
+        End::Cancelled(Box::new(request)),
         End::Interrupted(Interruption { signal: Some(15), reason: "signal 15".into() }),
-        End::Dead(reap),
+        End::Dead(Box::new(reap)),
     ];
     let mut runs = Vec::new();
     for (number, how) in ends.into_iter().enumerate() {
@@ -207,14 +207,15 @@ fn ended_runs() -> Vec<Run> {
             });
             let mut run = Run::new(id, Arc::new(spec), None, at(0));
             run.attempt = if variant == 5 { 10 } else { 2 };
-            run.progress = (variant < 3).then(|| Progress { done: Some(3), total: Some(7), ..Progress::default() });
+            run.progress =
+                (variant < 3).then(|| Box::new(Progress { done: Some(3), total: Some(7), ..Progress::default() }));
             (run.archived, run.copied) = (None, variant == 7);
             let (started_at, owner) = ((variant != 6).then(|| at(1)), (variant != 6).then(|| owner.clone()));
             run.state = State::Ended(Ending { how: how.clone(), at: at(4), started_at, owner, exit: None });
             runs.push(run.clone());
             let swept = Swept { by: by.clone(), at: at(5), done: true, process: None };
-            runs.push(Run { swept: Some(swept), ..run.clone() });
-            run.archived = Some(outlive::run::Archived { by: by.clone(), at: at(5) });
+            runs.push(Run { swept: Some(Box::new(swept)), ..run.clone() });
+            run.archived = Some(Box::new(outlive::run::Archived { by: by.clone(), at: at(5) }));
             runs.push(run);
         }
     }

@@ -460,7 +460,7 @@ impl<'a> Pass<'a> {
         let before = seen.swept.as_ref().and_then(|swept| swept.process.as_ref());
         let gone = before.is_some_and(|process| matches!(process.probe(&Vantage::here()), Liveness::Dead(_)));
         let sweep = |_: &Run| Action::Sweep {
-            seen: seen.swept.clone(),
+            seen: seen.swept.as_deref().cloned(),
             done: false,
             reason: reason.to_owned(),
             process: Some(Identity::own()),
@@ -480,7 +480,7 @@ impl<'a> Pass<'a> {
             let rest = if *left == 0 { String::new() } else { format!(", {left} are left") };
             let reason = format!("{objects} objects of {bytes} bytes deleted{rest}");
             let marked = subject.record.take();
-            let seen = marked.as_ref().and_then(|record| record.run.swept.clone());
+            let seen = marked.as_ref().and_then(|record| record.run.swept.as_deref().cloned());
             let action = |_: &Run| Action::Sweep {
                 seen: seen.clone(),
                 done: true,

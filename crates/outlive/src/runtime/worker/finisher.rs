@@ -135,7 +135,7 @@ impl Batch<'_> {
     fn done(&mut self, Ready { task, end, write }: Ready) {
         task.handle.close();
         self.count(&end);
-        self.told(write.ended.as_ref().unwrap_or(&write.run), &write.run);
+        self.told(write.ended.as_deref().unwrap_or(&write.run), &write.run);
     }
 
     fn told(&mut self, attempt: &Run, run: &Run) {

@@ -164,7 +164,9 @@ impl Floor {
         let work = !state.queue.is_empty() && state.idle > 0 && !state.is_called;
         state.is_called |= work;
         let room = state.await_room > 0 && self.free(&state) > 0;
-        let (ended, done) = (state.await_end > 0 && !state.ends.is_empty(), state.watchers > 0);
+        let ended = state.await_end > 0 && !state.ends.is_empty();
+        // While free slots have something to begin, more is done at once: whoever watches is called after that.
+        let done = state.watchers > 0 && (state.queue.is_empty() || state.idle == 0);
         drop(state);
         for (is_awaited, condvar) in [(work, &self.work), (room, &self.room), (ended, &self.ended)] {
             if is_awaited {

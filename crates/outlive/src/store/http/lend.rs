@@ -17,6 +17,7 @@ use super::wire::{
 };
 use crate::filter::Filter;
 use crate::health::Sight;
+use crate::hex::hex;
 use crate::id::{Epoch, RunId};
 use crate::policy::Lease;
 use crate::process::{Identity, Liveness, Vantage};
@@ -157,7 +158,7 @@ fn admit_run(lending: &Lending, before: Option<&Run>, run: &mut Run, events: &mu
     let refused = |why| Error::Denied(format!("run `{}` cannot be written so: {why}", run.id));
     follows(before, run).map_err(refused)?;
     if let Some(user) = &lending.user {
-        events.iter_mut().for_each(|event| event.by.user.clone_from(user));
+        events.iter_mut().for_each(|event| event.by.user = user.as_str().into());
     }
     if lending.is_far {
         let known = before.and_then(owner_of).map(|owner| (owner.worker, owner.identity.clone()));
@@ -181,7 +182,7 @@ fn make_far(identity: &mut Identity) {
     if identity.vantage.boot_id == Vantage::here().boot_id {
         return;
     }
-    identity.vantage.boot_id.clear();
+    identity.vantage.boot_id = "".into();
     (identity.pidfs_inode, identity.lock_inode) = (None, None);
 }
 
@@ -189,7 +190,7 @@ fn make_far(identity: &mut Identity) {
 fn mark(run: &Run) -> String {
     let heard = run.owner().map(|owner| (owner.heard.beat, owner.heard.at.as_micros()));
     let said = serde_json::to_vec(&(run, heard)).unwrap_or_default();
-    Sha256::digest(said).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(said)[..16])
 }
 
 /// Looks at the runs of a selection as an update would, and changes none.

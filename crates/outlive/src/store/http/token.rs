@@ -12,6 +12,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 use super::Address;
+use crate::hex::hex;
 use crate::home::home;
 use crate::store::Error;
 
@@ -97,8 +98,4 @@ fn answer(digest: &str, question: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(digest.as_bytes()).expect("a key of any length will do");
     mac.update(question.as_bytes());
     hex(&mac.finalize().into_bytes())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -3,6 +3,8 @@
 //! Most lines are of runs that are made, claimed and done. They are written in few words, separated by tabs; any other
 //! line is JSON.
 
+use std::fmt::Write as _;
+
 use uuid::Uuid;
 
 use super::owners::{Named, Owners};
@@ -17,38 +19,31 @@ const OWNED: [(&str, StateName, StateName, &str); 2] =
 
 /// Appends the line of an event. `owner` is who owns the run, or did until then.
 pub(super) fn tell(story: &mut String, event: &Event, owner: Option<&Named>) -> Result<(), Error> {
-    match short(event, owner) {
-        Some(line) => story.push_str(&line),
-        None => {
-            let unwritable = |error| Error::Corrupt(format!("an event cannot be written down: {error}"));
-            story.push_str(&serde_json::to_string(event).map_err(unwritable)?);
-        }
+    if !tell_shortly(story, event, owner) {
+        let unwritable = |error| Error::Corrupt(format!("an event cannot be written down: {error}"));
+        story.push_str(&serde_json::to_string(event).map_err(unwritable)?);
     }
     story.push('\n');
     Ok(())
 }
 
-fn short(event: &Event, owner: Option<&Named>) -> Option<String> {
+/// The same, of an event that few words can tell. Answers whether they could.
+fn tell_shortly(story: &mut String, event: &Event, owner: Option<&Named>) -> bool {
     let Event { at, action, by, from, to, epoch, attempt, worker, reason, evidence } = event;
     let is_word = |text: &str| !text.contains(['\t', '\n', '\r']);
     if reason.is_some() || evidence.is_some() || !is_word(&by.user) || !is_word(&by.host) {
-        return None;
+        return false;
     }
-    let (at, user) = (at.as_micros(), &by.user);
-    if (action.as_str(), *from, *to, *epoch, *attempt, worker)
-        == ("enqueue", None, StateName::Pending, Epoch(0), 1, &None)
-    {
-        return Some(format!("E\t{at}\t{user}\t{}\t{}", by.host, by.pid));
+    let (at, Actor { user, host, pid }) = (at.as_micros(), by);
+    if (&**action, *from, *to, *epoch, *attempt, worker) == ("enqueue", None, StateName::Pending, Epoch(0), 1, &None) {
+        return write!(story, "E\t{at}\t{user}\t{host}\t{pid}").is_ok();
     }
-    let owner = owner?;
-    let (letter, ..) =
-        OWNED.iter().find(|(_, before, after, name)| (*from, to, action.as_str()) == (Some(*before), after, *name))?;
-    let is_owners = *worker == Some(owner.owner.worker) && *by == actor(owner.owner.identity.pid, user, owner);
-    is_owners.then(|| format!("{letter}\t{at}\t{epoch}\t{attempt}\t{}\t{user}", owner.id.simple()))
-}
-
-fn actor(pid: u32, user: &str, owner: &Named) -> Actor {
-    Actor { user: user.into(), host: owner.owner.identity.vantage.host.clone(), pid }
+    let is_told = |(_, before, after, name): &&(&str, StateName, StateName, &str)| {
+        (*from, to, &**action) == (Some(*before), after, *name)
+    };
+    let (Some(Named { id, owner, .. }), Some((letter, ..))) = (owner, OWNED.iter().find(is_told)) else { return false };
+    let is_owners = (*worker, *pid, host) == (Some(owner.worker), owner.identity.pid, &owner.identity.vantage.host);
+    is_owners && write!(story, "{letter}\t{at}\t{epoch}\t{attempt}\t{}\t{user}", id.simple()).is_ok()
 }
 
 /// The owners that a story refers to.
@@ -63,7 +58,7 @@ pub(super) fn event(line: &str, owners: &Owners) -> Option<Event> {
     }
     let words: Vec<&str> = line.split('\t').collect();
     let at = Timestamp::from_micros(words.get(1)?.parse().ok()?);
-    let plain = |action: &str, by, from, to, epoch, attempt, worker| Event {
+    let plain = |action: &'static str, by, from, to, epoch, attempt, worker| Event {
         at,
         action: action.into(),
         by,

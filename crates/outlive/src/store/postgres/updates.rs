@@ -6,17 +6,12 @@ use super::PostgresStore;
 use super::keys::BusyKeys;
 use super::link::{Fault, Link, on_link};
 use super::reads::{self, Table};
+use super::writes::next;
 use crate::store::{Cursor, Error, Order, Record, Rule, Selection, Write};
 use crate::time::Timestamp;
 
 /// How many runs are locked at a time, at most.
 const STEP: usize = 500;
-
-/// A run that the rule changes.
-struct Changed {
-    record: Record,
-    write: Write,
-}
 
 impl PostgresStore {
     pub(super) async fn update_all(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
@@ -46,7 +41,7 @@ impl PostgresStore {
             let (batch, now, next) = self.lock_some(link, &tables, selection, after, step, &mut begun).await?;
             let mut batch = batch.into_iter();
             while batch.len() > 0 && changed.len() < selection.limit {
-                let mut wanted: Vec<Changed> = Vec::new();
+                let mut wanted: Vec<Write> = Vec::new();
                 while changed.len() + wanted.len() < selection.limit
                     && let Some(record) = batch.next()
                 {
@@ -55,12 +50,12 @@ impl PostgresStore {
                     }
                     if let Some(change) = rule(&record.run, now) {
                         let write = Write::change(&record, change.transition, change.stamp);
-                        wanted.extend(busy.found(&write).is_none().then_some(Changed { record, write }));
+                        wanted.extend(busy.found(&write).is_none().then_some(write));
                     }
                 }
                 let is_over = batch.len() == 0 && next.is_none();
                 let is_last = is_over || changed.len() + wanted.len() >= selection.limit;
-                let is_plain = wanted.iter().all(|changed| changed.write.run.spec.keys.is_empty());
+                let is_plain = wanted.iter().all(|write| write.run.spec.keys.is_empty());
                 let ends = is_last && is_plain && !wanted.is_empty();
                 changed.extend(self.write_changes(link, wanted, ends, &mut busy).await?);
                 if ends {
@@ -84,25 +79,17 @@ impl PostgresStore {
     async fn write_changes(
         &self,
         link: &mut Link<'_>,
-        wanted: Vec<Changed>,
+        writes: Vec<Write>,
         ends: bool,
         busy: &mut BusyKeys,
     ) -> Result<Vec<Record>, Fault> {
-        if wanted.is_empty() {
+        if writes.is_empty() {
             return Ok(Vec::new());
         }
-        let (records, writes): (Vec<Record>, Vec<Write>) =
-            wanted.into_iter().map(|changed| (changed.record, changed.write)).unzip();
         let done: HashSet<usize> =
             if ends { self.write_last(link, &writes).await? } else { self.write_within(link, &writes, busy).await? };
-        let told = records.into_iter().zip(writes).enumerate().filter(|(index, _)| done.contains(index));
-        Ok(told
-            .map(|(_, (record, write))| Record {
-                revision: crate::store::Revision(record.revision.0 + 1),
-                run: write.run,
-                stamp: write.stamp,
-            })
-            .collect())
+        let told = writes.into_iter().enumerate().filter(|(index, _)| done.contains(index));
+        Ok(told.map(|(_, write)| Record { revision: next(write.expect), run: write.run, stamp: write.stamp }).collect())
     }
 
     /// The next runs of the selection that nobody else holds, in order, the store's time, and where to go on, if anywhere.

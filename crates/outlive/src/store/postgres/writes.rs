@@ -288,7 +288,8 @@ const PUT_ASIDE: [&str; 2] = [
     "UPDATE @.live SET story = '' WHERE id = ANY($1)",
 ];
 
-fn next(expect: Expect) -> Revision {
+/// The version that a write makes.
+pub(super) fn next(expect: Expect) -> Revision {
     match expect {
         Expect::Absent => Revision(1),
         Expect::Revision(revision) => Revision(revision.0 + 1),

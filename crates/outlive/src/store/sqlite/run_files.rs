@@ -23,6 +23,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::place::{Place, from_io};
+use crate::hex::hex;
 use crate::id::{RunId, Stamp};
 use crate::process::attempts::attempts_path;
 use crate::run::{Event, Run};
@@ -143,7 +144,7 @@ pub(super) fn file_again(place: &Place, record: &Record, events: Vec<Event>) -> 
         expect: crate::store::Expect::Revision(Revision(record.revision.0.saturating_sub(1))),
         run: record.run.clone(),
         events: Vec::new(),
-        ended: Some(record.run.clone()),
+        ended: Some(Box::new(record.run.clone())),
         stamp: record.stamp,
     };
     file_end(place, &record.run, &write, events)?;
@@ -267,8 +268,7 @@ fn encode(place: &Place, run: &Run, write: &Write, events: Vec<Event>) -> io::Re
 }
 
 fn checksum(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(text.as_bytes()))
 }
 
 fn read(dir: &OwnedFd, name: &Path) -> io::Result<Filed> {

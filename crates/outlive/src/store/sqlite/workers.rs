@@ -26,7 +26,7 @@ const GENERATION_SHIFT: u32 = 32;
 pub(super) struct Moment {
     pub(super) at: Timestamp,
     pub(super) awake: Duration,
-    pub(super) boot_id: String,
+    pub(super) boot_id: Arc<str>,
     pub(super) time_ns: u64,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn set_hears_since(connection: &Connection, now: &Moment, entropy: &d
         ("generation", i64::from(entropy.draw() as u32 >> 2).into()),
         ("hears_at", now.at.as_micros().into()),
         ("hears_awake", (now.awake.as_nanos() as i64).into()),
-        ("hears_boot_id", now.boot_id.clone().into()),
+        ("hears_boot_id", now.boot_id.to_string().into()),
         ("hears_time_ns", now.time_ns.cast_signed().into()),
     ];
     for (name, value) in values {

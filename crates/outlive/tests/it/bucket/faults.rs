@@ -55,7 +55,7 @@ async fn live(yard: &Yard, proxy: &Proxy) {
     handle.succeed().await.unwrap();
     let run = yard.registry.get(id).await.unwrap().run;
     assert_eq!((run.state.name(), run.checkpoint, run.epoch.0), (StateName::Succeeded, Some(7.into()), 1));
-    let actions: Vec<String> = store.events(id).await.unwrap().into_iter().map(|event| event.action).collect();
+    let actions: Vec<String> = store.events(id).await.unwrap().into_iter().map(|event| event.action.into()).collect();
     assert_eq!(actions, ["enqueue", "claim", "report", "finish"]);
 }
 
@@ -99,7 +99,8 @@ fn f_69_a_request_that_never_arrived_is_made_again_at_every_step() {
             arm();
             handle.succeed().await.unwrap();
             is_hit("finish");
-            let told: Vec<String> = store.events(id).await.unwrap().into_iter().map(|event| event.action).collect();
+            let told: Vec<String> =
+                store.events(id).await.unwrap().into_iter().map(|event| event.action.into()).collect();
             assert_eq!(told, ["enqueue", "claim", "report", "finish"], "{fate:?}");
         }
     });
@@ -385,7 +386,8 @@ fn f_84_a_server_that_is_killed_or_stopped_at_any_step_loses_nothing_and_doubles
             blows.amid(amid(3), handle.succeed()).await.unwrap();
         }
         for id in ids {
-            let told: Vec<String> = store.events(id).await.unwrap().into_iter().map(|event| event.action).collect();
+            let told: Vec<String> =
+                store.events(id).await.unwrap().into_iter().map(|event| event.action.into()).collect();
             assert_eq!(told, ["enqueue", "claim", "report", "finish"]);
         }
         server.kill();

@@ -37,7 +37,7 @@ fn a_story_that_grows_long_is_read_back_whole_and_in_order() {
 }
 
 async fn story(registry: &Registry, id: RunId) -> Vec<String> {
-    registry.story(id).await.unwrap().into_iter().map(|event| event.action).collect()
+    registry.story(id).await.unwrap().into_iter().map(|event| event.action.into()).collect()
 }
 
 #[test]

@@ -177,7 +177,8 @@ fn finds_out(way: fn(&Server) -> Way) {
             proxy.cut_at("moved AS (DELETE", how);
             let id = handle.id();
             handle.succeed().await.unwrap();
-            let story: Vec<String> = reader.story(id).await.unwrap().into_iter().map(|event| event.action).collect();
+            let story: Vec<String> =
+                reader.story(id).await.unwrap().into_iter().map(|event| event.action.into()).collect();
             assert_eq!(story, ["enqueue", "claim", "report", "finish"], "{how:?}");
             // With a key it is a transaction of several statements.
             proxy.cut_at("COMMIT", how);

@@ -167,7 +167,7 @@ fn owner(event: &Event) -> Owner {
 /// What an event says was done, as the rules know it.
 fn action(run: &Run, event: &Event) -> Action {
     let fence = || Fence { worker: event.worker.unwrap(), epoch: run.epoch };
-    match event.action.as_str() {
+    match &*event.action {
         "claim" => Action::Claim { owner: owner(event), early: false, leftovers: Default::default() },
         "finish" => Action::Finish { fence: fence(), verdict: Verdict::Succeeded, exit: None },
         "interrupt" => {
@@ -186,7 +186,7 @@ fn action(run: &Run, event: &Event) -> Action {
 /// Follows a story by the rules alone. Answers with how often it was claimed and reaped.
 fn check(run: &Run, story: &[Event]) -> (usize, usize) {
     let mut now = Run::new(run.id, run.spec.clone(), run.signature.clone(), run.created_at);
-    assert_eq!((story[0].action.as_str(), story[0].to), ("enqueue", StateName::Pending), "{story:#?}");
+    assert_eq!((&*story[0].action, story[0].to), ("enqueue", StateName::Pending), "{story:#?}");
     for event in &story[1..] {
         assert_eq!(event.from, Some(now.state.name()), "{story:#?}");
         assert!(event.at.after(DOUBT) >= now.updated_at, "time runs backwards at {event:?} in {story:#?}");

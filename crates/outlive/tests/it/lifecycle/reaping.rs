@@ -308,9 +308,9 @@ fn l20_a_reaped_record_tells_who_when_and_on_what_evidence() {
         assert_eq!((Some(previous.worker), previous.identity.pid), (owner.worker(), 31));
 
         let story = reaper.story(handle.id()).await.unwrap();
-        let told: Vec<_> = story.iter().map(|event| event.action.as_str()).collect();
+        let told: Vec<_> = story.iter().map(|event| &*event.action).collect();
         assert_eq!(told, ["enqueue", "claim", "reap"]);
         assert!(story.is_sorted_by_key(|event| event.at));
-        assert_eq!((story[2].by.user.as_str(), &story[2].evidence), ("eve", &Some(reap.evidence.clone())));
+        assert_eq!((&*story[2].by.user, &story[2].evidence), ("eve", &Some(reap.evidence.clone())));
     });
 }
