@@ -60,8 +60,13 @@ impl Order {
 
     /// A time that is not the same for all workers: three to five quarters of it.
     pub(super) fn spread(&self, time: Duration) -> Duration {
+        time * 3 / 4 + self.part(time / 2)
+    }
+
+    /// Any part of a time, nothing and all of it included.
+    pub(super) fn part(&self, time: Duration) -> Duration {
         let drawn = (self.registry.entropy().draw() & 0xff) as u32;
-        time * 3 / 4 + time / 2 * drawn / 255
+        time * drawn / 255
     }
 }
 

@@ -22,8 +22,7 @@ const FULL_PASS_EVERY: Duration = Duration::from_secs(60);
 /// Does the chores until the worker is to end.
 pub(super) fn look_after(order: &Order) {
     let reaper = Reaper::new(order.registry.worker());
-    let mut chores =
-        Chores { order, reaper, silent: BTreeMap::new(), next_full: Duration::ZERO, next_release: Duration::ZERO };
+    let mut chores = Chores { order, reaper, silent: BTreeMap::new(), next_full: None, next_release: Duration::ZERO };
     while order.floor.pause(order.spread(order.times.reap_every)) {
         if let Err(error) = pollster::block_on(chores.pass()) {
             order.survived(&error);
@@ -36,8 +35,8 @@ struct Chores<'a> {
     reaper: Reaper,
     /// Workers that are silent and own nothing, by their last beat.
     silent: BTreeMap<WorkerId, u64>,
-    /// By the time awake.
-    next_full: Duration,
+    /// By the time awake; none before the first look.
+    next_full: Option<Duration>,
     next_release: Duration,
 }
 
@@ -57,10 +56,11 @@ impl Chores<'_> {
         // Where processes can be seen, death is seen before it is heard.
         let sees = registry.store().witness().is_some();
         let workers = if sees { Vec::new() } else { registry.store().workers().await? };
-        if sees || now >= self.next_full {
-            // The more there are who do it, the more seldom each of them does.
-            let turns = u32::try_from(workers.len()).unwrap_or(u32::MAX).max(1);
-            self.next_full = now + self.order.spread(FULL_PASS_EVERY.saturating_mul(turns));
+        // The more there are who do it, the more seldom each of them does, and not all when they begin.
+        let turn = FULL_PASS_EVERY * u32::try_from(workers.len()).unwrap_or(u32::MAX).clamp(1, 10_000);
+        let next_full = *self.next_full.get_or_insert_with(|| now + self.order.part(turn));
+        if sees || now >= next_full {
+            self.next_full = Some(now + self.order.spread(turn));
             let reaped = self.reaper.pass(registry).await?.ended;
             self.tell(&reaped);
             return Ok(());

@@ -60,7 +60,7 @@ fn l22_f08_an_older_format_is_brought_up_to_date_by_one_of_many_and_its_runs_are
     Server::shared().psql(&format!(
         "SET search_path = {schema}; DROP TABLE start; ALTER TABLE worker DROP COLUMN room, ADD COLUMN body text;
          UPDATE worker SET body = process.body FROM process WHERE process.id = worker.id; DROP TABLE process;
-         DROP FUNCTION room;
+         DROP FUNCTION room; DROP INDEX live_by_time;
          UPDATE meta SET value = '1' WHERE name = 'format'"
     ));
     let found: Vec<_> = std::thread::scope(|scope| {
