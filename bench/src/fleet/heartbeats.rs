@@ -23,6 +23,8 @@ const WORKERS: usize = 20;
 /// How long the beats are watched; with `OUTLIVE_BENCH_LONG` only while a transaction is held open, for five minutes.
 const WATCHED: u64 = 20;
 const WATCHED_LONG: u64 = 300;
+/// By then each worker has beaten.
+const AFTER_CHECKPOINT: Duration = Duration::from_secs(2);
 /// How many claims are measured.
 const CLAIMS: usize = 300;
 const KIND: &str = "quick";
@@ -87,6 +89,8 @@ fn measure_one(server: &Server, live: usize, held: bool, watched: Duration) -> O
     // What was written to get there is on the disk, and cleared up.
     server.psql("VACUUM ANALYZE");
     server.psql("CHECKPOINT");
+    // The first beat after it writes each page as a whole.
+    std::thread::park_timeout(AFTER_CHECKPOINT);
     let _holder = held.then(|| hold(server)).transpose()?;
     let before = Counts::read(server, &schema)?;
     std::thread::park_timeout(watched);
