@@ -166,7 +166,8 @@ impl Floor {
         let room = state.await_room > 0 && self.free(&state) > 0;
         let ended = state.await_end > 0 && !state.ends.is_empty();
         // While free slots have something to begin, more is done at once: whoever watches is called after that.
-        let done = state.watchers > 0 && (state.queue.is_empty() || state.idle == 0);
+        let is_quiet = state.queue.is_empty() || state.idle == 0 || state.stage > Stage::Working;
+        let done = state.watchers > 0 && is_quiet;
         drop(state);
         for (is_awaited, condvar) in [(work, &self.work), (room, &self.room), (ended, &self.ended)] {
             if is_awaited {
