@@ -77,6 +77,12 @@ fn written(fd: BorrowedFd<'_>, all: bool) -> Way {
     }
 }
 
+/// Whether whatever is written here is refused, because nobody can read it.
+fn nobody_reads(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::ERR)
+}
+
 fn same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
     let id = |fd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)).ok();
     id(one).is_some() && id(one) == id(other)
@@ -120,6 +126,11 @@ impl Copying {
                 Way::Copied => {
                     let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
                     placed.push(Placed { fd: to, number });
+                    if nobody_reads(own) {
+                        // As without us: what is written first is refused, with nothing of ours having to be quicker.
+                        copying.unwanted.store(true, Ordering::Relaxed);
+                        continue;
+                    }
                     let recording = recording.clone();
                     copying.copy(from, own, move |bytes| recording.write(stream, bytes))?;
                 }
