@@ -57,7 +57,7 @@ impl Chores<'_> {
         let sees = registry.store().witness().is_some();
         let workers = if sees { Vec::new() } else { registry.store().workers().await? };
         // The more there are who do it, the more seldom each of them does, and not all when they begin.
-        let turn = FULL_PASS_EVERY * u32::try_from(workers.len()).unwrap_or(u32::MAX).clamp(1, 10_000);
+        let turn = FULL_PASS_EVERY * u32::try_from(workers.len()).unwrap_or(u32::MAX).max(1);
         let next_full = *self.next_full.get_or_insert_with(|| now + self.order.part(turn));
         if sees || now >= next_full {
             self.next_full = Some(now + self.order.spread(turn));
