@@ -35,7 +35,7 @@ use self::tree::owns_a_detached_run;
 pub use self::command::Command;
 pub use self::group::{Group, leave_group, may_have_group};
 pub(crate) use self::group::{attempts_nearby, name_of};
-pub use self::lock::{FileId, LifeLock, LockState, file_id, has_open, holders, id_of, lock_state, worker_lock};
+pub use self::lock::{FileId, LifeLock, LockState, file_id, has_open, holders, holds, id_of, lock_state, worker_lock};
 pub use self::tree::{DETACHED, GONE_WITHIN, Member, Tree, carriers};
 
 /// The variable that every process of a run has in its environment: its run's id.

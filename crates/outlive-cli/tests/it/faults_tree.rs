@@ -456,3 +456,28 @@ fn s_03_a_stranger_that_copied_the_environment_of_a_run_is_left_alone() {
         stranger.wait().unwrap();
     }
 }
+
+#[test]
+fn s_03_whoever_reads_the_files_of_a_run_is_none_of_its_processes() {
+    for owner_lives in [true, false] {
+        let sandbox = Sandbox::impatient();
+        let run = Detached::start(&sandbox, "read", &[], "echo $$ > command; sleep 300");
+        let command = number(&sandbox, "command");
+        let id = sandbox.show("read")["id"].as_str().unwrap().to_owned();
+        // As `outlive ps` does for an instant, to ask for the lock, and whoever copies files for longer.
+        let tree = std::fs::File::open(sandbox.registry().join(format!("runs/{id}/attempts/0001.tree"))).unwrap();
+        let script = "sleep 300 & echo $! > below; wait";
+        let mut reader = Command::new("sh");
+        let mut reader = reader.args(["-c", script]).stdin(tree).current_dir(sandbox.work()).spawn().unwrap();
+        let below = number(&sandbox, "below");
+        if !owner_lives {
+            let left = run.orphan();
+            assert!(left.contains(&command) && !left.contains(&reader.id()), "{left:?}");
+        }
+        sandbox.outlive(["cancel", "read", "--grace", "0s", "--wait"]).succeeds();
+        assert!(!is_alive(command), "owner lives: {owner_lives}");
+        assert!(is_alive(reader.id()) && is_alive(below), "who only read was killed");
+        signal_pid(below, "KILL");
+        reader.wait().unwrap();
+    }
+}

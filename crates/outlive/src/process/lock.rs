@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::pids;
 use crate::id::WorkerId;
-use crate::store::files::{Prepared, Published};
+use crate::store::files::{self, Prepared, Published};
 
 /// The mode of a lock's file while nobody has it.
 const LEFT_MODE: Mode = Mode::from_raw_mode(0o600);
@@ -27,7 +27,10 @@ impl LifeLock {
     /// Makes the file, locked before anyone can see it. Whoever `mode` lets read it may ask for the lock, whatever the
     /// umask.
     pub fn create(dir: &OwnedFd, name: &Path, mode: Mode) -> io::Result<Self> {
-        Self::name(Prepared::new(dir, b"", mode, false)?, dir, name)
+        // File systems look for room beside the directory that a file is made in: not all of them in that of the registry.
+        let parent = name.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let beside = files::open_dir(dir, parent)?;
+        Self::name(Prepared::new(&beside, b"", mode, false)?, dir, name)
     }
 
     fn name(mut prepared: Prepared, dir: &OwnedFd, name: &Path) -> io::Result<Self> {
@@ -130,16 +133,33 @@ pub fn file_id(dir: &OwnedFd, name: &Path) -> Option<FileId> {
     Some(FileId { device: stat.st_dev, inode: stat.st_ino })
 }
 
-/// The processes that have a file open, of those that this user may look into.
+/// The processes that have a file open as its maker has, of those that this user may look into.
 pub fn holders(file: FileId) -> Vec<u32> {
-    pids().filter(|pid| has_open(*pid, file)).collect()
+    pids().filter(|pid| holds(*pid, file)).collect()
+}
+
+/// Whether a process has a file open as its maker has, to read and to write: it made it, or inherited it. Whoever asks for
+/// its lock or reads what it says opens it for that alone.
+pub fn holds(pid: u32, file: FileId) -> bool {
+    opened(pid, file).any(|fd| {
+        let Ok(told) = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")) else { return true };
+        let flags = told.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+        flags.is_none_or(|flags| OFlags::from_bits_retain(flags) & OFlags::RWMODE == OFlags::RDWR)
+    })
 }
 
 /// Whether a process has a file open.
 pub fn has_open(pid: u32, file: FileId) -> bool {
-    let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    let same = |found: fs::Metadata| found.ino() == file.inode && found.dev() == file.device;
-    fds.flatten().any(|fd| fs::metadata(fd.path()).is_ok_and(same))
+    opened(pid, file).next().is_some()
+}
+
+/// The descriptors by which a process has a file open.
+fn opened(pid: u32, file: FileId) -> impl Iterator<Item = String> {
+    let same = move |found: fs::Metadata| found.ino() == file.inode && found.dev() == file.device;
+    let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let fds = fds.filter(move |fd| fs::metadata(fd.path()).is_ok_and(same));
+    fds.map(|fd| fd.file_name().to_string_lossy().into_owned())
 }
 
 /// Where the lock of a worker is, below a local registry.
@@ -202,7 +222,21 @@ mod tests {
         let inode = Some(lock.inode());
         assert_eq!(lock_state(&dir, name, inode), LockState::Held);
         assert_eq!(holders(file_id(&dir, name).unwrap()), [std::process::id()]);
-        drop(lock);
+        let reads = fs::File::open(place.path().join(name)).unwrap();
+        let writes = fs::OpenOptions::new().write(true).open(place.path().join(name)).unwrap();
+        let sleeps = |fd: OwnedFd| std::process::Command::new("sleep").arg("60").stdin(fd).spawn().unwrap();
+        let mut others = [reads.into(), writes.into()].map(sleeps);
+        let mut heir = sleeps(lock.into_file());
+        assert_eq!(
+            holders(file_id(&dir, name).unwrap()),
+            [heir.id()],
+            "of {:?}",
+            others.each_ref().map(|one| one.id())
+        );
+        for child in others.iter_mut().chain([&mut heir]) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
         assert_eq!(lock_state(&dir, name, inode), LockState::Free);
         assert_eq!(lock_state(&dir, name, inode.map(|inode| inode + 1)), LockState::Unknown);
         assert_eq!(lock_state(&dir, Path::new("none"), inode), LockState::Unknown);

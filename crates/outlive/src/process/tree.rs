@@ -18,7 +18,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use super::group::Group;
 use super::{
-    LockState, REGISTRY_ID_VARIABLE, RUN_VARIABLE, Stat, file_id, has_open, lock_state, open_pidfd, pidfs_inode, pids,
+    LockState, REGISTRY_ID_VARIABLE, RUN_VARIABLE, Stat, file_id, holds, lock_state, open_pidfd, pidfs_inode, pids,
     read_stat, wait_exited,
 };
 
@@ -170,7 +170,7 @@ impl Tree {
             let Ok(process) = open_pidfd(pid) else { continue };
             let Some(stat) = read_stat(pid).ok().filter(|stat| !stat.has_ended) else { continue };
             let carries = || carried_run(pid, &self.names).is_some_and(|carried| carried == self.run);
-            let mark = match lock.is_some_and(|lock| has_open(pid, lock)) || is_astray(pid, &stat) && carries() {
+            let mark = match lock.is_some_and(|lock| holds(pid, lock)) || is_astray(pid, &stat) && carries() {
                 true => Mark::Ours,
                 false if owns_a_detached_run(pid) => Mark::Apart,
                 false if is_inside(pid) => Mark::Inside,

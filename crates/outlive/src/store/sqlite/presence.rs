@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, OFlags, Timespec, Timestamps, flock};
 use super::witness::SERVED_LOCK;
 use super::{FREE_LOCK, SqliteStore, place, rows, workers};
 use crate::id::{RunId, WorkerId};
-use crate::process::{Identity, LifeLock, LockState, file_id, has_open, id_of, lock_state, worker_lock};
+use crate::process::{Identity, LifeLock, LockState, file_id, holds, id_of, lock_state, worker_lock};
 use crate::run::Owner;
 use crate::store::{Error, files};
 
@@ -83,6 +83,6 @@ impl SqliteStore {
         let name = worker_lock(owner.worker);
         let held = lock_state(&inner.place.dir, &name, owner.identity.lock_inode) == LockState::Held;
         let file = file_id(&inner.place.dir, &name);
-        held && owner.identity.lock_inode.is_some() && file.is_some_and(|file| has_open(owner.identity.pid, file))
+        held && owner.identity.lock_inode.is_some() && file.is_some_and(|file| holds(owner.identity.pid, file))
     }
 }
