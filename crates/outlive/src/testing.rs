@@ -5,6 +5,8 @@ pub mod bucket;
 #[cfg(feature = "http")]
 pub mod lender;
 pub mod lifecycle;
+#[cfg(any(feature = "object", feature = "postgres"))]
+pub mod ports;
 #[cfg(any(feature = "http", feature = "object"))]
 pub mod proxy;
 #[cfg(feature = "postgres")]

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test without its server has failed")]
 
 use std::fs::File;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::ports::free_port;
 use crate::id::{Entropy, SystemEntropy};
 use crate::time::{Clock, SystemClock};
 
@@ -26,8 +27,8 @@ pub const BUCKET: &str = "outlive";
 pub const VERSIONED: &str = "outlive-versions";
 /// How long the server may take to come up.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// What a server's second port lies behind its first.
-const GRPC: u16 = 10_000;
+/// Where the ports of its parts lie behind the first, and their second ports behind those.
+const BEHIND: [u16; 7] = [1, 2, 3, 10_000, 10_001, 10_002, 10_003];
 
 /// A running server.
 pub struct Bucket {
@@ -55,7 +56,7 @@ impl Bucket {
             let known = std::fs::read_to_string(&port_file).ok().and_then(|text| text.trim().parse().ok());
             let port = known.filter(|port| answers(*port)).unwrap_or_else(|| {
                 let _ = std::fs::remove_dir_all(dir.join("data"));
-                let port = free_ports();
+                let port = free_port(&BEHIND);
                 start(&dir, port);
                 std::fs::write(&port_file, port.to_string()).unwrap();
                 stop_when_unused(&dir);
@@ -69,7 +70,7 @@ impl Bucket {
     pub fn alone() -> Self {
         let dir = std::env::temp_dir().join(format!("outlive-bucket-{:x}", SystemEntropy.draw()));
         std::fs::create_dir_all(&dir).unwrap();
-        let port = free_ports();
+        let port = free_port(&BEHIND);
         start(&dir, port);
         Self { dir, port, is_own: true, _users: None }
     }
@@ -174,14 +175,6 @@ fn asked(port: u16, line: &str) -> Option<String> {
     stream.write_all(head.as_bytes()).ok()?;
     stream.read_exact(&mut answer).ok()?;
     Some(String::from_utf8_lossy(&answer).into_owned())
-}
-
-/// The first of four ports that are free, and whose seconds are.
-fn free_ports() -> u16 {
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let all_free = |first: &u16| (*first..*first + 4).all(|port| is_free(port) && is_free(port + GRPC));
-    let drawn = || 20_000 + u16::try_from(SystemEntropy.draw() % 1_500).unwrap() * 8;
-    std::iter::repeat_with(drawn).take(100).find(all_free).expect("free ports")
 }
 
 #[allow(clippy::zombie_processes, reason = "it goes on after whoever started it, and is stopped by its pid")]

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::ports::free_port;
 use crate::id::{Entropy, SystemEntropy};
 
 /// Who runs the server where this process is root, which PostgreSQL refuses to be.
@@ -216,7 +217,7 @@ fn start(dir: &Path, settings: &[&str]) -> u16 {
     let words = ["-D", &data, "-U", "tester", "-A", "trust", "--no-sync", "-E", "UTF8"].map(String::from);
     let made = unprivileged("initdb", &words).stdout(Stdio::null()).stderr(Stdio::piped()).output().unwrap();
     assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port(&[]);
     let mut said = format!(
         "port = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\nmax_connections = 200\n\
          shared_buffers = '64MB'\nlogging_collector = off\n",

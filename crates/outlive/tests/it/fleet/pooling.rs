@@ -8,6 +8,7 @@ use crate::ground::PostgresGround;
 use outlive::conformance::CHECKS;
 use outlive::filter::Filter;
 use outlive::testing::ManualClock;
+use outlive::testing::ports::free_port;
 
 /// A pooler in transaction mode.
 pub(crate) struct Pooler {
@@ -20,7 +21,7 @@ impl Pooler {
     /// One that has at most so many connections to the server on `server`.
     pub(crate) fn start(server: u16, connections: usize) -> Self {
         let dir = Dir::make();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port(&[]);
         let file = |name: &str| dir.0.join(name).display().to_string();
         std::fs::write(file("users"), "\"tester\" \"\"\n").unwrap();
         let said = format!(
