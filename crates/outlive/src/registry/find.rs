@@ -107,7 +107,9 @@ impl Registry {
 
     async fn nth_newest(&self, text: &str, mut back: usize) -> Result<Seen, Error> {
         // The last of a script's steps is hardly what was started last.
-        let mut walk = Walk::from(Filter { is_step: Some(false), ..Filter::default() }, Page::default());
+        let whole = Page::default();
+        let page = Page { limit: whole.limit.min(back.saturating_add(1)), ..whole };
+        let mut walk = Walk::from(Filter { is_step: Some(false), ..Filter::default() }, page);
         while let Some(records) = walk.next(self.store()).await? {
             if let Some(record) = records.get(back) {
                 return self.glance(record.run.id).await;
