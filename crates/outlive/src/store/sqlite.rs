@@ -61,7 +61,7 @@ use crate::time::Clock;
 const REPLACEMENTS: usize = 32;
 /// The lock of a worker that has left, for the next to take.
 const FREE_LOCK: &str = "workers/free";
-/// How many runs an update looks at between two looks at the clock.
+/// How many runs an update reads at a time, at most. It begins with as many as it wants, which mostly are enough.
 const SCAN_STEP: usize = 256;
 
 /// A registry in a directory of this machine.
@@ -525,19 +525,30 @@ impl Inner {
         settle(done, named)
     }
 
+    /// Whether anything may be selected.
+    fn has_any(&self, selection: &Selection) -> Result<bool, Error> {
+        let mut any = false;
+        self.scan(&selection.filter, selection.order, None, |_| {
+            any = true;
+            Ok(false)
+        })?;
+        Ok(any)
+    }
+
     fn update(&mut self, selection: &Selection, rule: Rule<'_>, now: &Moment) -> Result<Vec<Record>, Error> {
         let mut named = 0;
         let done = self.transaction(true, |inner| {
             let mut changed = Vec::new();
-            let mut after = None;
+            let (mut after, mut step) = (None, selection.limit.clamp(1, SCAN_STEP));
             loop {
                 let mut batch = Vec::new();
                 inner.scan(&selection.filter, selection.order, after, |record| {
                     batch.push(record);
-                    Ok(batch.len() < SCAN_STEP)
+                    Ok(batch.len() < step)
                 })?;
                 after = batch.last().map(|record| Cursor::at(&record.run));
-                let last = batch.len() < SCAN_STEP;
+                let last = batch.len() < step;
+                step = (step * 4).min(SCAN_STEP);
                 for record in batch {
                     if changed.len() >= selection.limit {
                         return Ok(changed);

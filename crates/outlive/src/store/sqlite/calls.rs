@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use super::{SqliteStore, rows, run_files, witness, workers};
+use super::{Access, SqliteStore, rows, run_files, witness, workers};
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::{RunId, Stamp};
@@ -72,6 +72,10 @@ impl Store for SqliteStore {
     }
 
     async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
+        // Whoever waits for work looks often, and mostly nothing is there: nobody who writes waits for that.
+        if self.access == Access::Write && !self.look(|inner| inner.has_any(selection))? {
+            return Ok(Vec::new());
+        }
         let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
         let noted = || tried.lock().unwrap_or_else(PoisonError::into_inner);
         let noting = |run: &Run, now| {

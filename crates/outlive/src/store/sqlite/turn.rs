@@ -16,7 +16,8 @@ use super::place::{Place, from_io};
 use super::wait::{LOOK, Wait, say_holder, stopped_holder};
 use crate::store::{Error, files};
 
-const QUEUE: &str = "write.lock";
+/// What they queue for.
+pub(super) const QUEUE: &str = "write.lock";
 /// How long a reader waits for whoever writes.
 const READER_PATIENCE: Duration = Duration::from_secs(2);
 

@@ -11,6 +11,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use super::SqliteStore;
 use super::place::from_io;
+use super::turn::QUEUE;
 use crate::id::WorkerId;
 use crate::store::Error;
 
@@ -25,9 +26,15 @@ impl SqliteStore {
         let failed = |error: rustix::io::Errno| from_io("the registry cannot be watched", &error.into());
         let path = self.lock()?.place.path().map_err(|error| from_io("the registry is gone", &error))?;
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(failed)?;
-        // The database itself is written before what is written can be read. Whoever is done touches the queue of writers.
-        let written = WatchFlags::ATTRIB | WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO;
-        inotify::add_watch(&events, path, written).map_err(failed)?;
+        // The database itself is written before what is written can be read. Whoever is done touches the queue of writers;
+        // what else is touched, as SQLite does with its files when they are opened, says nothing.
+        let made = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO;
+        let made = match inotify::add_watch(&events, path.join(QUEUE), WatchFlags::ATTRIB) {
+            Ok(_) => made,
+            // Nobody has written yet.
+            Err(_) => made | WatchFlags::ATTRIB,
+        };
+        inotify::add_watch(&events, path, made).map_err(failed)?;
         Ok(Watch { events })
     }
 }

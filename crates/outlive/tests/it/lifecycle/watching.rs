@@ -52,3 +52,31 @@ fn who_asks_for_work_and_finds_none_wakes_nobody() {
         assert!(!watch.forget(), "asking woke somebody, who asks, who wakes");
     }
 }
+
+#[test]
+fn who_opens_a_registry_and_reads_it_wakes_nobody() {
+    let home = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", home.path().join("registry").display());
+    let registry = pollster::block_on(Registry::open(&url)).unwrap();
+    pollster::block_on(registry.enqueue(spec("first"))).unwrap();
+    let watch = registry.local().unwrap().watch().unwrap();
+    let another = pollster::block_on(Registry::open(&url)).unwrap();
+    assert_eq!(pollster::block_on(another.waiting()).unwrap().len(), 1);
+    // SQLite gives its files to the owner of the database when root opens them, which touches them.
+    assert!(!watch.forget(), "reading woke somebody, who looks for work");
+    pollster::block_on(another.enqueue(spec("second"))).unwrap();
+    assert!(watch.forget(), "a change woke nobody");
+}
+
+#[test]
+fn who_asks_for_work_and_finds_none_waits_for_nobody_who_writes() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("registry");
+    let registry = pollster::block_on(Registry::open(&format!("sqlite:{}", path.display()))).unwrap();
+    let writing = std::fs::File::open(path.join("write.lock")).unwrap();
+    writing.lock().unwrap();
+    assert!(pollster::block_on(registry.claim(Filter::default(), 1)).unwrap().is_empty());
+    writing.unlock().unwrap();
+    pollster::block_on(registry.enqueue(spec("first"))).unwrap();
+    assert_eq!(pollster::block_on(registry.claim(Filter::default(), 1)).unwrap().len(), 1);
+}
