@@ -136,7 +136,8 @@ fn own(input: &Run, context: &Context, json: bool, signals: Signals, report: Opt
         Ok((policy, (registry, handle))) => {
             let job = Job::new(input.spec.argv(), input.spec.notify.clone()).found_by(&handle.run());
             let detached = report.is_some();
-            let mut owning = Owning { registry: &registry, policy: &policy, signals, detached, json, stays: false };
+            let mut owning =
+                Owning { registry: &registry, policy: &policy, signals, detached, json, stays: false, growth: None };
             let exit = owning.see_through(handle, job, report);
             pollster::block_on(registry.close_and_end());
             child::exit(exit)

@@ -15,6 +15,7 @@
 //! secret stands in the file of a command that writes there itself until the watcher has seen it.
 
 mod absence;
+mod growth;
 mod index;
 mod kept;
 mod place;
@@ -24,6 +25,7 @@ mod writer;
 
 pub use self::absence::NoLog;
 pub(crate) use self::absence::{decline, why_none};
+pub use self::growth::Growth;
 pub use self::place::LogPlace;
 pub(crate) use self::place::home_directory;
 pub use self::policy::{InvalidBytes, LogPolicy, parse_bytes, show_bytes};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, Command};
 use nix::sys::signal::SigSet;
 use outlive::error::{Code, Error};
-use outlive::logs::{LogPlace, LogPolicy, Stream};
+use outlive::logs::{Growth, LogPlace, LogPolicy, Stream};
 use outlive::policy::TreePolicy;
 use outlive::process;
 use outlive::registry::Registry;
@@ -98,9 +98,13 @@ fn supervise(
     let stops: Arc<Mutex<_>> = Arc::default();
     let rung = bell(&handle, &stops);
     let recording = record(registry, &handle, policy);
-    let copying = Copying::start([Way::Own; 3], &recording)
-        .and_then(|(mut copying, _)| copying.follow(&recording).map(|()| copying))
-        .ok();
+    let copying = Copying::start([Way::Own; 3], &recording).and_then(|(mut copying, _)| {
+        let growth = Growth::new()?;
+        if recording.watch(&growth) {
+            copying.follow(&recording, &growth)?;
+        }
+        Ok(copying)
+    });
     let command = registry.command(&run).and_then(process::Command::hold);
     let mut asked = Asked::default();
     if let Some(tree) = registry.tree(&run) {
@@ -122,7 +126,7 @@ fn supervise(
     }
     let exit = command.as_ref().and_then(|command| command.exit(COLLECTED_WITHIN));
     let ended = Ended::of_another(exit, &asked, registry.clock().awake());
-    if let Some(copying) = copying {
+    if let Ok(copying) = copying {
         copying.stop();
     }
     let lost = recording.finish().map(|lost| (Code::Unavailable, lost));

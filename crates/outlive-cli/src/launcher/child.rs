@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::libc;
 use outlive::error::Code;
-use outlive::logs::Stream;
+use outlive::logs::{Growth, Stream};
 use outlive::policy::TreePolicy;
 use outlive::process::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::registry::Registry;
@@ -63,6 +63,8 @@ pub struct Child {
     shim: Option<Shim>,
     pty: Option<Pty>,
     copying: Copying,
+    /// The log that it writes into by itself, until it has: most of what is brief writes nothing.
+    unwritten: Option<(Recording, Growth)>,
     /// Whoever started us can stop us and start us again.
     has_terminal: bool,
     in_foreground: bool,
@@ -97,6 +99,7 @@ impl Child {
         job: &Job,
         detached: bool,
         recording: Recording,
+        growth: Option<&Growth>,
         signals: &Signals,
     ) -> io::Result<Self> {
         let run = handle.run();
@@ -126,11 +129,13 @@ impl Child {
             [Way::Own; 3]
         };
         let (mut copying, mut placed) = Copying::start(ways, &recording)?;
+        let mut unwritten = None;
         if detached && !has_tty {
             for (stream, number) in [(Stream::Out, 1), (Stream::Err, 2)] {
                 placed.extend(recording.file(stream).map(|fd| Placed { fd, number }));
             }
-            copying.follow(&recording)?;
+            unwritten =
+                growth.filter(|growth| recording.watch(growth)).map(|growth| (recording.clone(), growth.clone()));
         }
         let pty = match ways[1] {
             Way::Terminal if has_tty => Some(Pty::alone()?),
@@ -158,7 +163,7 @@ impl Child {
         let in_foreground = pty.as_ref().is_none_or(|pty| pty.screen().is_ours());
         let has_terminal = !detached && STANDARD.into_iter().any(|fd| rustix::termios::tcgetpgrp(fd).is_ok());
         let process = pidfd_open(pid, PidfdFlags::empty())?;
-        Ok(Self { pid, process, shim, pty, copying, has_terminal, in_foreground })
+        Ok(Self { pid, process, shim, pty, copying, unwritten, has_terminal, in_foreground })
     }
 
     /// Waits for it to end, passes signals on, and stops it when its run is to stop.
@@ -323,14 +328,19 @@ impl Child {
             PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
         ];
         fds.extend(rung.map(|rung| PollFd::new(rung, PollFlags::IN)));
-        let keys = self.pty.as_ref().and_then(Pty::awaited);
-        let keys_at = keys.map(|keys| {
-            fds.push(keys);
+        let mut also = |fd| {
+            fds.push(fd);
             fds.len() - 1
-        });
+        };
+        let keys_at = self.pty.as_ref().and_then(Pty::awaited).map(&mut also);
+        let growth_at = self.unwritten.as_ref().map(|(_, growth)| also(PollFd::new(growth, PollFlags::IN)));
         let _ = poll(&mut fds, limit.as_ref());
-        let typed = keys_at.is_some_and(|at| !fds[at].revents().is_empty());
+        let [typed, has_written] = [keys_at, growth_at].map(|at| at.is_some_and(|at| !fds[at].revents().is_empty()));
         drop(fds);
+        if let Some((recording, growth)) = self.unwritten.take_if(|_| has_written) {
+            // Where there is no thread to be had, it is noted when the command has ended.
+            let _ = self.copying.follow(&recording, &growth);
+        }
         if let Some(rung) = rung {
             let _ = rustix::io::read(rung, &mut [0_u8; 8]);
         }

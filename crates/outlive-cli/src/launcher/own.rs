@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::libc;
 use outlive::error::{Code, Error};
 use outlive::id::RunId;
-use outlive::logs::LogPolicy;
+use outlive::logs::{Growth, LogPolicy};
 use outlive::registry::Registry;
 use outlive::run::{Exit, Run, Spec, State};
 use outlive::runtime::handle::{Recorded, RunHandle};
@@ -129,6 +129,8 @@ pub struct Owning<'a> {
     pub json: bool,
     /// It owns other runs after this one.
     pub stays: bool,
+    /// Tells that commands write into their logs by themselves, as those do that are detached.
+    pub growth: Option<Growth>,
 }
 
 impl Owning<'_> {
@@ -159,7 +161,12 @@ impl Owning<'_> {
             false => keep_log(registry, &handle, self.policy),
         };
         let entered = job.enter_directory();
-        let start = || Child::start(registry, &handle, job, self.detached, recording.clone(), &self.signals);
+        if self.detached && self.growth.is_none() {
+            // Without it they are noted when they have ended.
+            self.growth = Growth::new().ok();
+        }
+        let growth = self.growth.as_ref();
+        let start = || Child::start(registry, &handle, job, self.detached, recording.clone(), growth, &self.signals);
         let started = entered.and_then(|()| start());
         // While the command gets going. Nothing is killed for memory before it has taken any.
         let killed = memory::kills();

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use outlive::logs::{LogWriter, Stream};
+use outlive::logs::{Growth, LogWriter, Stream};
 use outlive::steps::{Digesting, Outcome};
 
 /// The logs of the attempt, shared by whoever copies its streams.
@@ -70,9 +70,9 @@ impl Recording {
         }
     }
 
-    /// Something that becomes readable when the command has written to such a file.
-    pub fn watch(&self) -> Option<OwnedFd> {
-        self.state().log.as_mut()?.watch().ok()
+    /// Has `growth` become readable when the command has written to such a file. Answers whether it will.
+    pub fn watch(&self, growth: &Growth) -> bool {
+        self.state().log.as_mut().is_some_and(|log| log.watch(growth).is_ok())
     }
 
     /// Takes note of what the command wrote to the files itself.

@@ -183,7 +183,7 @@ fn supervise(
     let job = Job::new(argv, None);
     let recording = keep_log(registry, &handle, policy).digesting();
     let killed = memory::kills();
-    let mut ended = match Child::start(registry, &handle, &job, false, recording.clone(), signals) {
+    let mut ended = match Child::start(registry, &handle, &job, false, recording.clone(), None, signals) {
         Ok(child) => {
             let _shield = Shield::raise();
             child.wait(registry, &handle, signals)

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
-use outlive::logs::{NOTE_EVERY, Stream};
+use outlive::logs::{Growth, NOTE_EVERY, Stream};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
@@ -219,19 +219,15 @@ impl Copying {
         }
     }
 
-    /// Takes note of what a detached command writes into its log by itself.
-    pub fn follow(&mut self, recording: &Recording) -> io::Result<()> {
-        let (stop, kept, recording) = (self.stop.clone(), self.kept.0.clone(), recording.clone());
-        let written = recording.watch();
+    /// Takes note of what a detached command writes into its log by itself, as often as `growth` tells that it does.
+    pub fn follow(&mut self, recording: &Recording, growth: &Growth) -> io::Result<()> {
+        let (stop, kept, recording, growth) =
+            (self.stop.clone(), self.kept.0.clone(), recording.clone(), growth.clone());
         let pause = Timespec { tv_sec: 0, tv_nsec: NOTE_EVERY.subsec_nanos().into() };
         let work = move || {
             let mut stopped = false;
             while !stopped {
-                let mut fds: Vec<PollFd<'_>> = [Some(&*stop), written.as_ref()]
-                    .into_iter()
-                    .flatten()
-                    .map(|fd| PollFd::new(fd, PollFlags::IN))
-                    .collect();
+                let mut fds = [PollFd::new(&*stop, PollFlags::IN), PollFd::new(&growth, PollFlags::IN)];
                 let _ = poll(&mut fds, None);
                 stopped = !fds[0].revents().is_empty();
                 recording.note();

@@ -57,8 +57,15 @@ pub fn run(matches: &ArgMatches, context: &Context, mask: SigSet, report: Option
     let taken = context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(take(&input, context))?)));
     match taken {
         Ok((policy, (registry, handle, job))) => {
-            let mut owning =
-                Owning { registry: &registry, policy: &policy, signals, detached: true, json: false, stays: false };
+            let mut owning = Owning {
+                registry: &registry,
+                policy: &policy,
+                signals,
+                detached: true,
+                json: false,
+                stays: false,
+                growth: None,
+            };
             let exit = owning.see_through(handle, job, Some(report));
             pollster::block_on(registry.close());
             child::status(exit)

@@ -74,7 +74,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
     if let Err(error) = pollster::block_on(context.keep_history()) {
         return fail(&error, json);
     }
-    let words = hand::words(&registry, &input.kinds, input.drain);
+    let words = hand::words(&registry, &input.kinds, input.drain, json);
     let mut worker =
         Worker { words, signals, hands: Vec::new(), asked: 0, json, failed: 0, executed: 0, refused: false };
     match worker.work(input.slots) {

@@ -1,15 +1,14 @@
 //! A log as it is written: by the one process that watches over an attempt.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
+use super::growth::{Growth, Watched};
 use super::index::{Entry, IndexWriter};
 use super::kept::{Keep, Kept};
 use super::{LogPolicy, Stream};
@@ -54,15 +53,15 @@ pub struct LogWriter {
     index: Option<IndexWriter>,
     /// Whether the file system can give the middle of a file back, once it was asked.
     holes: Option<bool>,
-    watch: Option<OwnedFd>,
+    watched: Option<Watched>,
     trouble: Option<String>,
 }
 
 impl LogWriter {
     pub(crate) fn new(dir: OwnedFd, attempt: u32, mode: Mode, policy: LogPolicy, clock: Arc<dyn Clock>) -> Self {
         let keep = Keep::of(policy.cap);
-        let (mask, kept, index, holes, watch, trouble) = (None, [None, None], None, None, None, None);
-        Self { dir, attempt, mode, policy, keep, clock, mask, kept, index, holes, watch, trouble }
+        let (mask, kept, index, holes, watched, trouble) = (None, [None, None], None, None, None, None);
+        Self { dir, attempt, mode, policy, keep, clock, mask, kept, index, holes, watched, trouble }
     }
 
     /// Has secrets masked in what is written from now on.
@@ -92,13 +91,11 @@ impl LogWriter {
         self.told(done)
     }
 
-    /// Notes what the command has written to its files since. To be called when [`LogWriter::watch`] becomes readable,
-    /// not more often than every [`NOTE_EVERY`], and once in a while at least.
+    /// Notes what the command has written to its files since. To be called when what [`LogWriter::watch`] was given becomes
+    /// readable, not more often than every [`NOTE_EVERY`], and once in a while at least.
     pub fn note(&mut self) -> io::Result<()> {
-        if let Some(watch) = &self.watch {
-            let mut buffer = [MaybeUninit::uninit(); 1024];
-            let mut events = inotify::Reader::new(watch, &mut buffer);
-            while events.next().is_ok() {}
+        if let Some(watched) = &self.watched {
+            watched.forget();
         }
         if self.is_over() {
             return Ok(());
@@ -110,11 +107,6 @@ impl LogWriter {
     /// Notes what is left. Files that nothing was written to are removed.
     pub fn finish(mut self) -> io::Result<()> {
         self.note()?;
-        if let Some(watch) = self.watch.take() {
-            // The kernel takes tens of milliseconds to forget a watch, and whoever closes it waits. Where there is no thread
-            // to be had, that is here.
-            let _ = std::thread::Builder::new().name("outlive-close".into()).spawn(move || drop(watch));
-        }
         for stream in Stream::BOTH {
             if let Some(kept) = &self.kept[stream.index()]
                 && kept.seen == 0
@@ -126,15 +118,12 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Something that becomes readable when the files grow that were handed out; [`LogWriter::note`] makes it wait
-    /// anew.
-    pub fn watch(&mut self) -> io::Result<OwnedFd> {
-        let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        for kept in self.kept.iter().flatten() {
-            inotify::add_watch(&events, kept.path(), WatchFlags::MODIFY)?;
-        }
-        self.watch = Some(events.try_clone()?);
-        Ok(events)
+    /// Has `growth` become readable when the files grow that were handed out; [`LogWriter::note`] makes it wait anew.
+    pub fn watch(&mut self, growth: &Growth) -> io::Result<()> {
+        let mut watched = Watched::by(growth);
+        self.kept.iter().flatten().try_for_each(|kept| watched.add(kept.path()))?;
+        self.watched = Some(watched);
+        Ok(())
     }
 
     /// Why the log has ended before its attempt, if it has.
@@ -156,8 +145,8 @@ impl LogWriter {
             None => {
                 let (file, index) = (self.name(stream.as_str()), self.name("log"));
                 let kept = Kept::open(&self.dir, stream, &file, &index, self.mode)?;
-                if let Some(watch) = &self.watch {
-                    inotify::add_watch(watch, kept.path(), WatchFlags::MODIFY)?;
+                if let Some(watched) = &mut self.watched {
+                    watched.add(kept.path())?;
                 }
                 kept
             }

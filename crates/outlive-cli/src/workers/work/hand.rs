@@ -48,14 +48,17 @@ struct Flags {
     kinds: Vec<String>,
     #[arg(long)]
     drain: bool,
+    #[arg(long)]
+    say_starts: bool,
 }
 
-/// The words by which this program becomes a hand.
-pub fn words(registry: &str, kinds: &[String], drain: bool) -> Vec<OsString> {
+/// The words by which this program becomes a hand, which says when runs start if somebody wants to know.
+pub fn words(registry: &str, kinds: &[String], drain: bool, say_starts: bool) -> Vec<OsString> {
     let kinds = kinds.iter().flat_map(|kind| ["--kind".into(), OsString::from(kind)]);
-    let drain = drain.then(|| "--drain".into());
+    let flags = [(drain, "--drain"), (say_starts, "--say-starts")];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into());
     let words = ["outlive".into(), HAND.into(), "--registry".into(), sparing(registry).into()];
-    words.into_iter().chain(kinds).chain(drain).collect()
+    words.into_iter().chain(kinds).chain(flags).collect()
 }
 
 /// The same registry with as few connections as a hand needs that does one thing after the other, unless it says how many.
@@ -87,7 +90,15 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
     let worked = opened.and_then(|(policy, registry)| {
         let Some(registry) = registry else { return Ok(()) };
         let registry = registry.offering(Offer::new(1, flags.kinds.clone()));
-        let owning = Owning { registry: &registry, policy: &policy, signals, detached: true, json: false, stays: true };
+        let owning = Owning {
+            registry: &registry,
+            policy: &policy,
+            signals,
+            detached: true,
+            json: false,
+            stays: true,
+            growth: None,
+        };
         let mut hand = Hand {
             registry: &registry,
             reaper: Reaper::new(registry.worker()),
@@ -97,6 +108,7 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
             followed: BTreeSet::new(),
             met: Vec::new(),
             tidy_at: Duration::ZERO,
+            woken: false,
             around: Around::default(),
         };
         let worked = hand.work();
@@ -161,6 +173,8 @@ struct Hand<'a> {
     met: Vec<Run>,
     /// When it looks after things next, in time awake.
     tidy_at: Duration,
+    /// It has waited, and looked after things before that: whoever has woken it need not wait for that again.
+    woken: bool,
     around: Around,
 }
 
@@ -220,6 +234,7 @@ impl Hand<'_> {
                 (None, Some(bell)) => wait_for(&[bell, &self.said.0, &self.owning.signals], patience),
                 (None, None) => wait_for(&[&self.said.0, &self.owning.signals], patience),
             }
+            self.woken = true;
         }
     }
 
@@ -232,7 +247,9 @@ impl Hand<'_> {
     /// Claims the next run, if there is one.
     fn claim(&mut self) -> Result<Option<RunHandle>, Error> {
         let is_stale = self.registry.clock().awake() >= self.tidy_at;
-        if !is_stale && let Some(handle) = self.claim_one()? {
+        if (std::mem::take(&mut self.woken) || !is_stale)
+            && let Some(handle) = self.claim_one()?
+        {
             return Ok(Some(handle));
         }
         self.tidy()?;
@@ -324,7 +341,9 @@ impl Hand<'_> {
                 return Ok(());
             }
         };
-        self.said.say(&json!({ "event": "started", "id": run.id, "attempt": run.attempt }));
+        if self.flags.say_starts {
+            self.said.say(&json!({ "event": "started", "id": run.id, "attempt": run.attempt }));
+        }
         self.owning.see_through(handle, job, None);
         let seen = pollster::block_on(self.registry.glance(run.id))?;
         let view = RunView::new(&seen, self.registry);

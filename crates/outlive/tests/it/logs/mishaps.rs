@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlive::id::SystemEntropy;
-use outlive::logs::{LogPolicy, Stream};
+use outlive::logs::{Growth, LogPolicy, Stream};
 use outlive::store::sqlite::SqliteStore;
 use outlive::testing::{pending, spec};
 use outlive::time::{Clock, SystemClock};
@@ -19,7 +19,8 @@ fn f_17_a_command_that_writes_the_files_itself_outlives_its_watcher() {
     let scene = Scene::new();
     let mut writer = scene.writer(MIB);
     let mut child = shell(&mut writer, "echo first; echo oops >&2; read go; echo last; read end");
-    let watched = writer.watch().unwrap();
+    let watched = Growth::new().unwrap();
+    writer.watch(&watched).unwrap();
     let mut noted = 0;
     while noted < 11 {
         let mut fds = [rustix::event::PollFd::new(&watched, rustix::event::PollFlags::IN)];
@@ -44,6 +45,32 @@ fn f_17_a_command_that_writes_the_files_itself_outlives_its_watcher() {
     writeln!(child.stdin.as_ref().unwrap(), "end").unwrap();
     assert!(child.wait().unwrap().success());
     assert_eq!(text(&read(&mut scene.reader())), "first\noops\nlast\n");
+}
+
+#[test]
+fn one_watch_serves_log_after_log_and_hears_nothing_of_those_before() {
+    let growth = Growth::new().unwrap();
+    let has_grown = || {
+        let mut fds = [rustix::event::PollFd::new(&growth, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 1
+    };
+    let scenes = [Scene::new(), Scene::new()];
+    let mut files = Vec::new();
+    for scene in &scenes {
+        let mut writer = scene.writer(MIB);
+        let mut file = std::fs::File::from(writer.file(Stream::Out).unwrap());
+        writer.watch(&growth).unwrap();
+        assert!(!has_grown(), "what was watched before still is");
+        file.write_all(b"said\n").unwrap();
+        assert!(has_grown(), "nobody was told");
+        writer.finish().unwrap();
+        assert_eq!(text(&read(&mut scene.reader())), "said\n");
+        files.push(file);
+    }
+    let mut writer = Scene::new().writer(MIB);
+    writer.watch(&growth).unwrap();
+    files[0].write_all(b"late\n").unwrap();
+    assert!(!has_grown(), "told of a log that is finished");
 }
 
 #[test]
