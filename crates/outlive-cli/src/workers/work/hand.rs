@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
+use std::mem::ManuallyDrop;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -205,13 +206,14 @@ impl Hand<'_> {
     }
 
     fn work_on(&mut self, is_told: &mut bool) -> Result<(), Error> {
-        let watch = self.registry.local().map(|local| local.watch()).transpose()?;
+        // Left to the end of the process: the kernel takes tens of milliseconds to forget it, and whoever closes it waits.
+        let watch = ManuallyDrop::new(self.registry.local().map(|local| local.watch()).transpose()?);
         let bell = self.registry.bell();
         loop {
             if self.said.is_over() || self.is_asked_to_end() {
                 return Ok(());
             }
-            if let Some(watch) = &watch {
+            if let Some(watch) = &*watch {
                 watch.forget();
             }
             if let Some(bell) = &bell {
@@ -229,7 +231,7 @@ impl Hand<'_> {
             }
             *is_told = false;
             let patience = self.next_due().map_or_else(|| spread(LOOK_EVERY), |next| next.min(spread(LOOK_EVERY)));
-            match (&watch, &bell) {
+            match (&*watch, &bell) {
                 (Some(watch), _) => wait_for(&[watch, &self.said.0, &self.owning.signals], patience),
                 (None, Some(bell)) => wait_for(&[bell, &self.said.0, &self.owning.signals], patience),
                 (None, None) => wait_for(&[&self.said.0, &self.owning.signals], patience),
