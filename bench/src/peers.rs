@@ -17,10 +17,11 @@ use crate::scratch::Outcome;
 use crate::time::measure;
 
 const CALLS: Plan = Plan { rounds: 20, slices: 1, units: 1 };
+const DRAIN: Plan = Plan { rounds: 10, slices: 1, units: 100 };
 /// pueue looks every two seconds.
-const WAITS: Plan = Plan { rounds: 5, slices: 1, units: 1 };
+const SLOW_WAITS: Plan = Plan { rounds: 5, slices: 1, units: 1 };
 /// pueue takes half a minute for a round.
-const DRAIN: Plan = Plan { rounds: 2, slices: 1, units: 100 };
+const SLOW_DRAIN: Plan = Plan { rounds: 2, slices: 1, units: 100 };
 
 /// Measures, and answers whether `wait` returns in time.
 pub fn main(dir: &Path) -> Outcome<bool> {
@@ -31,24 +32,27 @@ pub fn main(dir: &Path) -> Outcome<bool> {
 }
 
 fn rows(dir: &Path, queues: &mut [Queue]) -> Outcome<bool> {
-    compare(queues, CALLS, "enqueue `true`", &|queue| Some(format!("exec {}", queue.add("true"))))?;
+    let all: Vec<&Queue> = queues.iter().collect();
+    compare(&all, CALLS, "enqueue `true`", &|queue| Some(format!("exec {}", queue.add("true"))))?;
     settle(queues)?;
-    compare(queues, WAITS, "`true` added, done by whoever is called for it, and waited for", &|queue| {
-        Some(both(&queue.add("true"), queue.drain, queue.wait?))
-    })?;
+    let waited = |queue: &Queue| Some(queue.both(&queue.add("true"), queue.wait?));
+    let (brisk, slow) = by_pace(queues);
+    let called_for = "`true` added, done by whoever is called for it, and waited for";
+    compare(&brisk, CALLS, called_for, &waited)?;
+    compare(&slow, SLOW_WAITS, called_for, &waited)?;
     queues.iter_mut().try_for_each(Queue::serve)?;
-    compare(queues, CALLS, "`true` added, done and on record", &done)?;
-    compare(queues, WAITS, "`true` added and waited for", &|queue| {
-        Some(both(&queue.add("true"), queue.drain, queue.wait?))
-    })?;
-    compare_all(queues, DRAIN, "one of 100 `true`, added and done one after the other", &|queue| {
-        let adds =
-            format!("i=0; while [ $i -lt {} ]; do {} >/dev/null; i=$((i+1)); done", DRAIN.units, queue.add("true"));
-        Some(both(&adds, queue.drain, queue.wait?))
-    })?;
+    let (brisk, slow) = by_pace(queues);
+    compare(&slow, CALLS, "`true` added, done and on record", &done)?;
+    for (queues, waits, drain) in [(&brisk, CALLS, DRAIN), (&slow, SLOW_WAITS, SLOW_DRAIN)] {
+        compare(queues, waits, "`true` added and waited for", &waited)?;
+        compare(queues, waits, "the same, in one call where one does both", &|queue| queue.see_through("true"))?;
+        let one = "one of 100 `true`, added and done one after the other";
+        compare_all(queues, drain, one, &|queue| Some(queue.both(&queue.add_each(drain.units), queue.wait?)))?;
+        let one = "the same, added in one call where one adds many";
+        compare_all(queues, drain, one, &|queue| Some(queue.both(&queue.add_many(drain.units), queue.wait?)))?;
+    }
     for queue in &*queues {
-        let words = queue.wait.map(|wait| both(&queue.add(queue.failing), queue.drain, wait));
-        if let Some(words) = words {
+        if let Some(words) = queue.wait.map(|wait| queue.both(&queue.add(queue.failing), wait)) {
             println!("  {}: a job that exits 7, waited for, gives {:?}", queue.name, queue.say(&words)?.status.code());
         }
     }
@@ -57,11 +61,11 @@ fn rows(dir: &Path, queues: &mut [Queue]) -> Outcome<bool> {
     Ok(in_time)
 }
 
-/// Adds, has it done where nobody does it otherwise, and waits.
-fn both(add: &str, drain: Option<&str>, wait: &str) -> String {
-    // Whoever drains may well say that a job failed.
-    let drain = drain.map(|drain| format!("({drain} || true) && ")).unwrap_or_default();
-    format!("{add} && {drain}{wait}")
+/// Ours beside those that take milliseconds, and beside the one that takes seconds, which are not to wait for it.
+fn by_pace(queues: &[Queue]) -> (Vec<&Queue>, Vec<&Queue>) {
+    let is_slow = |queue: &&Queue| queue.name == "pueue";
+    let brisk = queues.iter().filter(|queue| !is_slow(queue)).collect();
+    (brisk, queues.iter().take(1).chain(queues.iter().filter(is_slow)).collect())
 }
 
 /// The words that return when a job that was added is on record as done. tsp and nq tell no sooner than by waiting.
@@ -71,7 +75,7 @@ fn done(queue: &Queue) -> Option<String> {
             "id=$({}) && until pueue status --json status=success | grep -q \"\\\"$id\\\":\"; do :; done",
             queue.add("true").replace("pueue add", "pueue add --print-task-id")
         )),
-        "outlive" => Some(both(&queue.add("true"), queue.drain, queue.wait?)),
+        "outlive" => Some(queue.both(&queue.add("true"), queue.wait?)),
         _ => None,
     }
 }
@@ -86,27 +90,27 @@ fn settle(queues: &[Queue]) -> Outcome<()> {
 }
 
 /// Has each of them do the same, one unit after the other.
-fn compare(queues: &[Queue], plan: Plan, what: &str, words: &dyn Fn(&Queue) -> Option<String>) -> Outcome<()> {
+fn compare(queues: &[&Queue], plan: Plan, what: &str, words: &dyn Fn(&Queue) -> Option<String>) -> Outcome<()> {
     measure_each(queues, plan, what, words, &|queue, words| {
         measure(|| (0..plan.units).try_for_each(|_| queue.must(words)))
     })
 }
 
 /// Has each of them do the same, all units in one call.
-fn compare_all(queues: &[Queue], plan: Plan, what: &str, words: &dyn Fn(&Queue) -> Option<String>) -> Outcome<()> {
+fn compare_all(queues: &[&Queue], plan: Plan, what: &str, words: &dyn Fn(&Queue) -> Option<String>) -> Outcome<()> {
     measure_each(queues, plan, what, words, &|queue, words| measure(|| queue.must(words)))
 }
 
 type Slice<'a> = &'a dyn Fn(&Queue, &str) -> Outcome<std::time::Duration>;
 
 fn measure_each(
-    queues: &[Queue],
+    queues: &[&Queue],
     plan: Plan,
     what: &str,
     words: &dyn Fn(&Queue) -> Option<String>,
     slice: Slice<'_>,
 ) -> Outcome<()> {
-    let able: Vec<(&Queue, String)> = queues.iter().filter_map(|queue| Some((queue, words(queue)?))).collect();
+    let able: Vec<(&Queue, String)> = queues.iter().filter_map(|queue| Some((*queue, words(queue)?))).collect();
     let variants = able.iter().map(|(queue, words)| Variant::new(queue.name, || slice(queue, words))).collect();
     let measured = interleave(plan, variants)?;
     println!("{what}, ms each:");

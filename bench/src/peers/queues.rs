@@ -8,12 +8,18 @@ use crate::scratch::{Outcome, outlive};
 /// Every process that belongs to a queue has its name under this.
 const MARK: &str = "OUTLIVE_BENCH_QUEUE";
 const FAILING: &str = "sh -c 'exit 7'";
+/// What is added in one call, below the directory of a queue.
+const JOBS: &str = "jobs.jsonl";
 
 /// One of the queues. Words are said by a shell.
 pub struct Queue {
     pub name: &'static str,
     /// Adds the command whose words follow.
     add: &'static str,
+    /// Adds the command whose words follow, and waits for it, where one call does both.
+    add_and_wait: Option<&'static str>,
+    /// Adds what a file lists, where one call adds many.
+    add_file: Option<&'static str>,
     /// Waits for what was added last.
     pub wait: Option<&'static str>,
     /// Does all that was added, where nobody else does it.
@@ -31,6 +37,34 @@ impl Queue {
     /// The words that add a command.
     pub fn add(&self, command: &str) -> String {
         format!("{} {command}", self.add)
+    }
+
+    /// The words that add a command, have it done and wait for it, in as few calls as there may be.
+    pub fn see_through(&self, command: &str) -> Option<String> {
+        match self.add_and_wait {
+            Some(both) => Some(format!("exec {both} {command}")),
+            None => Some(self.both(&self.add(command), self.wait?)),
+        }
+    }
+
+    /// The words that add `true` so many times, in as few calls as there may be.
+    pub fn add_many(&self, count: usize) -> String {
+        match self.add_file {
+            Some(add) => format!("{add} {} >/dev/null", self.dir.join(JOBS).display()),
+            None => self.add_each(count),
+        }
+    }
+
+    /// The same, with a call for each.
+    pub fn add_each(&self, count: usize) -> String {
+        format!("i=0; while [ $i -lt {count} ]; do {} >/dev/null; i=$((i+1)); done", self.add("true"))
+    }
+
+    /// Adds, has it done where nobody does it otherwise, and waits.
+    pub fn both(&self, add: &str, wait: &str) -> String {
+        // Whoever drains may well say that a job failed.
+        let drain = self.drain.map(|drain| format!("({drain} || true) && ")).unwrap_or_default();
+        format!("{add} && {drain}{wait}")
     }
 
     fn shell(&self, words: &str) -> Command {
@@ -85,6 +119,8 @@ pub fn all(dir: &Path) -> Outcome<Vec<Queue>> {
     let tsp = Queue {
         name: "tsp",
         add: "tsp",
+        add_and_wait: Some("tsp -f"),
+        add_file: None,
         wait: Some("tsp -w"),
         drain: None,
         server: None,
@@ -100,6 +136,8 @@ pub fn all(dir: &Path) -> Outcome<Vec<Queue>> {
     let nq = Queue {
         name: "nq",
         add: "nq",
+        add_and_wait: None,
+        add_file: None,
         wait: Some("nq -w"),
         drain: None,
         server: None,
@@ -112,6 +150,8 @@ pub fn all(dir: &Path) -> Outcome<Vec<Queue>> {
     let pueue = Queue {
         name: "pueue",
         add: "pueue add --",
+        add_and_wait: None,
+        add_file: None,
         wait: Some("pueue wait --quiet"),
         drain: None,
         server: None,
@@ -144,6 +184,7 @@ pub fn all(dir: &Path) -> Outcome<Vec<Queue>> {
 
 /// Ours.
 fn ours(dir: &Path, home: PathBuf) -> Outcome<Queue> {
+    std::fs::write(home.join(JOBS), "{\"argv\":[\"true\"]}\n".repeat(super::DRAIN.units))?;
     let outlive = outlive()?;
     let mut path = std::ffi::OsString::from(outlive.parent().ok_or("it has no directory")?);
     path.push(":");
@@ -151,6 +192,8 @@ fn ours(dir: &Path, home: PathBuf) -> Outcome<Queue> {
     Ok(Queue {
         name: "outlive",
         add: "outlive queue add --",
+        add_and_wait: Some("outlive queue add --wait --"),
+        add_file: Some("outlive queue add --file"),
         wait: Some("outlive wait @last"),
         drain: Some("outlive work --slots 1 --drain"),
         server: None,
