@@ -1,5 +1,6 @@
 //! Runs that go on: by a person, once, with what the last attempt left.
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::sandbox::{Ends, Sandbox, Started, is_alive, text, until};
@@ -31,12 +32,14 @@ pub(crate) fn kill_everything(sandbox: &Sandbox) {
     let mut killed = std::collections::BTreeSet::new();
     until("everything to be gone", || {
         let left = processes(sandbox);
-        for pid in &left {
-            // It may have ended by itself.
-            let named = rustix::process::Pid::from_raw(i32::try_from(*pid).unwrap()).unwrap();
-            let _ = rustix::process::kill_process(named, rustix::process::Signal::KILL);
-            killed.insert(*pid);
+        // Stopped first, so that nobody lives to tell how another ended.
+        for signal in [Signal::STOP, Signal::KILL] {
+            for pid in &left {
+                // It may have ended by itself.
+                let _ = kill_process(Pid::from_raw(i32::try_from(*pid).unwrap()).unwrap(), signal);
+            }
         }
+        killed.extend(left.iter().copied());
         let threads = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
         killed.retain(|pid| threads(pid) > 1 || is_alive(*pid));
         left.is_empty() && killed.is_empty()
