@@ -215,8 +215,9 @@ impl Child {
         };
         containment.finish(registry, handle);
         if asked.stop.is_some() || handle.run().spec.policy.tree != TreePolicy::Keep {
-            // What it left behind may take its time.
+            // What it left behind may take its time, and write.
             let _ = registry.start_beating();
+            self.follow_log();
         }
         if asked.stop.is_some() {
             // What was asked to stop has stopped only with the last of its processes.
@@ -337,9 +338,8 @@ impl Child {
         let _ = poll(&mut fds, limit.as_ref());
         let [typed, has_written] = [keys_at, growth_at].map(|at| at.is_some_and(|at| !fds[at].revents().is_empty()));
         drop(fds);
-        if let Some((recording, growth)) = self.unwritten.take_if(|_| has_written) {
-            // Where there is no thread to be had, it is noted when the command has ended.
-            let _ = self.copying.follow(&recording, &growth);
+        if has_written {
+            self.follow_log();
         }
         if let Some(rung) = rung {
             let _ = rustix::io::read(rung, &mut [0_u8; 8]);
@@ -352,6 +352,14 @@ impl Child {
             if !self.in_foreground && pty.screen().is_ours() {
                 self.go_on();
             }
+        }
+    }
+
+    /// Has what it writes into its log by itself noted as it comes. Where there is no thread to be had, that is when it has
+    /// ended.
+    fn follow_log(&mut self) {
+        if let Some((recording, growth)) = self.unwritten.take() {
+            let _ = self.copying.follow(&recording, &growth);
         }
     }
 

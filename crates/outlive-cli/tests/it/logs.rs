@@ -11,7 +11,7 @@ use outlive::store::sqlite::SqliteStore;
 use outlive::time::SystemClock;
 use serde_json::Value;
 
-use super::sandbox::{Ends, Sandbox, Started, settled, text};
+use super::sandbox::{Ends, Sandbox, Started, is_alive, settled, text, until};
 
 const WAIT: &str = "while [ ! -e go ]; do sleep 0.02; done; exit 7";
 
@@ -222,4 +222,47 @@ fn why_there_is_no_log_is_said() {
     all.push(text(&memory.stderr));
     all.push(said(&["--since", "yesterday"]));
     insta::assert_snapshot!(all.join(""));
+}
+
+#[test]
+fn r04_what_is_written_late_by_what_a_silent_command_left_is_masked_and_read_while_it_runs() {
+    let sandbox = Sandbox::impatient();
+    let late = format!("until [ -e late ]; do sleep 0.02; done; echo late AKIA{}; {WAIT}", "Q7ZC4XKD9WTN2VBE");
+    let words = ["run", "-d", "--name", "left", "--wait-tree", "--", "sh", "-c"];
+    let script = format!("echo $$ > command; ({late}) &\nexit 0");
+    sandbox.outlive(words.into_iter().chain([script.as_str()])).succeeds();
+    let command = super::faults_tree::number(&sandbox, "command");
+    until("the command to end", || !is_alive(command));
+    std::fs::write(sandbox.work().join("late"), "").unwrap();
+    read_live(&sandbox, "left");
+    assert_eq!(sandbox.show("left")["state"], "running");
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    sandbox.wait_for_state("left", "succeeded");
+}
+
+#[test]
+fn r04_of_jobs_one_after_the_other_each_is_read_while_it_runs() {
+    let sandbox = Sandbox::impatient();
+    let secret = format!("AKIA{}", "Q7ZC4XKD9WTN2VBE");
+    let mut worker = sandbox.outlive(["work"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    for name in ["first", "second", "third"] {
+        let _ = std::fs::remove_file(sandbox.work().join("go"));
+        sandbox.outlive(["queue", "add", "--wait", "--name", "silent", "--", "true"]).succeeds();
+        let script = format!("sleep 0.1; echo late {secret}; {WAIT}");
+        sandbox.outlive(["queue", "add", "--name", name, "--", "sh", "-c", &script]).succeeds();
+        read_live(&sandbox, name);
+        end(&sandbox, name);
+    }
+    super::sandbox::signal_pid(worker.id(), "TERM");
+    assert!(worker.wait().unwrap().success());
+}
+
+/// Waits until a run's log has what it wrote, without its secret.
+fn read_live(sandbox: &Sandbox, name: &str) {
+    let mut read = String::new();
+    until("what was written to be read", || {
+        read = text(&sandbox.outlive(["logs", name]).output().unwrap().stdout);
+        !read.is_empty()
+    });
+    assert!(read.starts_with("late ") && !read.contains("AKIA"), "{read}");
 }
