@@ -235,7 +235,6 @@ fn r04_what_is_written_late_by_what_a_silent_command_left_is_masked_and_read_whi
     until("the command to end", || !is_alive(command));
     std::fs::write(sandbox.work().join("late"), "").unwrap();
     read_live(&sandbox, "left");
-    assert_eq!(sandbox.show("left")["state"], "running");
     std::fs::write(sandbox.work().join("go"), "").unwrap();
     sandbox.wait_for_state("left", "succeeded");
 }
@@ -257,12 +256,12 @@ fn r04_of_jobs_one_after_the_other_each_is_read_while_it_runs() {
     assert!(worker.wait().unwrap().success());
 }
 
-/// Waits until a run's log has what it wrote, without its secret.
+/// Waits until what a run wrote is noted while it runs, and reads it without its secret.
 fn read_live(sandbox: &Sandbox, name: &str) {
-    let mut read = String::new();
-    until("what was written to be read", || {
-        read = text(&sandbox.outlive(["logs", name]).output().unwrap().stdout);
-        !read.is_empty()
-    });
+    let id = sandbox.show(name)["id"].as_str().unwrap().to_owned();
+    let notes = sandbox.registry().join(format!("runs/{id}/attempts/0001.log"));
+    until("what was written to be noted", || notes.exists());
+    let read = sandbox.outlive(["logs", name]).succeeds();
     assert!(read.starts_with("late ") && !read.contains("AKIA"), "{read}");
+    assert_eq!(sandbox.show(name)["state"], "running");
 }
