@@ -129,7 +129,7 @@ fn supervise(
     if let Ok(copying) = copying {
         copying.stop();
     }
-    let lost = recording.finish().map(|lost| (Code::Unavailable, lost));
+    let lost = recording.finish(|| registry.is_written_on(&run)).map(|lost| (Code::Unavailable, lost));
     let recorded = match &ended.end {
         Some(end) => pollster::block_on(handle.end(end.clone(), exit)),
         None => Ok(Recorded::Now),

@@ -139,6 +139,10 @@ impl Owning<'_> {
         loop {
             let (id, spec) = (handle.id(), handle.run().spec);
             let exit = self.attempt(handle, &job, report.take());
+            if self.stays && spec.policy.retry.on_failure && self.pending(id).is_some() {
+                // Its next attempt is claimed like any other run, and there may be others to do until it is due.
+                return exit;
+            }
             match self.again(id, &spec) {
                 Some(next) => handle = next,
                 None => {
@@ -193,7 +197,7 @@ impl Owning<'_> {
             ended.blame_memory();
         }
         let unread = ended.unread.take();
-        let lost = recording.finish().map(|lost| (Code::Unavailable, lost));
+        let lost = recording.finish(|| registry.is_written_on(&handle.run())).map(|lost| (Code::Unavailable, lost));
         let recorded = match &ended.end {
             Some(end) if self.stays || spec.policy.retry.on_failure => {
                 pollster::block_on(handle.end(end.clone(), Some(ended.exit)))

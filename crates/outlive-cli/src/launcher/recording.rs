@@ -85,10 +85,11 @@ impl Recording {
         self.state().log.is_some()
     }
 
-    /// Writes down what is left. Answers with what went wrong, if anything did.
-    pub fn finish(&self) -> Option<String> {
+    /// Writes down what is left, of processes that may still write where `is_open` says so. Answers with what went wrong,
+    /// if anything did.
+    pub fn finish(&self, is_open: impl FnOnce() -> bool) -> Option<String> {
         let log = self.state().log.take();
-        if let Some(Err(error)) = log.map(LogWriter::finish) {
+        if let Some(Err(error)) = log.map(|log| log.finish_unless(is_open)) {
             self.state().give_up(&error);
         }
         self.state().trouble.take()

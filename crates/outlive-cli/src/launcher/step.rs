@@ -196,7 +196,7 @@ fn supervise(
     // It is done only when all that it wrote is passed on: nobody would repeat what was lost on the way.
     let is_whole = ended.unread.take().is_none_or(|unread| unread.finish());
     let outcome = recording.outcome().filter(|_| is_whole).and_then(|outcome| serde_json::to_value(outcome).ok());
-    let lost = recording.finish().map(|lost| (Code::Unavailable, lost));
+    let lost = recording.finish(|| registry.is_written_on(&handle.run())).map(|lost| (Code::Unavailable, lost));
     let recorded = match &ended.end {
         Some(end) => {
             let has_succeeded = *end == OwnEnd::Finished(Verdict::Succeeded);

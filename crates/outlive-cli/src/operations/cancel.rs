@@ -89,6 +89,8 @@ enum Word {
 
 /// How long the processes of a run whose owner is gone may take to end by themselves.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long whoever waits for ends waits before it looks who is left that could bring them about.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 impl Operate for Cancel {
     const NAME: &'static str = "cancel";
@@ -118,7 +120,7 @@ impl Operate for Cancel {
             }
         }
         if self.wait {
-            wait(context, &asked, &mut cancelled.runs).await?;
+            self.wait(context, &asked, &mut cancelled.runs).await?;
         }
         Ok(cancelled)
     }
@@ -162,8 +164,9 @@ impl Cancel {
     async fn cancel(&self, registry: &Registry, seen: &Seen) -> Result<Outcome, Error> {
         let id = seen.run.id;
         let mut run = registry.cancel_within(id, self.reason.clone(), self.grace).await?;
-        let owner_is_gone = seen.evidence.is_some() || seen.health == Some(Health::Orphaned);
-        if owner_is_gone && run.owner().is_some() {
+        // It may have been dying as it was looked at.
+        let is_gone = owner_is_gone(seen) || run.owner().is_some() && owner_is_gone(&registry.glance(id).await?);
+        if is_gone && run.owner().is_some() {
             registry.end_tree(&seen.run, self.grace.unwrap_or(GRACE));
             Reaper::new(registry.worker()).pass_over(registry, Filter::of([id])).await?;
             run = registry.get(id).await?.run;
@@ -174,6 +177,34 @@ impl Cancel {
         let state = run.state.name();
         let word = if state == StateName::Cancelled { Word::Cancelled } else { Word::CancelRequested };
         Ok(outcome(seen, state, word))
+    }
+
+    /// Waits for the ends of all runs but those whose owner may never hear of the request. One whose owner dies meanwhile is
+    /// ended here.
+    async fn wait(&self, context: &Context, asked: &[&Registry], runs: &mut [Outcome]) -> Result<(), Error> {
+        let Some(first) = asked.first() else { return Ok(()) };
+        let began = first.clock().awake();
+        loop {
+            let is_heard = |run: &Outcome| run.outcome == Word::CancelRequested && run.silent_owner.is_none();
+            let waiting = asked.iter().zip(&*runs).filter(|(_, run)| is_heard(run));
+            let waiting: Vec<_> = waiting.map(|(registry, run)| (*registry, run.id)).collect();
+            let (ended, left) = until_ended(context, waiting, false, Some(LOOK_AGAIN)).await?;
+            for (registry, run) in asked.iter().zip(&mut *runs) {
+                if let Some(ended) = ended.iter().find(|ended| ended.id == run.id) {
+                    run.state = ended.state;
+                    run.outcome = if ended.state == StateName::Cancelled { Word::Cancelled } else { Word::Ended };
+                } else if left.contains(&run.id) {
+                    let seen = registry.glance(run.id).await?;
+                    if owner_is_gone(&seen) && !seen.state.is_ended() {
+                        *run = self.cancel(registry, &seen).await?;
+                    }
+                }
+            }
+            let waited = first.clock().awake().saturating_sub(began);
+            if left.is_empty() || context.patience().is_some_and(|patience| waited >= patience) {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -188,19 +219,9 @@ fn outcome(seen: &Seen, state: StateName, word: Word) -> Outcome {
     }
 }
 
-/// Waits for the ends of all runs but those whose owner may never hear of the request.
-async fn wait(context: &Context, asked: &[&Registry], runs: &mut [Outcome]) -> Result<(), Error> {
-    let is_heard = |run: &Outcome| run.outcome == Word::CancelRequested && run.silent_owner.is_none();
-    let waiting = asked.iter().zip(&*runs).filter(|(_, run)| is_heard(run));
-    let waiting = waiting.map(|(registry, run)| (*registry, run.id)).collect();
-    let (ended, _) = until_ended(context, waiting, false, None).await?;
-    for run in runs {
-        if let Some(ended) = ended.iter().find(|ended| ended.id == run.id) {
-            run.state = ended.state;
-            run.outcome = if ended.state == StateName::Cancelled { Word::Cancelled } else { Word::Ended };
-        }
-    }
-    Ok(())
+/// Whether nobody is there any more who could stop a run because it is asked to.
+fn owner_is_gone(seen: &Seen) -> bool {
+    seen.evidence.is_some() || seen.health == Some(Health::Orphaned)
 }
 
 impl fmt::Display for Cancelled {

@@ -62,3 +62,19 @@ fn a_name_means_its_newest_bearer_in_flight_else_its_newest() {
     sandbox.outlive(["cancel", "twin", "--wait"]).succeeds();
     assert_eq!(sandbox.show("twin")["state"], "succeeded");
 }
+
+#[test]
+fn f_01_who_waits_for_a_run_to_stop_ends_it_where_its_owner_was_killed_meanwhile() {
+    let sandbox = Sandbox::impatient();
+    let stubborn = "trap '' TERM; echo $$ > command; while :; do sleep 0.05; done";
+    let mut run = sandbox.start("stubborn", &["sh", "-c", stubborn]);
+    let command = super::faults_tree::number(&sandbox, "command");
+    let mut cancel = sandbox.outlive(["cancel", "stubborn", "--grace", "1s", "--wait"]);
+    let cancel = cancel.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    sandbox.wait_for("stubborn", |run| !run["cancel_requested_by"].is_null());
+    run.kill();
+    let said = cancel.wait_with_output().unwrap();
+    assert!(said.status.success() && super::sandbox::text(&said.stdout).ends_with(" cancelled\n"), "{said:?}");
+    assert!(!super::sandbox::is_alive(command), "a process of the tree was left");
+    assert_eq!(sandbox.show("stubborn")["state"], "cancelled");
+}

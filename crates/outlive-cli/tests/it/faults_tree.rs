@@ -465,7 +465,8 @@ fn s_03_whoever_reads_the_files_of_a_run_is_none_of_its_processes() {
         let command = number(&sandbox, "command");
         let id = sandbox.show("read")["id"].as_str().unwrap().to_owned();
         // As `outlive ps` does for an instant, to ask for the lock, and whoever copies files for longer.
-        let tree = std::fs::File::open(sandbox.registry().join(format!("runs/{id}/attempts/0001.tree"))).unwrap();
+        let tree = sandbox.registry().join(format!("runs/{id}/attempts/0001.tree"));
+        let tree = std::fs::OpenOptions::new().read(true).write(!owner_lives).open(tree).unwrap();
         let script = "sleep 300 & echo $! > below; wait";
         let mut reader = Command::new("sh");
         let mut reader = reader.args(["-c", script]).stdin(tree).current_dir(sandbox.work()).spawn().unwrap();

@@ -256,6 +256,18 @@ fn r04_of_jobs_one_after_the_other_each_is_read_while_it_runs() {
     assert!(worker.wait().unwrap().success());
 }
 
+#[test]
+fn r04_what_is_written_after_the_end_by_what_lives_on_is_kept_whatever_was_written_before() {
+    let sandbox = Sandbox::new();
+    let script = "(until [ -e late ]; do sleep 0.02; done; echo out; echo err >&2; touch written) & exit 0";
+    sandbox.outlive(["run", "-d", "--name", "left", "--", "sh", "-c", script]).succeeds();
+    sandbox.wait_for_state("left", "succeeded");
+    std::fs::write(sandbox.work().join("late"), "").unwrap();
+    until("it to have written", || sandbox.work().join("written").exists());
+    let read = sandbox.outlive(["logs", "left"]).output().unwrap();
+    assert_eq!((text(&read.stdout), text(&read.stderr)), ("out\n".into(), "err\n".into()));
+}
+
 /// Waits until what a run wrote is noted while it runs, and reads it without its secret.
 fn read_live(sandbox: &Sandbox, name: &str) {
     let id = sandbox.show(name)["id"].as_str().unwrap().to_owned();

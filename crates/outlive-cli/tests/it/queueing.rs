@@ -53,6 +53,24 @@ fn whoever_adds_a_run_may_wait_for_it_and_ends_with_its_exit_status() {
 }
 
 #[test]
+fn a_worker_does_other_things_until_the_next_attempt_of_a_run_is_due() {
+    let sandbox = Sandbox::new();
+    let mut worker = sandbox.outlive(["work"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    add(&sandbox, "later", &["--retry", "1", "--backoff", "1h", "--notify", "touch told"], "exit 3");
+    sandbox.wait_for("later", |run| run["state"] == "pending" && run["attempt"] == 2);
+    sandbox.outlive(["queue", "add", "--wait", "--", "true"]).succeeds();
+    signal_pid(worker.id(), "TERM");
+    assert!(worker.wait().unwrap().success(), "it waited for what is not due");
+    assert!(!sandbox.work().join("told").exists(), "it has not ended");
+    // A drain waits for whatever time a policy sets.
+    sandbox.outlive(["cancel", "later"]).succeeds();
+    add(&sandbox, "soon", &["--retry", "1", "--backoff", "10ms", "--notify", "touch told"], "[ $OUTLIVE_ATTEMPT = 2 ]");
+    assert_eq!(drain(&sandbox, "1"), 0, "an attempt that failed is not the end of its run");
+    assert_eq!((&sandbox.show("soon")["state"], &sandbox.show("soon")["attempt"]), (&"succeeded".into(), &2.into()));
+    until("whoever wants to know to be told", || sandbox.work().join("told").exists());
+}
+
+#[test]
 fn many_workers_execute_each_run_once() {
     let sandbox = Sandbox::new();
     let plan: String = (0..60)

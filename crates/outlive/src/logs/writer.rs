@@ -1,5 +1,6 @@
 //! A log as it is written: by the one process that watches over an attempt.
 
+use std::cell::LazyCell;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -105,12 +106,19 @@ impl LogWriter {
     }
 
     /// Notes what is left. Files that nothing was written to are removed.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn finish(self) -> io::Result<()> {
+        self.finish_unless(|| false)
+    }
+
+    /// The same, but files that nothing was written to stay where somebody may still write to them.
+    pub fn finish_unless(mut self, is_open: impl FnOnce() -> bool) -> io::Result<()> {
         self.note()?;
+        let is_open = LazyCell::new(is_open);
         for stream in Stream::BOTH {
             if let Some(kept) = &self.kept[stream.index()]
                 && kept.seen == 0
                 && kept.size()? == 0
+                && !*is_open
             {
                 let _ = rustix::fs::unlinkat(&self.dir, self.name(stream.as_str()), AtFlags::empty());
             }

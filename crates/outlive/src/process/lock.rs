@@ -133,19 +133,18 @@ pub fn file_id(dir: &OwnedFd, name: &Path) -> Option<FileId> {
     Some(FileId { device: stat.st_dev, inode: stat.st_ino })
 }
 
-/// The processes that have a file open as its maker has, of those that this user may look into.
+/// The processes that hold a file's lock, of those that this user may look into.
 pub fn holders(file: FileId) -> Vec<u32> {
     pids().filter(|pid| holds(*pid, file)).collect()
 }
 
-/// Whether a process has a file open as its maker has, to read and to write: it made it, or inherited it. Whoever asks for
-/// its lock or reads what it says opens it for that alone.
+/// Whether a process holds a file's lock alone, or together with those that inherited it. Whoever opens the file by its
+/// name, to ask for the lock or to read what it says, does not.
 pub fn holds(pid: u32, file: FileId) -> bool {
+    let is_lock = |line: &str| line.starts_with("lock:") && line.contains("FLOCK") && line.contains("WRITE");
     opened(pid, file).any(|fd| {
-        let Ok(told) = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")) else { return true };
-        let flags = told.lines().find_map(|line| line.strip_prefix("flags:"));
-        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-        flags.is_none_or(|flags| OFlags::from_bits_retain(flags) & OFlags::RWMODE == OFlags::RDWR)
+        let told = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"));
+        told.is_ok_and(|told| told.lines().any(is_lock))
     })
 }
 
@@ -223,7 +222,7 @@ mod tests {
         assert_eq!(lock_state(&dir, name, inode), LockState::Held);
         assert_eq!(holders(file_id(&dir, name).unwrap()), [std::process::id()]);
         let reads = fs::File::open(place.path().join(name)).unwrap();
-        let writes = fs::OpenOptions::new().write(true).open(place.path().join(name)).unwrap();
+        let writes = fs::OpenOptions::new().read(true).write(true).open(place.path().join(name)).unwrap();
         let sleeps = |fd: OwnedFd| std::process::Command::new("sleep").arg("60").stdin(fd).spawn().unwrap();
         let mut others = [reads.into(), writes.into()].map(sleeps);
         let mut heir = sleeps(lock.into_file());

@@ -53,6 +53,11 @@ impl Registry {
         Some(self.attempts()?.tree(run))
     }
 
+    /// Whether processes of an attempt live that may still write to its log.
+    pub fn is_written_on(&self, run: &Run) -> bool {
+        self.tree(run).is_some_and(|tree| tree.is_held())
+    }
+
     /// Ends what an attempt left alive on this host: asks first, and kills what is there after `grace`.
     pub fn end_tree(&self, run: &Run, grace: Duration) {
         // Where nothing tells of it, whoever looks next finds what is left.

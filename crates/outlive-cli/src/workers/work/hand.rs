@@ -349,8 +349,9 @@ impl Hand<'_> {
         self.owning.see_through(handle, job, None);
         let seen = pollster::block_on(self.registry.glance(run.id))?;
         let view = RunView::new(&seen, self.registry);
+        let event = if seen.state.is_ended() { "ended" } else { "again" };
         self.said.say(&json!({
-            "event": "ended", "id": view.id, "title": view.title(), "state": view.state,
+            "event": event, "id": view.id, "title": view.title(), "state": view.state,
             "exit_code": view.exit_code, "reason": view.reason,
         }));
         Ok(())

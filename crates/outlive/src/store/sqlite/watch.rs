@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,6 +19,8 @@ use crate::store::Error;
 /// Wakes its holder when the registry is written. Made before looking, so that nothing falls in between.
 pub struct Watch {
     events: OwnedFd,
+    /// What whoever has written touches.
+    queue: PathBuf,
 }
 
 impl SqliteStore {
@@ -29,13 +32,10 @@ impl SqliteStore {
         // The database itself is written before what is written can be read. Whoever is done touches the queue of writers;
         // what else is touched, as SQLite does with its files when they are opened, says nothing.
         let made = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO;
-        let made = match inotify::add_watch(&events, path.join(QUEUE), WatchFlags::ATTRIB) {
-            Ok(_) => made,
-            // Nobody has written yet.
-            Err(_) => made | WatchFlags::ATTRIB,
-        };
-        inotify::add_watch(&events, path, made).map_err(failed)?;
-        Ok(Watch { events })
+        inotify::add_watch(&events, &path, made).map_err(failed)?;
+        let watch = Watch { events, queue: path.join(QUEUE) };
+        watch.hear_writers();
+        Ok(watch)
     }
 }
 
@@ -72,11 +72,21 @@ impl Watch {
     pub fn forget(&self) -> bool {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.events, &mut buffer);
-        let mut any = false;
-        while events.next().is_ok() {
+        let (mut any, mut is_new) = (false, false);
+        while let Ok(event) = events.next() {
             any = true;
+            is_new |= event.file_name().is_some_and(|name| name.to_bytes() == QUEUE.as_bytes());
+        }
+        if is_new {
+            self.hear_writers();
         }
         any
+    }
+
+    /// Is woken by whoever touches the queue of writers from now on. Where there is none nobody has written yet, or it was
+    /// deleted; who makes it wakes us.
+    fn hear_writers(&self) {
+        let _ = inotify::add_watch(&self.events, &self.queue, WatchFlags::ATTRIB);
     }
 }
 

@@ -80,3 +80,19 @@ fn who_asks_for_work_and_finds_none_waits_for_nobody_who_writes() {
     pollster::block_on(registry.enqueue(spec("first"))).unwrap();
     assert_eq!(pollster::block_on(registry.claim(Filter::default(), 1)).unwrap().len(), 1);
 }
+
+#[test]
+fn who_watches_hears_of_a_queue_of_writers_that_was_made_again() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("registry");
+    let open = || pollster::block_on(Registry::open(&format!("sqlite:{}", path.display()))).unwrap();
+    let registry = open();
+    pollster::block_on(registry.enqueue(spec("first"))).unwrap();
+    let watch = registry.local().unwrap().watch().unwrap();
+    std::fs::remove_file(path.join("write.lock")).unwrap();
+    let another = open();
+    for kind in ["second", "third", "fourth"] {
+        pollster::block_on(another.enqueue(spec(kind))).unwrap();
+        assert!(watch.forget(), "nobody was woken by the {kind}");
+    }
+}
