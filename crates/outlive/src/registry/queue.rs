@@ -10,7 +10,7 @@ use crate::id::{RunId, Stamp};
 use crate::run::{After, Hold, Key, Lineage, Release, Run, Spec, State, StateName};
 use crate::store::{Expect, Order, Page, Walk, Write, Written};
 use crate::time::Timestamp;
-use crate::transition::{Action, enqueued, has_room, starts_at};
+use crate::transition::{Action, Start, enqueued, has_room, starts_at};
 
 /// A run to be made together with others.
 #[derive(Debug, Clone)]
@@ -271,26 +271,32 @@ impl Registry {
 
     /// Those of the runs that could start but for a rate.
     async fn used_up(&self, waiting: &[&Run]) -> Result<BTreeMap<RunId, String>, Error> {
+        let mut used_up = BTreeMap::new();
+        for (rate, free_at) in self.rates_used_up(waiting).await? {
+            let wanting = waiting.iter().filter(|run| run.spec.keys.contains(&rate));
+            used_up.extend(wanting.map(|run| (run.id, format!("waits for {rate}, free at {free_at}"))));
+        }
+        Ok(used_up)
+    }
+
+    /// The rates of these runs that let none of them start now, and when each does.
+    pub async fn rates_used_up(&self, waiting: &[&Run]) -> Result<Vec<(Key, Timestamp)>, Error> {
         let mut rates: Vec<Key> = Vec::new();
         for (key, _) in waiting.iter().flat_map(|run| run.rates()) {
             if !rates.contains(key) {
                 rates.push(key.clone());
             }
         }
-        let mut used_up = BTreeMap::new();
         if rates.is_empty() {
-            return Ok(used_up);
+            return Ok(Vec::new());
         }
         let starts = self.store.starts(&rates).await?;
-        for (rate, starts) in rates.iter().zip(&starts) {
+        let free_at = |(rate, starts): (Key, &Vec<Start>)| {
             // The store told only those that count by its own clock.
-            let Some(now) = starts.iter().map(|start| start.at).max() else { continue };
-            if let Some(free_at) = starts_at(rate, starts, now) {
-                let wanting = waiting.iter().filter(|run| run.spec.keys.contains(rate));
-                used_up.extend(wanting.map(|run| (run.id, format!("waits for {rate}, free at {free_at}"))));
-            }
-        }
-        Ok(used_up)
+            let now = starts.iter().map(|start| start.at).max()?;
+            starts_at(&rate, starts, now).map(|free_at| (rate, free_at))
+        };
+        Ok(rates.into_iter().zip(&starts).filter_map(free_at).collect())
     }
 
     async fn pass_over(&self, id: RunId) -> Result<(), Error> {

@@ -184,7 +184,7 @@ struct Hand<'a> {
 struct Around {
     /// When it reads that again, in time awake.
     again_at: Duration,
-    /// When what waits for its time is due.
+    /// When what waits for its time, or for a rate, is due.
     due: Vec<Timestamp>,
 }
 
@@ -323,6 +323,9 @@ impl Hand<'_> {
             _ => None,
         };
         self.around.due = waiting.iter().filter_map(due).collect();
+        let rated: Vec<&Run> = waiting.iter().filter(|run| run.rates().next().is_some()).collect();
+        let free = pollster::block_on(registry.rates_used_up(&rated))?;
+        self.around.due.extend(free.into_iter().map(|(_, free_at)| free_at));
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outlive::health::Health;
 use outlive::policy::Lease;
-use outlive::run::{End, Progress, StateName};
+use outlive::run::{End, Key, Progress, Spec, StateName};
 use outlive::runtime::Stop;
 use outlive::testing::spec;
 
@@ -22,6 +22,24 @@ fn l16_impossible_settings_are_refused_at_the_start_with_the_numbers() {
         let mut never = spec("job");
         never.policy.retry.max_attempts = 0;
         assert!(world.process().enqueue(never).await.is_err());
+    });
+}
+
+#[test]
+fn who_waits_for_a_rate_can_tell_when_it_lets_another_start() {
+    let minute = Duration::from_secs(60);
+    let rated = || Spec { keys: vec![Key::rate("api", 1, minute)], ..spec("job") };
+    on_each(async |world| {
+        let registry = world.process();
+        let waiting = registry.enqueue(rated()).await.unwrap();
+        assert_eq!(registry.rates_used_up(&[&waiting]).await.unwrap(), []);
+        let first = registry.start(rated()).await.unwrap();
+        let used_up = registry.rates_used_up(&[&waiting]).await.unwrap();
+        let [(_, free_at)] = &used_up[..] else { panic!("{used_up:?}") };
+        let left = free_at.since(first.run().created_at);
+        assert!(left <= minute && left > minute - Duration::from_secs(1), "{left:?}");
+        world.clock.pass(minute);
+        assert_eq!(registry.rates_used_up(&[&waiting]).await.unwrap(), []);
     });
 }
 
