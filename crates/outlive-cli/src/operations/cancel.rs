@@ -165,8 +165,7 @@ impl Cancel {
         let id = seen.run.id;
         let mut run = registry.cancel_within(id, self.reason.clone(), self.grace).await?;
         // It may have been dying as it was looked at.
-        let is_gone = owner_is_gone(seen) || run.owner().is_some() && owner_is_gone(&registry.glance(id).await?);
-        if is_gone && run.owner().is_some() {
+        if run.owner().is_some() && (owner_is_gone(seen) || owner_is_gone(&registry.glance(id).await?)) {
             registry.end_tree(&seen.run, self.grace.unwrap_or(GRACE));
             Reaper::new(registry.worker()).pass_over(registry, Filter::of([id])).await?;
             run = registry.get(id).await?.run;
