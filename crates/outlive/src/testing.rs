@@ -12,6 +12,7 @@ pub mod proxy;
 #[cfg(feature = "postgres")]
 pub mod server;
 
+use std::process::Command;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -72,6 +73,13 @@ impl Clock for ManualClock {
     fn since_boot(&self) -> Duration {
         self.awake() + Duration::from_micros(self.slept_micros.load(Ordering::SeqCst))
     }
+}
+
+/// Lets a program, and whatever it starts, see a wall clock that is off by `shift`: `+1h`, `-10m`. The program `faketime`
+/// would do the same, and refuses to where one of the same process number was once killed.
+pub fn set_clock_off<'a>(command: &'a mut Command, shift: &str) -> &'a mut Command {
+    let library = "/usr/$LIB/faketime/libfaketime.so.1"; // the loader knows what `$LIB` is here
+    command.env("LD_PRELOAD", library).env("FAKETIME", shift).env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
 }
 
 /// Numbers that follow from a seed.

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use outlive::id::{Entropy, SystemEntropy};
 use outlive::testing::server::Server;
+use outlive::testing::set_clock_off;
 use outlive::time::{Clock, SystemClock, Timestamp};
 
 use super::sandbox::{Ends, Sandbox, settled, signal_pid, text, until};
@@ -239,9 +240,8 @@ fn f_57_a_host_whose_clock_is_hours_off_reaps_nobody_and_is_not_reaped() {
     let url = Server::shared().fresh_url();
     let wait = "until test -e go; do sleep 0.1; done";
     let under = |shift: &str, words: &[&str]| {
-        let all = ["-f", shift, "outlive"].iter().chain(words).copied().collect::<Vec<_>>();
-        let mut command = sandbox.command("faketime", all);
-        command.env("OUTLIVE_REGISTRY", &url);
+        let mut command = on(&sandbox, &url, words);
+        set_clock_off(&mut command, shift);
         command
     };
     let mut runs: Vec<_> = ["-2h", "+2h"]
@@ -340,14 +340,14 @@ fn f_57_a_retry_waits_as_long_as_it_should_though_its_owner_has_a_wrong_clock() 
     let schema = url.split_once("schema=").unwrap().1.split('&').next().unwrap();
     for (name, shift) in [("ahead", "+1h"), ("behind", "-1h")] {
         // The shift is one: what is made in a directory is dated by it.
-        sandbox.command("faketime", ["-f", shift, "outlive", "run", "--name", name, "--", "true"]).succeeds();
+        set_clock_off(&mut sandbox.outlive(["run", "--name", name, "--", "true"]), shift).succeeds();
         let dated: Timestamp = sandbox.show(name)["created_at"].as_str().unwrap().parse().unwrap();
         let off = (dated.as_micros() - SystemClock.now().as_micros()) / 60_000_000;
         assert!(off.abs() > 30, "{dated} is not {shift} off");
         on(&sandbox, &url, &["queue", "add", "--name", name, "--retry", "1", "--backoff", "200s", "--", "false"])
             .succeeds();
-        let mut worker = sandbox.command("faketime", ["-f", shift, "outlive", "work"]);
-        let mut worker = worker.env("OUTLIVE_REGISTRY", &url).stdout(Stdio::null()).spawn().unwrap();
+        let mut worker = on(&sandbox, &url, &["work"]);
+        let mut worker = set_clock_off(&mut worker, shift).stdout(Stdio::null()).spawn().unwrap();
         until("the next attempt to wait", || on(&sandbox, &url, &["show", name, "--json"]).json()["attempt"] == 2);
         signal_pid(worker.id(), "TERM");
         worker.wait().unwrap();

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use outlive::store::object::ObjectStore;
 use outlive::testing::bucket::{BUCKET, Bucket, KEY, READ_KEY, url_at};
 use outlive::testing::proxy::{Fate, Gate, Proxy, Request};
+use outlive::testing::set_clock_off;
 use serde_json::Value;
 
 use super::sandbox::{Ends, Sandbox, signal_pid, text, until};
@@ -156,17 +157,12 @@ fn f_75_grace_is_measured_by_the_server_whatever_the_clocks_of_writers_and_sweep
     let yard = Yard::new();
     let place = yard.place();
     for (name, off) in [("behind", "-10m"), ("ahead", "+10m")] {
-        let words = ["-f", off, "outlive", "run", "--name", name, "--artifacts", &place, "--", "false"];
-        let mut command = yard.sandbox.command("faketime", words);
-        command.env("OUTLIVE_REGISTRY", url_at(Bucket::shared().port(), KEY, &yard.prefix));
-        assert_eq!(command.status().unwrap().code(), Some(1));
+        let mut command = yard.outlive(&["run", "--name", name, "--artifacts", &place, "--", "false"]);
+        assert_eq!(set_clock_off(&mut command, off).status().unwrap().code(), Some(1));
         yard.put(&yard.id(name), 1);
     }
     for off in ["-10m", "+0", "+10m"] {
-        let mut command =
-            yard.sandbox.command("faketime", ["-f", off, "outlive", "sweep", "--yes", "--grace", "5m", "--json"]);
-        command.env("OUTLIVE_REGISTRY", url_at(Bucket::shared().port(), KEY, &yard.prefix));
-        let report = command.json();
+        let report = set_clock_off(&mut yard.outlive(&["sweep", "--yes", "--grace", "5m", "--json"]), off).json();
         assert_eq!((&report["objects"], yard.left()), (&0.into(), 2), "{off}: {report}");
         assert_eq!(report["kept"].as_array().unwrap().len(), 2, "{off}: {report}");
     }

@@ -14,8 +14,8 @@ use outlive::process::Evidence;
 use outlive::registry::{Planned, Registry};
 use outlive::run::{Event, Heard, Interruption, Key, Owner, Run, Spec, State, StateName};
 use outlive::runtime::worker::{Job, Tally, Times, Worker};
-use outlive::testing::SeededEntropy;
 use outlive::testing::server::{Server, program};
+use outlive::testing::{SeededEntropy, set_clock_off};
 use outlive::time::{Clock, SystemClock};
 use outlive::transition::{Action, Fence, Observed, Verdict, apply};
 
@@ -129,10 +129,9 @@ impl Fleet {
         // Few connections for some: they wait for each other.
         let connections = if self.started.is_multiple_of(2) { 1 } else { 4 };
         inside.env(URL, format!("{}&connections={connections}", self.url)).env("OUTLIVE_HOME", self.home.path());
-        let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
         if self.started % 4 > 1 {
             let shift = if self.started % 4 == 2 { "+1h" } else { "-1h" };
-            inside.env("LD_PRELOAD", library).env("FAKETIME", shift).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+            set_clock_off(&mut inside, shift);
         }
         let mut child = inside.spawn().unwrap();
         let (lines, said) = (BufReader::new(child.stdout.take().unwrap()), self.said.clone());
