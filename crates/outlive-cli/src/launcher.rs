@@ -226,9 +226,8 @@ pub fn collect_ended() {
 
 /// Where what the command writes is kept.
 fn keep_log(registry: &Registry, handle: &RunHandle, policy: &LogPolicy) -> Recording {
-    let log = registry.logs().map(|logs| logs.write(&handle.run(), policy)).transpose();
-    match log {
-        Ok(log) => Recording::new(log.map(|log| log.masking(Box::new(registry.redactor().clone())))),
+    match registry.logs().map(|logs| logs.write(&handle.run(), policy)).transpose() {
+        Ok(log) => Recording::new(log),
         Err(error) => Recording::lost(&error),
     }
 }

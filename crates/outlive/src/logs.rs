@@ -9,7 +9,8 @@
 //! The streams are plain files, so that a command can be given them as its own and outlives whoever watches it. The
 //! watcher looks at how they have grown: it notes the time, masks secrets where they stand, and gives the middle of
 //! what is too long back to the disk, in place, so that offsets stay what they were. A reader puts both streams
-//! together again in the order of the notes. What nobody noted, because the watcher was killed, is read last.
+//! together again in the order of the notes. What nobody noted, because the watcher was killed or had gone before the
+//! last process, is read last, and masked as it is read.
 //!
 //! A log never hurts its command: what cannot be written ends the log and nothing else. Logs are not synced, and a
 //! secret stands in the file of a command that writes there itself until the watcher has seen it.

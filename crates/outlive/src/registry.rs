@@ -366,11 +366,12 @@ impl Registry {
 
     /// Where the output of its runs is kept, as far as it is on this host; nowhere without a home.
     pub fn logs(&self) -> Option<LogPlace> {
+        let (clock, redactor) = (self.clock.clone(), self.redactor.clone());
         #[cfg(feature = "sqlite")]
         if let Some(local) = &self.local {
-            return Some(LogPlace::of_registry(local.clone(), self.clock.clone()));
+            return Some(LogPlace::of_registry(local.clone(), clock, redactor));
         }
-        Some(LogPlace::of_home(home_directory(self.name.as_deref())?, self.clock.clone()))
+        Some(LogPlace::of_home(home_directory(self.name.as_deref())?, clock, redactor))
     }
 
     /// Who this process acts for.

@@ -268,6 +268,25 @@ fn r04_what_is_written_after_the_end_by_what_lives_on_is_kept_whatever_was_writt
     assert_eq!((text(&read.stdout), text(&read.stderr)), ("out\n".into(), "err\n".into()));
 }
 
+#[test]
+fn s_30_a_secret_that_is_written_when_nobody_watches_any_more_is_not_shown() {
+    let sandbox = Sandbox::new();
+    let late = format!("until [ -e late ]; do sleep 0.02; done; echo late AKIA{}", "Q7ZC4XKD9WTN2VBE");
+    let left = format!("({late}; echo left > left) & exit 0");
+    sandbox.outlive(["run", "-d", "--name", "left", "--", "sh", "-c", &left]).succeeds();
+    sandbox.wait_for_state("left", "succeeded");
+    let orphaned = format!("{late}; echo orphaned > orphaned");
+    sandbox.outlive(["run", "-d", "--name", "orphaned", "--", "sh", "-c", &orphaned]).succeeds();
+    let owner = sandbox.show("orphaned")["owner_pid"].as_u64().unwrap().try_into().unwrap();
+    super::sandbox::signal_pid(owner, "KILL");
+    until("the owner to be gone", || !is_alive(owner));
+    std::fs::write(sandbox.work().join("late"), "").unwrap();
+    for name in ["left", "orphaned"] {
+        until("it to have written", || sandbox.has_line(name));
+        assert_eq!(sandbox.outlive(["logs", name]).succeeds(), format!("late {}\n", "*".repeat(20)), "{name}");
+    }
+}
+
 /// Waits until what a run wrote is noted while it runs, and reads it without its secret.
 fn read_live(sandbox: &Sandbox, name: &str) {
     let id = sandbox.show(name)["id"].as_str().unwrap().to_owned();

@@ -254,6 +254,6 @@ impl Kept {
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
 /// As many stars; lines stay lines.
-fn stars(secret: &[u8]) -> Vec<u8> {
+pub(super) fn stars(secret: &[u8]) -> Vec<u8> {
     secret.iter().map(|byte| if *byte == b'\n' { b'\n' } else { b'*' }).collect()
 }

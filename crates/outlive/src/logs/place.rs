@@ -13,6 +13,7 @@ use rustix::fs::{CWD, Mode};
 use super::{LogPolicy, LogReader, LogWriter, NoLog, decline, why_none};
 use crate::home::home;
 use crate::id::{RunId, Stamp};
+use crate::redact::Redactor;
 use crate::run::Run;
 use crate::store::{Error, files};
 use crate::time::Clock;
@@ -22,6 +23,7 @@ use crate::time::Clock;
 pub struct LogPlace {
     root: Root,
     clock: Arc<dyn Clock>,
+    redactor: Arc<Redactor>,
 }
 
 #[derive(Clone)]
@@ -34,13 +36,17 @@ enum Root {
 impl LogPlace {
     /// In the directory of a registry.
     #[cfg(feature = "sqlite")]
-    pub(crate) fn of_registry(store: Arc<crate::store::sqlite::SqliteStore>, clock: Arc<dyn Clock>) -> Self {
-        Self { root: Root::Registry(store), clock }
+    pub(crate) fn of_registry(
+        store: Arc<crate::store::sqlite::SqliteStore>,
+        clock: Arc<dyn Clock>,
+        redactor: Arc<Redactor>,
+    ) -> Self {
+        Self { root: Root::Registry(store), clock, redactor }
     }
 
     /// In the home, in the directory for its registry.
-    pub(crate) fn of_home(root: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        Self { root: Root::Home(root), clock }
+    pub(crate) fn of_home(root: PathBuf, clock: Arc<dyn Clock>, redactor: Arc<Redactor>) -> Self {
+        Self { root: Root::Home(root), clock, redactor }
     }
 
     /// Whether other hosts have their own.
@@ -58,16 +64,18 @@ impl LogPlace {
         root.join(format!("runs/{run}/attempts"))
     }
 
-    /// Keeps what the attempt writes that `run` is at. No file is made before there is something to keep.
+    /// Keeps what the attempt writes that `run` is at, with its secrets masked. No file is made before there is something
+    /// to keep.
     pub fn write(&self, run: &Run, policy: &LogPolicy) -> Result<LogWriter, Error> {
-        match &self.root {
+        let writer = match &self.root {
             #[cfg(feature = "sqlite")]
-            Root::Registry(store) => store.write_logs(run, policy),
+            Root::Registry(store) => store.write_logs(run, policy)?,
             Root::Home(_) => {
                 let dir = self.make(run.id).map_err(failed("the log of the attempt cannot be made"))?;
-                Ok(LogWriter::new(dir, run.attempt, Mode::from_raw_mode(0o600), *policy, self.clock.clone()))
+                LogWriter::new(dir, run.attempt, Mode::from_raw_mode(0o600), *policy, self.clock.clone())
             }
-        }
+        };
+        Ok(writer.masking(Box::new(self.redactor.clone())))
     }
 
     /// Notes that nothing of what an attempt writes is to be kept.
@@ -96,18 +104,19 @@ impl LogPlace {
         }
     }
 
-    /// What an attempt has written so far; none where nothing of it was kept here.
+    /// What an attempt has written so far, with its secrets masked; none where nothing of it was kept here.
     pub fn read(&self, run: RunId, attempt: u32) -> Result<Option<LogReader>, Error> {
-        match &self.root {
+        let reader = match &self.root {
             #[cfg(feature = "sqlite")]
-            Root::Registry(store) => store.read_logs(run, attempt),
+            Root::Registry(store) => store.read_logs(run, attempt)?,
             Root::Home(_) => match files::open_dir(CWD, &self.path(run)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 opened => opened
                     .and_then(|dir| LogReader::open(dir, attempt))
-                    .map_err(failed("the log of the attempt cannot be read")),
+                    .map_err(failed("the log of the attempt cannot be read"))?,
             },
-        }
+        };
+        Ok(reader.map(|reader| reader.masking(Box::new(self.redactor.clone()))))
     }
 
     fn make(&self, run: RunId) -> io::Result<std::os::fd::OwnedFd> {

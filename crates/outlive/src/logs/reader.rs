@@ -14,9 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags};
 
-use super::Stream;
 use super::index::{Hole, IndexReader};
+use super::kept::stars;
 use super::writer::name;
+use super::{Mask, Stream};
 use crate::time::Timestamp;
 
 /// The most bytes that a piece has.
@@ -51,6 +52,7 @@ pub struct LogReader {
     cursor: (u64, usize),
     /// What nobody has noted is wanted as well.
     unnoted: bool,
+    mask: Option<Box<dyn Mask>>,
     watch: Option<OwnedFd>,
 }
 
@@ -75,6 +77,7 @@ struct Next {
     at: Timestamp,
     stream: Stream,
     to: u64,
+    is_noted: bool,
 }
 
 impl LogReader {
@@ -92,7 +95,7 @@ impl LogReader {
         };
         let index = IndexReader::new(dir.try_clone()?, name(attempt, "log"));
         let sources = Stream::BOTH.map(source);
-        let mut reader = Self { dir, sources, index, cursor: (0, 0), unnoted: false, watch: None };
+        let mut reader = Self { dir, sources, index, cursor: (0, 0), unnoted: false, mask: None, watch: None };
         reader.refresh()?;
         Ok(reader.sources.iter().any(|source| source.file.is_some()).then_some(reader))
     }
@@ -101,6 +104,13 @@ impl LogReader {
     pub fn is_empty(&self) -> io::Result<bool> {
         let sizes = self.sources.iter().map(Source::size).collect::<io::Result<Vec<u64>>>()?;
         Ok(sizes.iter().all(|size| *size == 0))
+    }
+
+    /// Has secrets masked in what nobody has noted: in all else they are.
+    #[must_use]
+    pub fn masking(mut self, mask: Box<dyn Mask>) -> Self {
+        self.mask = Some(mask);
+        self
     }
 
     /// Only this stream.
@@ -218,7 +228,7 @@ impl LogReader {
             if let Some(cut) = self.untold_cut() {
                 return Ok(Some(cut));
             }
-            let Some(Next { at, stream, to }) = self.choose()? else { return Ok(None) };
+            let Some(Next { at, stream, to, is_noted }) = self.choose()? else { return Ok(None) };
             let of = stream.index();
             let from = self.sources[of].read;
             let hole = self.index.meaning.holes[of];
@@ -230,7 +240,10 @@ impl LogReader {
             for border in [hole.map(|hole| hole.from), self.index.meaning.cuts[of].map(|cut| cut.end)] {
                 to = border.filter(|border| *border > from).map_or(to, |border| to.min(border));
             }
-            let bytes = self.sources[of].bytes(from, to)?;
+            let bytes = match self.mask.as_deref().filter(|_| !is_noted) {
+                Some(mask) => self.sources[of].masked(from, to, mask)?,
+                None => self.sources[of].bytes(from, to)?,
+            };
             let edition = self.index.edition;
             self.refresh_index()?;
             let grown = self.index.meaning.holes[of];
@@ -314,11 +327,11 @@ impl LogReader {
             let source = &self.sources[stretch.stream.index()];
             let to = stretch.end.min(sizes[stretch.stream.index()]);
             if source.wanted && to > source.read {
-                return Ok(Some(Next { at: stretch.at, stream: stretch.stream, to }));
+                return Ok(Some(Next { at: stretch.at, stream: stretch.stream, to, is_noted: true }));
             }
             self.cursor.1 += 1;
         }
-        let rest = self.rest()?.map(|(at, stream, to)| Next { at, stream, to }).next();
+        let rest = self.rest()?.map(|(at, stream, to)| Next { at, stream, to, is_noted: false }).next();
         Ok(rest.filter(|_| self.unnoted))
     }
 
@@ -387,5 +400,18 @@ impl Source {
         }
         bytes.truncate(got);
         Ok(bytes)
+    }
+
+    /// The same with its secrets masked, wherever they begin and end.
+    fn masked(&self, from: u64, to: u64, mask: &dyn Mask) -> io::Result<Vec<u8>> {
+        let reach = mask.longest() as u64;
+        let begin = from.saturating_sub(reach);
+        let mut bytes = self.bytes(begin, to.saturating_add(reach))?;
+        for secret in mask.spans(&bytes) {
+            let starred = stars(&bytes[secret.clone()]);
+            bytes[secret].copy_from_slice(&starred);
+        }
+        let at = |offset: u64| usize::try_from(offset - begin).unwrap_or(usize::MAX).min(bytes.len());
+        Ok(bytes[at(from)..at(to)].to_vec())
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use outlive::logs::{Part, Stream};
 
-use super::{MIB, Scene, Secret, pieces, text};
+use super::{MIB, Scene, Secret, pieces, read, text};
 
 #[test]
 fn s_30_a_secret_is_masked_wherever_it_is_split() {
@@ -57,5 +57,26 @@ fn s_30_s_38_a_secret_at_the_border_of_what_is_left_out_is_masked() {
         if let Part::Bytes(bytes) = piece.part {
             assert!(bytes.iter().all(|byte| *byte == b'*'), "a part of a secret is left");
         }
+    }
+}
+
+#[test]
+fn s_30_what_nobody_noted_is_masked_as_it_is_read() {
+    let said = "password hunter2\n".repeat(10_000);
+    let masked = said.replace("hunter2", "*******");
+    for noted in (0..40).chain([said.len() / 2, said.len()]) {
+        let scene = Scene::new();
+        let mut writer = scene.writer(MIB).masking(Box::new(Secret));
+        let mut command = writer.file(Stream::Out).map(std::fs::File::from).unwrap();
+        let (watched, rest) = said.as_bytes().split_at(noted);
+        command.write_all(watched).unwrap();
+        writer.note().unwrap();
+        drop(writer);
+        command.write_all(rest).unwrap();
+        // Of a secret in whose middle the watcher went, what it had noted could not be known for one.
+        let split = watched.len() - watched.iter().rev().take_while(|byte| **byte != b' ' && **byte != b'\n').count();
+        let read = read(&mut scene.reader().masking(Box::new(Secret)));
+        assert_eq!(text(&read[..split]), masked[..split], "{noted} noted");
+        assert_eq!(text(&read[noted..]), masked[noted..], "{noted} noted");
     }
 }
