@@ -188,7 +188,7 @@ impl Logs {
     async fn show(&self, context: &Context, json: bool) -> Result<u8, Error> {
         let (Place { registry, .. }, seen) = locate_one(context, &self.run, Effect::Read).await?;
         let (logs, attempt) = attempt_meant(&registry, &seen, self.attempt)?;
-        if self.attached && seen.state.is_ended() && !json {
+        if self.attached && seen.is_over() && !json {
             talk(&format!("outlive: run `{}` has already ended: it is {}\n", seen.run.id, seen.state));
         }
         match self.follow(&registry, &logs, seen, attempt, json).await {
@@ -202,7 +202,7 @@ impl Logs {
         if !self.exit_status {
             return Ok(0);
         }
-        if !ended.state.is_ended() {
+        if !ended.is_over() {
             let id = ended.run.id;
             return Err(Error::Invalid(format!("run `{id}` has not ended; with `-f` its exit status is waited for")));
         }
@@ -229,7 +229,7 @@ impl Logs {
             if now.saturating_sub(looked) >= LOOK_EVERY {
                 (seen, looked) = (registry.get(seen.run.id).await?, now);
             }
-            let ended = seen.state.is_ended() || seen.run.attempt > attempt;
+            let ended = seen.is_over() || seen.run.attempt > attempt;
             if reader.is_none() {
                 reader = self.open(registry, logs, &seen, attempt)?;
             }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::process::{Evidence, Liveness};
 use crate::run::{End, Owner, Run, State, StateName};
 use crate::time::{Timestamp, show_duration};
+use crate::transition::survives_reap;
 
 /// Somebody who can see the processes of this host.
 pub trait Witness: Send + Sync {
@@ -165,6 +166,14 @@ pub struct Seen {
     pub evidence: Option<Evidence>,
 }
 
+impl Seen {
+    /// Whether it is over. What is dead only by the look of it, and goes on once somebody at work has seen that, is not.
+    pub fn is_over(&self) -> bool {
+        let goes_on = self.run.owner().is_some() && survives_reap(&self.run);
+        self.state.is_ended() && !goes_on
+    }
+}
+
 /// Reads a run: judges its owner, if it has one, and says how it does.
 pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
     let mut seen = Seen {
@@ -188,7 +197,8 @@ pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
     match judge(owner, sight) {
         Judgement::Dead(evidence) => {
             seen.state = StateName::Dead;
-            seen.reason = Some(evidence.to_string());
+            let goes_on = if survives_reap(&seen.run) { "; a worker or supervisor tries it again" } else { "" };
+            seen.reason = Some(format!("{evidence}{goes_on}"));
             seen.evidence = Some(evidence);
         }
         Judgement::Orphaned { evidence, leftovers } => {

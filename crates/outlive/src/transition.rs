@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::again::close;
-pub use self::again::{is_said, rerun};
+pub use self::again::{is_said, rerun, survives_reap};
 use self::checks::{
     check_adopt, check_claim, check_fence, check_reap, check_resume, check_said, check_sweep, lost, take_report,
 };

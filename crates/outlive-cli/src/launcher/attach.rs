@@ -86,7 +86,7 @@ impl Attach {
     /// Stays at the terminal of the run. None where it has none.
     async fn attach(mut self, context: &Context, json: bool) -> Result<Option<u8>, Error> {
         let (Place { registry, .. }, mut seen) = locate_one(context, &self.run, Effect::Read).await?;
-        if json || seen.state.is_ended() {
+        if json || seen.is_over() {
             return Ok(None);
         }
         let id = seen.run.id;
@@ -208,7 +208,7 @@ fn connect(registry: &Registry, run: &Run) -> io::Result<UnixStream> {
 
 /// The status to end with, where there is nothing more to wait for.
 fn over(seen: &Seen, registry: &Registry) -> Option<u8> {
-    if seen.state.is_ended() {
+    if seen.is_over() {
         return Some(wait::status(&RunView::new(seen, registry)));
     }
     (seen.health == Some(Health::Orphaned)).then(|| {

@@ -25,7 +25,8 @@ const LOOK_SELDOM: Duration = Duration::from_secs(1);
 /// Wait until runs have ended
 ///
 /// Ends with the exit status of the run, or of the first of several that did not succeed. A run that ended without one
-/// gives 1, and so does a run that has not ended in time. A server answers after half a minute at the latest: whoever still
+/// gives 1, and so does a run that has not ended in time. A run that is tried again has not ended: whoever waits for it
+/// waits for the worker or supervisor that tries it. A server answers after half a minute at the latest: whoever still
 /// waits asks again for those that are named as `waiting`.
 #[derive(Debug, Default, Args)]
 pub struct Wait {
@@ -117,7 +118,7 @@ async fn take_ended(waiting: &mut Vec<(&Registry, RunId)>) -> Result<Vec<RunView
     let mut ended = Vec::new();
     for (registry, id) in std::mem::take(waiting) {
         let seen = registry.glance(id).await?;
-        if seen.state.is_ended() {
+        if seen.is_over() {
             ended.push(RunView::new(&seen, registry));
         } else {
             waiting.push((registry, id));

@@ -308,6 +308,27 @@ fn f_88_sixteen_supervisors_at_once_have_each_dead_run_go_on_once() {
 }
 
 #[test]
+fn r04_whoever_waits_for_a_run_that_is_tried_again_waits_for_its_last_attempt() {
+    let sandbox = Sandbox::new();
+    let job = "echo attempt $OUTLIVE_ATTEMPT; [ $OUTLIVE_ATTEMPT -gt 1 ] && exit 7; echo > begun; exec sleep 300";
+    sandbox.outlive(["run", "-d", "--name", "job", "--resume-on", "crash", "--", "sh", "-c", job]).succeeds();
+    until("it to have begun", || sandbox.has_line("begun"));
+    kill_everything(&sandbox);
+    let dead = sandbox.show("job");
+    assert_eq!(dead["state"], "dead");
+    let reason = dead["reason"].as_str().unwrap();
+    assert!(reason.ends_with("; a worker or supervisor tries it again"), "{reason}");
+    let waited = sandbox.outlive(["wait", "job", "--timeout", "200ms"]).output().unwrap();
+    assert_eq!(waited.status.code(), Some(1));
+    assert!(text(&waited.stdout).ends_with("has not ended yet\n"), "{}", text(&waited.stdout));
+    let followed = sandbox.outlive(["logs", "-f", "--exit-status", "job"]).stdout(Stdio::piped()).spawn().unwrap();
+    let _supervisor = Supervisor::start(&sandbox, &[]);
+    sandbox.outlive(["wait", "job"]).fails_with(7);
+    let followed = followed.wait_with_output().unwrap();
+    assert_eq!((followed.status.code(), text(&followed.stdout)), (Some(7), "attempt 1\nattempt 2\n".into()));
+}
+
+#[test]
 fn f_91_what_lives_on_of_a_dead_owner_is_adopted_and_not_started_again() {
     let sandbox = Sandbox::new();
     let job = "echo $OUTLIVE_ATTEMPT >> tries; until [ -e go ]; do sleep 0.02; done";

@@ -13,7 +13,7 @@ use crate::process::Evidence;
 use crate::run::{After, Interruption, Release, Run, Spec, StateName, Step};
 use crate::steps::KIND;
 use crate::time::Timestamp;
-use crate::transition::{Action, Fence, Observed, Refusal, Report, Verdict, apply};
+use crate::transition::{Action, Fence, Observed, Refusal, Report, Verdict, apply, survives_reap};
 
 const PREAMBLE: &str = "\
 # The lifecycle
@@ -233,6 +233,10 @@ fn reaps(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
         };
         let (several, last) = (with(3)?, with(1)?);
         let asked = apply(&several, &Action::RequestCancel { reason: None, grace: None }, &person("bob"), NOW)?.run;
+        for run in [&several, &last, &asked] {
+            let reaped = apply(run, &reap(run, Evidence::LockFree, None), &person("bob"), NOW)?.run;
+            assert_eq!(survives_reap(run), !reaped.state.name().is_ended(), "{name}: {:?}", reaped.state);
+        }
         let cells = [&several, &last, &asked].map(|run| table.cell(run, &reap(run, Evidence::LockFree, None)));
         table.row([name.to_string()].into_iter().chain(cells));
     }

@@ -54,6 +54,12 @@ pub(super) fn close(run: &mut Run, mut ending: Ending, now: Timestamp) -> Option
     Some(attempt)
 }
 
+/// Whether a run goes on when its running attempt is reaped: to another one, or to a person.
+pub fn survives_reap(run: &Run) -> bool {
+    // What a person asked to stop has stopped: nobody revives it.
+    run.cancel.is_none() && run.spec.policy.orphans == OrphanPolicy::Requeue
+}
+
 /// What a run that failed says while it waits for its next attempt.
 fn after_failed(error_message: &str) -> String {
     format!("failed: {error_message}")
