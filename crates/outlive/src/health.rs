@@ -18,6 +18,9 @@ pub trait Witness: Send + Sync {
     /// Looks at the owner of each run, present or last, and at what its attempt left alive. Many at a time, because a
     /// look around the host costs the same for one as for all.
     fn look(&self, runs: &[&Run]) -> Vec<Sight>;
+
+    /// Looks at owners, whether or not they own a run.
+    fn look_at_owners(&self, owners: &[Owner]) -> Vec<Liveness>;
 }
 
 /// What was seen of the processes of one run.

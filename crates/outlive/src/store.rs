@@ -488,6 +488,12 @@ impl From<&Owner> for Worker {
     }
 }
 
+impl From<&Worker> for Owner {
+    fn from(worker: &Worker) -> Self {
+        Self { worker: worker.id, identity: worker.identity.clone(), lease: worker.lease, heard: worker.heard }
+    }
+}
+
 impl From<&Beat> for Worker {
     fn from(beat: &Beat) -> Self {
         let (id, identity, offer) = (beat.worker, beat.identity.clone(), beat.offer.clone());

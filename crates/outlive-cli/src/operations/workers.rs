@@ -6,6 +6,7 @@ use std::fmt;
 use clap::Args;
 use outlive::error::Error;
 use outlive::filter::Filter;
+use outlive::health::Judgement;
 use outlive::id::WorkerId;
 use outlive::run::StateName;
 use outlive::store::{Page, Walk, Worker};
@@ -20,8 +21,8 @@ use crate::terminal::{Look, plain};
 
 /// List the workers of the registry: what each takes, when it was last heard of, and how many runs it owns
 ///
-/// A worker is one process that owns runs, from its first claim to its end. Without slots it takes nothing from the queue. One that has said nothing for longer than its
-/// lease is gone, as far as others can tell, and its runs are reaped.
+/// A worker is one process that owns runs, from its first claim to its end. Without slots it takes nothing from the queue.
+/// One that is gone, or has said nothing for longer than its lease where nobody can see that, loses its runs to a reaper.
 #[derive(Debug, Default, Args)]
 pub struct Workers {}
 
@@ -44,7 +45,7 @@ struct WorkerView {
     slots: u32,
     /// Of which kinds; of any, if none is named.
     kinds: Vec<String>,
-    /// `alive`, `late` or `silent`.
+    /// `alive`, `late`, `silent`, or `gone` where this host sees that its process is.
     health: &'static str,
     last_beat_at: Timestamp,
     silent_ms: u64,
@@ -55,15 +56,15 @@ struct WorkerView {
 }
 
 impl WorkerView {
-    fn new(worker: &Worker, runs: usize) -> Self {
+    fn new(worker: &Worker, judgement: &Judgement, runs: usize) -> Self {
         let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let (lease, silent_for) = (worker.lease, worker.heard.silent_for);
-        let health = if lease.lapsed(silent_for) {
-            "silent"
-        } else if silent_for > lease.beat() * 3 / 2 {
-            "late"
-        } else {
-            "alive"
+        let health = match judgement {
+            Judgement::Dead(evidence) if evidence.is_silence() => "silent",
+            Judgement::Dead(_) | Judgement::Orphaned { .. } => "gone",
+            Judgement::Unresponsive => "silent",
+            Judgement::Live if silent_for > lease.beat() * 3 / 2 => "late",
+            Judgement::Live => "alive",
         };
         Self {
             id: worker.id,
@@ -106,9 +107,11 @@ impl Operate for Workers {
                 *owned.entry(owner.worker).or_default() += 1;
             }
         }
-        let known = registry.store().workers().await?;
-        let view = |worker: &Worker| WorkerView::new(worker, owned.get(&worker.id).copied().unwrap_or(0));
-        Ok(Known { registry: registry.shown(), workers: known.iter().map(view).collect() })
+        let view = |(worker, judgement): &(Worker, Judgement)| {
+            WorkerView::new(worker, judgement, owned.get(&worker.id).copied().unwrap_or(0))
+        };
+        let workers = registry.workers().await?.iter().map(view).collect();
+        Ok(Known { registry: registry.shown(), workers })
     }
 }
 

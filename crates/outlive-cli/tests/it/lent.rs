@@ -32,6 +32,20 @@ impl Elsewhere {
 }
 
 #[test]
+fn f01_whoever_is_elsewhere_is_told_that_a_worker_is_gone() {
+    let server = Sandbox::new();
+    let mut owner = server.start("busy", &["sleep", "300"]);
+    let served = Served::start(&server, &[]);
+    let ada = Elsewhere::with(&server, &served, "ada", "read");
+    let health = || ada.outlive(&["workers", "--json"]).json()["workers"][0]["health"].clone();
+    assert_eq!(health(), "alive");
+    let child = child_of(owner.pid());
+    owner.kill();
+    assert_eq!(health(), "gone");
+    signal_pid(child, "KILL");
+}
+
+#[test]
 fn whoever_is_elsewhere_runs_looks_cancels_and_resumes_as_if_it_were_here() {
     let (server, script) =
         (Sandbox::new(), "outlive progress 1/2 half; outlive checkpoint set '{\"at\":1}'; echo said");

@@ -114,3 +114,14 @@ fn f01_workers_are_listed_with_what_they_own_and_gone_when_they_leave() {
     let known = || sandbox.outlive(["workers", "--json"]).json()["workers"].as_array().unwrap().len();
     until("the worker to say goodbye", || known() == 0);
 }
+
+#[test]
+fn f01_a_worker_that_was_killed_is_not_called_alive() {
+    let sandbox = Sandbox::new();
+    let mut owner = sandbox.start("busy", &["sleep", "300"]);
+    let child = child_of(owner.pid());
+    owner.kill();
+    let known = sandbox.outlive(["workers", "--json"]).json();
+    assert_eq!((&known["workers"][0]["pid"], &known["workers"][0]["health"]), (&owner.pid().into(), &"gone".into()));
+    signal_pid(child, "KILL");
+}

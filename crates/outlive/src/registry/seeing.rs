@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use super::{HANDED_OUT, Registry};
 use crate::error::Error;
-use crate::health::{Health, Seen, see};
+use crate::health::{Health, Judgement, Leftovers, Seen, Sight, judge, see};
 use crate::id::RunId;
-use crate::run::{Run, State, StateName};
+use crate::run::{Owner, Run, State, StateName};
 use crate::store::Worker;
 
 impl Registry {
@@ -20,6 +20,20 @@ impl Registry {
         let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
         let seen = self.explain(self.see(vec![found.run]).await?).await?.pop();
         seen.ok_or_else(|| Error::NotFound(id.to_string()))
+    }
+
+    /// Every worker on record, and whether it is there.
+    pub async fn workers(&self) -> Result<Vec<(Worker, Judgement)>, Error> {
+        let workers = self.store.workers().await?;
+        let owners: Vec<Owner> = workers.iter().map(Owner::from).collect();
+        let mut sights = self.store.witness().map(|witness| witness.look_at_owners(&owners).into_iter());
+        let judged = owners.iter().map(|owner| {
+            let liveness = sights.as_mut().and_then(Iterator::next);
+            let sight = liveness.map(|owner| Sight { owner, leftovers: Leftovers::default() });
+            judge(owner, sight.as_ref())
+        });
+        let judged: Vec<Judgement> = judged.collect();
+        Ok(workers.into_iter().zip(judged).collect())
     }
 
     /// With what a waiting run waits for that its record does not say: what is left of its last attempt, or a key.

@@ -64,7 +64,7 @@ function entries(all) {
 export function showWorkers(main) {
   return kept(async () => {
     const { workers } = await call("workers");
-    const tones = { alive: "good", late: "doubt", silent: "bad" };
+    const tones = { alive: "good", late: "doubt", silent: "bad", gone: "bad" };
     const row = (worker) => el("tr", {},
       el("td", {}, el("code", {}, worker.id)),
       el("td", {}, worker.host),

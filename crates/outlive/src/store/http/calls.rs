@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::HttpStore;
 use super::lend::{BODY_LIMIT, OFFERED};
 use super::wire::{Became, Changed, Changes, Commit, List, Listed, Look, Offer, Select, ToldRecord, read};
 use crate::filter::Filter;
 use crate::health::{Sight, Witness};
-use crate::id::RunId;
+use crate::id::{RunId, WorkerId};
 use crate::process::Liveness;
-use crate::run::{Event, Key, Run};
+use crate::run::{Event, Key, Owner, Run};
 use crate::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
 use crate::transition::Start;
 
@@ -96,18 +98,32 @@ impl Store for HttpStore {
     }
 }
 
-/// The server's eyes. What it cannot be asked, nobody has seen.
+/// The server's eyes.
 impl Witness for HttpStore {
     fn look(&self, runs: &[&Run]) -> Vec<Sight> {
         let look = Look { runs: runs.iter().map(|run| (run.id, run.epoch)).collect() };
-        let unseen = |why: String| {
-            let sight = Sight { owner: Liveness::Unknown(why), leftovers: Default::default() };
-            vec![sight; runs.len()]
-        };
-        match pollster::block_on(self.inner.lines.ask::<Vec<Sight>>("look", &look)) {
-            Ok(sights) if sights.len() == runs.len() => sights,
-            Ok(_) => unseen("the server answered for others".into()),
-            Err(error) => unseen(error.to_string()),
+        self.seen("look", &look, runs.len(), |owner| Sight { owner, leftovers: Default::default() })
+    }
+
+    fn look_at_owners(&self, owners: &[Owner]) -> Vec<Liveness> {
+        let workers: Vec<WorkerId> = owners.iter().map(|owner| owner.worker).collect();
+        self.seen("look_at_workers", &workers, owners.len(), |owner| owner)
+    }
+}
+
+impl HttpStore {
+    /// What the server has seen of so many. What it cannot be asked, nobody has.
+    fn seen<T: DeserializeOwned + Clone>(
+        &self,
+        call: &'static str,
+        of: &impl Serialize,
+        count: usize,
+        unseen: impl Fn(Liveness) -> T,
+    ) -> Vec<T> {
+        match pollster::block_on(self.inner.lines.ask::<Vec<T>>(call, of)) {
+            Ok(seen) if seen.len() == count => seen,
+            Ok(_) => vec![unseen(Liveness::Unknown("the server answered for others".into())); count],
+            Err(error) => vec![unseen(Liveness::Unknown(error.to_string())); count],
         }
     }
 }

@@ -18,10 +18,10 @@ use super::wire::{
 use crate::filter::Filter;
 use crate::health::Sight;
 use crate::hex::hex;
-use crate::id::{Epoch, RunId};
+use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::Lease;
 use crate::process::{Identity, Liveness, Vantage};
-use crate::run::{Event, Key, Run};
+use crate::run::{Event, Key, Owner, Run};
 use crate::store::{Beat, Change, Error, Expect, Page, Record, Selection, Store, Write, Written};
 use crate::time::Timestamp;
 use crate::transition::{follows, has_passed};
@@ -47,7 +47,7 @@ pub struct Lending {
 /// Whether a call changes anything; none where there is no such call.
 pub fn changes(call: &str) -> Option<bool> {
     match call {
-        "hello" | "get" | "list" | "workers" | "starts" | "events" | "look" => Some(false),
+        "hello" | "get" | "list" | "workers" | "starts" | "events" | "look" | "look_at_workers" => Some(false),
         "commit" | "select" | "change" | "beat" => Some(true),
         _ => None,
     }
@@ -91,6 +91,7 @@ pub async fn answer(store: &dyn Store, lending: &Lending, call: &str, body: &[u8
         "starts" => say(store.starts(&read::<Vec<Key>>(body)?).await),
         "events" => say(store.events(read(body)?).await),
         "look" => say(look(store, read(body)?).await),
+        "look_at_workers" => say(look_at_workers(store, &read::<Vec<WorkerId>>(body)?).await),
         _ => Err(NotUnderstood(format!("there is no call `{}`", call.chars().take(40).collect::<String>()))),
     };
     Ok(Answered { body: body?, stale })
@@ -258,4 +259,13 @@ async fn look(store: &dyn Store, look: Look) -> Result<Vec<Sight>, Error> {
         look.runs.iter().filter_map(|(id, epoch)| found.get(id).filter(|run| run.epoch == *epoch)).collect();
     let mut sights: HashMap<RunId, Sight> = current.iter().map(|run| run.id).zip(witness.look(&current)).collect();
     Ok(look.runs.iter().map(|(id, _)| sights.remove(id).unwrap_or_else(|| unknown("it has changed hands"))).collect())
+}
+
+/// Which of these workers can be seen here.
+async fn look_at_workers(store: &dyn Store, workers: &[WorkerId]) -> Result<Vec<Liveness>, Error> {
+    let owners: Vec<Owner> = store.workers().await?.iter().map(Owner::from).collect();
+    let seen = store.witness().map(|witness| witness.look_at_owners(&owners)).unwrap_or_default();
+    let mut seen: HashMap<WorkerId, Liveness> = owners.iter().map(|owner| owner.worker).zip(seen).collect();
+    let unknown = || Liveness::Unknown("the server does not see it".into());
+    Ok(workers.iter().map(|worker| seen.remove(worker).unwrap_or_else(unknown)).collect())
 }

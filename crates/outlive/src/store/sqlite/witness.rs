@@ -60,6 +60,11 @@ impl Witness for LocalWitness {
         }
         sights
     }
+
+    fn look_at_owners(&self, owners: &[Owner]) -> Vec<Liveness> {
+        let locks = Locks::list(&self.dir, owners.len());
+        owners.iter().map(|owner| self.owner(owner, &locks)).collect()
+    }
 }
 
 /// Whether somebody hears those who are far away. Whoever was stopped, or lost its machine for a while, has not said so.
