@@ -22,7 +22,7 @@ use crate::process::{Evidence, Identity};
 use crate::signal::signal_name;
 use crate::time::{Timestamp, millis};
 
-pub use self::brief::Brief;
+pub use self::brief::{Brief, BriefEnd};
 pub use self::command::{Arg, Command, Program, Withheld};
 pub use self::key::{Hold, Key};
 pub use self::output::{InvalidOutput, Output};

@@ -168,9 +168,10 @@ async fn of_registry(context: &Context) -> Result<String, Error> {
         counted += found.len();
         for glimpse in found {
             let (state, kind, claimed, end) = match glimpse {
-                Glimpse::Ended(brief) => {
-                    let claimed = claimed(brief.attempt, brief.started_at.is_some());
-                    (brief.how.name(), brief.kind.clone(), claimed, Some(brief.how.clone()))
+                Glimpse::Brief(brief) => {
+                    let has_begun = brief.end.as_ref().is_some_and(|end| end.started_at.is_some());
+                    let claimed = claimed(brief.attempt, has_begun);
+                    (brief.state(), brief.kind.clone(), claimed, brief.end.map(|end| end.how))
                 }
                 Glimpse::Seen(seen) => {
                     let ending = seen.run.ending();

@@ -10,7 +10,7 @@ use outlive::health::{Health, why_ended};
 use outlive::id::RunId;
 use outlive::index::Kind;
 use outlive::registry::{Glimpse, Registry};
-use outlive::run::{Brief, End, StateName, Withheld};
+use outlive::run::{Brief, BriefEnd, End, StateName, Withheld};
 use outlive::steps::KIND;
 use outlive::store::{Cursor, Page};
 use schemars::JsonSchema;
@@ -123,17 +123,19 @@ impl Line {
         }
     }
 
-    /// The same of a run that has ended, and of which no more was read.
+    /// The same of a run of which no more was read.
     fn of_brief(run: Brief) -> Self {
+        let state = run.state();
         let title = match (run.name.or(run.step), &run.argv) {
             (Some(name), _) => plain(&name),
             (None, Some(argv)) => quoted(argv),
             (None, None) => plain(&run.kind),
         };
-        let state = run.how.name();
-        let until = if let End::Dead(reap) = &run.how { reap.last_heard } else { run.ended_at };
+        let until = |end: &BriefEnd| if let End::Dead(reap) = &end.how { reap.last_heard } else { end.at };
+        let lasted = |end: &BriefEnd| end.started_at.map(|at| in_milliseconds(until(end).since(at)));
         let archived = run.archived.then(|| "archived".to_owned());
-        let reason = archived.into_iter().chain(why_ended(&run.how).as_deref().map(plain));
+        let why = run.end.as_ref().and_then(|end| why_ended(&end.how));
+        let reason = archived.into_iter().chain(why.as_deref().map(plain));
         let resumable =
             run.argv.is_some() && run.withheld != Some(Withheld::Arguments) && run.attempt < run.max_attempts;
         let ended_early = matches!(state, StateName::Dead | StateName::Interrupted);
@@ -144,10 +146,10 @@ impl Line {
             word: if run.replays.is_some() { "replayed" } else { state.as_str() },
             colour: colour(state, None),
             attempt: run.attempt,
-            duration: run.started_at.map(|at| in_milliseconds(until.since(at))).unwrap_or_default(),
+            duration: run.end.as_ref().and_then(lasted).unwrap_or_default(),
             progress: progress_of(run.done, run.total),
             percent: percent_of(run.done, run.total),
-            host: run.host,
+            host: run.end.and_then(|end| end.host),
             repo: None,
             reason: reason.collect::<Vec<_>>().join("; "),
             awaits_resume,
@@ -198,7 +200,7 @@ impl Wanted {
 
     fn matches(&self, found: &Glimpse) -> bool {
         let (state, health) = match found {
-            Glimpse::Ended(brief) => (brief.how.name(), None),
+            Glimpse::Brief(brief) => (brief.state(), None),
             Glimpse::Seen(seen) => (seen.state, seen.health),
         };
         self.healths.is_empty()
@@ -242,7 +244,7 @@ impl Operate for Ps {
         let (mut runs, mut lines) = (Vec::new(), Vec::new());
         let next = self
             .gather(&registry, &filter, after, &wanted, context.form(), |glimpse| match (glimpse, context.form()) {
-                (Glimpse::Ended(brief), _) => lines.push(Line::of_brief(*brief)),
+                (Glimpse::Brief(brief), _) => lines.push(Line::of_brief(*brief)),
                 (Glimpse::Seen(seen), Form::Text) => lines.push(Line::of(&RunView::unsigned(&seen, &registry))),
                 (Glimpse::Seen(seen), Form::Json) => runs.push(RunView::new(&seen, &registry)),
             })

@@ -1,4 +1,4 @@
-//! Lists for people: of a run that has ended no more than its line shows.
+//! Lists for people: of most runs no more than their line shows.
 
 use super::Registry;
 use super::find::widened;
@@ -11,9 +11,9 @@ use crate::store::{Cursor, Page};
 /// A run in a list.
 #[derive(Debug)]
 pub enum Glimpse {
-    /// It has ended.
-    Ended(Box<Brief>),
-    /// It has not, or more had to be read of it to find it.
+    /// Its record alone tells how it stands.
+    Brief(Box<Brief>),
+    /// It had to be looked at, or more had to be read of it to find it.
     Seen(Box<Seen>),
 }
 
@@ -42,7 +42,7 @@ impl Registry {
         let mut places: Vec<Option<Box<Brief>>> = Vec::with_capacity(found.len());
         for run in found {
             match run {
-                OnRecord::Ended(brief) => places.push(Some(brief)),
+                OnRecord::Brief(brief) => places.push(Some(brief)),
                 OnRecord::Other(run) => {
                     others.push(*run);
                     places.push(None);
@@ -53,7 +53,7 @@ impl Registry {
         let mut seen = seen.into_iter();
         let wanted = |seen: &Seen| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state));
         let one = |place: Option<Box<Brief>>| match place {
-            Some(brief) => Some(Glimpse::Ended(brief)),
+            Some(brief) => Some(Glimpse::Brief(brief)),
             None => seen.next().filter(wanted).map(|seen| Glimpse::Seen(Box::new(seen))),
         };
         Ok(places.into_iter().filter_map(one).collect())

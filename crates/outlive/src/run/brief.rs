@@ -1,21 +1,22 @@
-//! A run that has ended, as much of it as a list shows.
+//! A run of which the record alone tells how it stands, as much of it as a list shows.
 //!
-//! A list may show thousands, and most of what is on record of each is not in it. How a run stands that has ended its
-//! record alone tells, so nothing has to be looked at beside it.
+//! A list may show thousands, and most of what is on record of each is not in it. Of a run that has ended, and of one that
+//! waits for nothing but its first turn, nothing has to be looked at beside it.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{Arg, End, Withheld};
+use super::{Arg, End, StateName, Withheld};
 use crate::id::RunId;
 use crate::policy::Policy;
 use crate::store::Cursor;
 use crate::time::Timestamp;
 
-/// A run that has ended, as much of it as a list shows. See [`super::Run`] for what the fields mean.
+/// A run that has ended or waits for its first turn, as much of it as a list shows. See [`super::Run`] for what the fields
+/// mean.
 #[allow(missing_docs, reason = "they are those of a run")]
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(from = "Stored")]
+#[serde(try_from = "Stored")]
 pub struct Brief {
     pub id: RunId,
     pub name: Option<String>,
@@ -29,11 +30,8 @@ pub struct Brief {
     /// The step whose result it repeats.
     pub replays: Option<RunId>,
     pub attempt: u32,
-    pub how: End,
-    pub ended_at: Timestamp,
-    pub started_at: Option<Timestamp>,
-    /// Where its last owner was.
-    pub host: Option<String>,
+    /// How it ended; none where it waits.
+    pub end: Option<BriefEnd>,
     pub done: Option<u64>,
     pub total: Option<u64>,
     pub created_at: Timestamp,
@@ -42,7 +40,23 @@ pub struct Brief {
     pub copied: bool,
 }
 
+/// The end of a run, as much of it as a list shows.
+#[allow(missing_docs, reason = "they are those of an ending")]
+#[derive(Debug, Clone, PartialEq)]
+pub struct BriefEnd {
+    pub how: End,
+    pub at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    /// Where its last owner was.
+    pub host: Option<String>,
+}
+
 impl Brief {
+    /// How it stands.
+    pub fn state(&self) -> StateName {
+        self.end.as_ref().map_or(StateName::Pending, |end| end.how.name())
+    }
+
     /// Its place in a listing.
     pub fn place(&self) -> Cursor {
         Cursor { priority: self.priority, created_at: self.created_at, id: self.id }
@@ -54,7 +68,10 @@ struct Stored {
     id: RunId,
     spec: Spec,
     attempt: u32,
-    ended: Ending,
+    #[serde(default)]
+    ended: Option<Ending>,
+    #[serde(default)]
+    pending: Option<Pending>,
     #[serde(default)]
     progress: Progress,
     created_at: Timestamp,
@@ -78,9 +95,22 @@ struct Spec {
     #[serde(default)]
     priority: i32,
     #[serde(default)]
+    keys: Option<IgnoredAny>,
+    #[serde(default)]
     policy: Promised,
     #[serde(default)]
     step: Option<Step>,
+}
+
+/// Whatever it says but since when it waits, it waits for.
+#[derive(Deserialize)]
+struct Pending {
+    #[serde(default)]
+    not_before: Option<IgnoredAny>,
+    #[serde(default)]
+    waits_for: Option<IgnoredAny>,
+    #[serde(default)]
+    reason: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -135,11 +165,34 @@ struct Progress {
     total: Option<u64>,
 }
 
-impl From<Stored> for Brief {
-    fn from(stored: Stored) -> Self {
-        let Stored { id, spec, attempt, ended, progress, created_at, archived, swept, copied } = stored;
+impl Stored {
+    /// Whether it waits for nothing but its first turn: of any other run more must be asked than its record.
+    fn waits_plainly(&self) -> bool {
+        let waits_for_nothing =
+            |pending: &Pending| pending.not_before.is_none() && pending.waits_for.is_none() && pending.reason.is_none();
+        self.attempt == 1
+            && !self.copied
+            && self.spec.keys.is_none()
+            && self.pending.as_ref().is_some_and(waits_for_nothing)
+    }
+}
+
+impl TryFrom<Stored> for Brief {
+    type Error = &'static str;
+
+    fn try_from(stored: Stored) -> Result<Self, Self::Error> {
+        if stored.ended.is_none() && !stored.waits_plainly() {
+            return Err("its record alone does not tell how it stands");
+        }
+        let Stored { id, spec, attempt, ended, pending: _, progress, created_at, archived, swept, copied } = stored;
         let (step, replays) = spec.step.map_or((None, None), |step| (Some(step.name), step.replays));
-        Self {
+        let end = ended.map(|ended| BriefEnd {
+            how: ended.how,
+            at: ended.at,
+            started_at: ended.started_at,
+            host: ended.owner.map(|owner| owner.identity.host),
+        });
+        Ok(Self {
             id,
             name: spec.name,
             kind: spec.kind,
@@ -150,16 +203,13 @@ impl From<Stored> for Brief {
             step,
             replays,
             attempt,
-            how: ended.how,
-            ended_at: ended.at,
-            started_at: ended.started_at,
-            host: ended.owner.map(|owner| owner.identity.host),
+            end,
             done: progress.done,
             total: progress.total,
             created_at,
             archived: archived.is_some(),
             swept: swept.is_some(),
             copied,
-        }
+        })
     }
 }

@@ -14,6 +14,7 @@ mod lost_log;
 mod mapped;
 mod place;
 mod presence;
+mod query;
 mod revisions;
 mod rows;
 mod run_files;

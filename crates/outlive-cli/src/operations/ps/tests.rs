@@ -6,8 +6,8 @@ use outlive::health::see;
 use outlive::id::WorkerId;
 use outlive::process::{Evidence, Identity};
 use outlive::run::{
-    Actor, Arg, CancelRequest, Command, Ending, Failure, GaveUp, Interruption, Owner, Progress, Reap, Run, Spec, State,
-    Step as SpecStep, Swept,
+    Actor, Arg, CancelRequest, Command, Ending, Failure, GaveUp, Interruption, Key, Owner, Pending, Progress, Reap,
+    Run, Spec, State, Step as SpecStep, Swept,
 };
 use outlive::time::Timestamp;
 
@@ -230,6 +230,44 @@ fn a_run_that_has_ended_has_the_same_line_however_much_of_it_is_read() {
         assert_eq!(brief.place(), Cursor::at(&run));
         let whole = RunView::unsigned(&see(run, None, registry.clock().now()), &registry);
         assert_eq!(format!("{:?}", Line::of_brief(brief)), format!("{:?}", Line::of(&whole)));
+    }
+}
+
+#[test]
+fn a_run_that_waits_for_its_turn_alone_has_the_same_line_however_much_of_it_is_read() {
+    let registry = pollster::block_on(Registry::open("memory:")).unwrap();
+    let now = registry.clock().now();
+    let by = Actor { user: "ada".into(), host: "here".into(), pid: 1 };
+    let pending = |change: &dyn Fn(&mut Spec)| {
+        let mut spec = Spec::new("job", by.clone());
+        change(&mut spec);
+        Run::new("01a1e1d5-0011-7f4e-980e-58a2015d54aa".parse().unwrap(), Arc::new(spec), None, now)
+    };
+    let command = || Command::new(vec![Arg::Text("sleep".into())], Arg::Text("/".into()));
+    let read = |run: &Run| serde_json::from_str::<Brief>(&serde_json::to_string(run).unwrap());
+    for run in [
+        pending(&|_| ()),
+        pending(&|spec| spec.name = Some("na\u{202e}me".into())),
+        pending(&|spec| spec.command = Some(command())),
+        Run { archived: Some(Box::new(outlive::run::Archived { by: by.clone(), at: now })), ..pending(&|_| ()) },
+    ] {
+        let brief = read(&run).unwrap();
+        assert_eq!((brief.place(), brief.state()), (Cursor::at(&run), StateName::Pending));
+        let whole = RunView::unsigned(&see(run, None, now), &registry);
+        assert_eq!(format!("{:?}", Line::of_brief(brief)), format!("{:?}", Line::of(&whole)));
+    }
+    // Of these more must be asked.
+    let again = |reason: &str| {
+        State::Pending(Pending { since: now, not_before: None, waits_for: vec![], reason: Some(reason.into()) })
+    };
+    for run in [
+        pending(&|spec| spec.keys = vec![Key::limit("gpu", 1)]),
+        pending(&|spec| spec.not_before = Some(now)),
+        Run { attempt: 2, ..pending(&|_| ()) },
+        Run { copied: true, ..pending(&|_| ()) },
+        Run { state: again("failed"), ..pending(&|_| ()) },
+    ] {
+        assert!(read(&run).is_err(), "{run:?}");
     }
 }
 

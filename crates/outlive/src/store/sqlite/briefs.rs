@@ -1,4 +1,4 @@
-//! Lists that show no more of a run that has ended than a line.
+//! Lists that read no more of most runs than a line shows.
 
 use super::SqliteStore;
 use super::rows::{self, Listed};
@@ -8,7 +8,7 @@ use crate::store::{Cursor, Error, PAGE_LIMIT, Page};
 
 /// A run in a list, as it is on record.
 pub(crate) enum OnRecord {
-    Ended(Box<Brief>),
+    Brief(Box<Brief>),
     Other(Box<Run>),
 }
 
@@ -17,10 +17,10 @@ type Listing = (Vec<OnRecord>, Option<Cursor>);
 
 impl SqliteStore {
     /// A page of runs, as [`crate::store::Store::list`] would find them. None where only the whole record tells whether a
-    /// run is meant.
+    /// run is meant, or how it stands: in a copied registry what has not ended belongs to another.
     pub(crate) fn list_briefly(&self, filter: &Filter, page: &Page) -> Result<Option<Listing>, Error> {
         let is_said = filter.labels.is_empty() && filter.owner.is_none() && filter.text.is_none();
-        if !is_said || filter.step_of.is_some() {
+        if !is_said || filter.step_of.is_some() || self.lock()?.place.copied {
             return Ok(None);
         }
         let limit = page.limit.clamp(1, PAGE_LIMIT);
@@ -34,10 +34,10 @@ impl SqliteStore {
             let damaged = |damaged: rows::Damaged| inner.damage.note(&damaged.id, &damaged.why);
             rows::scan_briefly(inner.connection(), &wide, page.order, page.after, damaged, |listed| {
                 match listed {
-                    Listed::Ended(brief) => {
-                        if filter.states.as_ref().is_none_or(|states| states.contains(&brief.how.name())) {
+                    Listed::Brief(brief) => {
+                        if filter.states.as_ref().is_none_or(|states| states.contains(&brief.state())) {
                             places.push(brief.place());
-                            found.push(OnRecord::Ended(brief));
+                            found.push(OnRecord::Brief(brief));
                         }
                     }
                     Listed::Other(record) => {

@@ -1,17 +1,16 @@
-//! Rows: how a record is laid out in the database, and how the parts of a filter are said in SQL.
+//! Rows: how a record is laid out in the database.
 //!
 //! The body of a row is the whole run as JSON. The columns beside it repeat what is searched and sorted by; they hold
-//! nothing of their own. The SQL may let too much through and never too little: [`Filter::matches`] has the last word.
+//! nothing of their own.
 
-use rusqlite::types::Value as Sql;
 use rusqlite::{CachedStatement, Connection, Row, params, params_from_iter};
 
+use super::query::Query;
 use super::run_files::Known;
 use super::schema::from_sqlite;
 use crate::filter::Filter;
 use crate::id::RunId;
 use crate::run::{Brief, Event, Key, Run};
-use crate::steps;
 use crate::store::{Cursor, Error, Order, Record, Revision};
 use crate::time::Timestamp;
 use crate::transition::Start;
@@ -26,7 +25,7 @@ fn corrupt(id: &str, error: &dyn std::fmt::Display) -> Error {
 
 /// A run in a list.
 pub(super) enum Listed {
-    Ended(Box<Brief>),
+    Brief(Box<Brief>),
     Other(Box<Record>),
 }
 
@@ -110,7 +109,7 @@ pub(super) fn scan(
     scan_as(connection, filter, order, after, record, damaged, visit)
 }
 
-/// The same, of no more of a run than a list shows, where it has ended.
+/// The same, of no more of a run than a list shows, where its record alone tells how it stands.
 pub(super) fn scan_briefly(
     connection: &Connection,
     filter: &Filter,
@@ -120,13 +119,13 @@ pub(super) fn scan_briefly(
     visit: impl FnMut(Listed) -> Result<bool, Error>,
 ) -> Result<(), Error> {
     let read = |row: &Row<'_>| match brief(row) {
-        Some(brief) => Ok(Listed::Ended(Box::new(brief))),
+        Some(brief) => Ok(Listed::Brief(Box::new(brief))),
         None => record(row).map(|record| Listed::Other(Box::new(record))),
     };
     scan_as(connection, filter, order, after, read, damaged, visit)
 }
 
-/// A run that has ended; none of any other, nor where something is wrong with it.
+/// A run of which its record alone tells how it stands; none of any other, nor where something is wrong with it.
 fn brief(row: &Row<'_>) -> Option<Brief> {
     let text = |column| row.get_ref(column).ok().and_then(|value| value.as_str().ok());
     let brief: Brief = serde_json::from_str(text(3)?).ok()?;
@@ -142,9 +141,13 @@ fn scan_as<T>(
     mut damaged: impl FnMut(Damaged),
     mut visit: impl FnMut(T) -> Result<bool, Error>,
 ) -> Result<(), Error> {
-    let (sql, values) = translate(filter, order, after);
-    let mut statement = cached(connection, &sql)?;
-    let mut rows = statement.query(params_from_iter(values)).map_err(from_sqlite)?;
+    // One moment for all that is asked, where it is not the moment of a write: else a run that is claimed meanwhile is
+    // neither among those that wait nor among those that run.
+    let moment = connection.is_autocommit().then(|| connection.unchecked_transaction()).transpose();
+    let _moment = moment.map_err(from_sqlite)?;
+    let Some(query) = Query::of(connection, COLUMNS, filter, order, after)? else { return Ok(()) };
+    let mut statement = cached(connection, &query.sql)?;
+    let mut rows = statement.query(params_from_iter(query.values)).map_err(from_sqlite)?;
     while let Some(row) = rows.next().map_err(from_sqlite)? {
         match read(row) {
             Ok(found) => {
@@ -156,63 +159,6 @@ fn scan_as<T>(
         }
     }
     Ok(())
-}
-
-fn translate(filter: &Filter, order: Order, after: Option<Cursor>) -> (String, Vec<Sql>) {
-    let mut clauses: Vec<String> = Vec::new();
-    let mut values: Vec<Sql> = Vec::new();
-    let mut say = |clause: &str, bound: Vec<Sql>| {
-        clauses.push(clause.into());
-        values.extend(bound);
-    };
-    let marks = |count: usize| vec!["?"; count].join(", ");
-    if let Some(ids) = &filter.ids {
-        say(&format!("id IN ({})", marks(ids.len())), ids.iter().map(|id| Sql::Text(id.to_string())).collect());
-    }
-    if let Some(prefix) = &filter.id_prefix {
-        say("substr(id, 1, ?) = ?", vec![Sql::Integer(prefix.chars().count() as i64), Sql::Text(prefix.clone())]);
-    }
-    if let Some(states) = &filter.states {
-        let names = states.iter().map(|state| Sql::Text(state.as_str().into())).collect();
-        say(&format!("state IN ({})", marks(states.len())), names);
-    }
-    if let Some(name) = &filter.name {
-        say("name = ?", vec![Sql::Text(name.clone())]);
-    }
-    if let Some(kind) = &filter.kind {
-        say("kind = ?", vec![Sql::Text(kind.clone())]);
-    }
-    if let Some(worker) = filter.owner {
-        say("owner = ?", vec![Sql::Text(worker.to_string())]);
-    }
-    if let Some(since) = filter.since {
-        say("created_at >= ?", vec![Sql::Integer(since.as_micros())]);
-    }
-    if let Some(until) = filter.until {
-        say("created_at < ?", vec![Sql::Integer(until.as_micros())]);
-    }
-    if let Some(archived) = filter.archived {
-        say("archived = ?", vec![Sql::Integer(archived.into())]);
-    }
-    if let Some(is_step) = filter.is_step {
-        say(if is_step { "kind = ?" } else { "kind <> ?" }, vec![Sql::Text(steps::KIND.into())]);
-    }
-    let (columns, direction) = match order {
-        Order::Newest => ("created_at, id", "DESC"),
-        Order::Oldest => ("created_at, id", "ASC"),
-        Order::Claim => ("priority, created_at, id", "ASC"),
-    };
-    if let Some(after) = after {
-        let mut place = vec![Sql::Integer(after.created_at.as_micros()), Sql::Text(after.id.to_string())];
-        if order == Order::Claim {
-            place.insert(0, Sql::Integer(after.priority.into()));
-        }
-        let behind = if direction == "DESC" { "<" } else { ">" };
-        say(&format!("({columns}) {behind} ({})", marks(place.len())), place);
-    }
-    let matching = if clauses.is_empty() { "1".into() } else { clauses.join(" AND ") };
-    let sorted = columns.split(", ").map(|column| format!("{column} {direction}")).collect::<Vec<_>>().join(", ");
-    (format!("SELECT {COLUMNS} FROM runs WHERE {matching} ORDER BY {sorted}"), values)
 }
 
 /// Writes a record and its events over whatever is there. What a run was made with never changes, and so the indexes

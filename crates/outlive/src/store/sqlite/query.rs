@@ -1,0 +1,256 @@
+//! Queries: how a filter and an order are said in SQL.
+//!
+//! The SQL may let too much through and never too little: [`Filter::matches`] has the last word.
+//!
+//! The runs of a state are indexed in the order in which they are claimed, and those of one priority among them so by time.
+//! A list of several states is merged from these, and nothing of them is read or sorted that nobody wants.
+
+use rusqlite::types::Value as Sql;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::rows::cached;
+use super::schema::from_sqlite;
+use crate::filter::Filter;
+use crate::run::StateName;
+use crate::steps;
+use crate::store::{Cursor, Error, Order};
+
+/// The most that are merged. Where there are more, all runs of the states are sorted.
+const MERGED: usize = 12;
+
+/// What is asked of the database.
+pub(super) struct Query {
+    pub(super) sql: String,
+    pub(super) values: Vec<Sql>,
+}
+
+impl Query {
+    /// The query for `columns` of runs that may match, in order, right behind `after`; none where there are none.
+    pub(super) fn of(
+        connection: &Connection,
+        columns: &str,
+        filter: &Filter,
+        order: Order,
+        after: Option<Cursor>,
+    ) -> Result<Option<Self>, Error> {
+        let (sorted, direction) = match order {
+            Order::Newest => ("created_at, id", "DESC"),
+            Order::Oldest => ("created_at, id", "ASC"),
+            Order::Claim => ("priority, created_at, id", "ASC"),
+        };
+        let mut rest = Clauses::of(filter);
+        if let Some(after) = after {
+            let mut place = vec![Sql::Integer(after.created_at.as_micros()), Sql::Text(after.id.to_string())];
+            if order == Order::Claim {
+                place.insert(0, Sql::Integer(after.priority.into()));
+            }
+            let behind = if direction == "DESC" { "<" } else { ">" };
+            rest.say(&format!("({sorted}) {behind} ({})", marks(place.len())), place);
+        }
+        let parts = match &filter.states {
+            Some(states) => match sorted_parts(connection, filter, order)? {
+                Some(parts) => parts.iter().map(|part| rest.and(part)).collect(),
+                None => vec![rest.and(&Clauses::of_states(states))],
+            },
+            None => vec![rest],
+        };
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let select = |part: &Clauses| format!("SELECT {columns}, {sorted} FROM runs WHERE {}", part.text());
+        let merged = parts.iter().map(select).collect::<Vec<_>>().join(" UNION ALL ");
+        let sorted = sorted.split(", ").map(|column| format!("{column} {direction}")).collect::<Vec<_>>().join(", ");
+        let values = parts.into_iter().flat_map(|part| part.values).collect();
+        Ok(Some(Self { sql: format!("{merged} ORDER BY {sorted}"), values }))
+    }
+}
+
+/// The parts of the runs in the states of a filter that are in order as they are indexed, where they are few.
+fn sorted_parts(connection: &Connection, filter: &Filter, order: Order) -> Result<Option<Vec<Clauses>>, Error> {
+    let is_narrow = filter.ids.is_some() || filter.name.is_some() || filter.owner.is_some();
+    let states = filter.states.iter().flatten();
+    match order {
+        _ if is_narrow => return Ok(None),
+        Order::Claim => return Ok(Some(states.map(|state| Clauses::of_states([state])).collect())),
+        Order::Newest | Order::Oldest => {}
+    }
+    let sql = "SELECT priority FROM runs WHERE state = ?1 AND priority > ?2 ORDER BY priority LIMIT 1";
+    let mut next = cached(connection, sql)?;
+    let mut parts = Vec::new();
+    for state in states {
+        let mut last = i64::MIN;
+        while let Some(priority) =
+            next.query_row(params![state.as_str(), last], |row| row.get(0)).optional().map_err(from_sqlite)?
+        {
+            if parts.len() == MERGED {
+                return Ok(None);
+            }
+            let mut part = Clauses::of_states([state]);
+            part.say("priority = ?", vec![Sql::Integer(priority)]);
+            parts.push(part);
+            last = priority;
+        }
+    }
+    Ok(Some(parts))
+}
+
+/// What is said of a run, and with which values.
+struct Clauses {
+    clauses: Vec<String>,
+    values: Vec<Sql>,
+}
+
+impl Clauses {
+    /// All that a filter says but the states.
+    fn of(filter: &Filter) -> Self {
+        let mut all = Self { clauses: Vec::new(), values: Vec::new() };
+        if let Some(ids) = &filter.ids {
+            let values = ids.iter().map(|id| Sql::Text(id.to_string())).collect();
+            all.say(&format!("id IN ({})", marks(ids.len())), values);
+        }
+        if let Some(prefix) = &filter.id_prefix {
+            let length = Sql::Integer(prefix.chars().count() as i64);
+            all.say("substr(id, 1, ?) = ?", vec![length, Sql::Text(prefix.clone())]);
+        }
+        if let Some(name) = &filter.name {
+            all.say("name = ?", vec![Sql::Text(name.clone())]);
+        }
+        if let Some(kind) = &filter.kind {
+            all.say("kind = ?", vec![Sql::Text(kind.clone())]);
+        }
+        if let Some(worker) = filter.owner {
+            all.say("owner = ?", vec![Sql::Text(worker.to_string())]);
+        }
+        if let Some(since) = filter.since {
+            all.say("created_at >= ?", vec![Sql::Integer(since.as_micros())]);
+        }
+        if let Some(until) = filter.until {
+            all.say("created_at < ?", vec![Sql::Integer(until.as_micros())]);
+        }
+        if let Some(archived) = filter.archived {
+            all.say("archived = ?", vec![Sql::Integer(archived.into())]);
+        }
+        if let Some(is_step) = filter.is_step {
+            all.say(if is_step { "kind = ?" } else { "kind <> ?" }, vec![Sql::Text(steps::KIND.into())]);
+        }
+        all
+    }
+
+    fn say(&mut self, clause: &str, values: Vec<Sql>) {
+        self.clauses.push(clause.into());
+        self.values.extend(values);
+    }
+
+    /// That it is in one of these states.
+    fn of_states<'a>(states: impl IntoIterator<Item = &'a StateName>) -> Self {
+        let names: Vec<Sql> = states.into_iter().map(|state| Sql::Text(state.as_str().into())).collect();
+        Self { clauses: vec![format!("state IN ({})", marks(names.len()))], values: names }
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        let clauses = self.clauses.iter().chain(&other.clauses).cloned().collect();
+        Self { clauses, values: self.values.iter().chain(&other.values).cloned().collect() }
+    }
+
+    fn text(&self) -> String {
+        if self.clauses.is_empty() { "1".into() } else { self.clauses.join(" AND ") }
+    }
+}
+
+fn marks(count: usize) -> String {
+    vec!["?"; count].join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::id::{SystemEntropy, WorkerId};
+    use crate::policy::Lease;
+    use crate::store::sqlite::{Sharing, SqliteStore};
+    use crate::store::{Expect, Page, Record, Revision, Store, Write, Written};
+    use crate::testing::{owner, pending, person, spec, stamp};
+    use crate::time::{Clock, SystemClock};
+    use crate::transition::{Action, Fence, apply};
+
+    fn store(dir: &std::path::Path) -> SqliteStore {
+        SqliteStore::create(&dir.join("r"), Sharing::Private, Arc::new(SystemClock), Arc::new(SystemEntropy)).unwrap()
+    }
+
+    fn commit(store: &SqliteStore, write: Write) -> Record {
+        let (run, stamp) = (write.run.clone(), write.stamp);
+        match pollster::block_on(store.commit(vec![write])).unwrap().pop() {
+            Some(Written::Done(revision)) => Record { run, revision, stamp },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn add(store: &SqliteStore, priority: i32) -> Record {
+        let run = pending(crate::run::Spec { priority, ..spec("job") }, SystemClock.now(), &SystemEntropy);
+        let stamp = stamp(&SystemEntropy);
+        let added = commit(store, Write { expect: Expect::Absent, run, events: Vec::new(), ended: None, stamp });
+        assert_eq!(added.revision, Revision(1));
+        added
+    }
+
+    /// How the database would go about it.
+    fn plan(store: &SqliteStore, states: &[StateName], order: Order) -> String {
+        let inner = store.lock().unwrap();
+        let filter = Filter::in_states(states.iter().copied());
+        let query = Query::of(inner.connection(), "id", &filter, order, None).unwrap().unwrap();
+        let mut statement = inner.connection().prepare(&format!("EXPLAIN QUERY PLAN {}", query.sql)).unwrap();
+        let steps = statement.query_map(rusqlite::params_from_iter(query.values), |row| row.get::<_, String>(3));
+        steps.unwrap().map(Result::unwrap).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn what_is_in_order_already_is_not_sorted() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let states = [StateName::Pending, StateName::Running, StateName::Dead];
+        let is_sorted = |order| plan(&store, &states, order).contains("TEMP B-TREE");
+        for priority in 0..12 {
+            add(&store, priority);
+            for order in [Order::Newest, Order::Oldest, Order::Claim] {
+                assert!(!is_sorted(order), "{}", plan(&store, &states, order));
+            }
+        }
+        add(&store, 12);
+        assert!(!is_sorted(Order::Claim), "{}", plan(&store, &states, Order::Claim));
+        assert!(is_sorted(Order::Newest), "{}", plan(&store, &states, Order::Newest));
+    }
+
+    #[test]
+    fn a_run_whose_state_changes_while_it_is_listed_is_on_the_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let (writer, reader, me) = (store(dir.path()), store(dir.path()), person("ada"));
+        let worker = WorkerId::draw(SystemClock.now(), &SystemEntropy);
+        let owner = owner(worker, Lease::default());
+        let claim = Action::Claim { owner: owner.clone(), early: false, leftovers: Default::default() };
+        let change = |record: &Record, action: &Action| {
+            let transition = apply(&record.run, action, &me, SystemClock.now()).unwrap();
+            commit(&writer, Write::change(record, transition, stamp(&SystemEntropy)))
+        };
+        let mut record = change(&add(&writer, 0), &claim);
+        let is_over = AtomicBool::new(false);
+        let filter = Filter::in_states([StateName::Running, StateName::Suspended]);
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                let list = || pollster::block_on(reader.list(&filter, &Page::default())).unwrap().records.len();
+                let lists = std::iter::repeat_with(list).take_while(|_| !is_over.load(Ordering::SeqCst));
+                lists.fold((0, 0), |(all, missed), listed| (all + 1, missed + usize::from(listed != 1)))
+            });
+            for _ in 0..400 {
+                let fence = Fence { worker, epoch: record.run.epoch };
+                record = change(&record, &Action::Suspend { fence, reason: "waits".into() });
+                record = change(&record, &Action::Wake { owner: owner.clone() });
+            }
+            is_over.store(true, Ordering::SeqCst);
+            let (all, missed) = reading.join().unwrap();
+            println!("{all} lists beside 800 changes");
+            assert_eq!(missed, 0, "lists without it, of {all}");
+        });
+    }
+}
