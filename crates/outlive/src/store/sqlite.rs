@@ -317,10 +317,10 @@ fn open_inner(
     let (mut database, mut trouble) = match opened {
         Ok(Some(database)) => (database, None),
         Err(Error::Unknown(text)) if schema::is_log_cut(&place) => {
-            (schema::salvage(fill)?, Some(Error::Corrupt(format!("the log of the database was cut: {text}"))))
+            (schema::salvage(&place, fill)?, Some(Error::Corrupt(format!("the log of the database was cut: {text}"))))
         }
-        Ok(None) => (schema::salvage(fill)?, None),
-        Err(trouble @ (Error::Corrupt(_) | Error::Denied(_))) => (schema::salvage(fill)?, Some(trouble)),
+        Ok(None) => (schema::salvage(&place, fill)?, None),
+        Err(trouble @ (Error::Corrupt(_) | Error::Denied(_))) => (schema::salvage(&place, fill)?, Some(trouble)),
         Err(error) => return Err(error),
     };
     let mut queue = None;
@@ -528,7 +528,8 @@ impl Inner {
 
     /// Whether anything may be selected.
     fn has_any(&self, selection: &Selection) -> Result<bool, Error> {
-        let mut any = false;
+        // What is shown instead of a database in trouble does not say; and whoever writes may be rid of the trouble.
+        let mut any = self.trouble.is_some();
         self.scan(&selection.filter, selection.order, None, |_| {
             any = true;
             Ok(false)

@@ -47,7 +47,7 @@ impl Inner {
 
     /// Leaves the database on disk alone, because of `trouble`, and reads what the files of the runs say instead.
     pub(super) fn salvage(&mut self, trouble: Error, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
-        let salvaged = schema::salvage(|connection| fill(connection, &self.place, now, entropy))?;
+        let salvaged = schema::salvage(&self.place, |connection| fill(connection, &self.place, now, entropy))?;
         // Still its inode: one that takes its place is opened.
         self.database = Database { inode: self.database.inode, ..salvaged };
         self.trouble = Some(trouble);
@@ -65,5 +65,64 @@ impl Inner {
                 error => Err(error),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::filter::Filter;
+    use crate::id::SystemEntropy;
+    use crate::run::{Run, StateName};
+    use crate::store::sqlite::{Sharing, SqliteStore};
+    use crate::store::{Change, Expect, Order, Selection, Store, Write};
+    use crate::testing::{pending, person, spec, stamp};
+    use crate::time::{Clock, SystemClock};
+    use crate::transition::{Action, apply};
+
+    /// Two who have the registry open, the second of whom takes its database for damaged.
+    fn two(dir: &std::path::Path) -> [SqliteStore; 2] {
+        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+        let open = || SqliteStore::create(&dir.join("r"), Sharing::Private, clock.clone(), entropy.clone()).unwrap();
+        let stores = [open(), open()];
+        let trouble = Error::Corrupt("taken for damaged".into());
+        stores[1].lock().unwrap().salvage(trouble, &stores[1].now(), &SystemEntropy).unwrap();
+        stores
+    }
+
+    fn add(store: &SqliteStore) -> Run {
+        let run = pending(spec("job"), SystemClock.now(), &SystemEntropy);
+        let (added, stamp) = (run.clone(), stamp(&SystemEntropy));
+        let write = Write { expect: Expect::Absent, run, events: Vec::new(), ended: None, stamp };
+        pollster::block_on(store.commit(vec![write])).unwrap();
+        added
+    }
+
+    #[test]
+    fn whoever_reads_what_files_say_instead_looks_again_when_the_database_has_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let [sound, troubled] = two(dir.path());
+        let added = add(&sound);
+        assert_eq!(pollster::block_on(troubled.get(&[added.id])).unwrap().len(), 1);
+        assert!(troubled.trouble().is_none());
+    }
+
+    #[test]
+    fn whoever_looks_for_work_and_was_in_trouble_tries_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let [sound, _] = two(dir.path());
+        add(&sound);
+        let trouble = Error::Corrupt("taken for damaged".into());
+        sound.lock().unwrap().salvage(trouble, &sound.now(), &SystemEntropy).unwrap();
+        let filter = Filter::in_states([StateName::Pending]);
+        let selection = Selection { filter, order: Order::Claim, limit: 1, due: true };
+        let cancel = |run: &Run, now| {
+            let asked = Action::RequestCancel { reason: None, grace: None };
+            let transition = apply(run, &asked, &person("ada"), now).ok()?;
+            Some(Change { transition, stamp: stamp(&SystemEntropy) })
+        };
+        assert_eq!(pollster::block_on(sound.update(&selection, &cancel)).unwrap().len(), 1);
     }
 }

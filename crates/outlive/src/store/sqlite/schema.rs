@@ -90,11 +90,16 @@ pub(super) const FORMAT: i64 = MIGRATIONS.len() as i64;
 /// The oldest outlive format whose reader understands what this one writes.
 const READABLE_FROM: i64 = 1;
 
+/// The inode of a file, and when it was changed.
+pub(super) type Change = (u64, i64, i64);
+
 /// An open database.
 pub(super) struct Database {
     pub(super) connection: Connection,
     /// Its inode, to notice when the file is replaced under us.
     pub(super) inode: u64,
+    /// How the files were that it stands for, if it was put together from others because those could not be used.
+    pub(super) instead_of: Option<[Option<Change>; 2]>,
     /// The format it had when it was opened; 0 for one that has not been made yet.
     pub(super) version: i64,
     /// Made by a later outlive, or put together from files: it may be read.
@@ -189,13 +194,15 @@ fn make_or_migrate(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
     if is_replaced(place, &database) { Ok(None) } else { migrated.map(|()| Some(database)) }
 }
 
-/// An in-memory database, filled and then only read: what can be seen when the one on disk cannot be used.
-pub(super) fn salvage(fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Database, Error> {
+/// An in-memory database, filled and then only read: what can be seen while the one on disk cannot be used.
+pub(super) fn salvage(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Database, Error> {
+    let instead_of = Some(changes(place));
     let connection = Connection::open_in_memory().map_err(from_sqlite)?;
     migrate(&connection, 0, fill)?;
     Ok(Database {
         connection,
         inode: 0,
+        instead_of,
         version: FORMAT,
         read_only: true,
         synced: false,
@@ -204,9 +211,18 @@ pub(super) fn salvage(fill: impl Fn(&Connection) -> Result<(), Error>) -> Result
     })
 }
 
-/// Whether the file at the database's name is another than the one that is open.
+/// Whether the file at the database's name is another than the one that is open, or somebody may have mended what could
+/// not be used.
 pub(super) fn is_replaced(place: &Place, database: &Database) -> bool {
-    database.inode != 0 && inode(&place.dir) != Some(database.inode)
+    let is_ours = database.inode == 0 || inode(&place.dir) == Some(database.inode);
+    !is_ours || database.instead_of.is_some_and(|files| files != changes(place))
+}
+
+fn changes(place: &Place) -> [Option<Change>; 2] {
+    [DATABASE, LOG].map(|name| {
+        let stat = rustix::fs::statat(&place.dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some((stat.st_ino, stat.st_mtime, stat.st_mtime_nsec.cast_signed()))
+    })
 }
 
 /// Whether there is a database where there was none when it was looked for.
@@ -347,7 +363,7 @@ fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
     configure(&connection).map_err(named)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(named)?;
     let (read_only, log_is_long) = (version > FORMAT, is_log_long(place));
-    Ok(Database { connection, inode, version, read_only, synced: true, log_is_cut, log_is_long })
+    Ok(Database { connection, inode, instead_of: None, version, read_only, synced: true, log_is_cut, log_is_long })
 }
 
 /// The file may come from anywhere: nothing in it is trusted to run, and no crafted page is followed.
