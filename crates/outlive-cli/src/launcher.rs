@@ -35,7 +35,7 @@ use outlive::id::RunId;
 use outlive::logs::LogPolicy;
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
-use outlive::run::NAME_LIMIT;
+use outlive::run::{self, NAME_LIMIT};
 use outlive::runtime::handle::{Recorded, RunHandle};
 use outlive::runtime::reaper::Reaper;
 
@@ -230,6 +230,14 @@ fn keep_log(registry: &Registry, handle: &RunHandle, policy: &LogPolicy) -> Reco
         Ok(log) => Recording::new(log),
         Err(error) => Recording::lost(&error),
     }
+}
+
+/// Writes down what is left of the log of an attempt that is over, and clears away what told of its processes. In this
+/// order: what tells of them lies where the log does, and what nothing is left in goes with it.
+fn leave_log(registry: &Registry, run: &run::Run, recording: &Recording) -> Option<(Code, String)> {
+    let lost = recording.finish(|| registry.is_written_on(run));
+    registry.leave_tree(run);
+    lost.map(|lost| (Code::Unavailable, lost))
 }
 
 /// Keeps nothing, and notes that for whoever looks for it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command};
 use nix::sys::signal::SigSet;
-use outlive::error::{Code, Error};
+use outlive::error::Error;
 use outlive::logs::{Growth, LogPlace, LogPolicy, Stream};
 use outlive::policy::TreePolicy;
 use outlive::process;
@@ -21,7 +21,7 @@ use super::memory::Shield;
 use super::recording::Recording;
 use super::signals::Signals;
 use super::streams::{Copying, Way};
-use super::{keep_log, prepare, recorded_badly, refuse, remark};
+use super::{keep_log, leave_log, prepare, recorded_badly, refuse, remark};
 use crate::cli::{say_line, talk};
 use crate::operation::{Effect, SCHEMA};
 use crate::operations::plane::located::{Place, locate_one};
@@ -122,14 +122,13 @@ fn supervise(
             }
         }
         following.tree.remove_group();
-        registry.leave_tree(&run);
     }
     let exit = command.as_ref().and_then(|command| command.exit(COLLECTED_WITHIN));
     let ended = Ended::of_another(exit, &asked, registry.clock().awake());
     if let Ok(copying) = copying {
         copying.stop();
     }
-    let lost = recording.finish(|| registry.is_written_on(&run)).map(|lost| (Code::Unavailable, lost));
+    let lost = leave_log(registry, &run, &recording);
     let recorded = match &ended.end {
         Some(end) => pollster::block_on(handle.end(end.clone(), exit)),
         None => Ok(Recorded::Now),

@@ -227,7 +227,6 @@ impl Child {
             tree::see_off(registry, &handle.run(), signals, (&stops, rung.as_ref()), &mut asked);
         }
         containment.leave();
-        registry.leave_tree(&handle.run());
         self.end(exit, &asked, now())
     }
 

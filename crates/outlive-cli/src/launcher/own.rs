@@ -21,7 +21,7 @@ use super::flags::seen;
 use super::memory::Shield;
 use super::signals::Signals;
 use super::spawn::Environment;
-use super::{keep_log, keep_no_log, memory, notify, recorded_badly, remark};
+use super::{keep_log, keep_no_log, leave_log, memory, notify, recorded_badly, remark};
 use crate::cli::talk;
 use crate::terminal::plain;
 use crate::workers::hooks;
@@ -197,7 +197,7 @@ impl Owning<'_> {
             ended.blame_memory();
         }
         let unread = ended.unread.take();
-        let lost = recording.finish(|| registry.is_written_on(&handle.run())).map(|lost| (Code::Unavailable, lost));
+        let lost = leave_log(registry, &handle.run(), &recording);
         let recorded = match &ended.end {
             Some(end) if self.stays || spec.policy.retry.on_failure => {
                 pollster::block_on(handle.end(end.clone(), Some(ended.exit)))

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::sys::signal::{SigSet, Signal};
-use outlive::error::{Code, Error};
+use outlive::error::Error;
 use outlive::logs::LogPolicy;
 use outlive::policy::Policy;
 use outlive::registry::Registry;
@@ -27,7 +27,7 @@ use super::child::{self, Child, Ended};
 use super::memory::Shield;
 use super::own::Job;
 use super::signals::Signals;
-use super::{keep_log, memory, recorded_badly, remark, tree};
+use super::{keep_log, leave_log, memory, recorded_badly, remark, tree};
 use crate::cli::{fail, talk};
 use crate::operation::inside::{self, Claim};
 use crate::settings::Context;
@@ -196,7 +196,7 @@ fn supervise(
     // It is done only when all that it wrote is passed on: nobody would repeat what was lost on the way.
     let is_whole = ended.unread.take().is_none_or(|unread| unread.finish());
     let outcome = recording.outcome().filter(|_| is_whole).and_then(|outcome| serde_json::to_value(outcome).ok());
-    let lost = recording.finish(|| registry.is_written_on(&handle.run())).map(|lost| (Code::Unavailable, lost));
+    let lost = leave_log(registry, &handle.run(), &recording);
     let recorded = match &ended.end {
         Some(end) => {
             let has_succeeded = *end == OwnEnd::Finished(Verdict::Succeeded);
