@@ -1,5 +1,8 @@
 //! Runs that go on: by a person, once, with what the last attempt left.
 
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -295,4 +298,29 @@ fn a_checkpoint_of_ten_megabytes_is_refused_and_the_last_one_stays() {
     let read = |name: &str| std::fs::read_to_string(sandbox.work().join(name)).unwrap();
     assert_ne!(read("status").trim(), "0");
     assert_eq!(read("kept").trim(), "1");
+}
+
+#[test]
+fn r04_whoever_waits_for_a_run_that_is_tried_again_waits_for_its_last_attempt() {
+    let sandbox = Sandbox::new();
+    let job = "echo attempt $OUTLIVE_ATTEMPT; [ $OUTLIVE_ATTEMPT -gt 1 ] && exit 7; echo > begun; exec sleep 300";
+    sandbox.outlive(["run", "-d", "--name", "job", "--resume-on", "crash", "--", "sh", "-c", job]).succeeds();
+    until("it to have begun", || sandbox.has_line("begun"));
+    kill_everything(&sandbox);
+    let dead = sandbox.show("job");
+    assert_eq!(dead["state"], "dead");
+    let reason = dead["reason"].as_str().unwrap();
+    assert!(reason.ends_with("; a worker or supervisor tries it again"), "{reason}");
+    let waited = sandbox.outlive(["wait", "job", "--timeout", "200ms"]).output().unwrap();
+    assert_eq!(waited.status.code(), Some(1));
+    assert!(text(&waited.stdout).ends_with("has not ended yet\n"), "{}", text(&waited.stdout));
+    let mut followed = sandbox.outlive(["logs", "-f", "--exit-status", "job"]).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut lines, mut first) = (BufReader::new(followed.stdout.take().unwrap()), String::new());
+    lines.read_line(&mut first).unwrap();
+    sandbox.outlive(["supervise", "--once"]).succeeds();
+    sandbox.outlive(["wait", "job"]).fails_with(7);
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert_eq!((first.as_str(), rest.as_str()), ("attempt 1\n", "attempt 2\n"));
+    assert_eq!(followed.wait().unwrap().code(), Some(7));
 }

@@ -1,7 +1,6 @@
 //! The supervisor: everything that should go on does, once, whoever dies meanwhile.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -306,31 +305,6 @@ fn f_88_sixteen_supervisors_at_once_have_each_dead_run_go_on_once() {
     for name in &names {
         assert_eq!(std::fs::read_to_string(sandbox.work().join(name)).unwrap(), "1\n2\n", "{name}");
     }
-}
-
-#[test]
-fn r04_whoever_waits_for_a_run_that_is_tried_again_waits_for_its_last_attempt() {
-    let sandbox = Sandbox::new();
-    let job = "echo attempt $OUTLIVE_ATTEMPT; [ $OUTLIVE_ATTEMPT -gt 1 ] && exit 7; echo > begun; exec sleep 300";
-    sandbox.outlive(["run", "-d", "--name", "job", "--resume-on", "crash", "--", "sh", "-c", job]).succeeds();
-    until("it to have begun", || sandbox.has_line("begun"));
-    kill_everything(&sandbox);
-    let dead = sandbox.show("job");
-    assert_eq!(dead["state"], "dead");
-    let reason = dead["reason"].as_str().unwrap();
-    assert!(reason.ends_with("; a worker or supervisor tries it again"), "{reason}");
-    let waited = sandbox.outlive(["wait", "job", "--timeout", "200ms"]).output().unwrap();
-    assert_eq!(waited.status.code(), Some(1));
-    assert!(text(&waited.stdout).ends_with("has not ended yet\n"), "{}", text(&waited.stdout));
-    let mut followed = sandbox.outlive(["logs", "-f", "--exit-status", "job"]).stdout(Stdio::piped()).spawn().unwrap();
-    let (mut lines, mut first) = (BufReader::new(followed.stdout.take().unwrap()), String::new());
-    lines.read_line(&mut first).unwrap();
-    let _supervisor = Supervisor::start(&sandbox, &[]);
-    sandbox.outlive(["wait", "job"]).fails_with(7);
-    let mut rest = String::new();
-    lines.read_to_string(&mut rest).unwrap();
-    assert_eq!((first.as_str(), rest.as_str()), ("attempt 1\n", "attempt 2\n"));
-    assert_eq!(followed.wait().unwrap().code(), Some(7));
 }
 
 #[test]
