@@ -2,6 +2,8 @@
 //!
 //! stdout is data, stderr is talk.
 
+mod logging;
+
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -42,6 +44,7 @@ pub fn main() -> u8 {
         None => None,
     };
     outlive::store::sqlite::survive_cuts();
+    logging::install();
     // A reader that has seen enough must not end us before we are done.
     let mask =
         SigSet::from(Signal::SIGPIPE).thread_swap_mask(SigmaskHow::SIG_BLOCK).unwrap_or_else(|_| SigSet::empty());
@@ -106,6 +109,15 @@ fn noun(noun: &'static str, about: &'static str) -> Command {
     Command::new(noun).about(about).subcommand_required(true).arg_required_else_help(true)
 }
 
+/// A verb with the words that people of other tools type for it.
+fn aliased(command: Command) -> Command {
+    match command.get_name() {
+        "ps" => command.visible_alias("status"),
+        "cancel" => command.visible_alias("stop"),
+        _ => command,
+    }
+}
+
 /// The command tree. A verb that is called is built alone: nobody waits for the help of the others.
 pub fn command(verb: Option<&str>) -> Command {
     let root = Command::new("outlive")
@@ -134,7 +146,8 @@ pub fn command(verb: Option<&str>) -> Command {
             None => alone,
         });
     }
-    let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ')).map(|operation| (operation.command)());
+    let alone = TABLE.iter().filter(|operation| !operation.name.contains(' '));
+    let alone = alone.map(|operation| aliased((operation.command)()));
     let interactive = [
         launcher::command(),
         step::command(),

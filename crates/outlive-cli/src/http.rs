@@ -17,7 +17,7 @@ mod traces;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get, post};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use outlive::error::Error;
@@ -157,6 +157,7 @@ fn router(server: &Arc<Server>, allow: Allowed) -> Router {
         .route("/v1/{*operation}", any(api::operate))
         .route("/metrics", get(metrics::tell))
         .nest_service("/mcp", mcp::http_service(server.clone(), allow))
+        .layer(from_fn(mcp::tell_session_ended))
         .layer(from_fn_with_state(server.clone(), guard::known))
         // Whoever is not known yet may look at the page, and become known.
         .merge(open.route("/session", post(guard::begin_session)).route("/v1/store/prove", post(lending::prove)))

@@ -11,6 +11,7 @@ pub mod descriptors;
 pub mod detach;
 pub mod flags;
 mod follow;
+mod glob;
 mod memory;
 pub mod own;
 mod pty;
@@ -57,7 +58,8 @@ pub const NAME: &str = "run";
 /// Run a command, so that it is known, watched and can be cancelled
 ///
 /// The command is executed as given, without a shell, with the standard streams and the terminal of this call. The exit
-/// status is the command's own.
+/// status is the command's own, and decides what became of the run. Signals are passed on: a command that handles one and
+/// exits has succeeded or failed by its status, and only one that died of the signal was interrupted.
 #[derive(Debug, Args)]
 struct Run {
     /// Leave it running in the background, whatever becomes of this terminal, and say its id
@@ -134,7 +136,10 @@ fn own(input: &Run, context: &Context, json: bool, signals: Signals, report: Opt
         context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(register(input, context))?)));
     match registered {
         Ok((policy, (registry, handle))) => {
+            // They could be read a moment ago.
+            let listed = input.spec.listed_variables().unwrap_or_default();
             let job = Job::new(input.spec.argv(), input.spec.notify.clone()).found_by(&handle.run());
+            let job = job.with_variables(input.spec.mode(), listed);
             let detached = report.is_some();
             let mut owning =
                 Owning { registry: &registry, policy: &policy, signals, detached, json, stays: false, growth: None };

@@ -6,7 +6,6 @@ mod screen;
 mod tame;
 
 use std::io;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
@@ -16,13 +15,14 @@ use outlive::logs::{LogPlace, LogReader, NoLog, Stream};
 use outlive::registry::Registry;
 use outlive::run::{End, StateName};
 use outlive::store;
-use outlive::time::{Timestamp, parse_duration};
+use outlive::store::sqlite::{Topic, Watch};
+use outlive::time::{Clock, InvalidMoment, SystemClock, Timestamp, Towards, parse_moment};
 
 use self::screen::Screen;
 use crate::cli::{fail, talk};
 use crate::operation::Effect;
 use crate::operations::plane::located::{Place, locate_one};
-use crate::operations::wait;
+use crate::operations::wait::{self, serving::Serving};
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;
@@ -35,6 +35,9 @@ const BEFORE: u64 = 20;
 /// How often to look whether the run has ended: an owner that dies writes nothing that could wake us.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
+/// How often to look where every write of the run notifies: an owner that dies writes nothing.
+const LOOK_SELDOM: Duration = Duration::from_millis(500);
+
 /// What is written is noted within milliseconds, by whoever watches over the attempt. What is not noted for so long is
 /// shown nevertheless: nobody watches any more.
 const NOTED_WITHIN: Duration = Duration::from_millis(250);
@@ -42,11 +45,12 @@ const NOTED_WITHIN: Duration = Duration::from_millis(250);
 /// Show what a run has written
 ///
 /// What it wrote to its standard output goes to standard output, and what it wrote to its standard error to standard
-/// error; if only one of them is asked for, it goes to standard output. On a terminal colours are shown, and what would
-/// move the cursor or set titles is made visible instead.
+/// error; if only one of them is asked for, it goes to standard output. On a terminal colours are shown and bars of progress
+/// redraw their line; what would move the cursor elsewhere or set titles is made visible instead, unless --raw is given.
 #[derive(Debug, Default, Args)]
 struct Logs {
     /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
+    #[arg(default_value = "@last")]
     run: String,
     /// Go on until the run has ended
     #[arg(short, long)]
@@ -60,9 +64,9 @@ struct Logs {
     /// This attempt, instead of its last
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
-    /// Only what was written since a time such as 2026-11-15T09:30:00Z, or for so long, such as 10m
-    #[arg(long, value_name = "TIME")]
-    since: Option<Since>,
+    /// Only what was written since a time such as 18:00, yesterday or 2026-11-15T09:30:00Z, or for so long, such as 10m
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<Timestamp>,
     /// Only the last N lines
     #[arg(short = 'n', long = "lines", value_name = "N")]
     lines: Option<u64>,
@@ -80,33 +84,8 @@ struct Logs {
     attached: bool,
 }
 
-/// From when on something is wanted.
-#[derive(Debug, Clone, Copy)]
-enum Since {
-    At(Timestamp),
-    Ago(Duration),
-}
-
-impl FromStr for Since {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let at = text.parse().map(Self::At);
-        at.or_else(|_| parse_duration(text).map(Self::Ago))
-            .map_err(|_| format!("`{text}` is neither a time such as 2026-11-15T09:30:00Z nor a duration such as 10m"))
-    }
-}
-
-impl Since {
-    fn moment(self, now: Timestamp) -> Timestamp {
-        match self {
-            Self::At(at) => at,
-            Self::Ago(ago) => {
-                let ago = i64::try_from(ago.as_micros()).unwrap_or(i64::MAX);
-                Timestamp::from_micros(now.as_micros().saturating_sub(ago))
-            }
-        }
-    }
+fn since(text: &str) -> Result<Timestamp, InvalidMoment> {
+    parse_moment(text, SystemClock.now(), Towards::Past)
 }
 
 /// The command's flags and help.
@@ -221,17 +200,24 @@ impl Logs {
         let mut screen = Screen::new(self.only(), self.timestamps, self.raw, json)?;
         let mut reader = None;
         let mut looked = registry.clock().awake();
+        let mut serving = Serving::default();
+        let watch = registry.local().and_then(|local| local.watch(&[Topic::Run(seen.run.id)]).ok());
         // Since when there is something that nobody has noted.
         let mut behind: Option<Duration> = None;
         loop {
             // Looked at before reading: what was written before the end is there by then.
             let now = registry.clock().awake();
-            if now.saturating_sub(looked) >= LOOK_EVERY {
-                (seen, looked) = (registry.get(seen.run.id).await?, now);
+            let is_notified = watch.as_ref().map(Watch::forget);
+            let pause = if is_notified.is_some() { LOOK_SELDOM } else { LOOK_EVERY };
+            if is_notified == Some(true) || now.saturating_sub(looked) >= pause {
+                (seen, looked) = (registry.glance(seen.run.id).await?, now);
+            }
+            if self.follow {
+                serving.tell(registry, &seen).await?;
             }
             let ended = seen.is_over() || seen.run.attempt > attempt;
             if reader.is_none() {
-                reader = self.open(registry, logs, &seen, attempt)?;
+                reader = self.open(logs, &seen, attempt)?;
             }
             if let Some(reader) = &mut reader {
                 reader.read_unnoted(ended || behind.is_some_and(|since| now.saturating_sub(since) >= NOTED_WITHIN));
@@ -274,13 +260,7 @@ impl Logs {
     }
 
     /// The log of an attempt, where it is wanted from.
-    fn open(
-        &self,
-        registry: &Registry,
-        logs: &LogPlace,
-        seen: &Seen,
-        attempt: u32,
-    ) -> Result<Option<LogReader>, Trouble> {
+    fn open(&self, logs: &LogPlace, seen: &Seen, attempt: u32) -> Result<Option<LogReader>, Trouble> {
         let Some(mut reader) = logs.read(seen.run.id, attempt)? else { return Ok(None) };
         if let Some(only) = self.only() {
             reader = reader.only(only);
@@ -289,7 +269,7 @@ impl Logs {
             reader.stop_at_present().map_err(unreadable)?;
         }
         if let Some(since) = self.since {
-            reader.skip_before(since.moment(registry.clock().now())).map_err(unreadable)?;
+            reader.skip_before(since).map_err(unreadable)?;
         }
         if let Some(lines) = self.lines {
             reader.skip_to_last(lines).map_err(unreadable)?;

@@ -8,7 +8,13 @@ mod harmless;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use outlive::error::Error;
 use outlive::time::{parse_duration, show_duration};
@@ -115,6 +121,19 @@ pub fn http_service(server: Arc<Server>, allow: Allowed) -> StreamableHttpServic
     let config = StreamableHttpServerConfig::default().disable_allowed_hosts();
     let tools = Tools { desk: server, may: allow.effect() };
     StreamableHttpService::new(move || Ok(tools.clone()), Arc::default(), config)
+}
+
+/// Says of a session that was ended that it has ended. Clients take "accepted", which is what the transport answers, for a
+/// failure.
+pub async fn tell_session_ended(request: Request, next: Next) -> Response {
+    let is_ending = request.method() == Method::DELETE && request.uri().path().starts_with("/mcp");
+    let mut response = next.run(request).await;
+    if is_ending && response.status() == StatusCode::ACCEPTED {
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        *response.body_mut() = Body::empty();
+        response.headers_mut().remove(CONTENT_LENGTH);
+    }
+    response
 }
 
 /// Whatever has calls answered.

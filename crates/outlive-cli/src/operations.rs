@@ -21,6 +21,7 @@ pub mod reap;
 pub mod registry;
 pub mod rerun;
 pub mod resume;
+pub mod rm;
 pub mod search;
 pub mod service;
 pub mod show;
@@ -49,6 +50,7 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<sweep::Sweep>(),
     Operation::of::<archive::Archive>(),
     Operation::of::<archive::Unarchive>(),
+    Operation::of::<rm::Rm>(),
     Operation::of::<search::Search>(),
     Operation::of::<history::History>(),
     Operation::of::<list::List>(),

@@ -8,8 +8,9 @@ use outlive::id::{RunId, WorkerId};
 use outlive::registry::Registry;
 use std::os::unix::ffi::OsStrExt;
 
-use outlive::run::{Actor, Arg, End, Exit, Owner, State, StateName, Withheld};
+use outlive::run::{Actor, Arg, End, Exit, Owner, State, StateName};
 use outlive::time::{Timestamp, show_duration};
+use outlive::transition::{Operation, can, resumes_unnamed};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -27,6 +28,8 @@ pub struct RunView {
     pub cwd: Option<String>,
     pub state: StateName,
     pub health: Option<Health>,
+    /// The operations that would not be refused now.
+    pub can: Vec<Operation>,
     pub reason: Option<String>,
     pub priority: i32,
     /// It is claimed from the queue.
@@ -81,9 +84,12 @@ pub struct RunView {
     /// The command as a shell must be given it.
     #[serde(skip)]
     pub command_line: Option<String>,
-    /// There may be another attempt of it.
+    /// `outlive resume --all` resumes it, once it may be resumed at all.
     #[serde(skip)]
-    pub resumable: bool,
+    pub resumes_unnamed: bool,
+    /// It could be resumed but for its live processes.
+    #[serde(skip)]
+    pub resumes_without_live: bool,
 }
 
 /// The host of an owner, as far as it is on record.
@@ -128,23 +134,35 @@ pub fn with_names(reason: &str, leftovers: &Leftovers) -> String {
     )
 }
 
-/// A moment, and how long ago it was.
+/// A moment in local time, and how long ago it was.
 pub fn moment(at: Timestamp, now: Timestamp) -> String {
+    let local = at.local();
     if at > now {
-        format!("{at} (in {})", show_duration(at.since(now)))
+        format!("{local} (in {})", show_duration(at.since(now)))
     } else {
-        format!("{at} ({} ago)", show_duration(now.since(at)))
+        format!("{local} ({} ago)", show_duration(now.since(at)))
     }
+}
+
+/// Whether the time until the last heartbeat tells for how long a run lived that died. One whose owner sent none since it began
+/// may have run for any time.
+pub fn is_told(until_last_heartbeat: Duration) -> bool {
+    until_last_heartbeat >= Duration::from_secs(1)
 }
 
 impl RunView {
     /// The run as it was seen through `registry`.
     pub fn new(seen: &Seen, registry: &Registry) -> Self {
-        Self { trusted: Some(registry.executable(&seen.run).is_ok()), ..Self::unsigned(seen, registry) }
+        let trusted = (!registry.withholds_signatures()).then(|| registry.executable(&seen.run).is_ok());
+        Self::build(seen, registry, trusted)
     }
 
-    /// The same without a look at its signature, which takes longer than all the rest.
+    /// The run without a check of its signature, which takes longer than all the rest, unless that decides what may be done.
     pub fn unsigned(seen: &Seen, registry: &Registry) -> Self {
+        Self::build(seen, registry, None)
+    }
+
+    fn build(seen: &Seen, registry: &Registry, trusted: Option<bool>) -> Self {
         let (run, spec) = (&seen.run, &seen.run.spec);
         let (started_at, ended_at) = match &run.state {
             State::Running(running) => (Some(running.started_at), None),
@@ -176,6 +194,11 @@ impl RunView {
         };
         let until = died_at.or(ended_at).unwrap_or_else(|| registry.clock().now());
         let progress = run.progress.clone().unwrap_or_default();
+        let is_executable = || trusted.unwrap_or_else(|| registry.executable(run).is_ok());
+        let resumes_without_live = !seen.leftovers.is_empty() && {
+            let ended = Seen { leftovers: Leftovers::default(), ..seen.clone() };
+            can(&ended, is_executable).contains(&Operation::Resume)
+        };
         Self {
             id: run.id,
             name: spec.name.clone(),
@@ -185,6 +208,7 @@ impl RunView {
             cwd: spec.command.as_ref().map(|command| command.cwd.to_string()),
             state: seen.state,
             health: seen.health,
+            can: can(seen, is_executable),
             reason: seen.reason.as_ref().map(|reason| with_names(reason, &seen.leftovers)),
             priority: spec.priority,
             queued: spec.queued,
@@ -204,7 +228,10 @@ impl RunView {
             started_at,
             ended_at,
             updated_at: run.updated_at,
-            duration_ms: started_at.map(|at| u64::try_from(until.since(at).as_millis()).unwrap_or(u64::MAX)),
+            duration_ms: started_at
+                .map(|at| until.since(at))
+                .filter(|lasted| died_at.is_none() || is_told(*lasted))
+                .map(|lasted| u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX)),
             exit_code,
             signal,
             error_type: failure.map(|failure| failure.error_type.clone()),
@@ -218,7 +245,7 @@ impl RunView {
             failures: run.failures,
             archived: run.archived.is_some(),
             copied: run.copied,
-            trusted: None,
+            trusted,
             step: step.map(|step| step.name.clone()),
             step_of: step.map(|step| step.of),
             step_attempt: step.map(|step| step.attempt),
@@ -226,10 +253,8 @@ impl RunView {
             replays: step.and_then(|step| step.replays),
             repo: None,
             command_line: spec.command.as_ref().map(|command| quoted(&command.argv)),
-            resumable: spec.command.is_some()
-                && run.swept.is_none()
-                && spec.withheld != Some(Withheld::Arguments)
-                && run.attempt < spec.policy.retry.max_attempts,
+            resumes_unnamed: resumes_unnamed(run),
+            resumes_without_live,
         }
     }
 
@@ -280,7 +305,7 @@ impl RunView {
     /// Whether its last attempt ended early, on record, and there may be another.
     pub fn awaits_resume(&self) -> bool {
         let ended_early = matches!(self.state, StateName::Dead | StateName::Interrupted) && self.owner.is_none();
-        ended_early && self.resumable && !self.archived && !self.copied
+        ended_early && self.can.contains(&Operation::Resume) && !self.archived
     }
 
     /// What a person would type next about it.
@@ -291,23 +316,26 @@ impl RunView {
     /// The same, with the call that reaps its registry.
     pub fn next_step_with(&self, reap: &str) -> Option<String> {
         let id = self.id;
-        match (self.state, self.health) {
-            (_, _) if self.copied => None,
-            (StateName::Running, Some(Health::Orphaned)) if self.step_of.is_some() => {
-                Some(format!("`outlive cancel {id}` ends what is left of it"))
-            }
-            (StateName::Running, Some(Health::Orphaned)) => {
-                Some(format!("`outlive adopt {id}` takes it over; `outlive cancel {id}` ends what is left of it"))
-            }
-            (StateName::Running, Some(Health::Unresponsive)) => {
-                Some(format!("`outlive why {id}`; `outlive cancel {id}`"))
-            }
-            (StateName::Dead, _) if self.owner.is_some() && self.command.is_some() && self.step_of.is_none() => {
-                Some(format!("`outlive resume {id}` goes on with it; `{reap}` only puts its death on record"))
-            }
-            (StateName::Dead, _) if self.owner.is_some() => Some(format!("`{reap}` puts its death on record")),
-            _ if self.awaits_resume() => Some(resume_step(id)),
-            _ => None,
+        let may = |operation| self.can.contains(&operation);
+        let is_over = self.state.is_ended() || self.state == StateName::Pending;
+        if may(Operation::Adopt) {
+            return Some(format!("`outlive adopt {id}` takes it over; `outlive cancel {id}` ends what is left of it"));
+        }
+        if may(Operation::Cancel) && self.health == Some(Health::Orphaned) {
+            return Some(format!("`outlive cancel {id}` ends what is left of it"));
+        }
+        if may(Operation::Cancel) && self.health == Some(Health::Unresponsive) {
+            return Some(format!("`outlive why {id}`; `outlive cancel {id}`"));
+        }
+        if may(Operation::Cancel) && is_over && !self.leftover_pids.is_empty() {
+            let resume = format!("; `outlive resume --end-leftovers {id}` ends it and starts the next attempt");
+            let resume = if self.resumes_without_live { resume } else { String::new() };
+            return Some(format!("`outlive cancel {id}` ends what is left of it{resume}"));
+        }
+        match (may(Operation::Reap), may(Operation::Resume)) {
+            (true, true) => Some(format!("`outlive resume {id}` starts its next attempt; `{reap}` only marks it dead")),
+            (true, false) => Some(format!("`{reap}` marks it dead")),
+            (false, _) => self.awaits_resume().then(|| resume_step(id)),
         }
     }
 }

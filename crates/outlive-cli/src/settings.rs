@@ -16,11 +16,13 @@ use outlive::logs::LogPolicy;
 use outlive::policy::{Policy, Retention};
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
+use outlive::store::object;
 use outlive::store::postgres::{self, PostgresStore};
 use outlive::store::sqlite::{Sharing, SqliteStore};
 
 use self::config::{Config, History, Keep};
-pub use self::home::{Hooks, QueueOrder, Sweeps};
+use self::home::with_logs;
+pub use self::home::{CoolWorkflow, Hooks, QueueOrder, Sweeps};
 use crate::operation::going::Going;
 use crate::operation::{Effect, Form};
 
@@ -73,6 +75,20 @@ impl Context {
     /// The context of a call that a server answers.
     pub fn served(registry: String, caller: Caller) -> Self {
         Self { caller: Some(caller), ..Self::new(Some(registry)) }
+    }
+
+    /// The context of the same call for another registry: the same caller, with the same permissions.
+    pub fn at(&self, url: String) -> Self {
+        let caller = self.caller.clone().map(|caller| Caller { registry: None, ..caller });
+        Self { caller, form: self.form.clone(), ..Self::new(Some(url)) }
+    }
+
+    /// Whether runs of other registries cannot be meant: a command names its registry, or a caller may use this one alone.
+    pub fn is_confined(&self) -> bool {
+        match &self.caller {
+            Some(caller) => !caller.everywhere,
+            None => self.named().is_some(),
+        }
     }
 
     /// Whether somebody else asks, who has neither this process's environment nor its standard input.
@@ -149,22 +165,42 @@ impl Context {
     }
 
     /// Where the registry is: as named, or in the environment, or the nearest `.outlive` of this directory or one above
-    /// it, or the repository's own, or the user's.
+    /// it, or the repository's own, or the user's. A `.outlive` that another user made and does not share is passed over:
+    /// in a directory that many write, anybody could make one.
     pub fn location(&self) -> Result<Location, Error> {
         if let Some(named) = self.named() {
             return Ok(named);
         }
         let here = std::env::current_dir().ok();
-        let above = |name: &str| here.iter().flat_map(|here| here.ancestors()).find(|dir| dir.join(name).exists());
+        let above = |name: &str| {
+            let dirs = here.iter().flat_map(|here| here.ancestors());
+            dirs.map(|dir| dir.join(name)).find(|path| path.exists() && (name != DIRECTORY || is_ours(path)))
+        };
+        let above = |name: &str| above(name).and_then(|path| path.parent().map(Path::to_owned));
         if let Some(found) = above(DIRECTORY) {
             return Ok(Location::Directory(found.join(DIRECTORY)));
         }
-        if let Some(repository) = above(".git") {
+        // A checkout that cannot be written to has no registry of its own.
+        if let Some(repository) = above(".git").filter(|repository| is_writable(repository)) {
             return Ok(Location::Directory(repository.join(DIRECTORY)));
         }
         let home = outlive::home::home()
             .ok_or_else(|| Error::Invalid("no registry: neither HOME nor OUTLIVE_HOME is set".into()))?;
         Ok(Location::Directory(home.join("registry")))
+    }
+
+    /// Says that runs of a checkout which cannot be written to are recorded in the home.
+    fn tell_read_only(&self, path: &Path) {
+        let here = std::env::current_dir().ok();
+        let checkout = here.iter().flat_map(|here| here.ancestors()).find(|dir| dir.join(".git").exists());
+        if let Some(checkout) = checkout.filter(|checkout| self.named().is_none() && !path.starts_with(checkout)) {
+            let shown = checkout.display().to_string();
+            crate::cli::talk(&format!(
+                "outlive: `{}` cannot be written to; the run is recorded in {}\n",
+                crate::terminal::plain(&shown),
+                path.display()
+            ));
+        }
     }
 
     /// Where the registry is, for people.
@@ -188,14 +224,14 @@ impl Context {
         let registry = match self.location()? {
             Location::Directory(path) => {
                 if let Some(home) = outlive::home::home().filter(|home| path.parent() == Some(home)) {
-                    let failed = |error| Error::Invalid(format!("`{}` cannot be made: {error}", home.display()));
-                    outlive::home::make(&home).map_err(failed)?;
+                    outlive::home::make(&home)?;
+                    self.tell_read_only(&path);
                 }
                 Registry::open_local(&path, Some(Sharing::Private))?
             }
             Location::Url(url) => self.open_url(&url).await?,
         };
-        let registry = self.seen_by_caller(registry.redacting(redactor));
+        let registry = self.seen_by_caller(with_logs(registry.redacting(redactor)));
         tell_damage(&registry);
         crate::operations::plane::register_own(&registry);
         deliver(&registry).await?;
@@ -206,11 +242,9 @@ impl Context {
     /// the error.
     pub async fn instead(&self, error: &Error) -> Result<Option<Registry>, Error> {
         let is_away = matches!(error, Error::Store(error) if error.is_passing());
-        let is_bucket =
-            matches!(self.location()?, Location::Url(url) if outlive::store::object::Address::is_meant(&url));
+        let is_bucket = matches!(self.location()?, Location::Url(url) if object::Address::is_meant(&url));
         let Some(home) = outlive::home::home().filter(|_| is_away && is_bucket) else { return Ok(None) };
-        let failed = |error| Error::Invalid(format!("`{}` cannot be made: {error}", home.display()));
-        outlive::home::make(&home).map_err(failed)?;
+        outlive::home::make(&home)?;
         let path = home.join("registry");
         let said = Redactor::default().text(&error.to_string());
         crate::cli::talk(&format!(
@@ -219,31 +253,47 @@ impl Context {
             path.display()
         ));
         let redactor = self.config()?.redactor()?;
-        Ok(Some(Registry::open_local(&path, Some(Sharing::Private))?.redacting(redactor)))
+        Ok(Some(with_logs(Registry::open_local(&path, Some(Sharing::Private))?.redacting(redactor))))
     }
 
-    /// The registry as it is; none where there is none yet. Nothing is written.
+    /// The registry as it is, for reading; none where there is none yet. Nothing is written.
     pub async fn existing(&self) -> Result<Option<Registry>, Error> {
+        let is_shared = self.caller.as_ref().is_some_and(|caller| caller.registry.is_some());
+        if let Location::Url(url) = self.location()?
+            && object::Address::is_meant(&url)
+            && !is_shared
+        {
+            return Ok(Some(self.seen_by_caller(Registry::read_bucket(&url).await?)));
+        }
+        if let Location::Url(url) = self.location()?
+            && postgres::Address::is_meant(&url)
+            && !is_shared
+        {
+            return Ok(Registry::find_shared(&url).await?.map(|found| self.seen_by_caller(found)));
+        }
         self.open(Registry::read_local).await
     }
 
-    /// The same, to be changed.
+    /// The registry as it is, for changes; none where there is none yet.
     pub async fn to_change(&self) -> Result<Option<Registry>, Error> {
         self.open(|path| Registry::open_local(path, None)).await
     }
 
     async fn open(&self, open: impl Fn(&Path) -> Result<Registry, Error>) -> Result<Option<Registry>, Error> {
         match self.location()? {
-            // One that is named must be there; one that is only looked for need not be.
-            Location::Directory(path) if is_absent(&path) && self.named().is_some() => {
-                Err(Error::NoRegistry { sought: None, place: path.display().to_string() })
-            }
-            Location::Directory(path) if self.named().is_none() && is_missing(&path) => Ok(None),
+            // A registry that is named must be there; one that is only looked for need not be.
+            Location::Directory(path) if is_missing(&path) => match self.named() {
+                Some(_) => Err(Error::NoRegistry { sought: None, place: path.display().to_string() }),
+                None => Ok(None),
+            },
             Location::Directory(path) => {
                 // A configuration that cannot be read keeps nobody from looking or cancelling; what is said meanwhile
                 // is not stored.
                 let redactor = self.config().and_then(|config| config.redactor());
-                let registry = open(&path)?.redacting(redactor.unwrap_or_else(|_| Redactor::everything()));
+                let registry = match redactor {
+                    Ok(redactor) => with_logs(open(&path)?.redacting(redactor)),
+                    Err(_) => open(&path)?.redacting(Redactor::everything()),
+                };
                 if let Some(trouble) = registry.local().and_then(SqliteStore::trouble) {
                     let hint = Error::Store(trouble.clone()).hint().unwrap_or_default();
                     crate::cli::talk(&format!(
@@ -254,7 +304,7 @@ impl Context {
                 tell_damage(&registry);
                 Ok(Some(self.seen_by_caller(registry)))
             }
-            Location::Url(url) => Ok(Some(self.seen_by_caller(self.open_url(&url).await?))),
+            Location::Url(url) => Ok(Some(self.seen_by_caller(with_logs(self.open_url(&url).await?)))),
         }
     }
 
@@ -306,10 +356,10 @@ impl Context {
         Ok(self.config()?.logs)
     }
 
-    /// When ended runs are put away.
+    /// When ended runs are archived and deleted.
     pub fn retention(&self) -> Result<Retention, Error> {
-        let Keep { keep_last, archive_after, .. } = self.config()?.retention;
-        Ok(Retention { keep_last, archive_after })
+        let Keep { keep_last, archive_after, delete_after, .. } = self.config()?.retention;
+        Ok(Retention { keep_last, archive_after, delete_after })
     }
 
     /// Tells a database for how long it is to keep what has ended, where the home says so.
@@ -382,9 +432,24 @@ pub async fn deliver(registry: &Registry) -> Result<usize, Error> {
     Ok(delivered.recorded)
 }
 
-/// Whether there is no registry here yet. One that may not be looked into, or has lost its identity, is not missing.
+/// Whether there is no registry here yet, or another process is creating it. A registry that may not be read, or that
+/// lost its identity, is not missing.
+///
+/// The order matters: a creator writes the identity before it records a run or makes the database, so what is found
+/// after a missing identity proves either that the registry is incomplete, or that it is complete by now.
 fn is_missing(path: &Path) -> bool {
-    is_absent(path) || is_absent(&path.join("registry.id")) && is_absent(&path.join("runs"))
+    is_absent(&path.join("registry.id")) && has_no_runs(&path.join("runs")) && is_absent(&path.join("registry.db"))
+}
+
+fn has_no_runs(runs: &Path) -> bool {
+    match std::fs::read_dir(runs) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+fn is_writable(dir: &Path) -> bool {
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 /// Whether a directory is a registry.
@@ -394,4 +459,16 @@ pub fn is_registry(path: &Path) -> bool {
 
 fn is_absent(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// Whether this user made a directory, or a group that this user belongs to shares it.
+fn is_ours(directory: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(found) = std::fs::symlink_metadata(directory) else { return false };
+    let is_shared = found.is_dir() && found.mode() & 0o072 == 0o070;
+    let is_member = || {
+        let groups = nix::unistd::getgroups().unwrap_or_default();
+        groups.into_iter().chain([nix::unistd::getegid()]).any(|group| group.as_raw() == found.gid())
+    };
+    found.uid() == nix::unistd::geteuid().as_raw() || is_shared && is_member()
 }

@@ -16,7 +16,16 @@ const NARROWEST: usize = 40;
 /// Whether a character would move the cursor, change colours, or hide.
 fn is_hidden(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Whether a character of a command cannot be told by looking at it: hidden, one that selects a variant, or a space that
+/// no shell takes for one.
+fn is_deceptive(c: char) -> bool {
+    is_hidden(c)
+        || matches!(c, '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' | '\u{fe00}'..='\u{fe0f}')
 }
 
 /// A word from a record, with everything made visible that would move the cursor, change colours, or hide.
@@ -42,7 +51,7 @@ pub fn plain(text: &str) -> String {
 pub fn quote(word: &[u8]) -> Cow<'_, str> {
     let is_bare = |c: char| c.is_alphanumeric() || "_@%+=:,./-".contains(c);
     match std::str::from_utf8(word) {
-        Ok(text) if text.chars().any(is_hidden) => escape(word).into(),
+        Ok(text) if text.chars().any(is_deceptive) => escape(word).into(),
         Ok(text) if !text.is_empty() && !text.starts_with('=') && text.chars().all(is_bare) => text.into(),
         Ok(text) => format!("'{}'", text.replace('\'', r"'\''")).into(),
         Err(_) => escape(word).into(),
@@ -168,6 +177,35 @@ mod tests {
                 assert!(heap <= COMBINED, "{shown:?} grows over other lines");
             }
         }
+    }
+
+    #[test]
+    fn t8_09_a_quoted_word_hides_nothing() {
+        let invisible = [
+            '\u{34f}',
+            '\u{115f}',
+            '\u{1160}',
+            '\u{17b4}',
+            '\u{180b}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{2060}',
+            '\u{2800}',
+            '\u{3164}',
+            '\u{fe0f}',
+            '\u{feff}',
+            '\u{ffa0}',
+            '\u{1d173}',
+            '\u{e0100}',
+            '\u{a0}',
+        ];
+        for c in invisible {
+            let word = format!("rm{c}x");
+            let quoted = quote(word.as_bytes()).into_owned();
+            assert!(quoted.starts_with("$'") && !quoted.contains(c), "U+{:04X}: {quoted}", u32::from(c));
+        }
+        assert_eq!(quote("größe".as_bytes()), "größe");
+        assert_eq!(quote("e\u{301}".as_bytes()), "'e\u{301}'");
     }
 
     #[test]

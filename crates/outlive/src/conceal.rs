@@ -12,10 +12,11 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::environment;
 use crate::id::RunId;
 use crate::redact::Redactor;
 use crate::registry::Registry;
-use crate::run::{Arg, Interruption, Progress, Run, Spec, Withheld};
+use crate::run::{Arg, Interruption, Progress, Run, Spec, Variables, Withheld};
 use crate::spool::OwnEnd;
 use crate::store::files::{self, Prepared};
 use crate::time::Timestamp;
@@ -64,11 +65,26 @@ pub(crate) fn draft(
     id: RunId,
     draft: &mut Spec,
 ) {
+    let sealed = take_sealed(redactor, draft);
+    if let (Some(variables), Some(trust)) = (sealed, trust) {
+        // Without it a later attempt has the environment of the process that executes it.
+        let _ = environment::keep(trust, &draft.created_by.host, id, variables);
+    }
     let masked = spec(redactor, draft);
     if let (Some(argv), Some(trust), Some(Withheld::Secrets)) = (masked, trust, draft.withheld) {
         // Without it the run cannot be resumed, but it can be run.
         let _ = keep(trust, registry(), id, draft, argv);
     }
+}
+
+/// The variables to keep in the home: those that the spec is made with, and the secrets among those that it lists.
+fn take_sealed(redactor: &Redactor, draft: &mut Spec) -> Option<Variables> {
+    let command = draft.command.as_mut()?;
+    let mut sealed = command.sealed.take().unwrap_or_default();
+    for (name, value) in command.env.iter().filter(|(name, value)| redactor.named(name, value) != **value) {
+        sealed.set(name, value);
+    }
+    (!sealed.is_empty()).then_some(sealed)
 }
 
 /// Masks what an owner says of its run.
@@ -104,9 +120,11 @@ impl Registry {
         }
     }
 
-    /// Forgets the words that were kept in the home because of their secrets. The run cannot be resumed then.
-    pub fn forget_argv(&self, id: RunId) -> io::Result<()> {
-        self.trust().map_or(Ok(()), |trust| forget(trust.home(), id))
+    /// Deletes what is kept in the home for a run: the words of its command with their secrets, and its environment.
+    /// Without the words it cannot be resumed.
+    pub fn forget_sealed(&self, id: RunId) -> io::Result<()> {
+        let Some(trust) = self.trust() else { return Ok(()) };
+        environment::forget(trust.home(), id).and(forget(trust.home(), id))
     }
 
     /// The runs whose words were kept in the home and that this registry does not know, a while later: whoever was to

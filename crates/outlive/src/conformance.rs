@@ -8,6 +8,7 @@
 //! backend whose wire can be cut, and is proved by the simulation and by each backend's own tests.
 
 mod beats;
+mod due;
 mod hearing;
 mod keys;
 mod lists;
@@ -50,6 +51,11 @@ pub trait Ground: Send + Sync {
 
     /// A time that is long beside what a few calls take, and short enough to be waited for.
     fn stretch(&self) -> Duration;
+
+    /// Whether its stores tell a deleted run from one that they never kept: a beat then calls it lost, not unknown.
+    fn knows_deletions(&self) -> bool {
+        false
+    }
 
     /// Does all of this work at once and returns when it is done. A ground whose stores need a runtime of their own
     /// does it there.
@@ -154,6 +160,8 @@ table! { $
        stories::stories_do_not_mix;
     7: lists::a_list_is_what_the_filter_matches,
        lists::pages_neither_overlap_nor_leave_out,
-       lists::lists_are_in_order;
+       lists::lists_are_in_order,
+       lists::counts_are_those_of_the_lists;
     8: stories::a_missing_run_is_an_absence;
+    9: due::the_next_due_time_is_that_of_the_first_run_to_come;
 }

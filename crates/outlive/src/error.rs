@@ -8,6 +8,7 @@ use crate::run::{Key, StateName};
 use crate::store;
 use crate::time::{Timestamp, show_duration};
 use crate::transition::Refusal;
+use crate::trust::Denied;
 
 /// Why a call on a registry failed. Nothing was changed, unless it says so.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -35,9 +36,6 @@ pub enum Error {
         /// There are others.
         more: bool,
     },
-    /// There is no such run here, and nobody has looked what other repositories have.
-    #[error("no run `{0}` here, and there is no index of the runs of all repositories yet")]
-    Unindexed(String),
     /// A run was named behind a repository that nobody knows.
     #[error("no run `{sought}`: no repository `{repo}` is known")]
     NoRepository {
@@ -59,9 +57,6 @@ pub enum Error {
         /// What tells so.
         reason: String,
     },
-    /// There is no index yet.
-    #[error("there is no index of the runs of all repositories yet")]
-    NoIndex,
     /// A run is there and cannot be understood.
     #[error("run `{run}` of `{repo}` cannot be understood: {reason}")]
     Unreadable {
@@ -101,12 +96,20 @@ pub enum Error {
         /// When it is free, where a clock alone frees it.
         free_at: Option<Timestamp>,
     },
+    /// The registry at this URL cannot delete single runs.
+    #[error("deleting runs is not supported yet in `{0}`, only in a registry directory of this machine")]
+    CannotDelete(String),
     /// Whoever asked may not have it done.
     #[error("{0}")]
     Forbidden(String),
-    /// Its spec was signed by nobody this user trusts.
-    #[error("run `{0}` was made by somebody else: its command is shown, not executed")]
-    Untrusted(RunId),
+    /// This user may not execute the run: its command is shown.
+    #[error("run `{run}` is not executed: {why}")]
+    Untrusted {
+        /// The run.
+        run: RunId,
+        /// What speaks against it.
+        why: Denied,
+    },
     /// Others kept changing the run.
     #[error("run `{0}` kept changing while it was to be changed")]
     Contended(RunId),
@@ -239,7 +242,7 @@ impl Code {
             Self::Refused => "the run does not allow it as it stands",
             Self::Lost => "inside a run: this attempt no longer owns it",
             Self::Busy => "a key is held by others, or others kept changing the run",
-            Self::Untrusted => "somebody else made the run, and nobody has allowed it to be executed",
+            Self::Untrusted => "another user made the run, or its record was tampered with: `outlive trust`",
             Self::Unavailable => "the registry cannot be reached",
             Self::Full => "the registry has no room left",
             Self::Denied => "the registry may not be used, or cannot do what is needed",
@@ -297,21 +300,18 @@ impl Error {
     /// Its kind.
     pub fn code(&self) -> Code {
         match self {
-            Self::NotFound(_)
-            | Self::NoRegistry { .. }
-            | Self::NoRepository { .. }
-            | Self::NoIndex
-            | Self::Gone { .. }
-            | Self::Unindexed(_) => Code::NotFound,
+            Self::NotFound(_) | Self::NoRegistry { .. } | Self::NoRepository { .. } | Self::Gone { .. } => {
+                Code::NotFound
+            }
             Self::Ambiguous { .. } | Self::AmbiguousRepository { .. } => Code::Ambiguous,
             Self::Unreadable { .. } => Code::Unreadable,
             Self::DamagedIndex(_) => Code::Corrupt,
-            Self::Invalid(_) => Code::Invalid,
+            Self::Invalid(_) | Self::CannotDelete(_) => Code::Invalid,
             Self::Forbidden(_) => Code::Forbidden,
             Self::Refused { refusal: Refusal::Lost { .. }, .. } => Code::Lost,
             Self::Refused { .. } => Code::Refused,
             Self::KeyBusy { .. } | Self::Contended(_) => Code::Busy,
-            Self::Untrusted(_) => Code::Untrusted,
+            Self::Untrusted { .. } => Code::Untrusted,
             Self::Store(error) => match error {
                 store::Error::Unavailable(_) | store::Error::Unknown(_) => Code::Unavailable,
                 store::Error::Full(_) => Code::Full,
@@ -321,6 +321,7 @@ impl Error {
                 store::Error::Throttled(_) => Code::Throttled,
                 store::Error::Newer { .. } => Code::Newer,
                 store::Error::Corrupt(_) => Code::Corrupt,
+                store::Error::Forked { .. } => Code::Lost,
             },
         }
     }
@@ -336,9 +337,6 @@ impl Error {
             Self::NoRepository { .. } => {
                 "`outlive registry list` lists those that are; `outlive registry add` adds one".into()
             }
-            Self::NoIndex | Self::Unindexed(_) => {
-                "`outlive registry refresh` makes it; `outlive registry list` tells from what".into()
-            }
             Self::Unreadable { repo, .. } => format!("mend or remove it in `{repo}`, then `outlive registry refresh`"),
             Self::NoRegistry { sought: Some(_), .. } => {
                 "the first `outlive run -- COMMAND` makes it; `outlive init` makes one in this directory".into()
@@ -349,9 +347,10 @@ impl Error {
                 format!("`outlive queue add --rate {}=…` has a run wait for its turn", key.name)
             }
             Self::KeyBusy { holders, .. } => format!("`outlive show {}` tells about the holder", holders.first()?),
-            Self::Untrusted(run) => {
-                format!("read it with `outlive show {run}`, then allow it with `outlive trust {run}`")
-            }
+            Self::Untrusted { run, why } => why.hint(*run),
+            Self::CannotDelete(_) => "`outlive archive` hides runs; `keep_history` deletes old runs of a database and \
+                                      `[sweep] forget_after` those of a bucket"
+                .into(),
             Self::Contended(run) => format!("try again; `outlive why {run}` tells who changes it"),
             Self::Store(error) => match error {
                 store::Error::Unavailable(_) | store::Error::Unknown(_) => {
@@ -372,6 +371,7 @@ impl Error {
                     "`outlive doctor --fix` keeps a copy and rebuilds it from the files of the runs".into()
                 }
                 store::Error::Unsupported(_) => "use a local directory: `--registry sqlite:PATH`".into(),
+                store::Error::Forked { .. } => "call `Registry::open` in the child, after the fork".into(),
             },
             Self::Invalid(_) | Self::Forbidden(_) => return None,
         })
@@ -381,7 +381,7 @@ impl Error {
 /// What to type next about a run that refused something.
 fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
     Some(match refusal {
-        Refusal::WrongState { action: "archive", .. } => {
+        Refusal::WrongState { action: "archive" | "delete", .. } => {
             format!("`outlive wait {run}` waits for its end, `outlive cancel {run}` stops it")
         }
         Refusal::WrongState { action: "rerun", .. } => {
@@ -400,6 +400,9 @@ fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
         Refusal::WaitsFor(_) | Refusal::WaitsNot(_) | Refusal::NotParked => {
             format!("`outlive show {run}` tells how it stands")
         }
+        Refusal::CancelRequested => {
+            format!("`outlive cancel {run}` ends its processes and makes it final")
+        }
         Refusal::NotAsked => format!("`outlive cancel {run}` asks for it"),
         Refusal::HeardOf | Refusal::LeaseHolds | Refusal::OwnRun | Refusal::NotYet(_) => {
             format!("`outlive show {run}` tells how it stands")
@@ -411,5 +414,8 @@ fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
         Refusal::BeingSwept(_) => format!("`outlive why {run}` tells its story"),
         Refusal::Archived => format!("`outlive unarchive {run}` shows it again"),
         Refusal::NotArchived => format!("`outlive archive {run}` hides it"),
+        Refusal::ProcessesAlive(_) => format!("`outlive cancel {run}` ends them"),
+        Refusal::AwaitedBy(runs) => format!("`outlive cancel {}` stops the waiting run", runs.first()?),
+        Refusal::DeletedWith(of) => format!("`outlive rm {of}` deletes the run with its steps"),
     })
 }

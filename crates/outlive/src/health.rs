@@ -163,13 +163,33 @@ pub struct Seen {
     pub health: Option<Health>,
     /// Why it is so, for people.
     pub reason: Option<String>,
-    /// Living processes of a run whose owner is gone, or, where one run was asked for, that has ended.
+    /// Live processes of a run whose owner is gone, that is dead or interrupted, or, where one run was read alone, that
+    /// has no owner.
     pub leftovers: Leftovers,
     /// What proves that its owner is gone, where nobody has written that yet.
     pub evidence: Option<Evidence>,
 }
 
 impl Seen {
+    /// Whether it is running on record, and nothing is left that could stop it on request.
+    pub fn is_without_owner(&self) -> bool {
+        self.run.owner().is_some() && (self.evidence.is_some() || self.health == Some(Health::Orphaned))
+    }
+
+    /// Appends to the reason.
+    pub(crate) fn add_reason(&mut self, further: String) {
+        self.reason = Some(self.reason.take().map_or(further.clone(), |reason| format!("{reason}; {further}")));
+    }
+
+    /// Appends that its cancellation was requested, where it is not final yet.
+    pub(crate) fn add_cancel_request(&mut self) {
+        if let Some(request) = self.run.cancel.as_ref().filter(|_| !self.state.is_final()) {
+            let why = request.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            let requested = format!("cancel requested by {}{why}", request.by.user);
+            self.add_reason(requested);
+        }
+    }
+
     /// Whether it is over. What is dead only by the look of it, and goes on once somebody at work has seen that, is not.
     pub fn is_over(&self) -> bool {
         let goes_on = self.run.owner().is_some() && survives_reap(&self.run);
@@ -187,12 +207,27 @@ pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
         evidence: None,
         run,
     };
+    if let (true, Some(owner)) = (seen.run.foreign, seen.run.owner()) {
+        let ends = owner.heard.at.after(owner.lease.lasts());
+        if owner.lease.lapsed(owner.heard.silent_for) {
+            seen.state = StateName::Dead;
+            seen.reason = Some(format!("abandoned: written by another program, whose lease ended {ends}"));
+        } else {
+            seen.reason = Some(format!("written by another program, with a lease until {ends}"));
+        }
+        return seen;
+    }
     if seen.run.copied && !seen.state.is_ended() {
         seen.reason = Some("copied: it belongs to the registry this one was copied from".into());
         return seen;
     }
     let State::Running(running) = &seen.run.state else {
         seen.reason = standing(&seen.run, now);
+        seen.leftovers = sight.map(|sight| sight.leftovers.clone()).unwrap_or_default();
+        if !seen.leftovers.is_empty() {
+            seen.add_reason(format!("still alive: {}", seen.leftovers));
+        }
+        seen.add_cancel_request();
         return seen;
     };
     let (owner, limits) = (&running.owner, &seen.run.spec.policy.limits);
@@ -233,10 +268,8 @@ pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
             }
         }
     }
-    if let Some(request) = seen.run.cancel.as_ref().filter(|_| seen.state == StateName::Running) {
-        let why = request.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-        let asked = format!("cancel requested by {}{why}", request.by.user);
-        seen.reason = Some(seen.reason.map_or(asked.clone(), |reason| format!("{reason}; {asked}")));
+    if seen.state == StateName::Running {
+        seen.add_cancel_request();
     }
     seen
 }

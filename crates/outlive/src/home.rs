@@ -1,9 +1,10 @@
 //! The user: who acts here, and the home with the key, the spool, commands with secrets and the home registry.
 
-use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{env, io};
 
 use crate::run::Actor;
+use crate::store;
 
 /// The variable that names the home.
 pub const HOME_VARIABLE: &str = "OUTLIVE_HOME";
@@ -18,8 +19,15 @@ pub fn home() -> Option<PathBuf> {
 }
 
 /// Makes the home, unless it is there: for its owner alone.
-pub fn make(home: &std::path::Path) -> std::io::Result<()> {
-    crate::store::files::make_private_dirs(home)
+pub fn make(home: &Path) -> Result<(), store::Error> {
+    crate::store::files::make_private_dirs(home).map_err(|error| {
+        let text = format!("`{}` cannot be made: {error}", home.display());
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => store::Error::Full(text),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => store::Error::Denied(text),
+            _ => store::Error::Unavailable(text),
+        }
+    })
 }
 
 /// The user, host and process that act here.

@@ -48,7 +48,6 @@ macro_rules! uuid_id {
                 self.0.as_bytes()
             }
 
-            #[cfg(feature = "postgres")]
             pub(crate) fn as_uuid(&self) -> Uuid {
                 self.0
             }
@@ -168,7 +167,6 @@ impl RunId {
 }
 
 /// The id that `source` alone gives, for what has none of its own.
-#[cfg(feature = "object")]
 fn hashed(source: &[u8]) -> Uuid {
     use sha2::{Digest, Sha256};
     let mut bytes = [0; 16];
@@ -191,7 +189,6 @@ impl WorkerId {
 
 impl Stamp {
     /// The stamp that `source` alone gives.
-    #[cfg(feature = "object")]
     pub(crate) fn of(source: &[u8]) -> Self {
         Self(hashed(source))
     }

@@ -10,11 +10,16 @@
 //! record       what is known of a run; stored: how it is kept
 //! database     the file; writer, refresh: how it is changed
 //! query, words what is asked, and how the full-text index is asked it
-//! reader, report what it answers, and how much of that was borne out
+//! walk, changes runs that may match, in order; runs that are not indexed as they are
+//! reader, lookup, report what it answers, and how much of that was verified
 //! ```
 
+mod changes;
 mod cool_workflow;
 mod database;
+mod lookup;
+mod overlay;
+mod peer_queue;
 mod query;
 mod reader;
 mod record;
@@ -26,6 +31,7 @@ mod source;
 mod sources;
 mod stored;
 mod survey;
+mod walk;
 mod words;
 mod writer;
 
@@ -38,11 +44,15 @@ use crate::error::Error;
 use crate::store;
 use crate::time::{Clock, SystemClock, Timestamp};
 
+pub use self::changes::{RepositoryProblem, Unverified};
+pub use self::cool_workflow::next::{NextAction, NextSteps, NextTask};
+pub use self::lookup::Lookup;
+pub use self::peer_queue::{PeerEntry, peer_queue};
 pub use self::query::{Cursor, InvalidCursor, Order, PAGE_LIMIT, Query};
 pub use self::reader::{Found, Listed};
 pub use self::record::{Freshness, Kind, Lifecycle, Provenance, Record, Tasks, UnknownLifecycle};
 pub use self::refresh::Refreshed;
-pub use self::report::{Named, Report, Sort, SourceReport, Standing};
+pub use self::report::{Named, Names, Report, Sort, SourceReport, Standing};
 pub use self::source::Problem;
 pub use self::sources::{Address, Registered};
 
@@ -50,12 +60,20 @@ pub use self::sources::{Address, Registered};
 #[derive(Debug, Clone)]
 pub struct Index {
     home: PathBuf,
+    /// Sources that are known without being registered: those of the working directory.
+    here: Vec<Address>,
 }
 
 impl Index {
     /// The index of `home`, whether or not there is one yet.
     pub fn of(home: &Path) -> Self {
-        Self { home: home.into() }
+        Self { home: home.into(), here: Vec::new() }
+    }
+
+    /// The same index, with sources that every read covers whether or not they are registered.
+    #[must_use]
+    pub fn with_here(self, here: Vec<Address>) -> Self {
+        Self { here, ..self }
     }
 
     /// The home.
@@ -78,6 +96,12 @@ impl Index {
             store::Error::Unavailable(format!("the sources in `{}` cannot be listed: {error}", self.home.display()))
         };
         let (mut known, problems) = sources::known(&self.home).map_err(failed)?;
+        for here in &self.here {
+            if known.iter().all(|known| known.address != *here) {
+                known.push(Registered { address: here.clone(), added_at: None });
+            }
+        }
+        known.sort_by(|one, other| one.address.cmp(&other.address));
         // Whoever cannot read a list cannot say what is no longer on it: what is indexed stays known.
         if !problems.is_empty() {
             let indexed = self.read(|reader| Ok(reader.addresses())).ok().flatten().unwrap_or_default();
@@ -94,15 +118,17 @@ impl Index {
 
     /// How each of these sources stands, in their order, as a report says it.
     pub fn standing(&self, known: &[Address]) -> Result<Vec<SourceReport>, Error> {
-        Ok(self.read(|reader| reader.standing(known))?.map_or_else(|| report::unindexed(known), Ok)?)
+        Ok(self.read(|reader| reader.standing(known))?.map_or_else(|| report::unindexed(&self.home, known), Ok)?)
     }
 
     /// What `read` makes of the index; none where there is none. It may be called more than once.
     fn read<T>(&self, read: impl Fn(&Reader) -> Result<T, store::Error>) -> Result<Option<T>, Error> {
-        database::read(&self.home, |connection| read(&Reader::new(connection)?)).map_err(|error| match error {
-            store::Error::Corrupt(damage) => Error::DamagedIndex(damage),
-            error => error.into(),
-        })
+        database::read(&self.home, |connection| read(&Reader::new(connection, &self.home)?)).map_err(
+            |error| match error {
+                store::Error::Corrupt(damage) => Error::DamagedIndex(damage),
+                error => error.into(),
+            },
+        )
     }
 
     /// Brings it up to date: all of it, or what comes from these addresses.
@@ -125,46 +151,89 @@ impl Index {
     ) -> Result<Refreshed, Error> {
         let (known, problems) = self.sources_and_problems()?;
         let known: Vec<Address> = known.into_iter().map(|known| known.address).collect();
-        let scope = Scope { known: &known, only, rebuild, goes_on };
-        let refreshed = refresh::refresh(&self.home, &scope, SystemClock.now())?;
+        let scope = Scope { home: &self.home, known: &known, only, rebuild, goes_on };
+        let refreshed = refresh::refresh(&scope, SystemClock.now())?;
         Ok(Refreshed { problems: refreshed.problems + problems.len(), ..refreshed })
     }
 
     /// How much of it is still true, of all sources or of those of one repository. Every run is looked at.
     pub fn report(&self, repo: Option<&str>) -> Result<Report, Error> {
+        self.report_naming(repo, Names::default())
+    }
+
+    /// The same, with another page of names.
+    pub fn report_naming(&self, repo: Option<&str>, names: Names) -> Result<Report, Error> {
         let (known, problems) = self.sources_and_problems()?;
         let known = known.into_iter().map(|known| known.address);
         let known: Vec<Address> = known.filter(|address| repo.is_none_or(|repo| address.repo() == repo)).collect();
-        let report = self.read(|reader| reader.report(&known))?.map_or_else(|| Report::absent(&known), Ok)?;
+        let report =
+            self.read(|reader| reader.report(&known, names))?.map_or_else(|| Report::absent(&self.home, &known), Ok)?;
         Ok(Report { problems, ..report })
     }
 
-    /// A page of the runs that match; none where there is no index. What is listed was looked at.
-    pub fn search(&self, query: &Query) -> Result<Option<Found>, Error> {
+    /// What `read` makes of the index, or of an empty one where there is none.
+    fn read_any<T>(&self, read: impl Fn(&Reader) -> Result<T, store::Error>) -> Result<(T, bool), Error> {
+        match self.read(&read)? {
+            Some(made) => Ok((made, true)),
+            None => Ok((read(&Reader::new(database::empty()?, &self.home)?)?, false)),
+        }
+    }
+
+    /// A page of the runs that match. What is listed was looked at; what is not indexed as it is was read from its source.
+    pub fn search(&self, query: &Query) -> Result<Found, Error> {
+        query.check()?;
         let known = self.known()?;
-        self.read(|reader| {
-            let changed_sources = reader.changed_sources(&known, query.repos.as_ref());
-            Ok(Found { changed_sources, ..reader.search(query)? })
-        })
+        let (found, indexed) = self.read_any(|reader| {
+            let mut changes = reader.changes(&known, &self.here, query)?;
+            let read = changes.read.clone();
+            let found = reader.search(query, &mut changes)?;
+            let mut total = None;
+            if query.count_all {
+                let whole = Query { after: None, ..query.clone() };
+                changes.read = read;
+                let mut count = 0;
+                reader.each(&whole, &mut changes, |_| count += 1)?;
+                total = Some(count);
+            }
+            let mut unreadable = changes.unreadable;
+            unreadable.absorb(found.unreadable);
+            let changed_sources = changes.changed_sources + reader.removed_sources(&known, query.repos.as_ref());
+            let (unverified, problems) = (changes.unverified, changes.problems);
+            Ok(Found { changed_sources, unreadable, unverified, problems, total, ..found })
+        })?;
+        Ok(Found { indexed, ..found })
     }
 
-    /// The runs that `text` may mean, up to `limit`; none where there is no index.
-    pub fn find(&self, text: &str, repo: Option<&str>, limit: usize) -> Result<Option<Vec<Listed>>, Error> {
-        self.read(|reader| reader.find(text, repo, limit))
+    /// The runs that `text` may mean, up to `limit`, of all repositories or of those whose path ends with `repo`.
+    pub fn find(&self, text: &str, repo: Option<&str>, limit: usize) -> Result<Lookup, Error> {
+        let known = self.known()?;
+        Ok(self.read_any(|reader| reader.find(&known, (text, repo), limit))?.0)
     }
 
-    /// Where a run of this name cannot be understood, and why.
-    pub fn unreadable(&self, name: &str) -> Result<Vec<Named>, Error> {
-        Ok(self.read(|reader| reader.unreadable(name))?.unwrap_or_default())
-    }
-
-    /// What `visit` makes of every run that matches, as it is indexed, beginning with nothing; none where there is no index.
-    pub fn fold<T: Default>(&self, query: &Query, visit: impl Fn(&mut T, &Record)) -> Result<Option<T>, Error> {
-        self.read(|reader| {
+    /// What `visit` makes of every run that matches, beginning with nothing.
+    pub fn fold<T: Default>(&self, query: &Query, visit: impl Fn(&mut T, &Record)) -> Result<T, Error> {
+        query.check()?;
+        let known = self.known()?;
+        let folded = self.read_any(|reader| {
             let mut made = T::default();
-            reader.each(query, |record| visit(&mut made, record))?;
+            let mut changes = reader.changes(&known, &self.here, query)?;
+            reader.each(query, &mut changes, |record| visit(&mut made, record))?;
             Ok(made)
-        })
+        })?;
+        Ok(folded.0)
+    }
+
+    /// Marks runs of a source that is only read as archived or as not archived, for readers of this home. The source itself
+    /// is not touched.
+    pub fn mark_archived(
+        &self,
+        address: &Address,
+        run_ids: &[String],
+        archived: bool,
+        reason: Option<&str>,
+    ) -> Result<(), Error> {
+        let now = SystemClock.now();
+        Ok(overlay::Overlay::mark(&self.home, &address.url, (run_ids, archived), (now, reason))?)
     }
 
     /// The runs that are gone since before a moment, of all repositories or of one: how many, and repository and name of the

@@ -281,6 +281,9 @@ pub struct Retention {
     /// Ended for this long, a run is archived. Unset: never.
     #[serde(rename = "archive_after_ms", with = "millis::option")]
     pub archive_after: Option<Duration>,
+    /// Ended for this long, a run is deleted with its logs. Unset: never.
+    #[serde(rename = "delete_after_ms", with = "millis::option")]
+    pub delete_after: Option<Duration>,
 }
 
 impl Retention {
@@ -288,6 +291,12 @@ impl Retention {
     /// more.
     pub fn archives(&self, rank: u64, ended_for: Duration) -> bool {
         let old_enough = self.archive_after.is_some_and(|limit| ended_for > limit);
+        old_enough && self.keep_last.is_none_or(|keep| rank >= keep)
+    }
+
+    /// Whether the ended run of this rank is to be deleted, if its state allows it.
+    pub fn deletes(&self, rank: u64, ended_for: Duration) -> bool {
+        let old_enough = self.delete_after.is_some_and(|limit| ended_for > limit);
         old_enough && self.keep_last.is_none_or(|keep| rank >= keep)
     }
 }
@@ -327,7 +336,7 @@ mod tests {
     fn retention_archives_nothing_by_default_and_each_setting_protects_more() {
         let (day, week) = (Duration::from_secs(86_400), Duration::from_secs(7 * 86_400));
         assert!(!Retention::default().archives(u64::MAX, Duration::MAX));
-        let by_age = Retention { archive_after: Some(day), keep_last: None };
+        let by_age = Retention { archive_after: Some(day), ..Retention::default() };
         assert!(by_age.archives(0, week) && !by_age.archives(0, day));
         let both = Retention { keep_last: Some(10), ..by_age };
         assert!(both.archives(10, week) && !both.archives(9, week) && !both.archives(10, day));

@@ -8,7 +8,9 @@
 
 pub(crate) mod attempts;
 mod command;
+mod fork;
 mod group;
+mod ladder;
 mod lock;
 mod tree;
 
@@ -19,7 +21,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,8 +35,10 @@ use crate::time::show_duration;
 use self::tree::owns_a_detached_run;
 
 pub use self::command::Command;
+pub(crate) use self::fork::{MadeBy, PerProcess};
 pub use self::group::{Group, leave_group, may_have_group};
 pub(crate) use self::group::{attempts_nearby, name_of};
+pub use self::ladder::weigh;
 pub use self::lock::{FileId, LifeLock, LockState, file_id, has_open, holders, holds, id_of, lock_state, worker_lock};
 pub use self::tree::{DETACHED, GONE_WITHIN, Member, Tree, carriers};
 
@@ -57,10 +61,10 @@ pub struct Vantage {
 }
 
 impl Vantage {
-    /// Where this process stands. What cannot be read is left empty, and nothing empty proves a death. It is read once:
-    /// a process stays in its boot and its namespaces.
+    /// Where this process stands. What cannot be read is left empty, and nothing empty proves a death. It is read once
+    /// per process: a process stays in its boot and its namespaces, and its child may be in others.
     pub fn here() -> Self {
-        static HERE: OnceLock<Vantage> = OnceLock::new();
+        static HERE: PerProcess<Vantage> = PerProcess::new();
         HERE.get_or_init(Self::look).clone()
     }
 
@@ -299,6 +303,15 @@ impl Evidence {
     /// Whether it is nothing but silence, which proves nothing of a process.
     pub fn is_silence(&self) -> bool {
         matches!(self, Self::LeaseLapsed { .. } | Self::OwnerUnknown { .. })
+    }
+
+    /// The one word that it is called by.
+    pub fn word(&self) -> String {
+        match serde_json::json!(self) {
+            serde_json::Value::String(word) => word,
+            serde_json::Value::Object(fields) => fields.keys().next().cloned().unwrap_or_default(),
+            _ => String::new(),
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! Deliberately not here: guessing by randomness. Hashes, ids and file names are as random as keys.
 
 mod names;
+mod services;
 mod shapes;
 mod words;
 
@@ -15,6 +16,8 @@ use std::fmt;
 use std::ops::Range;
 
 use regex::bytes::{Regex, RegexBuilder};
+
+use self::names::Name;
 
 /// What stands in place of a secret.
 pub const MASK: &str = "[redacted]";
@@ -76,6 +79,11 @@ impl Redactor {
         Ok(Self { looks: if defaults { Looks::Shapes } else { Looks::Patterns }, patterns })
     }
 
+    /// Takes no text for secret.
+    pub fn nothing() -> Self {
+        Self { looks: Looks::Patterns, patterns: Vec::new() }
+    }
+
     /// Takes all text for secret: for a configuration that cannot be read.
     pub fn everything() -> Self {
         Self { looks: Looks::Everything, patterns: Vec::new() }
@@ -124,6 +132,11 @@ impl Redactor {
 
     /// A value with the name it bears, masked if the two are a secret together.
     pub fn named(&self, name: &str, value: &str) -> String {
+        // A label or a variable that is called `token` holds one: no tokeniser prints those.
+        let is_token = matches!(names::judge(name.as_bytes()), Some(Name::Piece { of_text: false }));
+        if self.looks == Looks::Shapes && is_token && !names::is_plain(value.as_bytes(), Name::Token) {
+            return MASK.into();
+        }
         let pair = self.text(&format!("{name}={value}"));
         pair.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')).map_or_else(|| MASK.into(), str::to_owned)
     }

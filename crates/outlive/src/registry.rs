@@ -9,9 +9,15 @@ mod bell;
 mod brief;
 #[cfg(feature = "object")]
 mod bucket;
+mod cancelling;
+mod changing;
+mod counting;
+#[cfg(feature = "sqlite")]
+mod delete;
 mod find;
 mod handing;
 mod leaving;
+mod origin;
 mod queue;
 mod reading;
 mod seeing;
@@ -22,6 +28,7 @@ mod spooled;
 mod steps;
 mod taking;
 mod trees;
+mod trusting;
 
 use std::any::Any;
 use std::path::Path;
@@ -36,13 +43,14 @@ use crate::home::{actor, home};
 use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
 use crate::logs::{LogPlace, home_directory};
 use crate::policy::Lease;
-use crate::process::{Identity, LifeLock};
+use crate::process::{Identity, LifeLock, MadeBy};
 use crate::redact::Redactor;
 use crate::run::{Actor, Event, Owner, Run, Spec};
 use crate::runtime::handle::RunHandle;
 use crate::runtime::keeper::{Keeper, Keeping, lock};
 use crate::settle::{Doubt, settle};
 use crate::spool::Spool;
+use crate::store::fork_guard::{self, ForkGuard};
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "object")]
 use crate::store::object::{Address as BucketAddress, ObjectStore};
@@ -50,13 +58,14 @@ use crate::store::object::{Address as BucketAddress, ObjectStore};
 use crate::store::postgres::{Address, PostgresStore};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
-use crate::store::{self, Expect, News, Offer, Record, Store, Write};
+use crate::store::{self, Expect, Notification, Offer, Record, Store, Write};
 use crate::time::{Clock, SystemClock, Timestamp};
-use crate::transition::{Action, Fence, Report, Transition, apply, enqueued};
-use crate::trust::{Trust, has_key};
+use crate::transition::{Action, Fence, Report, apply, enqueued};
+use crate::trust::{Named, Trust, has_key};
 
 pub use self::bell::Bell;
 pub use self::brief::Glimpse;
+pub use self::cancelling::{Cancellation, Cancelling};
 pub use self::handing::{HANDED_OUT, Handed};
 pub use self::queue::{Parent, Planned, next_due};
 pub use self::spooled::Delivered;
@@ -70,13 +79,25 @@ const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 /// Opens another connection to the same store, for the keeper's thread.
 type Reopen = Arc<dyn Fn() -> Result<Arc<dyn Store>, store::Error> + Send + Sync>;
 /// Somebody who is told of what others do.
-type Heard = Box<dyn Fn(News) + Send + Sync>;
+type Heard = Box<dyn Fn(Notification) + Send + Sync>;
 /// Has somebody told, until what is answered is dropped.
 type Listen = Arc<dyn Fn(Heard) -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;
 
+#[cfg(feature = "postgres")]
+fn shared_address(url: &str) -> Result<Address, Error> {
+    url.parse().map_err(|error| {
+        Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{}`", Address::FORM))
+    })
+}
+
 /// One store of runs.
+///
+/// A registry and the runs held through it belong to the process that opened it. In a child of `fork` they are inert:
+/// every call answers [`store::Error::Forked`], dropping them changes nothing, and the child opens a registry of its own.
 pub struct Registry {
     url: String,
+    /// The process that may use it.
+    opened_by: MadeBy,
     store: Arc<dyn Store>,
     #[cfg(feature = "sqlite")]
     local: Option<Arc<SqliteStore>>,
@@ -92,7 +113,15 @@ pub struct Registry {
     entropy: Arc<dyn Entropy>,
     me: Actor,
     trust: Option<Trust>,
+    /// The names that its runs are signed for, as far as the store has told them.
+    identities: Mutex<Vec<String>>,
+    /// Locations of artifacts that the user's configuration names for this registry.
+    artifacts: Arc<[Named]>,
+    /// Its store withholds the signatures of runs, or nobody signs any: who made one cannot be told.
+    signatures_withheld: bool,
     redactor: Arc<Redactor>,
+    /// What masks logs, where it is another.
+    log_redactor: Option<Arc<Redactor>>,
     unsigned: Option<String>,
     spool: Option<Spool>,
     worker: Mutex<Option<Arc<Working>>>,
@@ -151,10 +180,18 @@ impl Registry {
 
     #[cfg(feature = "postgres")]
     async fn open_shared(url: &str) -> Result<Self, Error> {
-        let address: Address = url.parse().map_err(|error| {
-            Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{}`", Address::FORM))
-        })?;
-        let store = PostgresStore::open(&address).await?;
+        Self::over_shared(url, PostgresStore::open(&shared_address(url)?).await?)
+    }
+
+    /// Opens the registry in the database that `url` names, where there is one. Nothing is made there.
+    #[cfg(feature = "postgres")]
+    pub async fn find_shared(url: &str) -> Result<Option<Self>, Error> {
+        let found = PostgresStore::open_existing(&shared_address(url)?).await?;
+        found.map(|store| Self::over_shared(url, store)).transpose()
+    }
+
+    #[cfg(feature = "postgres")]
+    fn over_shared(url: &str, store: PostgresStore) -> Result<Self, Error> {
         let (name, beating, listening) = (store.id().to_owned(), store.clone(), store.clone());
         let clock = store.clock();
         let listen: Listen = Arc::new(move |heard| Some(Box::new(listening.listen(heard).ok()?)));
@@ -216,7 +253,8 @@ impl Registry {
         };
         Ok(Self {
             url,
-            store,
+            opened_by: MadeBy::this_process(),
+            store: Arc::new(ForkGuard::new(store)),
             #[cfg(feature = "sqlite")]
             local: None,
             #[cfg(feature = "object")]
@@ -229,7 +267,11 @@ impl Registry {
             entropy: Arc::new(SystemEntropy),
             me: actor(),
             trust,
+            identities: Mutex::default(),
+            artifacts: Arc::default(),
+            signatures_withheld: false,
             redactor: Arc::default(),
+            log_redactor: None,
             unsigned,
             spool: home.as_deref().map(Spool::new),
             worker: Mutex::new(None),
@@ -255,6 +297,7 @@ impl Registry {
             Arc::new(Keeping::new(worker, identity, me.clone(), clock.clone(), entropy.clone(), "test:".into(), None));
         Self {
             url: "test:".into(),
+            opened_by: MadeBy::this_process(),
             store,
             #[cfg(feature = "sqlite")]
             local: None,
@@ -268,7 +311,11 @@ impl Registry {
             entropy,
             me,
             trust: None,
+            identities: Mutex::default(),
+            artifacts: Arc::default(),
+            signatures_withheld: true,
             redactor: Arc::default(),
+            log_redactor: None,
             unsigned: None,
             spool: None,
             offer: Arc::default(),
@@ -333,6 +380,13 @@ impl Registry {
         self
     }
 
+    /// Keeps and shows the output of runs as they wrote it: nothing of it is masked.
+    #[must_use]
+    pub fn with_plain_logs(mut self) -> Self {
+        self.log_redactor = Some(Arc::new(Redactor::nothing()));
+        self
+    }
+
     /// What masks secrets before they are stored.
     pub fn redactor(&self) -> &Arc<Redactor> {
         &self.redactor
@@ -341,6 +395,11 @@ impl Registry {
     /// The lease of runs that ask for none, where it is another than elsewhere.
     pub fn lease(&self) -> Option<Lease> {
         self.lease
+    }
+
+    /// Whether this process opened it. False in a forked child, where it refuses every call.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.opened_by.is_this_process()
     }
 
     /// Its URL.
@@ -366,7 +425,7 @@ impl Registry {
 
     /// Where the output of its runs is kept, as far as it is on this host; nowhere without a home.
     pub fn logs(&self) -> Option<LogPlace> {
-        let (clock, redactor) = (self.clock.clone(), self.redactor.clone());
+        let (clock, redactor) = (self.clock.clone(), self.log_redactor.as_ref().unwrap_or(&self.redactor).clone());
         #[cfg(feature = "sqlite")]
         if let Some(local) = &self.local {
             return Some(LogPlace::of_registry(local.clone(), clock, redactor));
@@ -405,7 +464,10 @@ impl Registry {
 
     /// Has `heard` told of what others do as soon as the store can tell, until what is answered is dropped. None where it
     /// cannot. Nobody may rely on it.
-    pub(crate) fn listen(&self, heard: impl Fn(News) + Send + Sync + 'static) -> Option<Box<dyn Any + Send + Sync>> {
+    pub(crate) fn listen(
+        &self,
+        heard: impl Fn(Notification) + Send + Sync + 'static,
+    ) -> Option<Box<dyn Any + Send + Sync>> {
         self.listen.as_ref().and_then(|listen| listen(Box::new(heard)))
     }
 
@@ -415,6 +477,7 @@ impl Registry {
     }
 
     fn keeping(&self) -> Result<Arc<Keeping>, Error> {
+        fork_guard::check(self.opened_by)?;
         let mut worker = lock(&self.worker);
         if let Some(working) = &*worker {
             return Ok(working.keeping.clone());
@@ -460,8 +523,12 @@ impl Registry {
             spec.policy.lease = lease;
         }
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
+        // The author is the user who makes the run, whatever the spec says.
+        spec.created_by = self.me.clone();
+        let registry = self.identity_to_sign()?;
         conceal::draft(&self.redactor, self.trust.as_ref(), || self.id(), id, &mut spec);
-        let signature = self.trust.as_ref().map(|trust| trust.sign(id, &spec));
+        let sign = |trust: &Trust| Some(trust.sign(registry.as_deref()?, id, &spec, now));
+        let signature = self.trust.as_ref().and_then(sign);
         Ok(Run::new(id, Arc::new(spec), signature, now))
     }
 
@@ -493,30 +560,14 @@ impl Registry {
         let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
         let mut doubt = Doubt::default();
         let settled = settle(&*self.store, write, &mut doubt).await;
-        if let Err(Error::KeyBusy { .. }) = &settled {
+        if settled.is_err() && !doubt.remains() {
             // It was not made. What stays behind of it is sealed, private and never asked for.
-            let _ = self.forget_argv(id);
+            let _ = self.forget_sealed(id);
         }
         match settled? {
             Ok(record) => Ok(record),
             Err(_) => Err(doubt.or(Error::Invalid(format!("there is a run `{id}` already")))),
         }
-    }
-
-    /// Asks for a run to be stopped. It has stopped only if the answer says that it is cancelled.
-    pub async fn cancel(&self, id: RunId, reason: Option<String>) -> Result<Run, Error> {
-        self.cancel_within(id, reason, None).await
-    }
-
-    /// Asks for a run to be stopped, and killed if it has not stopped by itself after `grace`.
-    pub async fn cancel_within(
-        &self,
-        id: RunId,
-        reason: Option<String>,
-        grace: Option<Duration>,
-    ) -> Result<Run, Error> {
-        let reason = reason.map(|reason| self.redactor.text(&reason));
-        Ok(self.change(id, |_| Action::RequestCancel { reason: reason.clone(), grace }).await?.0.run)
     }
 
     /// Says something of a run in flight on behalf of its owner, from a process that was handed the owner's epoch.
@@ -533,40 +584,11 @@ impl Registry {
 
     /// Hides an ended run, or shows it again.
     pub async fn archive(&self, id: RunId, archived: bool) -> Result<Run, Error> {
-        Ok(self.change(id, |_| if archived { Action::Archive } else { Action::Unarchive }).await?.0.run)
-    }
-
-    /// Applies an action to a run, again if it changes meanwhile.
-    pub(crate) async fn change(
-        &self,
-        id: RunId,
-        action: impl Fn(&Run) -> Action,
-    ) -> Result<(Record, Transition), Error> {
-        self.change_from(None, id, action).await
-    }
-
-    /// The same to a run that was just read: only where it has changed since is it read again.
-    pub(crate) async fn change_from(
-        &self,
-        mut known: Option<Record>,
-        id: RunId,
-        action: impl Fn(&Run) -> Action,
-    ) -> Result<(Record, Transition), Error> {
-        let mut doubt = Doubt::default();
-        for _ in 0..TRIES {
-            let found = match known.take() {
-                Some(record) => Some(record),
-                None => self.store.get(&[id]).await.map_err(|error| doubt.or(error))?.pop(),
-            };
-            let record = found.ok_or_else(|| doubt.or(Error::NotFound(id.to_string())))?;
-            let transition = apply(&record.run, &action(&record.run), &self.me, self.clock.now())
-                .map_err(|refusal| doubt.or(Error::Refused { run: id, refusal }))?;
-            let write = Write::change(&record, transition.clone(), Stamp::draw(&*self.entropy));
-            if let Ok(record) = settle(&*self.store, write, &mut doubt).await? {
-                return Ok((record, transition));
-            }
-        }
-        Err(doubt.or(Error::Contended(id)))
+        Ok(self
+            .change(id, |_| if archived { Action::Archive { reason: None } } else { Action::Unarchive })
+            .await?
+            .0
+            .run)
     }
 
     /// What can be seen of the processes of these runs on this host; none where the store is of no host.
@@ -579,17 +601,14 @@ impl Registry {
         #[cfg(feature = "sqlite")]
         return self.local.as_ref().is_some_and(|local| local.holds_its_lock(owner));
         #[cfg(not(feature = "sqlite"))]
-        return false;
+        return {
+            let _ = owner;
+            false
+        };
     }
 
     /// A run's story, from its first event on.
     pub async fn story(&self, id: RunId) -> Result<Vec<Event>, Error> {
         Ok(self.store.events(id).await?)
-    }
-
-    /// Whether this user may execute what the run says.
-    pub fn executable(&self, run: &Run) -> Result<(), Error> {
-        let covered = self.trust.as_ref().is_some_and(|trust| trust.covers(run));
-        if covered && !run.copied { Ok(()) } else { Err(Error::Untrusted(run.id)) }
     }
 }

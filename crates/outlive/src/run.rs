@@ -7,6 +7,7 @@ mod output;
 mod spec;
 mod state_name;
 mod stored;
+mod variables;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,6 +29,7 @@ pub use self::key::{Hold, Key};
 pub use self::output::{InvalidOutput, Output};
 pub use self::spec::{After, InvalidSpec, Lineage, Release, Spec, Step};
 pub use self::state_name::{StateName, UnknownState};
+pub use self::variables::{EnvMode, Variables, is_of_session};
 
 /// The longest name, kind, key or label, in bytes.
 pub const NAME_LIMIT: usize = 256;
@@ -63,7 +65,7 @@ pub struct Run {
     pub id: RunId,
     /// What is to be done. Shared, because it never changes.
     pub spec: Arc<Spec>,
-    /// The maker's signature of id and spec; see [`crate::trust`].
+    /// The maker's signature of the registry, id and spec; see [`crate::trust`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
     /// The fence.
@@ -107,6 +109,10 @@ pub struct Run {
     /// Came with a copied registry: its owner belongs to the original, so nobody here may judge or resume it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub copied: bool,
+    /// Written by a program that knows only the fields that writers of a bucket share. Such a run is also `copied`: its record
+    /// is its writer's alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
 }
 
 impl Run {
@@ -133,6 +139,7 @@ impl Run {
             archived: None,
             swept: None,
             copied: false,
+            foreign: false,
         }
     }
 
@@ -166,6 +173,18 @@ impl Run {
             State::Ended(ending) => ending.owner.as_mut(),
             _ => None,
         }
+    }
+
+    /// The number of its last attempt that has started: the one that live processes belong to. None before the first.
+    pub fn started_attempt(&self) -> Option<u32> {
+        let has_started = match &self.state {
+            State::Running(_) => true,
+            State::Pending(_) => false,
+            State::Suspended(suspended) => !suspended.parked,
+            State::Ended(ending) => ending.started_at.is_some(),
+        };
+        let attempt = if has_started { self.attempt } else { self.attempt.saturating_sub(1) };
+        (attempt > 0).then_some(attempt)
     }
 
     /// How its last attempt ended, if it has.
@@ -457,6 +476,9 @@ pub struct Archived {
     pub by: Actor,
     /// When.
     pub at: Timestamp,
+    /// Why, where that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A mark that what a run made was deleted. It stands before anything is, so that nobody goes on with the run.

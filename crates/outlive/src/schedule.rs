@@ -5,13 +5,14 @@
 
 mod cron;
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use self::cron::Cron;
 use crate::policy::LONGEST;
-use crate::time::{Timestamp, millis, zone_name};
+use crate::time::{Timestamp, millis, show_duration, zone_name};
 
 /// The shortest time between two slots. Whoever wants more wants a loop.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -63,6 +64,15 @@ pub enum Missed {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidSchedule(String);
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.rhythm {
+            Rhythm::Every { every } => write!(f, "every {}", show_duration(*every)),
+            Rhythm::Cron { cron, zone } => write!(f, "cron {cron} ({zone})"),
+        }
+    }
+}
 
 impl Schedule {
     /// One that comes again after this long.

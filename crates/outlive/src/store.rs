@@ -3,9 +3,11 @@
 //! A store keeps records and compares revisions; it knows no lifecycle. What a change may be is decided by
 //! [`crate::transition`], and what a store must do is said here and checked by [`crate::conformance`].
 
+pub(crate) mod counts;
 #[cfg(any(feature = "object", feature = "postgres"))]
 pub(crate) mod escapes;
 pub(crate) mod files;
+pub(crate) mod fork_guard;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(any(feature = "http", feature = "object"))]
@@ -27,6 +29,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+pub use self::counts::{Count, Tally};
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::{Epoch, RunId, Stamp, WorkerId};
@@ -54,12 +57,15 @@ pub const PAGE_LIMIT: usize = 1_000;
 ///    could not have heard anybody is not silence.
 /// 4. **Beats are cheap and powerless.** A beat moves nothing but its worker's own record; no run's revision changes.
 ///    Its answer names what the worker must know: runs it holds and does not own, is asked to cancel, or owns and does
-///    not hold.
+///    not hold. A deleted run is lost, and is not registered again; one that the store has lost itself is unknown.
 /// 5. **Stamps are kept.** A record bears the stamp of its last write.
 /// 6. **Stories only grow.** Events are read back in the order of their writes, each once.
-/// 7. **Lists are exact.** [`Store::list`] returns the runs that [`Filter::matches`], in order, each on one page.
+/// 7. **Lists and counts are exact.** [`Store::list`] returns the runs that [`Filter::matches`], in order, each on one page.
+///    [`Store::counts`] counts every run that is not running once, as it is on record.
 /// 8. **Errors are honest.** [`Error::Unknown`] says that a write may have taken effect; any other error says that it
 ///    has not. A missing run is an absence, never an error.
+/// 9. **Due times.** [`Store::next_due`] leaves out what is due already and what waits for other runs, and names no later
+///    time than the first of the rest.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// The records of these runs, in any order; unknown ids are left out.
@@ -78,8 +84,15 @@ pub trait Store: Send + Sync {
     /// Renews a worker's lease.
     async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error>;
 
+    /// How many runs there are that are not running, by what a [`Count`] tells of them.
+    async fn counts(&self) -> Result<Vec<Count>, Error>;
+
     /// The workers known, each with when it was last heard of.
     async fn workers(&self) -> Result<Vec<Worker>, Error>;
+
+    /// How long it is, by the store's own clock, until the next pending run that matches is due: one that waits for no
+    /// other run and for a time that has not come. None where there is none.
+    async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error>;
 
     /// The starts that count for each of these rates, by the store's own clock.
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error>;
@@ -153,6 +166,23 @@ impl Write {
             ended: transition.ended,
             stamp,
         }
+    }
+
+    /// This write, with the end that it tells of no later than `now`, if it frees keys: whoever takes a key next starts
+    /// after that by the store's clock, whatever the clock of the owner says.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn ended_by(&self, now: Timestamp) -> Self {
+        let mut write = self.clone();
+        if write.moved_keys().1.is_empty() || write.events.iter().all(|event| event.at <= now) {
+            return write;
+        }
+        let (run, events) = (&mut write.run, &mut write.events);
+        events.iter_mut().for_each(|event| event.at = event.at.min(now));
+        run.updated_at = run.updated_at.min(now);
+        if let State::Ended(ending) = &mut run.state {
+            ending.at = ending.at.min(now).max(ending.started_at.unwrap_or(now.min(ending.at)));
+        }
+        write
     }
 
     /// The keys that it has the run hold newly, and those that it frees.
@@ -416,9 +446,9 @@ impl Default for Offer {
 pub struct BeatReply {
     /// Rises whenever the set of runs that the worker owns, or a cancel request among them, changes.
     pub attention: u64,
-    /// Held, but no longer owned.
+    /// Held, but no longer owned, or deleted.
     pub lost: Vec<RunId>,
-    /// Held, but not on record at all.
+    /// Held, but not on record, and not known to have been deleted: its holder registers it again.
     pub unknown: Vec<RunId>,
     /// Held, and asked to be cancelled.
     pub cancelled: Vec<(RunId, CancelRequest)>,
@@ -501,13 +531,22 @@ impl From<&Beat> for Worker {
     }
 }
 
-/// What a store may tell sooner than anybody asks. It may as well be lost.
+/// What a store tells before anybody asks (ADR 0019). A notification may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
-    /// Something can be claimed.
+pub enum Notification {
+    /// A run may have become claimable.
     Work,
-    /// Something of what a worker owns was changed by others.
-    Attention(WorkerId),
+    /// Others changed a run that this worker owns.
+    Request(WorkerId),
+}
+
+/// The time until the first of these pending runs is due that wait for a time to come, and for nothing else.
+pub(crate) fn next_due_of<'a>(runs: impl Iterator<Item = &'a Run>, now: Timestamp) -> Option<Duration> {
+    let due_at = |run: &Run| match &run.state {
+        State::Pending(pending) if pending.waits_for.is_empty() => pending.not_before,
+        _ => None,
+    };
+    runs.filter_map(due_at).filter(|at| *at > now).min().map(|at| at.since(now))
 }
 
 /// How a store fails.
@@ -551,6 +590,12 @@ pub enum Error {
     /// It cannot do what is relied on.
     #[error("{0}")]
     Unsupported(String),
+    /// A process forked, and its child used what the parent had opened. Nothing was written.
+    #[error("process {opened_by} opened it, and this process is a fork of that one: it must open its own")]
+    Forked {
+        /// The process that may use it.
+        opened_by: u32,
+    },
 }
 
 impl Error {

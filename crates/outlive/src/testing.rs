@@ -2,6 +2,8 @@
 
 #[cfg(feature = "object")]
 pub mod bucket;
+#[cfg(feature = "postgres")]
+pub mod called;
 #[cfg(feature = "http")]
 pub mod lender;
 pub mod lifecycle;

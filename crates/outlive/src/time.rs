@@ -9,6 +9,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::civil::{DateTime, Time};
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A moment of wall time in UTC, to the microsecond.
@@ -37,9 +39,15 @@ impl Timestamp {
         Self(self.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
     }
 
+    /// The moment in the time zone of this machine, to the second, for people: `2026-11-15 10:30:00`.
+    pub fn local(self) -> String {
+        self.to_jiff().to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+    }
+
     pub(crate) fn to_jiff(self) -> jiff::Timestamp {
-        let (min, max) = (jiff::Timestamp::MIN.as_microsecond(), jiff::Timestamp::MAX.as_microsecond());
-        jiff::Timestamp::from_microsecond(self.0.clamp(min, max)).expect("a clamped timestamp is in range")
+        // A record may hold a time that no calendar has.
+        let nearest = if self.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+        jiff::Timestamp::from_microsecond(self.0).unwrap_or(nearest)
     }
 }
 
@@ -117,34 +125,6 @@ impl<'de> Deserialize<'de> for Timestamp {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a time such as 2026-11-15T09:30:00Z")]
 pub struct InvalidTime(String);
-
-/// A moment as a person says it: with any offset, without one in the zone of this machine, as a day, as so long before
-/// `now`, or as `now`, `today` or `yesterday`.
-pub fn parse_moment(text: &str, now: Timestamp) -> Result<Timestamp, InvalidMoment> {
-    let zone = jiff::tz::TimeZone::system();
-    let begins = |day: jiff::civil::Date| day.to_zoned(zone.clone()).ok().map(|day| day.timestamp());
-    let today = || now.to_jiff().to_zoned(zone.clone()).date();
-    let local = || text.parse::<jiff::civil::DateTime>().ok()?.to_zoned(zone.clone()).ok().map(|at| at.timestamp());
-    let ago = || Some(Timestamp(now.0.saturating_sub(i64::try_from(parse_duration(text).ok()?.as_micros()).ok()?)));
-    let found = match text {
-        "now" => return Ok(now),
-        "today" => begins(today()),
-        "yesterday" => today().yesterday().ok().and_then(begins),
-        _ => text
-            .parse::<Timestamp>()
-            .ok()
-            .map(Timestamp::to_jiff)
-            .or_else(local)
-            .or_else(|| text.parse::<jiff::civil::Date>().ok().and_then(begins)),
-    };
-    let found = found.map(|found| Timestamp(found.as_microsecond())).or_else(ago);
-    found.ok_or_else(|| InvalidMoment(text.chars().take(64).collect()))
-}
-
-/// Text that is not a moment, however a person may say it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a time such as 2026-11-15T09:30:00+01:00, 2026-11-15, 2h (ago), today or yesterday")]
-pub struct InvalidMoment(String);
 
 /// The name of this machine's time zone; UTC where it has none.
 pub(crate) fn zone_name() -> String {
@@ -230,23 +210,103 @@ pub(crate) mod millis {
 /// A duration as a person writes it: `250ms`, `90s`, `15m`, `36h`, `30d`.
 pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
     let invalid = || InvalidDuration(text.chars().take(64).collect());
-    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(invalid)?;
-    let (number, unit) = text.split_at(split);
-    let number: u64 = number.parse().map_err(|_| invalid())?;
-    let millis = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err(invalid()),
-    };
-    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(invalid)
+    let (mut total, mut last, mut rest) = (0_u64, u64::MAX, text);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(invalid)?;
+        let (number, behind) = rest.split_at(digits);
+        let letters = behind.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(behind.len());
+        let (unit, behind) = behind.split_at(letters);
+        let number: u64 = number.parse().map_err(|_| invalid())?;
+        let millis = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 7 * 86_400_000,
+            _ => return Err(invalid()),
+        };
+        // From the largest unit to the smallest, each once: `30m1h` is a slip.
+        if millis >= last {
+            return Err(invalid());
+        }
+        total = number.checked_mul(millis).and_then(|part| total.checked_add(part)).ok_or_else(invalid)?;
+        (last, rest) = (millis, behind);
+    }
+    if last == u64::MAX { Err(invalid()) } else { Ok(Duration::from_millis(total)) }
 }
+
+/// In which direction a time of day is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Towards {
+    /// `18:00` is the next one, and `10m` is ten minutes from now.
+    Future,
+    /// `18:00` is the last one, and `10m` is ten minutes ago.
+    Past,
+}
+
+/// Parses a moment as people write one: `2026-11-15T09:30:00Z`, `2026-11-15 09:30` and `2026-11-15` in the time zone of this
+/// machine, `18:00`, `today 18:00`, `tomorrow`, `tomorrow 9:00`, `yesterday`, `now`, or a duration such as `1h30m`.
+pub fn parse_moment(text: &str, now: Timestamp, towards: Towards) -> Result<Timestamp, InvalidMoment> {
+    parse_moment_in(text, now, towards, TimeZone::system())
+}
+
+fn parse_moment_in(text: &str, now: Timestamp, towards: Towards, zone: TimeZone) -> Result<Timestamp, InvalidMoment> {
+    let invalid = || InvalidMoment(text.chars().take(64).collect());
+    let text = text.trim();
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    if let Ok(duration) = parse_duration(text) {
+        return Ok(match towards {
+            Towards::Future => now.after(duration),
+            Towards::Past => {
+                let ago = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+                Timestamp::from_micros(now.as_micros().saturating_sub(ago))
+            }
+        });
+    }
+    let at = |moment: DateTime| {
+        let zoned = moment.to_zoned(zone.clone()).map_err(|_| invalid())?;
+        Ok(Timestamp(zoned.timestamp().as_microsecond()))
+    };
+    let today = now.to_jiff().to_zoned(zone.clone()).date();
+    if let Some(time) = time_of_day(text) {
+        let found = at(today.to_datetime(time))?;
+        let other = match towards {
+            Towards::Future if found <= now => today.tomorrow(),
+            Towards::Past if found > now => today.yesterday(),
+            _ => return Ok(found),
+        };
+        return at(other.map_err(|_| invalid())?.to_datetime(time));
+    }
+    let (word, time) = text.split_once(' ').unwrap_or((text, "0:00"));
+    let day = match word {
+        "now" if word == text => return Ok(now),
+        "today" => Ok(today),
+        "tomorrow" => today.tomorrow(),
+        "yesterday" if matches!(towards, Towards::Past) => today.yesterday(),
+        _ => return text.replacen(' ', "T", 1).parse().map_err(|_| invalid()).and_then(at),
+    };
+    at(day.map_err(|_| invalid())?.to_datetime(time_of_day(time.trim()).ok_or_else(invalid)?))
+}
+
+/// `9:00`, `18:00` or `18:00:30`.
+fn time_of_day(text: &str) -> Option<Time> {
+    let mut parts = text.split(':').map(|part| part.parse::<i8>().ok().filter(|_| matches!(part.len(), 1 | 2)));
+    let (hour, minute) = (parts.next()??, parts.next()??);
+    let second = parts.next().map_or(Some(0), |second| second)?;
+    if parts.next().is_some() { None } else { Time::new(hour, minute, second, 0).ok() }
+}
+
+/// Text that is not a moment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is neither a time such as 18:00, tomorrow or 2026-11-15T09:30:00Z nor a duration such as 90m")]
+pub struct InvalidMoment(String);
 
 /// Text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a duration such as 250ms, 90s, 15m, 36h or 30d")]
+#[error("`{0}` is not a duration such as 250ms, 90s, 1h30m, 36h, 30d or 2w")]
 pub struct InvalidDuration(String);
 
 /// A duration in the two largest units that matter: `3d 4h`, `2m 5s`, `1.2s`, `35ms`.
@@ -265,6 +325,45 @@ pub fn show_duration(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn t1_21_durations_of_several_units_and_weeks_are_read() {
+        let seconds = |text: &str| parse_duration(text).map(|duration| duration.as_secs()).ok();
+        assert_eq!(seconds("1h30m"), Some(5_400));
+        assert_eq!(seconds("1w2d"), Some(9 * 86_400));
+        for wrong in ["", "h", "1", "30m1h", "1h1h", "1h30", "1x", "-1h", "99999999999999999999d", "1h 30m"] {
+            assert_eq!(seconds(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn t1_21_moments_are_read_as_people_write_them() {
+        let zone = TimeZone::get("Europe/Berlin").unwrap();
+        let now: Timestamp = "2026-11-17T12:00:00Z".parse().unwrap();
+        let read = |text: &str, towards| {
+            parse_moment_in(text, now, towards, zone.clone()).map(|at| at.to_string()).unwrap_or_default()
+        };
+        for (text, expected) in [
+            ("18:00", "2026-11-17T17:00:00"),
+            ("9:30", "2026-11-18T08:30:00"),
+            ("tomorrow", "2026-11-17T23:00:00"),
+            ("tomorrow 9:00", "2026-11-18T08:00:00"),
+            ("today 18:00:05", "2026-11-17T17:00:05"),
+            ("1h30m", "2026-11-17T13:30:00"),
+            ("1w", "2026-11-24T12:00:00"),
+            ("2026-12-01 09:30", "2026-12-01T08:30:00"),
+            ("2026-12-01T09:30:00", "2026-12-01T08:30:00"),
+            ("2026-12-01", "2026-11-30T23:00:00"),
+            ("2026-12-01T09:30:00Z", "2026-12-01T09:30:00"),
+        ] {
+            assert!(read(text, Towards::Future).starts_with(expected), "{text}: {}", read(text, Towards::Future));
+        }
+        assert!(read("18:00", Towards::Past).starts_with("2026-11-16T17:00:00"));
+        assert!(read("10m", Towards::Past).starts_with("2026-11-17T11:50:00"));
+        for wrong in ["", "25:00", "18", "noon", "tomorrow noon", "2026-13-01", "1:2:3:4", "today 9"] {
+            assert_eq!(read(wrong, Towards::Future), "", "{wrong}");
+        }
+    }
 
     #[test]
     fn moments_are_read_alike_by_hand_and_by_the_calendar() {
@@ -301,7 +400,7 @@ mod tests {
     #[test]
     fn moments_are_taken_as_people_say_them() {
         let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
-        let read = |text: &str| parse_moment(text, now).map(|at| now.since(at));
+        let read = |text: &str| parse_moment(text, now, Towards::Past).map(|at| now.since(at));
         assert_eq!(read("2h"), Ok(Duration::from_secs(7_200)));
         assert_eq!(read("2026-11-16T12:00:00+01:00"), Ok(Duration::from_secs(3_600)));
         assert_eq!(read("2026-11-16T10:00:00-02:00"), Ok(Duration::ZERO));

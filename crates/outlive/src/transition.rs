@@ -7,10 +7,15 @@
 //! `docs/lifecycle.md` is generated from this function.
 
 mod again;
+mod can;
+mod cancel;
 mod checks;
+mod delete;
 mod follows;
 mod keys;
 mod refusal;
+#[cfg(feature = "http")]
+mod replay;
 
 use std::time::Duration;
 
@@ -19,21 +24,25 @@ use serde_json::Value;
 
 use self::again::close;
 pub use self::again::{is_said, rerun, survives_reap};
+pub use self::can::{Operation, can, resumes_unnamed};
 use self::checks::{
     check_adopt, check_claim, check_fence, check_reap, check_resume, check_said, check_sweep, lost, take_report,
 };
+pub use self::delete::{check_delete, deletes_unnamed};
 pub use self::follows::{follows, has_passed};
 pub(crate) use self::keys::moved_keys;
 pub use self::keys::{Start, has_room, is_start, starts_at};
 pub use self::refusal::Refusal;
+#[cfg(feature = "http")]
+pub(crate) use self::replay::{Sent, replay};
 
 use crate::health::Leftovers;
 use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::OrphanPolicy;
 use crate::process::{Evidence, Identity};
 use crate::run::{
-    Actor, Archived, CancelRequest, End, Ending, Event, Exit, Failure, Interruption, Owner, Pending, Progress, Reap,
-    Release, Run, Running, State, StateName, Suspended, Swept, capped,
+    Actor, Archived, End, Ending, Event, Exit, Failure, Interruption, Owner, Pending, Progress, Reap, Release, Run,
+    Running, State, StateName, Suspended, Swept, capped,
 };
 use crate::time::Timestamp;
 
@@ -143,12 +152,14 @@ pub enum Action {
         /// The exit status, where a process had one.
         exit: Option<Exit>,
     },
-    /// Somebody wants it stopped.
+    /// Requests that the run be cancelled. It becomes `cancelled` only where it has no owner and no live process.
     RequestCancel {
-        /// Why.
+        /// The reason, for people.
         reason: Option<String>,
-        /// How long it may take to stop by itself before it is killed; unset, as long as its owner sees fit.
+        /// The grace period before its processes are killed; unset, the owner's own.
         grace: Option<Duration>,
+        /// Live processes of its last attempt, as far as the caller can observe them.
+        live: Leftovers,
     },
     /// Somebody found its owner gone.
     Reap {
@@ -180,7 +191,10 @@ pub enum Action {
         owner: Option<Owner>,
     },
     /// Hide an ended run.
-    Archive,
+    Archive {
+        /// Why, where that was said.
+        reason: Option<String>,
+    },
     /// Show it again.
     Unarchive,
     /// Somebody deletes what it made and nobody needs.
@@ -214,7 +228,7 @@ impl Action {
             Self::Reap { .. } => "reap",
             Self::Adopt { .. } => "adopt",
             Self::Resume { .. } => "resume",
-            Self::Archive => "archive",
+            Self::Archive { .. } => "archive",
             Self::Unarchive => "unarchive",
             Self::Sweep { .. } => "sweep",
         }
@@ -235,9 +249,10 @@ pub struct Transition {
 
 /// What `action` by `by` at `now` makes of `run`, or why it is refused.
 pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<Transition, Refusal> {
-    if run.copied && !matches!(action, Action::Archive | Action::Unarchive) {
+    if run.copied && !matches!(action, Action::Archive { .. } | Action::Unarchive) {
         return Err(Refusal::Copied);
     }
+    cancel::check_not_requested(run, action)?;
     let step = Step { run, by, now };
     let next = match (action, &run.state) {
         (Action::Claim { owner, early, leftovers }, State::Pending(pending)) => {
@@ -253,9 +268,7 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         (Action::Interrupt { fence, interruption, exit }, State::Running(held)) => {
             step.interrupt(held, fence, interruption, *exit)
         }
-        (Action::RequestCancel { reason, grace }, State::Pending(_) | State::Running(_) | State::Suspended(_)) => {
-            Ok(step.request_cancel(reason.clone(), *grace))
-        }
+        (Action::RequestCancel { reason, grace, live }, _) => step.request_cancel(reason.clone(), *grace, live),
         (Action::Reap { observed, evidence, reaper }, State::Running(held)) => {
             check_reap(run, held, observed, evidence, *reaper)?;
             Ok(step.reap(held, evidence))
@@ -268,7 +281,7 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
             check_resume(run, ending, *failed_too, leftovers)?;
             Ok(step.resume(owner.as_ref()))
         }
-        (Action::Archive, State::Ended(_)) => step.archive(),
+        (Action::Archive { reason }, State::Ended(_)) => step.archive(reason.as_deref()),
         (Action::Unarchive, State::Ended(_)) => step.unarchive(),
         (Action::Sweep { seen, done, reason, process, gone }, State::Ended(ending)) => {
             check_sweep(run, ending, seen.as_ref(), *gone, by, now)?;
@@ -286,11 +299,10 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
             | Action::Release { .. }
             | Action::Unpark
             | Action::Wake { .. }
-            | Action::RequestCancel { .. }
             | Action::Reap { .. }
             | Action::Adopt { .. }
             | Action::Resume { .. }
-            | Action::Archive
+            | Action::Archive { .. }
             | Action::Unarchive
             | Action::Sweep { .. },
             _,
@@ -443,27 +455,6 @@ impl Step<'_> {
         Ok(self.ended(held, how, exit).because(interruption.to_string()))
     }
 
-    fn request_cancel(&self, reason: Option<String>, grace: Option<Duration>) -> Next {
-        let request = CancelRequest { by: self.by.clone(), at: self.now, reason: reason.map(capped), grace };
-        let reason = request.reason.clone();
-        // The first request stands: a second one neither moves its time nor takes its name.
-        let request = self.run.cancel.clone().unwrap_or_else(|| Box::new(request));
-        let started_at = match &self.run.state {
-            State::Suspended(suspended) => Some(suspended.started_at),
-            _ => None,
-        };
-        self.with(|next| {
-            next.cancel = Some(request.clone());
-            if next.owner().is_none() {
-                // A clock set back since must not make it end before it began.
-                let at = started_at.map_or(self.now, |started_at| self.now.max(started_at));
-                next.state =
-                    State::Ended(Ending { how: End::Cancelled(request), at, started_at, owner: None, exit: None });
-            }
-        })
-        .because(reason)
-    }
-
     /// Ends the attempt by the run's policy.
     fn reap(&self, held: &Running, evidence: &Evidence) -> Next {
         let last_heard = held.owner.heard.at;
@@ -512,13 +503,16 @@ impl Step<'_> {
         })
     }
 
-    fn archive(&self) -> Result<Next, Refusal> {
-        match self.run.archived {
-            Some(_) => Err(Refusal::Archived),
-            None => {
-                Ok(self.with(|next| next.archived = Some(Box::new(Archived { by: self.by.clone(), at: self.now }))))
-            }
+    fn archive(&self, reason: Option<&str>) -> Result<Next, Refusal> {
+        if self.run.archived.is_some() {
+            return Err(Refusal::Archived);
         }
+        let archived = Archived { by: self.by.clone(), at: self.now, reason: reason.map(Into::into) };
+        let next = self.with(|next| next.archived = Some(Box::new(archived)));
+        Ok(match reason {
+            Some(reason) => next.because(reason.to_owned()),
+            None => next,
+        })
     }
 
     fn unarchive(&self) -> Result<Next, Refusal> {

@@ -1,32 +1,56 @@
-//! Trust: whose specs this user executes.
+//! Trust: what a record that this user did not make may cause.
 //!
-//! A registry may come with a cloned repository, and a shared one may be written by others. Whoever looks at it must
-//! not execute its past. So every spec is signed with a key that lies in its maker's home and nowhere else, and only
-//! what bears this user's signature, or what this user has looked at and allowed, is ever executed.
+//! A registry may come with a cloned repository, and a shared one is written by others. Reading it must not execute its
+//! past. So every run is signed with a key that lies in its maker's home, and only a run that bears this user's signature,
+//! the signature of a fleet that this user joined, or that this user has read and allowed, is executed.
+//!
+//! A signature covers the registry, the run's id, when it was made, and the whole spec: its author, command, policy and
+//! what it is a rerun of. In another registry, or with another past, it is worth nothing. What it cannot cover is the
+//! state, which changes: so the home keeps a ledger of the runs that ended for good under it (see `docs/adr/0021-…`).
+//!
+//! What a record may cause (a command that is executed, a connection, a file that is read, artifacts that are deleted) is
+//! decided by [`may`].
 
+mod decision;
+mod fleet;
+mod key;
+mod ledger;
+mod location;
+
+use std::fmt;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
+pub use self::decision::{Denied, Effect, Ground, Origin, may};
+use self::fleet::FleetKeys;
+pub use self::fleet::{FleetKey, InvalidFleetKey};
+use self::key::{Key, draw_key, read_key, write_key};
+use self::ledger::Ledger;
+pub use self::location::{InvalidLocation, Location, Named};
 use crate::hex::{hex, unhex};
 use crate::id::{Entropy, RunId};
 use crate::run::{Run, Spec};
+use crate::time::Timestamp;
 
 const KEY: &str = "key";
-const KEY_BYTES: usize = 32;
+/// What stands between the signature of a home and that of its fleet.
+const BETWEEN: char = '.';
 
-/// Makes specs this user's own, and knows which others this user allowed.
+/// Signs this user's runs, and knows which runs of others this user allowed.
 #[derive(Clone)]
 pub struct Trust {
     home: PathBuf,
-    key: [u8; KEY_BYTES],
+    key: Key,
+    fleet: FleetKeys,
+    ledger: Ledger,
 }
 
-impl std::fmt::Debug for Trust {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trust").field("home", &self.home).finish_non_exhaustive()
     }
 }
@@ -35,25 +59,34 @@ impl Trust {
     /// The key in `home`, made if there is none.
     pub fn open(home: &Path, entropy: &dyn Entropy) -> io::Result<Self> {
         crate::store::files::make_private_dirs(home)?;
-        let path = home.join(KEY);
-        let key = match read_key(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => make_key(home, &path, entropy)?,
-            read => read?,
-        };
-        Ok(Self { home: home.into(), key })
+        match read_key(&home.join(KEY)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Self::with(home, write_key(home, KEY, &draw_key(entropy))?))
+            }
+            read => Ok(Self::with(home, read?)),
+        }
     }
 
     /// The key in `home`, if there is one. Nothing is made.
     pub fn read(home: &Path) -> io::Result<Option<Self>> {
         match read_key(&home.join(KEY)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            read => Ok(Some(Self { home: home.into(), key: read? })),
+            read => Ok(Some(Self::with(home, read?))),
         }
     }
 
-    /// This user's signature of a spec.
-    pub fn sign(&self, id: RunId, spec: &Spec) -> String {
-        self.seal(&message(id, spec))
+    fn with(home: &Path, key: Key) -> Self {
+        Self { home: home.into(), key, fleet: FleetKeys::of(home), ledger: Ledger::of(home) }
+    }
+
+    /// This user's signature of a run that is about to be made in `registry`, with that of its fleet where there is one.
+    pub fn sign(&self, registry: &str, id: RunId, spec: &Spec, created_at: Timestamp) -> String {
+        let message = message(registry, id, spec, created_at);
+        let own = self.seal(&message);
+        match self.fleet.get(registry) {
+            Some(fleet) => format!("{own}{BETWEEN}{}", hex(&mac(&fleet, &message).finalize().into_bytes())),
+            None => own,
+        }
     }
 
     /// The home that the key lies in.
@@ -63,23 +96,37 @@ impl Trust {
 
     /// This user's seal on a message. Every kind of message begins with its name.
     pub(crate) fn seal(&self, message: &[u8]) -> String {
-        hex(&self.mac(message).finalize().into_bytes())
+        hex(&mac(&self.key, message).finalize().into_bytes())
     }
 
     /// Whether the seal on a message is this user's.
     pub(crate) fn is_sealed(&self, message: &[u8], seal: &str) -> bool {
-        unhex(seal).is_some_and(|seal| self.mac(message).verify_slice(&seal).is_ok())
+        is_sealed_by(&self.key, message, seal)
     }
 
-    /// Whether this user made the run, or has allowed it.
-    pub fn covers(&self, run: &Run) -> bool {
-        let signed = |signature: &str| self.is_sealed(&message(run.id, &run.spec), signature);
-        run.signature.as_deref().is_some_and(signed) || self.allowance(run).exists()
+    /// Whether this user, or a fleet that this user joined, signed the run for one of `registries`: the identities of one
+    /// registry, its own and those of registries that it stands for.
+    pub fn has_signed(&self, run: &Run, registries: &[String]) -> bool {
+        let signature = run.signature.as_deref().unwrap_or_default();
+        let (own, fleet) = signature.split_once(BETWEEN).unwrap_or((signature, ""));
+        let is_signed_for = |registry: &String| {
+            let message = message(registry, run.id, &run.spec, run.created_at);
+            let is_of_fleet =
+                || !fleet.is_empty() && self.fleet.get(registry).is_some_and(|key| is_sealed_by(&key, &message, fleet));
+            (!own.is_empty() && self.is_sealed(&message, own)) || is_of_fleet()
+        };
+        !signature.is_empty() && registries.iter().any(is_signed_for)
     }
 
-    /// Allows a run that somebody else made, exactly as it stands: another command needs to be allowed anew.
-    pub fn allow(&self, run: &Run) -> io::Result<()> {
-        let path = self.allowance(run);
+    /// Whether this user has allowed the run with `outlive trust` in one of `registries`.
+    pub fn has_allowed(&self, run: &Run, registries: &[String]) -> bool {
+        let message = |registry| message(registry, run.id, &run.spec, run.created_at);
+        registries.iter().any(|registry| self.allowance(&message(registry)).exists())
+    }
+
+    /// Allows a run that another user made, exactly as it stands: another command needs another allowance.
+    pub fn allow(&self, registry: &str, run: &Run) -> io::Result<()> {
+        let path = self.allowance(&message(registry, run.id, &run.spec, run.created_at));
         crate::store::files::make_private_dirs(&self.home.join("trusted"))?;
         match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -87,75 +134,68 @@ impl Trust {
         }
     }
 
-    fn allowance(&self, run: &Run) -> PathBuf {
-        self.home.join("trusted").join(hex(&Sha256::digest(message(run.id, &run.spec))))
+    fn allowance(&self, message: &[u8]) -> PathBuf {
+        self.home.join("trusted").join(hex(&Sha256::digest(message)))
     }
 
-    fn mac(&self, message: &[u8]) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("a key of any length will do");
-        mac.update(message);
-        mac
+    /// Notes that a run ended for good under this home: it is never executed again from here.
+    pub fn note_final(&self, registry: &str, run: RunId) -> io::Result<()> {
+        self.ledger.note(registry, run)
+    }
+
+    /// Whether a run ended for good under this home.
+    pub fn has_ended(&self, registries: &[String], run: RunId) -> bool {
+        registries.iter().any(|registry| self.ledger.has(registry, run))
+    }
+
+    /// The fleet key of this home for a registry, made if there is none. Tells whether this call made it.
+    pub fn make_fleet_key(&self, registry: &str, entropy: &dyn Entropy) -> io::Result<(FleetKey, bool)> {
+        self.fleet.create(registry, entropy)
+    }
+
+    /// The fleet key of this home for a registry.
+    pub fn export_fleet_key(&self, registry: &str) -> io::Result<FleetKey> {
+        self.fleet.export(registry)
+    }
+
+    /// Keeps the fleet key of another home. Refused where this home has another one for the registry.
+    pub fn import_fleet_key(&self, key: &FleetKey) -> io::Result<()> {
+        self.fleet.import(key)
     }
 }
 
 /// Whether there is a key, usable or not.
 pub(crate) fn has_key(home: Option<&Path>) -> bool {
-    home.is_some_and(|home| home.join("key").exists())
+    home.is_some_and(|home| home.join(KEY).exists())
 }
 
-/// What is signed: the run and every field of its spec.
-fn message(id: RunId, spec: &Spec) -> Vec<u8> {
-    let mut message = format!("outlive spec 1\n{id}\n").into_bytes();
+fn mac(key: &Key, message: &[u8]) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length will do");
+    mac.update(message);
+    mac
+}
+
+fn is_sealed_by(key: &Key, message: &[u8], seal: &str) -> bool {
+    unhex(seal).is_some_and(|seal| mac(key, message).verify_slice(&seal).is_ok())
+}
+
+/// What is signed: where and when the run was made, and every field of its spec. No field but the last can hold a line
+/// break, so that no two runs are signed alike.
+fn message(registry: &str, id: RunId, spec: &Spec, created_at: Timestamp) -> Vec<u8> {
+    let registry = registry.replace('\n', " ");
+    let mut message = format!("outlive run 2\n{registry}\n{id}\n{}\n", created_at.as_micros()).into_bytes();
     message.extend(serde_json::to_vec(spec).expect("a spec has string keys only"));
     message
-}
-
-fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
-    use std::io::Read;
-    let nofollow = i32::try_from((rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits()).unwrap_or(0);
-    let mut file = std::fs::OpenOptions::new().read(true).custom_flags(nofollow).open(path)?;
-    let found = file.metadata()?;
-    if !found.is_file() {
-        return Err(io::Error::other(format!("the signing key `{}` is not a file", path.display())));
-    }
-    if found.mode() & 0o077 != 0 || found.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!(
-                "the signing key `{}` can be read by others: `chmod 600` it, or delete it to get another",
-                path.display()
-            ),
-        ));
-    }
-    let mut key = [0; KEY_BYTES];
-    if found.len() != KEY_BYTES as u64 || file.read_exact(&mut key).is_err() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("the signing key `{}` is damaged: delete it to get another", path.display()),
-        ));
-    }
-    Ok(key)
-}
-
-fn make_key(home: &Path, path: &Path, entropy: &dyn Entropy) -> io::Result<[u8; KEY_BYTES]> {
-    let mut key = [0; KEY_BYTES];
-    key[..16].copy_from_slice(&entropy.draw().to_ne_bytes());
-    key[16..].copy_from_slice(&entropy.draw().to_ne_bytes());
-    let dir =
-        rustix::fs::open(home, rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-    let prepared = crate::store::files::Prepared::new(&dir, &key, rustix::fs::Mode::from_raw_mode(0o600), true)?;
-    prepared.publish(&dir, Path::new(KEY))?;
-    // Where two processes made one at once, the first one's counts.
-    read_key(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::id::SystemEntropy;
-    use crate::run::Actor;
-    use crate::time::Timestamp;
+    use crate::run::{Actor, Lineage};
     use std::sync::Arc;
+
+    const HERE: &str = "registry-a";
 
     fn run(kind: &str) -> Run {
         let spec = Spec::new(kind, Actor { user: "ada".into(), host: "here".into(), pid: 1 });
@@ -167,25 +207,95 @@ mod tests {
         )
     }
 
+    fn sign(trust: &Trust, registry: &str, run: &Run) -> Option<String> {
+        Some(trust.sign(registry, run.id, &run.spec, run.created_at))
+    }
+
+    fn covers_in(trust: &Trust, registries: &[String], run: &Run) -> bool {
+        trust.has_signed(run, registries) || trust.has_allowed(run, registries)
+    }
+
+    fn covers(trust: &Trust, run: &Run) -> bool {
+        covers_in(trust, &[HERE.into()], run)
+    }
+
     #[test]
     fn s_01_s_02_only_what_this_user_signed_or_allowed_is_covered() {
         let (mine, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let me = Trust::open(mine.path(), &SystemEntropy).unwrap();
         let them = Trust::open(theirs.path(), &SystemEntropy).unwrap();
         let mut run = run("command");
-        assert!(!me.covers(&run), "an unsigned run was covered");
-        run.signature = Some(them.sign(run.id, &run.spec));
-        assert!(!me.covers(&run), "somebody else's signature was taken");
-        run.signature = Some(me.sign(run.id, &run.spec));
-        assert!(me.covers(&run) && Trust::open(mine.path(), &SystemEntropy).unwrap().covers(&run));
+        assert!(!covers(&me, &run), "an unsigned run was covered");
+        for empty in ["", ".", "..", "00", "00.00"] {
+            run.signature = Some(empty.into());
+            assert!(!covers(&me, &run), "the signature `{empty}` was taken");
+        }
+        run.signature = sign(&them, HERE, &run);
+        assert!(!covers(&me, &run), "another user's signature was taken");
+        run.signature = sign(&me, HERE, &run);
+        assert!(covers(&me, &run) && covers(&Trust::open(mine.path(), &SystemEntropy).unwrap(), &run));
 
         let mut forged = run.clone();
         Arc::make_mut(&mut forged.spec).kind = "rm -rf".into();
-        assert!(!me.covers(&forged), "a signature survived another spec");
-        me.allow(&forged).unwrap();
-        assert!(me.covers(&forged) && !them.covers(&forged));
+        assert!(!covers(&me, &forged), "a signature survived another spec");
+        me.allow(HERE, &forged).unwrap();
+        assert!(covers(&me, &forged) && !covers(&them, &forged));
+        assert!(!covers_in(&me, &["elsewhere".into()], &forged), "an allowance counts in another registry");
         Arc::make_mut(&mut forged.spec).priority = 1;
-        assert!(!me.covers(&forged), "an allowance survived another spec");
+        assert!(!covers(&me, &forged), "an allowance survived another spec");
+    }
+
+    #[test]
+    fn t8_05_signature_covers_registry_creation_and_lineage() {
+        let home = tempfile::tempdir().unwrap();
+        let me = Trust::open(home.path(), &SystemEntropy).unwrap();
+        let mut run = run("command");
+        run.signature = sign(&me, HERE, &run);
+        assert!(covers(&me, &run));
+        assert!(!covers_in(&me, &["registry-b".into()], &run), "the signature counts in another registry");
+        assert!(!covers_in(&me, &[], &run), "the signature counts in a copy, which has no name");
+        assert!(covers_in(&me, &["registry-b".into(), HERE.into()], &run), "an heir does not know what it inherited");
+
+        let changed = |change: fn(&mut Run)| {
+            let mut forged = run.clone();
+            change(&mut forged);
+            covers(&me, &forged)
+        };
+        assert!(!changed(|run| run.created_at = Timestamp::from_micros(2)), "another time of creation is covered");
+        assert!(!changed(|run| Arc::make_mut(&mut run.spec).created_by.user = "root".into()), "another author is");
+        assert!(!changed(|run| run.id = RunId::draw(Timestamp::from_micros(1), &SystemEntropy)), "another id is");
+        let lineage = |run: &mut Run| {
+            let (rerun_of, origin) = (run.id, run.id);
+            Arc::make_mut(&mut run.spec).lineage = Some(Lineage { rerun_of, origin, generation: 1, reason: None });
+        };
+        assert!(!changed(lineage), "another lineage is covered");
+    }
+
+    #[test]
+    fn t7_05_homes_that_share_a_fleet_key_trust_each_other_in_its_registry() {
+        let homes = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let [maker, worker, stranger] = homes.each_ref().map(|home| Trust::open(home.path(), &SystemEntropy).unwrap());
+        let mut before = run("command");
+        before.signature = sign(&maker, HERE, &before);
+        let (key, is_new) = maker.make_fleet_key(HERE, &SystemEntropy).unwrap();
+        assert!(is_new && !maker.make_fleet_key(HERE, &SystemEntropy).unwrap().1);
+        let mut made = run("command");
+        made.signature = sign(&maker, HERE, &made);
+        assert!(covers(&maker, &made) && !covers(&worker, &made));
+
+        worker.import_fleet_key(&key.to_string().parse().unwrap()).unwrap();
+        assert!(covers(&worker, &made), "a member of the fleet does not trust another");
+        assert!(covers(&maker, &before) && !covers(&worker, &before), "what was made before the fleet is trusted");
+        assert!(!covers(&stranger, &made));
+        let mut elsewhere = run("command");
+        elsewhere.signature = sign(&maker, "registry-b", &elsewhere);
+        assert!(!covers_in(&worker, &["registry-b".into()], &elsewhere), "a fleet key counts in another registry");
+
+        let (other, _) = stranger.make_fleet_key(HERE, &SystemEntropy).unwrap();
+        assert_eq!(worker.import_fleet_key(&other).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert!(covers(&worker, &made), "a refused import replaced the key");
+        assert!("outlive-fleet-1.x.00".parse::<FleetKey>().is_err() && "".parse::<FleetKey>().is_err());
+        assert!(!format!("{key:?}").contains(&key.to_string()[30..]), "a fleet key is printed for debugging");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use axum::routing::get;
 use super::Server;
 
 /// The files: where each is found, what it is, and what is in it.
-const FILES: [(&str, &str, &str); 11] = [
+const FILES: [(&str, &str, &str); 12] = [
     ("/", "text/html; charset=utf-8", include_str!("dashboard/index.html")),
     ("/assets/style.css", "text/css; charset=utf-8", include_str!("dashboard/style.css")),
     ("/assets/icon.svg", "image/svg+xml", include_str!("dashboard/icon.svg")),
@@ -18,6 +18,7 @@ const FILES: [(&str, &str, &str); 11] = [
     ("/assets/app.js", SCRIPT, include_str!("dashboard/app.js")),
     ("/assets/charts.js", SCRIPT, include_str!("dashboard/charts.js")),
     ("/assets/dom.js", SCRIPT, include_str!("dashboard/dom.js")),
+    ("/assets/live.js", SCRIPT, include_str!("dashboard/live.js")),
     ("/assets/pages.js", SCRIPT, include_str!("dashboard/pages.js")),
     ("/assets/run.js", SCRIPT, include_str!("dashboard/run.js")),
     ("/assets/runs.js", SCRIPT, include_str!("dashboard/runs.js")),

@@ -111,6 +111,9 @@ fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Shown<'a> {
 
 /// A name that somebody else's DNS can point at us must be one of ours; addresses cannot be pointed elsewhere.
 fn means_us(headers: &HeaderMap, hosts: &[String]) -> Result<(), Failure> {
+    if headers.get_all(header::HOST).iter().nth(1).is_some() {
+        return Err(Failure::new(Code::Invalid, "the request has two Host headers"));
+    }
     let asked = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_lowercase();
     let name = match asked.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -39,9 +39,10 @@ pub async fn lend(
         return Err(Failure::new(Code::Forbidden, "your token only reads; this takes one with the role `operate`"));
     }
     let body = body_within(request, BODY_LIMIT).await?;
+    let reads_only = who.may < Effect::Stop;
     let (user, is_beat, began) = (who.user.clone(), call == "beat", server.counters.begin());
     let answered = server.calls.lend(move |registry: &Registry| {
-        let lending = Lending { registry: registry.id(), user, lease: registry.lease(), is_far: true };
+        let lending = Lending { registry: registry.id(), user, lease: registry.lease(), is_far: true, reads_only };
         pollster::block_on(lend::answer(registry.store(), &lending, &call, &body))
     });
     let answer = answered.await?.map_err(|error| Failure::new(Code::Invalid, &error.to_string()))?;

@@ -21,7 +21,7 @@ use outlive::id::RunId;
 use outlive::registry::Registry;
 use outlive::run::StateName;
 use outlive::store::Page;
-use outlive::store::sqlite::Watch;
+use outlive::store::sqlite::{Topic, Watch};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, broadcast, watch};
 
@@ -131,6 +131,16 @@ async fn watch_over(server: Arc<Server>) {
             server.live.has_looked.send_replace(false);
             watcher = Watcher::default();
         } else {
+            // It waits on a thread of its own and holds no turn of the calls meanwhile.
+            if let Some(watch) = watcher.watch.take() {
+                let waited = tokio::task::spawn_blocking(move || {
+                    watch.wait(LOOK_EVERY);
+                    watch
+                });
+                watcher.watch = waited.await.ok();
+            } else if watcher.seen.is_some() {
+                let _ = tokio::time::timeout(LOOK_EVERY, closing(&mut open)).await;
+            }
             let look = move |context: &Context| {
                 let news = pollster::block_on(watcher.look(context));
                 (watcher, news)
@@ -163,10 +173,8 @@ impl Watcher {
     /// The runs that are not as they were; none at the first look.
     async fn look(&mut self, context: &Context) -> Result<Option<Value>, Error> {
         let Some(registry) = context.existing().await? else { return Ok(None) };
-        match (&self.watch, registry.local()) {
-            (Some(watch), _) => watch.wait(LOOK_EVERY),
-            (None, Some(local)) => self.watch = Some(local.watch()?),
-            (None, None) => std::thread::sleep(LOOK_EVERY),
+        if let (None, Some(local)) = (&self.watch, registry.local()) {
+            self.watch = Some(local.watch(&[Topic::Changes])?);
         }
         let found = self.find(&registry).await?;
         let views = found.iter().map(|seen| json!(RunView::unsigned(seen, &registry)));

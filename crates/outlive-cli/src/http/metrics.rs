@@ -9,13 +9,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use outlive::error::{Code, Error};
-use outlive::filter::Filter;
-use outlive::process::Evidence;
-use outlive::registry::Glimpse;
-use outlive::run::{End, State as RunState};
-use outlive::store::Page;
 use outlive::time::{Clock, SystemClock};
-use serde_json::{Value, json};
 
 use super::Server;
 use crate::operation::calls::Who;
@@ -24,8 +18,6 @@ use crate::settings::Context;
 
 /// How old what is told of the registry may be.
 const FRESH: Duration = Duration::from_secs(10);
-/// The most runs that are counted.
-const COUNTED: usize = 1_000_000;
 /// The upper ends, in seconds, by which durations are told.
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 30.0];
 
@@ -161,38 +153,12 @@ async fn of_registry(context: &Context) -> Result<String, Error> {
     let Some(registry) = context.existing().await? else { return Ok(text) };
     let mut runs: BTreeMap<(&'static str, String), f64> = BTreeMap::new();
     let mut reaps: BTreeMap<String, f64> = BTreeMap::new();
-    let (mut claims, mut counted) = (0.0, 0);
-    let mut page = Page::default();
-    loop {
-        let (found, next) = registry.list_briefly(&Filter::default(), &page).await?;
-        counted += found.len();
-        for glimpse in found {
-            let (state, kind, claimed, end) = match glimpse {
-                Glimpse::Brief(brief) => {
-                    let has_begun = brief.end.as_ref().is_some_and(|end| end.started_at.is_some());
-                    let claimed = claimed(brief.attempt, has_begun);
-                    (brief.state(), brief.kind.clone(), claimed, brief.end.map(|end| end.how))
-                }
-                Glimpse::Seen(seen) => {
-                    let ending = seen.run.ending();
-                    let has_begun = match &seen.run.state {
-                        RunState::Pending(_) => false,
-                        RunState::Running(_) | RunState::Suspended(_) => true,
-                        RunState::Ended(ending) => ending.started_at.is_some(),
-                    };
-                    let claimed = claimed(seen.run.attempt, has_begun);
-                    (seen.state, seen.run.spec.kind.clone(), claimed, ending.map(|ending| ending.how.clone()))
-                }
-            };
-            *runs.entry((state.as_str(), kind)).or_default() += 1.0;
-            claims += f64::from(claimed);
-            if let Some(End::Dead(reap)) = end {
-                *reaps.entry(word(&reap.evidence)).or_default() += 1.0;
-            }
-        }
-        match next {
-            Some(next) if counted < COUNTED => page = Page { after: Some(next), ..page },
-            _ => break,
+    let mut claims = 0.0;
+    for count in registry.counts().await? {
+        *runs.entry((count.state.as_str(), count.kind)).or_default() += count.runs as f64;
+        claims += count.claims as f64;
+        if let Some(evidence) = count.evidence {
+            *reaps.entry(evidence).or_default() += count.runs as f64;
         }
     }
     let runs: Vec<_> =
@@ -211,18 +177,4 @@ async fn of_registry(context: &Context) -> Result<String, Error> {
     let count = [(String::new(), workers.len() as f64)];
     metric(&mut text, "outlive_workers", "gauge", "Workers of the registry.", &count);
     Ok(text)
-}
-
-/// How many attempts of a run somebody has claimed: the one that waits to be is not among them.
-fn claimed(attempt: u32, has_begun: bool) -> u32 {
-    if has_begun { attempt } else { attempt.saturating_sub(1) }
-}
-
-/// What a piece of evidence is called.
-fn word(evidence: &Evidence) -> String {
-    match json!(evidence) {
-        Value::String(word) => word,
-        Value::Object(fields) => fields.keys().next().cloned().unwrap_or_default(),
-        _ => String::new(),
-    }
 }

@@ -106,7 +106,7 @@ impl Tokens {
 
     /// Those of a home.
     pub(super) fn at(home: PathBuf) -> Result<Self, Error> {
-        outlive::home::make(&home).map_err(|error| failed(&home, &error))?;
+        outlive::home::make(&home)?;
         Ok(Self { home })
     }
 

@@ -18,6 +18,7 @@ use super::child::{self, Asked, Ended, bell};
 use super::detach::Report;
 use super::follow::Following;
 use super::memory::Shield;
+use super::own::note_final;
 use super::recording::Recording;
 use super::signals::Signals;
 use super::streams::{Copying, Way};
@@ -124,7 +125,7 @@ fn supervise(
         following.tree.remove_group();
     }
     let exit = command.as_ref().and_then(|command| command.exit(COLLECTED_WITHIN));
-    let ended = Ended::of_another(exit, &asked, registry.clock().awake());
+    let ended = Ended::of_another(exit, &asked);
     if let Ok(copying) = copying {
         copying.stop();
     }
@@ -133,6 +134,7 @@ fn supervise(
         Some(end) => pollster::block_on(handle.end(end.clone(), exit)),
         None => Ok(Recorded::Now),
     };
+    note_final(registry, run.id, ended.end.as_ref(), &recorded);
     hooks::tell_end(registry, run.id);
     remark([ended.talk, lost, recorded_badly(recorded)], json);
     exit

@@ -29,7 +29,7 @@ use crate::cli::{fail, talk};
 use crate::logs;
 use crate::operation::Effect;
 use crate::operations::plane::located::{Place, locate_one};
-use crate::operations::wait;
+use crate::operations::wait::{self, serving::Serving};
 use crate::run_view::RunView;
 use crate::settings::Context;
 
@@ -105,8 +105,10 @@ impl Attach {
                 Left::Signal(signal) => return Ok(Some(u8::try_from(128 + signal).unwrap_or(255))),
                 Left::Closed => {}
             }
+            let mut serving = Serving::default();
             stream = loop {
                 seen = registry.get(id).await?;
+                serving.tell(&registry, &seen).await?;
                 if let Some(status) = over(&seen, &registry) {
                     return Ok(Some(status));
                 }

@@ -38,8 +38,6 @@ use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
-/// A command that ends within this time of a signal which asks for it ended because of it.
-const HEEDED_WITHIN: Duration = Duration::from_secs(10);
 /// A command that ends within this time is never beaten for: its lease has long not run out.
 const BRIEF: Duration = Duration::from_millis(20);
 /// How often to look for what nothing tells us of: that a shell has put us into the foreground, that the command has
@@ -87,8 +85,8 @@ pub struct Ended {
 pub(super) struct Asked {
     /// Its run is to stop.
     pub(super) stop: Option<Stop>,
-    /// A signal that asks for it was passed on at this time.
-    pub(super) signal: Option<(i32, Duration)>,
+    /// The signals that ask for it and were passed on.
+    pub(super) signals: Vec<i32>,
 }
 
 impl Child {
@@ -107,9 +105,9 @@ impl Child {
         tree::adopt_orphans();
         let environment = match &run.spec.step {
             // A step belongs to the run that it is a step of: what its command reports is said of that.
-            Some(_) => job.environment().with(STEP_VARIABLE, Some(run.id.to_string())),
+            Some(_) => job.environment(registry, &run).with(STEP_VARIABLE, Some(run.id.to_string())),
             None => job
-                .environment()
+                .environment(registry, &run)
                 .with(RUN_VARIABLE, Some(run.id.to_string()))
                 .with(ATTEMPT_VARIABLE, Some(run.attempt.to_string()))
                 .with(EPOCH_VARIABLE, Some(run.epoch.to_string()))
@@ -196,7 +194,7 @@ impl Child {
             self.wait_for_something(signals, rung.as_ref(), left);
             while let Some(arrived) = signals.next() {
                 if self.pass_on(arrived) {
-                    asked.signal = Some((arrived.signal, now()));
+                    asked.signals.push(arrived.signal);
                 }
             }
             if let Some(stop) = stops.lock().unwrap_or_else(PoisonError::into_inner).pop() {
@@ -227,11 +225,11 @@ impl Child {
             tree::see_off(registry, &handle.run(), signals, (&stops, rung.as_ref()), &mut asked);
         }
         containment.leave();
-        self.end(exit, &asked, now())
+        self.end(exit, &asked)
     }
 
     /// The command has ended: everything that it wrote is kept, and its terminal is given back.
-    fn end(self, exit: Exit, asked: &Asked, now: Duration) -> Ended {
+    fn end(self, exit: Exit, asked: &Asked) -> Ended {
         self.copying.stop();
         if let Some(shim) = &self.shim {
             shim.leave();
@@ -243,7 +241,7 @@ impl Child {
             }
         }
         let unread = Some(self.copying).filter(|_| asked.stop.is_none());
-        let ended = ended(exit, asked, now);
+        let ended = ended(exit, asked);
         Ended { unread, ..ended }
     }
 
@@ -420,12 +418,12 @@ pub(super) fn bell(handle: &RunHandle, stops: &Arc<Mutex<Vec<Stop>>>) -> Option<
     Some(rung)
 }
 
-fn ended(exit: Exit, asked: &Asked, now: Duration) -> Ended {
+/// What the exit status means. A command that handles a signal and exits is judged by its status, as a shell does; only
+/// one that died of the signal was interrupted. A shell reports that of its last command as 128 and the signal's number.
+fn ended(exit: Exit, asked: &Asked) -> Ended {
     let interrupted = |signal: Option<i32>, reason: String| OwnEnd::Interrupted(Interruption { signal, reason });
-    let heeded = asked.signal.filter(|(signal, at)| {
-        exit == Exit::Signal(*signal) || exit == Exit::Code(128 + signal) || now.saturating_sub(*at) <= HEEDED_WITHIN
-    });
-    let (end, talk) = match (&asked.stop, heeded) {
+    let died_of = |signal: &&i32| exit == Exit::Signal(**signal) || exit == Exit::Code(128 + **signal);
+    let (end, talk) = match (&asked.stop, asked.signals.iter().find(died_of)) {
         (Some(Stop::Cancelled(_)), _) => (Some(OwnEnd::Finished(Verdict::Cancelled)), None),
         (Some(Stop::TimedOut), _) => {
             let message = format!("it ran for longer than its timeout ({exit})");
@@ -436,7 +434,7 @@ fn ended(exit: Exit, asked: &Asked, now: Duration) -> Ended {
             Some((Code::Unavailable, "the registry cannot be reached; the run was stopped".into())),
         ),
         (Some(Stop::Lost), _) => (None, Some((Code::Lost, "the run is somebody else's by now; it was stopped".into()))),
-        (None, Some((signal, _))) => (Some(interrupted(Some(signal), format!("signal {signal}"))), None),
+        (None, Some(signal)) => (Some(interrupted(Some(*signal), format!("signal {signal}"))), None),
         (None, None) => match exit {
             Exit::Code(0) => (Some(OwnEnd::Finished(Verdict::Succeeded)), None),
             Exit::Code(_) => (Some(failed("exit", exit.to_string())), None),
@@ -452,9 +450,11 @@ fn failed(error_type: &str, error_message: String) -> OwnEnd {
 
 impl Ended {
     /// A command that was not our child, and of which it may be unknown how it ended.
-    pub fn of_another(exit: Option<Exit>, asked: &Asked, now: Duration) -> Self {
+    pub fn of_another(exit: Option<Exit>, asked: &Asked) -> Self {
         let Some(exit) = exit else {
-            let ended = ended(Exit::Code(1), asked, now);
+            // One that was sent a signal and ended is taken to have died of it.
+            let assumed = asked.signals.last().map_or(Exit::Code(1), |signal| Exit::Signal(*signal));
+            let ended = ended(assumed, asked);
             // What it was asked for is known; of its status nothing is claimed.
             let (error_type, message) = match (&asked.stop, &ended.end) {
                 (Some(Stop::TimedOut), _) => ("timeout", "it ran for longer than its timeout"),
@@ -469,7 +469,7 @@ impl Ended {
                 ..ended
             };
         };
-        ended(exit, asked, now)
+        ended(exit, asked)
     }
 
     /// Whether it, or the last process of a shell, was killed by what cannot be handled.

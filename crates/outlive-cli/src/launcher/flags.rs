@@ -1,5 +1,6 @@
 //! What a run is to be, said on the command line: by `outlive run`, and by `outlive queue add`.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -10,11 +11,15 @@ use clap::{Args, ValueEnum};
 use outlive::error::Error;
 use outlive::policy::{FailureClass, OnLeaseLoss, OrphanPolicy, Policy, TreePolicy};
 use outlive::registry::Registry;
-use outlive::run::{Arg, Command, Key, Output, Program, Spec, Withheld};
+use outlive::run::{Arg, Command, EnvMode, Key, Output, Program, Spec, Variables, Withheld};
 use outlive::time::parse_duration;
 
+use super::glob;
 use crate::operations::ps::parse_label;
 use crate::settings::Context;
+
+/// What the names of variables begin with that tell a process of its run.
+const RESERVED: &str = "OUTLIVE_";
 
 /// What a run is to be.
 #[derive(Debug, Default, Args)]
@@ -34,23 +39,24 @@ pub struct SpecFlags {
     /// Call it stalled after this long without progress
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub stall_after: Option<Duration>,
-    /// End it, with all its processes, if its owner hangs for this long
+    /// End it, with all its processes, if its owner hangs for this long: counted from its last heartbeat, and noticed by a
+    /// worker or supervisor within about ten seconds after that
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub hung_after: Option<Duration>,
     /// Only one run at a time holds this key: `run` refuses to start (status 105) while another does, a queued run waits
     /// (repeatable)
-    #[arg(long = "lock", value_name = "KEY")]
+    #[arg(id = "lock", long = "lock", value_name = "KEY")]
     pub locks: Vec<String>,
     /// The same, with N runs at a time (repeatable)
-    #[arg(long = "limit", value_name = "KEY=N")]
+    #[arg(id = "limit", long = "limit", value_name = "KEY=N")]
     pub limits: Vec<String>,
     /// Only one run with this key at a time that has not ended: while there is one, `run` refuses to start (status 105), and
     /// `queue add` answers with that one (repeatable)
-    #[arg(long = "unique", value_name = "KEY")]
+    #[arg(id = "unique", long = "unique", value_name = "KEY")]
     pub uniques: Vec<String>,
     /// No more than N runs with this key start within a time, such as api=10/1m: `run` refuses to start (status 105), a
     /// queued run waits (repeatable)
-    #[arg(long = "rate", value_name = "KEY=N/DURATION")]
+    #[arg(id = "rate", long = "rate", value_name = "KEY=N/DURATION")]
     pub rates: Vec<String>,
     /// What becomes of it if its owner dies [default: dead]
     #[arg(long, value_enum)]
@@ -95,9 +101,13 @@ pub struct SpecFlags {
     /// What names the winners in a manifest that is a SQLite database [default: every text in it]
     #[arg(long, value_name = "SQL", requires = "artifacts")]
     pub winners: Option<String>,
-    /// Keep this variable with the run, so that a later attempt finds it as it is now (repeatable)
-    #[arg(long = "env", value_name = "NAME")]
+    /// Record variables with the run, for every attempt on every host: NAME as it is now, 'CUDA_*' all that match, NAME=VALUE
+    /// as given (repeatable); secrets are kept in your home and not on record
+    #[arg(long = "env", value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
+    /// Which environment attempts are given beside what --env records [default: keep]
+    #[arg(long, value_name = "MODE")]
+    pub env_mode: Option<EnvModeFlag>,
     /// Keep nothing of what it writes, and stay out of its way
     #[arg(long)]
     pub no_log: bool,
@@ -113,6 +123,18 @@ pub struct SpecFlags {
     /// The command and its arguments
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub argv: Vec<OsString>,
+}
+
+/// Which environment the attempts of a run are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EnvModeFlag {
+    /// The environment of now, also from a queue, a supervisor or `resume`, where the same user executes it on this host: it
+    /// is kept in your home, readable by you alone, without variables of the session (SSH_*, DISPLAY, TERM ...)
+    Keep,
+    /// That of the process that executes the attempt
+    Inherit,
+    /// Only HOME, USER, LOGNAME, SHELL, PATH, LANG, LC_*, TZ, TMPDIR and XDG_RUNTIME_DIR
+    Clean,
 }
 
 /// What becomes of processes that live on.
@@ -187,8 +209,11 @@ impl SpecFlags {
         let cwd = std::env::current_dir().map_or_else(|_| Arg::Text(String::new()), |cwd| cwd.as_os_str().into());
         let mut command = Command::new(argv.iter().map(|word| word.as_os_str().into()).collect(), cwd);
         command.program = argv.first().and_then(|word| program(word));
-        let value = |name: &String| Some((name.clone(), std::env::var(name).ok()?));
-        command.env = self.env.iter().filter_map(value).collect();
+        command.env = self.listed_variables()?;
+        command.env_mode = self.mode();
+        if command.env_mode == EnvMode::Keep && !context.is_served() {
+            command.sealed = Some(Variables::without_session(std::env::vars_os()));
+        }
         spec.command = Some(command);
         spec.no_log = self.no_log;
         spec.tty = self.tty;
@@ -196,6 +221,47 @@ impl SpecFlags {
         spec.output = self.output()?;
         spec.withheld = self.no_argv.then_some(Withheld::Arguments);
         Ok(spec)
+    }
+
+    /// Which environment its attempts are given.
+    pub fn mode(&self) -> EnvMode {
+        match self.env_mode {
+            None | Some(EnvModeFlag::Keep) => EnvMode::Keep,
+            Some(EnvModeFlag::Inherit) => EnvMode::Inherit,
+            Some(EnvModeFlag::Clean) => EnvMode::Clean,
+        }
+    }
+
+    /// Whether a variable of this process is to be recorded.
+    pub fn reads_environment(&self) -> bool {
+        self.env.iter().any(|word| !word.contains('='))
+    }
+
+    /// The variables that `--env` names or sets. A later word has precedence.
+    pub fn listed_variables(&self) -> Result<BTreeMap<String, String>, Error> {
+        let mut listed = BTreeMap::new();
+        for word in &self.env {
+            let name = word.split('=').next().unwrap_or_default();
+            if name.is_empty() || name.starts_with(RESERVED) {
+                return Err(Error::Invalid(format!("`--env {word}` names no variable that a run can be given")));
+            }
+            if let Some((name, value)) = word.split_once('=') {
+                listed.insert(name.into(), value.into());
+            } else if glob::is_magic(word.as_bytes()) {
+                let matching = |(name, _): &(String, String)| {
+                    glob::fits(word.as_bytes(), name.as_bytes()) && !name.starts_with(RESERVED)
+                };
+                let text =
+                    |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+                listed.extend(std::env::vars_os().filter_map(text).filter(matching));
+            } else {
+                let value = std::env::var(word).map_err(|error| {
+                    Error::Invalid(format!("`--env {word}`: {error}; `--env {word}=VALUE` sets it"))
+                })?;
+                listed.insert(word.clone(), value);
+            }
+        }
+        Ok(listed)
     }
 
     /// Where what it makes is.

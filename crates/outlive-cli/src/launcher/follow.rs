@@ -47,7 +47,7 @@ impl Following<'_> {
                     libc::SIGCHLD => drop(tree::collect_orphans(&[])),
                     signal @ (libc::SIGHUP | libc::SIGINT | libc::SIGQUIT | libc::SIGTERM) => {
                         self.pass_on(signal);
-                        asked.signal = Some((signal, self.now()));
+                        asked.signals.push(signal);
                     }
                     _ => {}
                 }

@@ -1,5 +1,6 @@
 //! Owning a run: attempt after attempt, until it has ended for good or is somebody else's.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,21 +8,22 @@ use std::time::Duration;
 use nix::libc;
 use outlive::error::{Code, Error};
 use outlive::id::RunId;
-use outlive::logs::{Growth, LogPolicy};
-use outlive::registry::Registry;
-use outlive::run::{Exit, Run, Spec, State};
+use outlive::logs::{Growth, LogPolicy, Stream};
+use outlive::registry::{Cancelling, Registry};
+use outlive::run::{EnvMode, Exit, Run, Spec, State, StateName};
 use outlive::runtime::handle::{Recorded, RunHandle};
+use outlive::spool::OwnEnd;
 use outlive::time::{Timestamp, show_duration};
-use outlive::transition::Refusal;
+use outlive::transition::{Refusal, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::child::{Child, Ended};
+use super::child::{self, Child, Ended};
 use super::detach::Report;
 use super::flags::seen;
 use super::memory::Shield;
 use super::signals::Signals;
 use super::spawn::Environment;
-use super::{keep_log, keep_no_log, leave_log, memory, notify, recorded_badly, remark};
+use super::{keep_log, keep_no_log, leave_log, memory, notify, recorded_badly, remark, tree};
 use crate::cli::talk;
 use crate::terminal::plain;
 use crate::workers::hooks;
@@ -39,8 +41,12 @@ pub struct Job {
     pub found: Option<OsString>,
     /// Where, where it is not here.
     cwd: Option<PathBuf>,
-    /// Variables that were kept with the run.
-    kept: Vec<(String, String)>,
+    /// Variables that are listed with the run.
+    listed: BTreeMap<String, String>,
+    /// Which other variables it is given.
+    mode: EnvMode,
+    /// The run was made earlier, so this process's environment is not the one that it was made in.
+    made_earlier: bool,
     /// Whoever starts it is not whoever made it.
     by_another: bool,
     /// What a shell executes when the run has ended.
@@ -50,7 +56,15 @@ pub struct Job {
 impl Job {
     /// These words, here and now.
     pub fn new(argv: Vec<OsString>, notify: Option<String>) -> Self {
-        Self { argv, program: None, found: None, cwd: None, kept: Vec::new(), by_another: false, notify }
+        let (listed, mode) = (BTreeMap::new(), EnvMode::Keep);
+        let (program, found, cwd) = (None, None, None);
+        Self { argv, program, found, cwd, listed, mode, made_earlier: false, by_another: false, notify }
+    }
+
+    /// This job with variables that are listed, and a mode for the others.
+    #[must_use]
+    pub fn with_variables(self, mode: EnvMode, listed: BTreeMap<String, String>) -> Self {
+        Self { listed, mode, ..self }
     }
 
     /// The same, of a run that was made a moment ago: its program need not be looked for again.
@@ -62,20 +76,16 @@ impl Job {
         self
     }
 
-    /// What a run that was made earlier says, with the variables of this process, or, started by another than whoever made
-    /// it, with none that could change what it does.
+    /// What a run that was made earlier says. Where its environment was not kept, it has that of this process, or, started
+    /// by another than its maker, no variable that could change what it does.
     pub fn of(registry: &Registry, run: &Run, by_another: bool) -> Result<Self, Error> {
-        registry.executable(run)?;
+        registry.startable(run)?;
         let command = run.spec.command.as_ref();
         let no_command =
             || Error::Invalid(format!("run `{}` is no command: only its own program can go on with it", run.id));
         let command = command.ok_or_else(no_command)?;
-        let withheld = || {
-            Error::Invalid(format!(
-                "the command of run `{}` is not on record as it was: start a new run with it",
-                run.id
-            ))
-        };
+        let withheld =
+            || Error::Invalid(format!("run `{}` cannot be executed: {}", run.id, registry.why_withheld(run)));
         let argv = registry.original_argv(run).ok_or_else(withheld)?;
         let program = command.program.as_ref().map(|program| program.path.to_os());
         Ok(Self {
@@ -84,16 +94,38 @@ impl Job {
             program: program.filter(|path| Path::new(path).exists()),
             found: None,
             cwd: Some(command.cwd.to_os().into()),
-            kept: command.env.clone().into_iter().collect(),
+            listed: command.env.clone(),
+            mode: command.env_mode,
+            made_earlier: true,
             by_another,
             notify: run.spec.notify.clone(),
         })
     }
 
     /// The variables of the command, without those that tell it of its run.
-    pub fn environment(&self) -> Environment {
-        let base = if self.by_another { Environment::harmless() } else { Environment::own() };
-        self.kept.iter().fold(base, |environment, (name, value)| environment.with(name, Some(value.clone())))
+    pub fn environment(&self, registry: &Registry, run: &Run) -> Environment {
+        let kept = self.made_earlier.then(|| registry.kept_environment(run)).flatten();
+        let base = match (self.mode, &kept) {
+            (EnvMode::Clean, _) => Environment::harmless(),
+            (EnvMode::Keep, Some(kept)) => Environment::kept(kept),
+            _ if self.by_another => Environment::harmless(),
+            _ => Environment::own(),
+        };
+        // In the other modes it holds the secrets among the listed variables.
+        let base = kept.iter().fold(base, Environment::with_all);
+        self.listed.iter().fold(base, |environment, (name, value)| environment.with(name, Some(value.clone())))
+    }
+
+    /// What to tell of a run whose environment was kept by another user or on another host.
+    fn foreign_environment(&self, registry: &Registry, run: &Run) -> Option<String> {
+        let (maker, me) = (&run.spec.created_by, registry.me());
+        let is_foreign = (&maker.user, &maker.host) != (&me.user, &me.host);
+        (self.made_earlier && self.mode == EnvMode::Keep && is_foreign).then(|| {
+            format!(
+                "the environment of this run was kept for {}@{} and is not here: it has that of {}@{}, and what `--env` listed",
+                plain(&maker.user), plain(&maker.host), plain(&me.user), plain(&me.host)
+            )
+        })
     }
 
     fn enter_directory(&self) -> std::io::Result<()> {
@@ -164,6 +196,9 @@ impl Owning<'_> {
             true => keep_no_log(registry, &handle),
             false => keep_log(registry, &handle, self.policy),
         };
+        if let Some(note) = job.foreign_environment(registry, &handle.run()) {
+            recording.write(Stream::Err, format!("outlive: {note}\n").as_bytes());
+        }
         let entered = job.enter_directory();
         if self.detached && self.growth.is_none() {
             // Without it they are noted when they have ended.
@@ -197,7 +232,9 @@ impl Owning<'_> {
             ended.blame_memory();
         }
         let unread = ended.unread.take();
-        let lost = leave_log(registry, &handle.run(), &recording);
+        let run = handle.run();
+        let lost = leave_log(registry, &run, &recording);
+        let is_final = matches!(&ended.end, Some(OwnEnd::Finished(Verdict::Succeeded | Verdict::Cancelled)));
         let recorded = match &ended.end {
             Some(end) if self.stays || spec.policy.retry.on_failure => {
                 pollster::block_on(handle.end(end.clone(), Some(ended.exit)))
@@ -205,11 +242,28 @@ impl Owning<'_> {
             Some(end) => pollster::block_on(registry.end_and_leave(handle, end.clone(), Some(ended.exit))),
             None => Ok(Recorded::Now),
         };
+        if let Some(OwnEnd::Interrupted(_)) = &ended.end {
+            self.end_if_cancelled(&run);
+        }
+        if is_final && recorded.is_ok() {
+            // No attempt follows that would need it. What stays behind is private, and deleted with the run.
+            let _ = registry.forget_environment(run.id);
+        }
+        note_final(registry, run.id, ended.end.as_ref(), &recorded);
         if let Some(unread) = unread {
             unread.finish();
         }
         remark([ended.talk, lost, recorded_badly(recorded)], self.json);
         ended.exit
+    }
+
+    /// Ends the processes of an attempt that was interrupted, and was recorded as cancelled because a request came before its
+    /// end was on record.
+    fn end_if_cancelled(&self, run: &Run) {
+        let seen = pollster::block_on(self.registry.glance(run.id));
+        if seen.is_ok_and(|seen| seen.state == StateName::Cancelled) {
+            tree::end(self.registry, run, child::GRACE);
+        }
     }
 
     /// Waits for the time of the next attempt, where there is to be one, and claims it. Whoever works for the registry
@@ -267,12 +321,24 @@ impl Owning<'_> {
     /// run waits for whoever works for the registry.
     fn leave(&self, id: RunId, signal: i32) {
         let said = if [libc::SIGINT, libc::SIGQUIT].contains(&signal) {
-            let why = Some("stopped from the keyboard before its next attempt".into());
-            pollster::block_on(self.registry.cancel(id, why)).map(|_| "the run is cancelled")
+            let reason = Some("stopped from the keyboard before its next attempt".into());
+            let how = Cancelling { reason, ..Cancelling::default() };
+            pollster::block_on(self.registry.cancel_and_end(id, &how)).map(|done| match done.is_done() {
+                true => "the run is cancelled".to_owned(),
+                false => format!("cancel requested; still alive: {}", done.live),
+            })
         } else {
-            Ok("the run waits for its next attempt: `outlive resume` begins it")
+            Ok("the run waits for its next attempt: `outlive resume` begins it".to_owned())
         };
-        talk(&format!("outlive: {}\n", said.map_or_else(|error| plain(&error.to_string()), str::to_owned)));
+        talk(&format!("outlive: {}\n", said.unwrap_or_else(|error| plain(&error.to_string()))));
+    }
+}
+
+/// Has this home remember an end that nothing leads back from, once the registry has it.
+pub fn note_final(registry: &Registry, id: RunId, end: Option<&OwnEnd>, recorded: &Result<Recorded, Error>) {
+    let is_final = matches!(end, Some(OwnEnd::Finished(Verdict::Succeeded | Verdict::Cancelled)));
+    if is_final && matches!(recorded, Ok(Recorded::Now)) {
+        registry.note_final(id);
     }
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use nix::errno::Errno;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn, posix_spawnp};
 use nix::sys::signal::SigSet;
+use outlive::run::{Variables, is_of_session};
 use rustix::io::FdFlags;
 use rustix::process::Pid;
 
@@ -47,6 +48,22 @@ impl Environment {
         let harmless =
             |name: &OsString| name.to_str().is_some_and(|name| HARMLESS.contains(&name) || name.starts_with("LC_"));
         Self(std::env::vars_os().filter(|(name, _)| harmless(name)).collect())
+    }
+
+    /// What was kept when the run was made, with this process's variables of the session.
+    pub fn kept(kept: &Variables) -> Self {
+        let of_session = std::env::vars_os().filter(|(name, _)| is_of_session(name));
+        Self(of_session.collect()).with_all(kept)
+    }
+
+    /// This environment with variables set.
+    #[must_use]
+    pub fn with_all(mut self, variables: &Variables) -> Self {
+        for (name, value) in variables.pairs() {
+            self.0.retain(|(found, _)| *found != name);
+            self.0.push((name, value));
+        }
+        self
     }
 
     /// The same with a variable set, or, without a value, not set.

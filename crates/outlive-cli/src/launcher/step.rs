@@ -3,7 +3,6 @@
 //! It is executed as `outlive run` executes a command, with one difference: all that it writes passes through us, for a
 //! later attempt repeats it. Its processes stay those of the run that it is a step of.
 
-mod glob;
 mod inputs;
 mod replay;
 

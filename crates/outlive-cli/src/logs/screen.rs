@@ -120,12 +120,13 @@ impl Side {
             return self.write(bytes);
         }
         let mut stamped = Vec::with_capacity(bytes.len() + 32);
-        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        // A line that is drawn again begins with its time again.
+        for line in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             if self.begins_line {
                 stamped.extend_from_slice(format!("{at} ").as_bytes());
             }
             stamped.extend_from_slice(line);
-            self.begins_line = line.ends_with(b"\n");
+            self.begins_line = line.ends_with(b"\n") || line.ends_with(b"\r") && self.tame.is_some();
         }
         self.write(&stamped)
     }

@@ -1,4 +1,5 @@
-//! Output of strangers on a terminal: colours pass, what would move the cursor, set titles or hide is made visible.
+//! Output of strangers on a terminal: colours pass, and what redraws a line; what would move the cursor elsewhere, set titles
+//! or hide is made visible.
 
 use crate::terminal::plain;
 
@@ -72,19 +73,49 @@ fn hexadecimal(byte: &u8) -> String {
     format!("\\x{byte:02x}")
 }
 
+/// Whether the parameters of a sequence that sets colours hide the text that follows. The `8` of `38;5;8` is a colour.
+fn conceals(parameters: &[u8]) -> bool {
+    let mut codes = parameters.split(|byte| matches!(byte, b';' | b':'));
+    while let Some(code) = codes.next() {
+        match code {
+            b"38" | b"48" | b"58" => {
+                let left = match codes.next() {
+                    Some(b"5") => 1,
+                    Some(b"2") => 3,
+                    _ => 0,
+                };
+                codes.by_ref().take(left).for_each(drop);
+            }
+            code => {
+                if std::str::from_utf8(code).is_ok_and(|code| code.trim_start_matches('0') == "8") {
+                    return true;
+                }
+            }
+        }
+    }
+    false
+}
+
 /// What the bytes begin with, none of which is plain text.
 fn look(bytes: &[u8]) -> Found {
     match bytes {
         [] | b"\r" => Found::Incomplete,
-        // What a bar of progress overwrites becomes lines.
         [b'\r', b'\n', ..] => Found::Shown(2, "\n".into()),
-        [b'\r', ..] => Found::Shown(1, "\n".into()),
+        // A bar of progress draws its line again.
+        [b'\r', ..] => Found::Shown(1, "\r".into()),
         [0x1b, rest @ ..] => match rest.split_first() {
             None => Found::Incomplete,
             Some((b'[', rest)) => {
                 let parameters = rest.iter().take_while(|byte| matches!(byte, b'0'..=b'9' | b';' | b':')).count();
                 match rest.get(parameters) {
-                    Some(b'm') if parameters < LONGEST => Found::Colours(parameters + 3),
+                    Some(b'm') if parameters < LONGEST && !conceals(&rest[..parameters]) => {
+                        Found::Colours(parameters + 3)
+                    }
+                    // Erases within the line, as bars of progress do before they draw it again.
+                    Some(b'K') if matches!(&rest[..parameters], [] | [b'0'..=b'2']) => {
+                        let text = format!("\u{1b}[{}K", String::from_utf8_lossy(&rest[..parameters]));
+                        Found::Shown(parameters + 3, text)
+                    }
                     None if parameters < LONGEST => Found::Incomplete,
                     _ => Found::Shown(1, "\\e".into()),
                 }
@@ -120,12 +151,31 @@ mod tests {
     fn s_11_colours_pass_and_nothing_else_that_a_terminal_acts_on() {
         let hostile = b"\x1b[1;31mred\x1b[0m \x1b[2Jx\x1b]0;title\x07 \x1b[6n 10%\r20%\r\nd\xc3\xbcr \xff\xc2\x9b31m \xe2\x80\xae\x08\tend\n";
         let shown = tamed(hostile);
-        insta::assert_snapshot!(shown.replace('\u{1b}', "<ESC>"), @r"
-        <ESC>[1;31mred<ESC>[0m \e[2Jx\e]0;title\u{7} \e[6n 10%
-        20%
+        insta::assert_snapshot!(shown.replace('\u{1b}', "<ESC>").replace('\r', "<CR>"), @r"
+        <ESC>[1;31mred<ESC>[0m \e[2Jx\e]0;title\u{7} \e[6n 10%<CR>20%
         dür \xff\u{9b}31m \u{202e}\u{8}	end
         <ESC>[0m
         ");
+    }
+
+    #[test]
+    fn t8_09_text_that_a_run_conceals_is_shown() {
+        for concealed in ["8", "0;8", "1;08;31", "38;5;1;8"] {
+            let shown = tamed(format!("a\x1b[{concealed}mhidden").as_bytes());
+            assert_eq!(shown, format!("a\\e[{concealed}mhidden"));
+        }
+        for colour in ["38;5;8", "48;5;8", "38;2;8;8;8", "1;31", "28", "0"] {
+            let shown = tamed(format!("a\x1b[{colour}mb").as_bytes());
+            assert_eq!(shown, format!("a\x1b[{colour}mb{RESET}"));
+        }
+    }
+
+    #[test]
+    fn t1_20_a_bar_of_progress_redraws_its_line() {
+        let bar = b"10%\r\x1b[K20%\r\x1b[2K100%\r\ndone\n";
+        assert_eq!(tamed(bar), "10%\r\u{1b}[K20%\r\u{1b}[2K100%\ndone\n");
+        // Other lines are out of its reach.
+        assert_eq!(tamed(b"\x1b[A\x1b[3K\x1b[1J"), "\\e[A\\e[3K\\e[1J");
     }
 
     #[test]

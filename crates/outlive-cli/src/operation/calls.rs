@@ -1,12 +1,13 @@
 //! Calls that a server answers for others: so many at a time, on threads that may block, each with a context of its own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use outlive::error::{Code, Error};
 use outlive::registry::Registry;
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::operation::going::Going;
 use crate::operation::{Answer, Effect, Failure, Operation};
@@ -14,6 +15,8 @@ use crate::settings::{Caller, Context, Location};
 
 /// The most calls that are worked on at a time.
 const AT_A_TIME: usize = 16;
+/// The most of them that one token may have worked on: the others stay free for everybody else.
+const SHARE: usize = 4;
 /// The most calls of a store that is lent meanwhile.
 const LENT_AT_A_TIME: usize = 32;
 /// The most that may wait for runs meanwhile.
@@ -51,10 +54,29 @@ pub struct Calls {
     /// How long somebody who waits for a run is kept.
     patience: Duration,
     turns: Arc<Semaphore>,
+    /// What each user with a token may have worked on at a time, while it has anything.
+    shares: Shares,
     waits: Arc<Semaphore>,
     lent: Arc<Semaphore>,
     /// What is opened of a directory to be lent, and rests.
     resting: Arc<Mutex<Vec<Registry>>>,
+}
+
+/// The calls that each user may have at a time. Users without any are forgotten.
+#[derive(Default)]
+struct Shares(Mutex<HashMap<String, Weak<Semaphore>>>);
+
+impl Shares {
+    fn of(&self, user: &str) -> Arc<Semaphore> {
+        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.retain(|_, share| share.strong_count() > 0);
+        let known = shares.get(user).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let made = Arc::new(Semaphore::new(SHARE));
+            shares.insert(user.into(), Arc::downgrade(&made));
+            made
+        })
+    }
 }
 
 impl Calls {
@@ -69,7 +91,17 @@ impl Calls {
             Location::Url(url) => (url, Some(Arc::new(opened))),
         };
         let [turns, waits, lent] = [AT_A_TIME, WAITING, LENT_AT_A_TIME].map(|most| Arc::new(Semaphore::new(most)));
-        Ok(Self { registry, id, shared, patience: PATIENCE, turns, waits, lent, resting: Arc::default() })
+        Ok(Self {
+            registry,
+            id,
+            shared,
+            patience: PATIENCE,
+            turns,
+            shares: Shares::default(),
+            waits,
+            lent,
+            resting: Arc::default(),
+        })
     }
 
     /// The same, where whoever waits for a run is kept for so long.
@@ -94,7 +126,13 @@ impl Calls {
         let _wanted = going.wanted();
         let context = self.context(who, going);
         let waits = operation.name == "wait" || input["wait"] == true;
-        self.work(waits, move || (operation.call_json)(input, &context())).await?
+        let share = self.share(who).await?;
+        let work = move || {
+            // It is the work's, as its turn is: leaving early gives nobody more of them.
+            let _share = share;
+            (operation.call_json)(input, &context())
+        };
+        self.work(waits, work).await?
     }
 
     /// Works with a context of `who` on a thread that may block.
@@ -104,7 +142,12 @@ impl Calls {
         work: impl FnOnce(&Context) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let context = self.context(who, Going::default());
-        self.work(false, move || work(&context())).await
+        let share = self.share(who).await?;
+        let work = move || {
+            let _share = share;
+            work(&context())
+        };
+        self.work(false, work).await
     }
 
     /// Works with the registry itself, opened once and kept: calls of a store come often, and each is short.
@@ -139,6 +182,15 @@ impl Calls {
         move || Context::served(registry, caller)
     }
 
+    /// A place among the calls of the same user, until it is dropped. This process's own user needs none.
+    async fn share(&self, who: &Who) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+        let Some(user) = &who.user else { return Ok(None) };
+        let message = "your token has more calls at a time than it may; ask again in a moment";
+        let busy = || Failure::new(Code::Throttled, message);
+        let turn = tokio::time::timeout(TURN, self.shares.of(user).acquire_owned()).await;
+        turn.map_err(|_| busy())?.map(Some).map_err(|_| busy())
+    }
+
     async fn work<T: Send + 'static>(
         &self,
         waits: bool,
@@ -162,5 +214,24 @@ impl Calls {
             work()
         };
         tokio::task::spawn_blocking(in_turn).await.map_err(broken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t8_08_one_token_cannot_take_every_call_slot() {
+        let shares = Shares::default();
+        let taken: Vec<_> = (0..24).map_while(|_| shares.of("reader").try_acquire_owned().ok()).collect();
+        assert_eq!(taken.len(), SHARE);
+        assert!(taken.len() < AT_A_TIME, "one token would have all");
+        assert!(shares.of("operator").try_acquire_owned().is_ok(), "another token waits for the first");
+        drop(taken);
+        assert!(shares.of("reader").try_acquire_owned().is_ok());
+        drop(shares.of("somebody"));
+        shares.of("reader");
+        assert!(shares.0.lock().unwrap().len() <= 1, "users who ask for nothing are remembered");
     }
 }

@@ -42,7 +42,9 @@ fn is_many(arg: &Arg) -> bool {
 pub fn schema(command: &Command) -> Value {
     let mut properties = Map::new();
     let mut required = Vec::new();
-    for arg in command.get_arguments() {
+    // What stands without a flag is what the call is about: it comes first.
+    let (about, others): (Vec<&Arg>, Vec<&Arg>) = command.get_arguments().partition(|arg| arg.is_positional());
+    for arg in about.into_iter().chain(others) {
         let id = arg.get_id().as_str();
         if arg.is_required_set() {
             required.push(id);
@@ -197,6 +199,16 @@ mod tests {
         );
         let add = json!({ "argv": ["make", "--help"], "name": "x", "resume_on": ["crash", "failure"] });
         assert_eq!(line::<queue::Add>(add).unwrap(), "--name=x --resume-on=crash --resume-on=failure -- make --help");
+    }
+
+    #[test]
+    fn t3_03_the_command_is_the_first_field_and_states_are_listed() {
+        let add = schema(&queue::Add::augment_args(Command::new("add")));
+        assert_eq!(add["properties"].as_object().unwrap().keys().next().unwrap(), "argv");
+        let listed = schema(&ps::Ps::augment_args(Command::new("ps")));
+        let states = &listed["properties"]["status"]["items"]["enum"];
+        assert!(states.as_array().unwrap().iter().any(|state| state == "orphaned"), "{states}");
+        assert!(listed["properties"]["labels"].is_object() && add["properties"]["labels"].is_object());
     }
 
     #[test]

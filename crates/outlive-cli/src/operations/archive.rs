@@ -2,25 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::health::Seen;
 use outlive::id::RunId;
-use outlive::index::Kind;
+use outlive::index::{Address, Kind, Lifecycle, Query};
 use outlive::registry::Registry;
 use outlive::run::StateName;
 use outlive::runtime::reaper::Reaper;
-use outlive::time::{Timestamp, parse_duration};
+use outlive::time::{Clock, SystemClock, Timestamp, parse_duration};
 use outlive::transition::Refusal;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Form, Operate};
 use crate::operations::plane::listing::repo_name;
-use crate::operations::plane::{Elsewhere, Scope, elsewhere, gone, index, refuse_foreign};
+use crate::operations::plane::{Elsewhere, Scope, elsewhere, gone, index, narrowed};
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;
@@ -30,13 +32,20 @@ use crate::workers::hooks;
 ///
 /// `outlive ps` no longer lists them; `outlive ps --all` does. Nothing is deleted, and `outlive unarchive` shows them
 /// again. The death of a run whose owner is gone is put on record first. With --older-than every run that ended longer ago
-/// is hidden, in one write; nothing is hidden by itself unless the configuration says so.
+/// is hidden, in one write; nothing is hidden by itself unless the configuration says so. A mark on a run of cool-workflow is
+/// kept in the home of outlive: its repository is not touched, and cool-workflow does not see the mark.
 #[derive(Debug, Default, Args)]
 pub struct Archive {
     /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
     pub runs: Vec<String>,
     /// Every run in this state (repeatable)
-    #[arg(long = "status", visible_alias = "state", value_name = "STATE", conflicts_with = "runs")]
+    #[arg(
+        long = "status",
+        visible_alias = "state",
+        value_name = "STATE",
+        conflicts_with = "runs",
+        value_parser = PossibleValuesParser::new(Lifecycle::ALL.map(Lifecycle::as_str))
+    )]
     pub status: Vec<String>,
     /// Every run that ended longer ago than this
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "runs")]
@@ -44,6 +53,9 @@ pub struct Archive {
     /// With --status or --older-than: the runs of the registry here, or of every one that is known [default: repo]
     #[arg(long, value_enum, conflicts_with = "runs")]
     pub scope: Option<Scope>,
+    /// Why, for whoever reads it later
+    #[arg(long)]
+    pub reason: Option<String>,
     /// Only say what would be archived
     #[arg(long)]
     pub dry_run: bool,
@@ -55,7 +67,7 @@ pub struct Unarchive {
     /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
     #[arg(required = true)]
     pub runs: Vec<String>,
-    /// Only in the registry here, or in every repository that is known
+    /// Only in this repository, or in every one that is known
     #[arg(long, value_enum, default_value_t)]
     pub scope: Scope,
     /// Only say what would be shown again
@@ -68,10 +80,11 @@ pub struct Unarchive {
 pub struct Marked {
     archived: bool,
     dry_run: bool,
-    runs: Vec<RunId>,
+    /// Their ids; of runs of cool-workflow REPOSITORY:ID.
+    runs: Vec<String>,
     /// What each is for people, where they are of several repositories: as it can be named anywhere.
     #[serde(skip)]
-    told: BTreeMap<RunId, String>,
+    told: BTreeMap<String, String>,
 }
 
 impl Operate for Archive {
@@ -89,34 +102,43 @@ impl Operate for Archive {
     async fn operate(self, context: &Context) -> Result<Marked, Error> {
         let mut marked = Marked { archived: true, dry_run: self.dry_run, ..Marked::default() };
         if !self.runs.is_empty() {
-            marked.runs = mark_named((context, Scope::Home), &self.runs, true, self.dry_run).await?;
+            let mark = Mark { archived: true, reason: self.reason.as_deref(), dry_run: self.dry_run };
+            marked.runs = mark_named((context, Scope::Home), &self.runs, mark).await?;
             return Ok(marked);
         }
         if self.status.is_empty() && self.older_than.is_none() {
             let which = "name the runs to archive, or say which with --status STATE or --older-than DURATION";
             return Err(Error::Invalid(which.into()));
         }
-        let states: Result<BTreeSet<StateName>, _> = self.status.iter().map(|state| state.parse()).collect();
-        let states = states.map_err(|error| Error::Invalid(error.to_string()))?;
-        if let Some(state) = states.iter().find(|state| !state.is_ended()) {
+        let statuses: Result<BTreeSet<Lifecycle>, _> = self.status.iter().map(|state| state.parse()).collect();
+        let statuses = statuses.map_err(|error| Error::Invalid(error.to_string()))?;
+        if let Some(state) = statuses.iter().find(|state| !state.is_ended()) {
             return Err(Error::Invalid(format!("a run that is {state} has not ended, and cannot be archived")));
         }
-        let ended = || StateName::ALL.into_iter().filter(|state| state.is_ended()).collect();
-        let states = if states.is_empty() { ended() } else { states };
+        let is_meant = |state: &StateName| {
+            state.is_ended() && (statuses.is_empty() || statuses.contains(&Lifecycle::from(*state)))
+        };
+        let states: BTreeSet<StateName> = StateName::ALL.into_iter().filter(is_meant).collect();
+        if !context.is_confined() {
+            marked.runs = self.mark_foreign(&statuses)?;
+        }
         if self.scope != Some(Scope::Home) {
-            if let Some(registry) = context.to_change().await? {
-                marked.runs = self.mark_all(context, &registry, &states).await?;
+            if let Some(registry) = context.to_change().await?.filter(|_| !states.is_empty()) {
+                marked.runs.extend(self.mark_all(&registry, &states).await?.iter().map(ToString::to_string));
             }
             return Ok(marked);
         }
+        if states.is_empty() {
+            return Ok(marked);
+        }
         for known in index()?.sources()?.iter().filter(|known| known.address.kind == Kind::Outlive) {
-            match Context::new(Some(known.address.url.clone())).to_change().await {
+            match context.at(known.address.url.clone()).to_change().await {
                 Ok(Some(registry)) => {
-                    let runs = self.mark_all(context, &registry, &states).await?;
+                    let runs = self.mark_all(&registry, &states).await?;
                     if context.form() == Form::Text {
                         marked.told.extend(told(&registry, &runs, &known.address.repo()).await?);
                     }
-                    marked.runs.extend(runs);
+                    marked.runs.extend(runs.iter().map(ToString::to_string));
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -131,27 +153,70 @@ impl Operate for Archive {
 
 impl Archive {
     /// Marks every run of a registry that stands so and, where it is asked for, ended long enough ago.
-    async fn mark_all(
-        &self,
-        context: &Context,
-        registry: &Registry,
-        states: &BTreeSet<StateName>,
-    ) -> Result<Vec<RunId>, Error> {
+    async fn mark_all(&self, registry: &Registry, states: &BTreeSet<StateName>) -> Result<Vec<RunId>, Error> {
         // Steps are out of sight with the runs that they are steps of.
         let filter =
             Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states(states.iter().copied()) };
-        let Some(age) = self.older_than else {
-            return mark(context, registry, registry.all(&filter).await?, true, self.dry_run).await;
+        let Some(before) = self.before(registry.clock().now()) else {
+            let mark = Mark { archived: true, reason: self.reason.as_deref(), dry_run: self.dry_run };
+            return mark_in(registry, registry.all(&filter).await?, mark).await;
         };
-        let age = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
-        let before = Timestamp::from_micros(registry.clock().now().as_micros().saturating_sub(age));
         if !self.dry_run {
             registry.deliver_spooled().await?;
-            return registry.archive_all(filter, before).await;
+            return registry.archive_all(filter, before, self.reason.clone()).await;
         }
         let is_old = |seen: &&Seen| seen.run.ending().is_some_and(|ending| ending.at < before);
         Ok(registry.all(&filter).await?.iter().filter(is_old).map(|seen| seen.run.id).collect())
     }
+}
+
+impl Archive {
+    /// Before when runs must have ended, where their age is asked for.
+    fn before(&self, now: Timestamp) -> Option<Timestamp> {
+        let age = i64::try_from(self.older_than?.as_micros()).unwrap_or(i64::MAX);
+        Some(Timestamp::from_micros(now.as_micros().saturating_sub(age)))
+    }
+
+    /// Marks every run of cool-workflow that stands so and, where it is asked for, ended long enough ago.
+    fn mark_foreign(&self, statuses: &BTreeSet<Lifecycle>) -> Result<Vec<String>, Error> {
+        let ended = Lifecycle::ALL.into_iter().filter(|status| status.is_ended());
+        let statuses = if statuses.is_empty() { ended.collect() } else { statuses.clone() };
+        let scope = self.scope.unwrap_or(Scope::Repo);
+        let repos = narrowed(scope)?.map(|repo| BTreeSet::from([repo]));
+        let query = Query { statuses, repos, archived: Some(false), verify_all: true, ..Query::default() };
+        let before = self.before(SystemClock.now());
+        let index = index()?;
+        let found: Foreign = index.fold(&query, |found: &mut Foreign, record| {
+            let is_old = before.is_none_or(|before| record.ended_at.is_some_and(|at| at < before));
+            if record.source == Kind::CoolWorkflow && is_old && record.lifecycle.is_ended() {
+                found.entry(record.repo.clone()).or_default().push(record.run_id.clone());
+            }
+        })?;
+        mark_runs_of(&found, Mark { archived: true, reason: self.reason.as_deref(), dry_run: self.dry_run })
+    }
+}
+
+/// Ids of runs of cool-workflow, by repository.
+type Foreign = BTreeMap<String, Vec<String>>;
+
+/// How runs are to be marked.
+#[derive(Clone, Copy)]
+struct Mark<'a> {
+    archived: bool,
+    reason: Option<&'a str>,
+    dry_run: bool,
+}
+
+/// Marks runs of cool-workflow, with one write for each repository. Answers with what each is called anywhere.
+fn mark_runs_of(found: &Foreign, mark: Mark<'_>) -> Result<Vec<String>, Error> {
+    let mut marked = Vec::new();
+    for (repo, ids) in found {
+        if !mark.dry_run {
+            index()?.mark_archived(&Address::of_tree(Path::new(repo)), ids, mark.archived, mark.reason)?;
+        }
+        marked.extend(ids.iter().map(|id| format!("{repo}:{id}")));
+    }
+    Ok(marked)
 }
 
 impl Operate for Unarchive {
@@ -162,77 +227,101 @@ impl Operate for Unarchive {
     type Output = Marked;
 
     async fn operate(self, context: &Context) -> Result<Marked, Error> {
-        let runs = mark_named((context, self.scope), &self.runs, false, self.dry_run).await?;
+        let mark = Mark { archived: false, reason: None, dry_run: self.dry_run };
+        let runs = mark_named((context, self.scope), &self.runs, mark).await?;
         Ok(Marked { dry_run: self.dry_run, runs, ..Marked::default() })
     }
 }
 
 /// What runs of a repository are for people.
-async fn told(registry: &Registry, runs: &[RunId], repo: &str) -> Result<Vec<(RunId, String)>, Error> {
+async fn told(registry: &Registry, runs: &[RunId], repo: &str) -> Result<Vec<(String, String)>, Error> {
     // No run at all is not every run.
     if runs.is_empty() {
         return Ok(Vec::new());
     }
     let one = |seen: &Seen| {
         let title = RunView::unsigned(seen, registry).title();
-        (seen.run.id, format!("{}:{} {title}", plain(repo_name(repo)), seen.run.id))
+        (seen.run.id.to_string(), format!("{}:{} {title}", plain(repo_name(repo)), seen.run.id))
     };
     Ok(registry.all(&Filter::of(runs.iter().copied())).await?.iter().map(one).collect())
 }
 
-/// Marks the runs that are named, wherever they are in the scope.
+/// A registry with runs that are to be marked.
+struct Place {
+    /// What to call there; none where that is what was called.
+    there: Option<Box<Context>>,
+    registry: Registry,
+    found: Vec<Seen>,
+}
+
+/// Marks the runs that are named, wherever they are in the scope. All of them are looked up before any is marked: a wrong
+/// name changes nothing.
 async fn mark_named(
     (context, scope): (&Context, Scope),
     words: &[String],
-    archive: bool,
-    dry_run: bool,
-) -> Result<Vec<RunId>, Error> {
-    let here = match context.for_report(words.first().map_or("", String::as_str)).await {
-        Ok(registry) => find(&registry, words).await.map(|found| (registry, found)),
-        Err(error) => Err(error),
+    mark: Mark<'_>,
+) -> Result<Vec<String>, Error> {
+    let (mut places, mut foreign): (Vec<Place>, Foreign) = (Vec::new(), Foreign::new());
+    let first = words.first().map_or("", String::as_str);
+    let none_here = match context.for_report(first).await {
+        Ok(registry) => {
+            places.push(Place { there: None, registry, found: Vec::new() });
+            None
+        }
+        Err(error) => Some(error),
     };
-    let error = match here {
-        Ok((registry, found)) => return mark(context, &registry, found, archive, dry_run).await,
-        Err(error) if scope == Scope::Repo => return Err(error),
-        Err(error) => error,
-    };
-    if words.len() > 1 {
-        let mut marked = Vec::new();
-        for word in words {
-            let one = std::slice::from_ref(word);
-            marked.extend(Box::pin(mark_named((context, scope), one, archive, dry_run)).await?);
-        }
-        return Ok(marked);
-    }
-    match elsewhere(context, &words[0], error).await? {
-        Elsewhere::Registry(context, run) => {
-            Box::pin(mark_named((&context, Scope::Repo), &[run], archive, dry_run)).await
-        }
-        Elsewhere::Foreign(listed) => {
-            Err(refuse_foreign(&listed, if archive { "archive" } else { "archive --unarchive" }))
-        }
-        Elsewhere::Gone(listed) => Err(gone(&listed)),
-    }
-}
-
-/// All of the runs are looked up before any is marked: a wrong name changes nothing.
-async fn find(registry: &Registry, words: &[String]) -> Result<Vec<Seen>, Error> {
-    let mut found = Vec::new();
     for word in words {
-        found.push(registry.find(word).await?);
+        if find_in(&mut places, word).await? {
+            continue;
+        }
+        let error = none_here.clone().unwrap_or_else(|| Error::NotFound(word.clone()));
+        match elsewhere(context, scope, word, error).await? {
+            Elsewhere::Registry(there, run) => {
+                let registry = there.for_report(&run).await?;
+                let found = vec![registry.find(&run).await?];
+                places.push(Place { there: Some(there), registry, found });
+            }
+            Elsewhere::Foreign(listed) => {
+                let record = &listed.record;
+                if record.archived == mark.archived {
+                    let is = if mark.archived { "archived already" } else { "not archived" };
+                    return Err(Error::Invalid(format!("run `{}` is {is}", plain(&record.run_id))));
+                }
+                foreign.entry(record.repo.clone()).or_default().push(record.run_id.clone());
+            }
+            Elsewhere::Gone(listed) => return Err(gone(&listed)),
+        }
     }
-    Ok(found)
+    let mut marked = mark_runs_of(&foreign, mark)?;
+    for (done, place) in places.into_iter().filter(|place| !place.found.is_empty()).enumerate() {
+        context.pass(done, words.len())?;
+        marked.extend(mark_in(&place.registry, place.found, mark).await?.iter().map(ToString::to_string));
+    }
+    Ok(marked)
 }
 
-async fn mark(
-    context: &Context,
-    registry: &Registry,
-    found: Vec<Seen>,
-    archive: bool,
-    dry_run: bool,
-) -> Result<Vec<RunId>, Error> {
+/// Looks for a run in the registries that are open: in the one here by any name, in another by its whole id alone.
+async fn find_in(places: &mut [Place], word: &str) -> Result<bool, Error> {
+    let id = word.rsplit(':').next().unwrap_or(word);
+    let is_whole = id.parse::<RunId>().is_ok();
+    for place in places.iter_mut().filter(|place| place.there.is_none() || is_whole) {
+        let sought = if place.there.is_none() { word } else { id };
+        match place.registry.find(sought).await {
+            Ok(seen) => {
+                place.found.push(seen);
+                return Ok(true);
+            }
+            Err(Error::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// Marks runs of one registry, in one write.
+async fn mark_in(registry: &Registry, found: Vec<Seen>, mark: Mark<'_>) -> Result<Vec<RunId>, Error> {
     for seen in &found {
-        let refusal = match (seen.state.is_ended(), seen.run.archived.is_some(), archive) {
+        let refusal = match (seen.state.is_ended(), seen.run.archived.is_some(), mark.archived) {
             (false, ..) => Refusal::WrongState { action: "archive", state: seen.state },
             (true, true, true) => Refusal::Archived,
             (true, false, false) => Refusal::NotArchived,
@@ -240,23 +329,24 @@ async fn mark(
         };
         return Err(Error::Refused { run: seen.run.id, refusal });
     }
-    let mut ids: BTreeSet<RunId> = found.iter().map(|seen| seen.run.id).collect();
-    if !dry_run {
-        registry.deliver_spooled().await?;
-        let unrecorded = found.iter().filter(|seen| seen.run.owner().is_some()).map(|seen| seen.run.id);
-        hooks::reap(registry, &mut Reaper::new(registry.worker()), Filter::of(unrecorded)).await?;
-        for (done, id) in ids.clone().into_iter().enumerate() {
-            context.pass(done, found.len())?;
-            match registry.archive(id, archive).await {
-                // Its policy has put it back to be tried again: the others are no less ended for that.
-                Err(Error::Refused { refusal: Refusal::WrongState { .. }, .. }) if found.len() > 1 => {
-                    ids.remove(&id);
-                }
-                marked => _ = marked?,
-            }
-        }
+    let ids: BTreeSet<RunId> = found.iter().map(|seen| seen.run.id).collect();
+    let ids: Vec<RunId> = ids.into_iter().collect();
+    if mark.dry_run || ids.is_empty() {
+        return Ok(ids);
     }
-    Ok(ids.into_iter().collect())
+    registry.deliver_spooled().await?;
+    let unrecorded: Vec<RunId> =
+        found.iter().filter(|seen| seen.run.owner().is_some()).map(|seen| seen.run.id).collect();
+    if !unrecorded.is_empty() {
+        hooks::reap(registry, &mut Reaper::new(registry.worker()), Filter::of(unrecorded)).await?;
+    }
+    let marked = registry.archive_each(&ids, mark.archived, mark.reason.map(Into::into)).await?;
+    if let ([one], []) = (&ids[..], &marked[..]) {
+        // It was changed meanwhile: the rules say why it cannot be marked any more.
+        registry.archive(*one, mark.archived).await?;
+        return Ok(ids);
+    }
+    Ok(marked)
 }
 
 impl fmt::Display for Marked {
@@ -268,10 +358,7 @@ impl fmt::Display for Marked {
             (false, true) => "would be shown again",
         };
         for id in &self.runs {
-            match self.told.get(id) {
-                Some(told) => writeln!(f, "{told} {word}")?,
-                None => writeln!(f, "{id} {word}")?,
-            }
+            writeln!(f, "{} {word}", self.told.get(id).map_or_else(|| plain(id), Clone::clone))?;
         }
         if self.runs.is_empty() { writeln!(f, "nothing to archive") } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! `outlive cancel`: asks owners to stop their runs, and ends what is left of runs whose owner is gone.
+//! `outlive cancel`: asks owners to stop their runs, and ends the processes of runs that have no owner.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,11 +7,10 @@ use std::time::Duration;
 use clap::Args;
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::health::{Health, Seen};
+use outlive::health::{Health, Leftovers, Seen};
 use outlive::id::RunId;
-use outlive::registry::Registry;
+use outlive::registry::{Cancellation, Cancelling, Registry};
 use outlive::run::StateName;
-use outlive::runtime::reaper::Reaper;
 use outlive::time::parse_duration;
 use outlive::transition::Refusal;
 use schemars::JsonSchema;
@@ -21,12 +20,15 @@ use super::wait::until_ended;
 use crate::operation::{Effect, Operate};
 use crate::operations::plane::located::{Located, Place, locate};
 use crate::settings::{Context, deliver};
+use crate::terminal::plain;
 
-/// Ask for runs to be stopped
+/// Cancel runs, and end their processes
 ///
-/// The request is durable: a local owner stops the run at once, any other with its next beat. The answer says
-/// `cancelled` only of a run that has stopped. A run whose owner is gone is ended here, with the processes it left
-/// behind. Where somebody has asked before, that request stands. If one of several cannot be cancelled, none is.
+/// The request is durable: a local owner stops the run at once, any other with its next beat. The answer is `cancelled`
+/// only when nothing of the run's process tree is left; until then it is `cancel_requested`, with the pids that live. The
+/// processes of a run whose owner is gone, or that is dead, interrupted or waits for another attempt, are ended here, and
+/// the run is final. Processes on another host cannot be ended from here: the answer names that host. The first request
+/// stands. If one of several runs cannot be cancelled, none is.
 #[derive(Debug, Default, Args)]
 #[command(override_usage = "outlive cancel [OPTIONS] <RUNS>...\n       outlive cancel [OPTIONS] --all")]
 pub struct Cancel {
@@ -36,7 +38,7 @@ pub struct Cancel {
     /// Every run of this registry that is in flight
     #[arg(long, conflicts_with = "runs")]
     pub all: bool,
-    /// Why, for whoever reads its story
+    /// The reason, kept in the event log
     #[arg(long)]
     pub reason: Option<String>,
     /// How long a run may take to stop by itself before it is killed
@@ -45,7 +47,7 @@ pub struct Cancel {
     /// Kill an owner that lives but says nothing, with all processes of its run
     #[arg(long)]
     pub force: bool,
-    /// Wait until they have ended; 1 is the exit status if one cannot be waited for
+    /// Wait until they have ended with all their processes; the exit status is 1 if something is left
     #[arg(long)]
     pub wait: bool,
     /// Only say what would be cancelled
@@ -67,19 +69,27 @@ struct Outcome {
     id: RunId,
     outcome: Word,
     state: StateName,
-    /// Its owner lives and says nothing, so that it may never hear of the request.
+    /// Processes of the run that still live, its owner not counted.
+    live_pids: Vec<u32>,
+    /// Other processes of the run live, which this user may not look into.
+    live_unseen: bool,
+    /// The host of its last attempt, where its processes cannot be observed from here.
+    elsewhere: Option<String>,
+    /// The pid of an owner that lives but does not beat, so that it may never see the request.
     silent_owner: Option<u32>,
-    /// Who had asked before; that request stands.
+    /// Who had requested it before; that request stands.
     asked_before_by: Option<String>,
+    /// Of a request: what keeps the run from being cancelled, and what to type about it, for people.
+    note: Option<String>,
 }
 
 /// What became of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Word {
-    /// It has stopped.
+    /// It is cancelled, and nothing of its process tree is left.
     Cancelled,
-    /// It has been asked to.
+    /// The request is on record; processes or an owner are left, or cannot be observed.
     CancelRequested,
     /// It came to another end before it could be stopped.
     Ended,
@@ -87,9 +97,7 @@ enum Word {
     WouldCancel,
 }
 
-/// How long the processes of a run whose owner is gone may take to end by themselves.
-const GRACE: Duration = Duration::from_secs(5);
-/// How long whoever waits for ends waits before it looks who is left that could bring them about.
+/// How often `--wait` looks whether an owner is left that could stop the run.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 impl Operate for Cancel {
@@ -107,7 +115,7 @@ impl Operate for Cancel {
         let mut asked = Vec::new();
         for (registry, seen) in located.each().filter(|(_, seen)| known.insert(seen.run.id)) {
             if self.dry_run {
-                cancelled.runs.push(outcome(seen, seen.state, Word::WouldCancel));
+                cancelled.runs.push(would_cancel(seen));
                 continue;
             }
             match self.cancel(registry, seen).await {
@@ -122,12 +130,15 @@ impl Operate for Cancel {
         if self.wait {
             self.wait(context, &asked, &mut cancelled.runs).await?;
         }
+        for run in cancelled.runs.iter_mut().filter(|run| run.outcome == Word::CancelRequested) {
+            run.note = Some(run.what_is_left());
+        }
         Ok(cancelled)
     }
 
     fn exit_status(cancelled: &Cancelled) -> u8 {
-        let goes_on = |run: &Outcome| !run.state.is_ended();
-        (cancelled.waited && cancelled.runs.iter().any(goes_on)).into()
+        let is_left = |run: &Outcome| run.outcome == Word::CancelRequested;
+        (cancelled.waited && cancelled.runs.iter().any(is_left)).into()
     }
 }
 
@@ -139,7 +150,12 @@ impl Cancel {
         }
         let effect = if self.dry_run { Effect::Read } else { Self::EFFECT };
         let located = locate(context, &self.runs, effect).await?;
-        if let Some((_, seen)) = located.each().find(|(_, seen)| seen.run.ending().is_some()) {
+        for (registry, seen) in located.each().filter(|(_, seen)| seen.run.state.name().is_final()) {
+            let is_unfinished =
+                seen.state == StateName::Cancelled && !registry.get(seen.run.id).await?.leftovers.is_empty();
+            if is_unfinished {
+                continue;
+            }
             let refusal = Refusal::WrongState { action: "request cancel", state: seen.state };
             return Err(Error::Refused { run: seen.run.id, refusal });
         }
@@ -162,65 +178,94 @@ impl Cancel {
     }
 
     async fn cancel(&self, registry: &Registry, seen: &Seen) -> Result<Outcome, Error> {
-        let id = seen.run.id;
-        let mut run = registry.cancel_within(id, self.reason.clone(), self.grace).await?;
-        // It may have been dying as it was looked at.
-        if run.owner().is_some() && (owner_is_gone(seen) || owner_is_gone(&registry.glance(id).await?)) {
-            registry.end_tree(&seen.run, self.grace.unwrap_or(GRACE));
-            Reaper::new(registry.worker()).pass_over(registry, Filter::of([id])).await?;
-            run = registry.get(id).await?.run;
-        } else if self.force && seen.health == Some(Health::Unresponsive) {
-            Reaper::new(registry.worker()).force(registry, &seen.run).await?;
-            run = registry.get(id).await?.run;
-        }
-        let state = run.state.name();
-        let word = if state == StateName::Cancelled { Word::Cancelled } else { Word::CancelRequested };
-        Ok(outcome(seen, state, word))
+        let how = Cancelling { reason: self.reason.clone(), grace: self.grace, force: self.force };
+        let done = registry.cancel_and_end(seen.run.id, &how).await?;
+        let asked_before_by = seen.run.cancel.as_ref().map(|request| request.by.user.to_string());
+        Ok(Outcome { asked_before_by, ..outcome(&done) })
     }
 
-    /// Waits for the ends of all runs but those whose owner may never hear of the request. One whose owner dies meanwhile is
-    /// ended here.
+    /// Waits until all runs have ended with their processes, but for those that nothing here can stop: an owner that does
+    /// not beat, processes on another host. A run whose owner dies meanwhile is ended here.
     async fn wait(&self, context: &Context, asked: &[&Registry], runs: &mut [Outcome]) -> Result<(), Error> {
         let Some(first) = asked.first() else { return Ok(()) };
         let began = first.clock().awake();
         loop {
-            let is_heard = |run: &Outcome| run.outcome == Word::CancelRequested && run.silent_owner.is_none();
-            let waiting = asked.iter().zip(&*runs).filter(|(_, run)| is_heard(run));
+            let waiting = asked.iter().zip(&*runs).filter(|(_, run)| run.may_stop());
             let waiting: Vec<_> = waiting.map(|(registry, run)| (*registry, run.id)).collect();
-            let (ended, left) = until_ended(context, waiting, false, Some(LOOK_AGAIN)).await?;
-            for (registry, run) in asked.iter().zip(&mut *runs) {
-                if let Some(ended) = ended.iter().find(|ended| ended.id == run.id) {
-                    run.state = ended.state;
-                    run.outcome = if ended.state == StateName::Cancelled { Word::Cancelled } else { Word::Ended };
-                } else if left.contains(&run.id) {
-                    let seen = registry.glance(run.id).await?;
-                    if owner_is_gone(&seen) && !seen.state.is_ended() {
-                        *run = self.cancel(registry, &seen).await?;
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            let (ended, _) = until_ended(context, waiting, false, Some(LOOK_AGAIN)).await?;
+            for (registry, run) in asked.iter().zip(&mut *runs).filter(|(_, run)| run.may_stop()) {
+                match ended.iter().find(|ended| ended.id == run.id).map(|ended| ended.state) {
+                    Some(state) if state.is_final() && state != StateName::Cancelled => {
+                        (run.state, run.outcome) = (state, Word::Ended);
                     }
+                    _ => self.look_again(registry, run).await?,
                 }
             }
             let waited = first.clock().awake().saturating_sub(began);
-            if left.is_empty() || context.patience().is_some_and(|patience| waited >= patience) {
+            if context.patience().is_some_and(|patience| waited >= patience) {
                 return Ok(());
             }
         }
     }
-}
 
-fn outcome(seen: &Seen, state: StateName, word: Word) -> Outcome {
-    let silent = seen.health == Some(Health::Unresponsive) && word != Word::Cancelled;
-    Outcome {
-        id: seen.run.id,
-        outcome: word,
-        state,
-        silent_owner: seen.run.owner().filter(|_| silent).map(|owner| owner.identity.pid),
-        asked_before_by: seen.run.cancel.as_ref().map(|request| request.by.user.to_string()),
+    /// Looks at a run that is waited for, and ends what no owner will end.
+    async fn look_again(&self, registry: &Registry, run: &mut Outcome) -> Result<(), Error> {
+        let seen = registry.get(run.id).await?;
+        let is_owned = seen.run.owner().is_some() && !seen.is_without_owner();
+        if is_owned {
+            let silent = seen.health == Some(Health::Unresponsive);
+            run.silent_owner = seen.run.owner().filter(|_| silent).map(|owner| owner.identity.pid);
+        } else if seen.state == StateName::Cancelled && seen.leftovers.is_empty() {
+            (run.state, run.outcome, run.live_pids, run.live_unseen) = (seen.state, Word::Cancelled, Vec::new(), false);
+        } else {
+            match self.cancel(registry, &seen).await {
+                // It came to another end meanwhile; the next look finds it.
+                Err(Error::Refused { refusal: Refusal::WrongState { .. }, .. }) => {}
+                one => *run = Outcome { asked_before_by: run.asked_before_by.take(), ..one? },
+            }
+        }
+        Ok(())
     }
 }
 
-/// Whether nobody is there any more who could stop a run because it is asked to.
-fn owner_is_gone(seen: &Seen) -> bool {
-    seen.evidence.is_some() || seen.health == Some(Health::Orphaned)
+impl Outcome {
+    /// Whether it makes sense to wait for it.
+    fn may_stop(&self) -> bool {
+        let is_out_of_reach = self.silent_owner.is_some() || self.elsewhere.is_some();
+        self.outcome == Word::CancelRequested && !is_out_of_reach
+    }
+}
+
+fn outcome(done: &Cancellation) -> Outcome {
+    Outcome {
+        id: done.run.id,
+        outcome: if done.is_done() { Word::Cancelled } else { Word::CancelRequested },
+        state: done.run.state.name(),
+        live_pids: done.live.pids.clone(),
+        live_unseen: done.live.unseen,
+        elsewhere: done.elsewhere.clone(),
+        silent_owner: done.silent_owner,
+        asked_before_by: None,
+        note: None,
+    }
+}
+
+fn would_cancel(seen: &Seen) -> Outcome {
+    let silent = seen.health == Some(Health::Unresponsive);
+    Outcome {
+        id: seen.run.id,
+        outcome: Word::WouldCancel,
+        state: seen.state,
+        live_pids: seen.leftovers.pids.clone(),
+        live_unseen: seen.leftovers.unseen,
+        elsewhere: None,
+        silent_owner: seen.run.owner().filter(|_| silent).map(|owner| owner.identity.pid),
+        asked_before_by: seen.run.cancel.as_ref().map(|request| request.by.user.to_string()),
+        note: None,
+    }
 }
 
 impl fmt::Display for Cancelled {
@@ -235,20 +280,38 @@ impl fmt::Display for Cancelled {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = self.id;
-        match (self.outcome, self.silent_owner, &self.asked_before_by) {
-            (Word::Cancelled, ..) => write!(f, "{id} cancelled"),
-            (Word::WouldCancel, ..) => write!(f, "{id} would be cancelled"),
-            (Word::Ended, ..) => write!(f, "{id} had ended before it was stopped: it is {}", self.state),
-            (Word::CancelRequested, Some(pid), _) => write!(
-                f,
-                "{id} cancel requested; its owner (pid {pid}) is silent: `outlive cancel --force {id}` ends it with all its processes"
-            ),
-            (Word::CancelRequested, None, Some(user)) => {
-                write!(f, "{id} cancel requested before, by {}; that request stands", crate::terminal::plain(user))
-            }
-            (Word::CancelRequested, None, None) => {
-                write!(f, "{id} cancel requested; `outlive wait {id}` waits until it has stopped")
-            }
+        match self.outcome {
+            Word::Cancelled => write!(f, "{id} cancelled"),
+            Word::WouldCancel => write!(f, "{id} would be cancelled"),
+            Word::Ended => write!(f, "{id} had ended before it was stopped: it is {}", self.state),
+            Word::CancelRequested => write!(f, "{id} cancel requested{}", self.what_is_left()),
+        }
+    }
+}
+
+impl Outcome {
+    /// What keeps a run from being cancelled, and what to type about it.
+    fn what_is_left(&self) -> String {
+        let id = self.id;
+        let live = Leftovers { pids: self.live_pids.clone(), unseen: self.live_unseen };
+        if let Some(pid) = self.silent_owner {
+            return format!(
+                "; its owner (pid {pid}) is silent: `outlive cancel --force {id}` ends it with all its processes"
+            );
+        }
+        if let Some(host) = &self.elsewhere {
+            let host = plain(host);
+            return format!(
+                "; it is not started again, but its processes were on host `{host}` and cannot be observed from here: \
+                 `outlive cancel {id}` there ends what is left of it"
+            );
+        }
+        if !live.is_empty() {
+            return format!("; still alive: {live}: `outlive cancel --wait {id}` waits until they are gone");
+        }
+        match &self.asked_before_by {
+            Some(user) => format!(" before, by {}; that request stands", plain(user)),
+            None => format!("; `outlive wait {id}` waits until it has stopped"),
         }
     }
 }

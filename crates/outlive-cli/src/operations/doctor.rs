@@ -6,6 +6,7 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::id::SystemEntropy;
 use outlive::process::{Identity, Vantage, may_have_group};
+use outlive::store::postgres::{Address, Finding, PostgresStore};
 use outlive::store::sqlite::SqliteStore;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -65,6 +66,9 @@ impl Operate for Doctor {
         if let Err(error) = context.check_config() {
             checks.push(Check::new("problem", error.to_string()));
         }
+        if let Some(failure) = crate::workers::hooks::last_failure() {
+            checks.push(Check::new("problem", failure));
+        }
         if let (true, Location::Directory(path)) = (self.fix, context.location()?)
             && let Ok(Some(named)) = SqliteStore::name_again(&path, &SystemEntropy)
         {
@@ -94,6 +98,7 @@ impl Operate for Doctor {
                         is_fixed_by_us: true,
                     }));
                 }
+                checks.extend(database(context).await?);
                 // A registry that is damaged may have forgotten whom it knows.
                 let left = if checks.iter().any(|check| check.verdict == "problem") {
                     Vec::new()
@@ -102,7 +107,7 @@ impl Operate for Doctor {
                 };
                 for run in left {
                     let what = format!("the words of a command are kept for run {run}, which was never recorded");
-                    let mended = self.fix && registry.forget_argv(run).is_ok();
+                    let mended = self.fix && registry.forget_sealed(run).is_ok();
                     let verdict = if mended { "mended" } else { "problem" };
                     checks.push(Check { remedy: Some("they are removed".into()), ..Check::new(verdict, what) });
                 }
@@ -122,6 +127,20 @@ impl Operate for Doctor {
     fn exit_status(report: &Report) -> u8 {
         report.checks.iter().any(|check| check.verdict == "problem").into()
     }
+}
+
+/// What is found of a registry in a database.
+async fn database(context: &Context) -> Result<Vec<Check>, Error> {
+    let Location::Url(url) = context.location()? else { return Ok(Vec::new()) };
+    let Some(address) = Address::is_meant(&url).then(|| url.parse::<Address>().ok()).flatten() else {
+        return Ok(Vec::new());
+    };
+    let findings = PostgresStore::read(&address).await?.examine().await?;
+    let check = |finding: Finding| Check {
+        remedy: finding.remedy,
+        ..Check::new(if finding.is_problem { "problem" } else { "ok" }, finding.what)
+    };
+    Ok(findings.into_iter().map(check).collect())
 }
 
 fn machine() -> Vec<Check> {

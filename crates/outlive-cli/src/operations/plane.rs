@@ -2,6 +2,7 @@
 //!
 //! What is meant by a scope, which index is asked, and where a run is found that the registry here does not know.
 
+pub mod delegate;
 #[cfg(test)]
 mod documented;
 pub mod listing;
@@ -13,14 +14,14 @@ use clap::ValueEnum;
 use outlive::error::Error;
 use outlive::health::Seen;
 use outlive::id::RunId;
-use outlive::index::{Address, Freshness, Index, Kind, Listed, Registered};
+use outlive::index::{Address, Freshness, Index, Kind, Listed, Lookup, Registered};
 use outlive::registry::Registry;
 use outlive::time::{Clock, SystemClock};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{Context, DIRECTORY};
-use crate::terminal::{command_line, plain};
+use crate::settings::{Context, DIRECTORY, is_registry};
+use crate::terminal::command_line;
 
 /// How many runs or repositories are named where there are several.
 const SHOWN: usize = 5;
@@ -50,9 +51,20 @@ pub fn home() -> Result<PathBuf, Error> {
     outlive::home::home().ok_or_else(|| Error::Invalid("there is no home: neither HOME nor OUTLIVE_HOME is set".into()))
 }
 
-/// The index in the user's home.
+/// The index in the user's home. Reads of it cover the repository of the working directory, registered or not.
 pub fn index() -> Result<Index, Error> {
-    Ok(Index::of(&home()?))
+    Ok(Index::of(&home()?).with_here(here()))
+}
+
+/// The sources of the repository of the working directory.
+pub fn here() -> Vec<Address> {
+    let found =
+        repository().and_then(|root| Address::in_directory(&root).map_err(|error| Error::Invalid(error.to_string())));
+    let is_source = |address: &Address| match address.url.strip_prefix("sqlite:") {
+        Some(path) => path.ends_with(&format!("/{DIRECTORY}")) && is_registry(Path::new(path)),
+        None => true,
+    };
+    found.unwrap_or_default().into_iter().filter(is_source).collect()
 }
 
 /// The repository of the working directory: the nearest directory with a registry, runs of cool-workflow, or a `.git`.
@@ -93,11 +105,11 @@ pub enum Elsewhere {
     Gone(Box<Listed>),
 }
 
-/// Looks for a run in every repository that is known, after `error` has said that it is not here: in the index, and then in
-/// the registries themselves, for the run may be younger than the index.
-pub async fn elsewhere(context: &Context, text: &str, error: Error) -> Result<Elsewhere, Error> {
-    // Whoever names a registry means that one, and a server always does.
-    if !matches!(error, Error::NotFound(_) | Error::NoRegistry { .. }) || context.named().is_some() {
+/// Looks for a run beyond the registry here, after `error` has said that it is not there: in the repository of the working
+/// directory, and, unless the scope is that repository, in every one that is known. The index is asked, then the sources
+/// themselves, for a run may be younger than the index.
+pub async fn elsewhere(context: &Context, scope: Scope, text: &str, error: Error) -> Result<Elsewhere, Error> {
+    if !matches!(error, Error::NotFound(_) | Error::NoRegistry { .. }) || context.is_confined() {
         return Err(error);
     }
     let Ok(index) = index() else { return Err(error) };
@@ -105,23 +117,31 @@ pub async fn elsewhere(context: &Context, text: &str, error: Error) -> Result<El
         Some((repo, id)) if !repo.is_empty() && !id.is_empty() => (Some(repo), id),
         _ => (None, text),
     };
-    let indexed = index.find(id, repo, SHOWN + 1)?;
-    let is_indexed = indexed.is_some();
-    let mut found = indexed.unwrap_or_default();
+    let own = repository()?.display().to_string();
+    let mut found = match repo {
+        Some(repo) => index.find(id, Some(repo), SHOWN + 1)?,
+        None => index.find(id, Some(&own), SHOWN + 1)?,
+    };
+    if scope == Scope::Repo {
+        found.runs.retain(|listed| listed.record.repo == own && listed.record.source == Kind::CoolWorkflow);
+        found.unreadable.retain(|named| named.repo == own);
+    } else if repo.is_none() && found.runs.is_empty() && found.unreadable.is_empty() {
+        found = index.find(id, None, SHOWN + 1)?;
+    }
+    let Lookup { runs: mut found, unreadable } = found;
     // What is gone is meant only where nothing else is.
     if found.iter().any(|listed| listed.freshness != Freshness::Missing) {
         found.retain(|listed| listed.freshness != Freshness::Missing);
     }
-    match found.len() {
-        0 => match index.unreadable(id)?.into_iter().find(|named| repo.is_none_or(|repo| named.repo.ends_with(repo))) {
-            Some(named) => {
-                let reason = named.reason.unwrap_or_default();
-                Err(Error::Unreadable { run: named.name, repo: named.repo, reason })
-            }
-            None => unindexed(&index.sources()?, (text, repo, id), is_indexed, error).await,
-        },
-        1 => place(&index, found.remove(0)),
-        several => {
+    match (found.len(), unreadable.into_iter().next()) {
+        (0, Some(named)) => {
+            let reason = named.reason.unwrap_or_default();
+            Err(Error::Unreadable { run: named.name, repo: named.repo, reason })
+        }
+        (0, None) if scope == Scope::Repo => Err(error),
+        (0, None) => unindexed(context, &index.sources()?, (text, repo, id), error).await,
+        (1, _) => place(context, &index, found.remove(0)),
+        (several, _) => {
             let one = |listed: &Listed| {
                 let record = &listed.record;
                 format!("{}:{} {} ({})", record.repo, record.run_id, record.title, record.lifecycle)
@@ -135,9 +155,9 @@ pub async fn elsewhere(context: &Context, text: &str, error: Error) -> Result<El
 /// Asks the registries that are known for a run, behind `error`. One that is on another machine is asked for a whole id alone:
 /// nobody waits for it because of a slip.
 async fn unindexed(
+    context: &Context,
     sources: &[Registered],
     (text, repo, id): (&str, Option<&str>, &str),
-    is_indexed: bool,
     error: Error,
 ) -> Result<Elsewhere, Error> {
     let meant: Vec<&Address> = sources
@@ -156,22 +176,22 @@ async fn unindexed(
     };
     let mut found: Vec<(&Address, Box<Context>, Seen)> = Vec::new();
     for address in meant.iter().copied().filter(is_asked) {
-        let context = Box::new(Context::new(Some(address.url.clone())));
+        let there = Box::new(context.at(address.url.clone()));
         // One that is away hides no other.
-        let Ok(Some(registry)) = context.existing().await else { continue };
+        let Ok(Some(registry)) = there.existing().await else { continue };
         match registry.find(id).await {
-            Ok(seen) => found.push((address, context, seen)),
+            Ok(seen) => found.push((address, there, seen)),
             Err(several @ Error::Ambiguous { .. }) => return Err(several),
             Err(_) => {}
         }
     }
-    let is_whole = is_indexed || meant.iter().all(is_asked);
     match found.len() {
-        0 if is_whole || is_any => Err(error),
-        0 => Err(Error::Unindexed(text.into())),
+        // Where other sources were looked at, that there is no registry here is not why the run is not found.
+        0 if meant.is_empty() || is_any => Err(error),
+        0 => Err(Error::NotFound(text.into())),
         1 => {
-            let (_, context, seen) = found.remove(0);
-            Ok(Elsewhere::Registry(context, seen.run.id.to_string()))
+            let (_, there, seen) = found.remove(0);
+            Ok(Elsewhere::Registry(there, seen.run.id.to_string()))
         }
         several => {
             let one = |(address, _, seen): &(&Address, Box<Context>, Seen)| {
@@ -184,43 +204,19 @@ async fn unindexed(
     }
 }
 
-fn place(index: &Index, listed: Listed) -> Result<Elsewhere, Error> {
+fn place(context: &Context, index: &Index, listed: Listed) -> Result<Elsewhere, Error> {
     let record = &listed.record;
     match (listed.freshness, record.source) {
         (Freshness::Missing, _) => Ok(Elsewhere::Gone(Box::new(listed))),
-        (Freshness::Unreadable, _) => Err(Error::Unreadable {
-            run: record.run_id.clone(),
-            repo: record.repo.clone(),
-            reason: listed.freshness_reason.clone().unwrap_or_default(),
-        }),
         (_, Kind::CoolWorkflow) => Ok(Elsewhere::Foreign(Box::new(listed))),
         (_, Kind::Outlive) => {
             let sources = index.sources()?;
             let own = |known: &&Registered| known.address.kind == Kind::Outlive && known.address.repo() == record.repo;
             let url = sources.iter().find(own).map(|known| known.address.url.clone());
             let url = url.ok_or_else(|| Error::NotFound(record.run_id.clone()))?;
-            Ok(Elsewhere::Registry(Box::new(Context::new(Some(url))), record.run_id.clone()))
+            Ok(Elsewhere::Registry(Box::new(context.at(url)), record.run_id.clone()))
         }
     }
-}
-
-/// What to type about a run of cool-workflow: it is changed by cool-workflow alone.
-pub fn foreign_command(listed: &Listed, verb: &str, reason: Option<&str>) -> String {
-    let record = &listed.record;
-    let mut words: Vec<&[u8]> = vec![b"cw", b"run", verb.as_bytes(), record.run_id.as_bytes()];
-    if let Some(reason) = reason {
-        words.extend([b"--reason".as_slice(), reason.as_bytes()]);
-    }
-    format!("cd {} && {}", command_line([record.repo.as_bytes()]), command_line(words))
-}
-
-/// Says that a run is to be changed where it lives.
-pub fn refuse_foreign(listed: &Listed, verb: &str) -> Error {
-    Error::Invalid(format!(
-        "run `{}` belongs to cool-workflow, and is only read here; type: {}",
-        plain(&listed.record.run_id),
-        foreign_command(listed, verb, None)
-    ))
 }
 
 /// Says that a run is gone.

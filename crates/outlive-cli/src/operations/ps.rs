@@ -1,30 +1,36 @@
 //! `outlive ps`: the runs of a registry, one a line.
 
+mod others;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::health::{Health, why_ended};
 use outlive::id::RunId;
 use outlive::index::Kind;
 use outlive::registry::{Glimpse, Registry};
-use outlive::run::{Brief, BriefEnd, End, StateName, Withheld};
+use outlive::run::{Brief, BriefEnd, StateName};
 use outlive::steps::KIND;
 use outlive::store::{Cursor, Page};
+use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Form, Operate};
 use crate::operations::plane::index;
 use crate::operations::plane::listing::repo_name;
-use crate::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, resume_step, short_ids};
+use crate::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, short_ids};
 use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Step, Table};
 use crate::terminal::{self, Look, cut, plain, quote};
 
 /// List runs: those in flight and those that need attention, or all
+///
+/// Dead and interrupted runs need attention for a week; after that --all or --status lists them.
 ///
 /// Reading never writes. A run whose owner is gone is shown as dead from the moment it is true, whether or not anybody
 /// has put that on record.
@@ -37,7 +43,7 @@ pub struct Ps {
     #[arg(long)]
     pub steps: bool,
     /// Only runs in this state, or of this health: orphaned, late, stalled, overdue, unresponsive (repeatable)
-    #[arg(long = "status", value_name = "STATE")]
+    #[arg(long = "status", value_name = "STATE", value_parser = PossibleValuesParser::new(status_words()))]
     pub status: Vec<String>,
     /// Only runs of this name
     #[arg(long)]
@@ -47,7 +53,7 @@ pub struct Ps {
     pub kind: Option<String>,
     /// Only runs that bear this label (repeatable)
     #[arg(long = "label", value_name = "KEY=VALUE")]
-    pub label: Vec<String>,
+    pub labels: Vec<String>,
     /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 100)]
     pub limit: usize,
@@ -62,6 +68,8 @@ pub struct Ps {
     pub wide: bool,
 }
 
+/// For how long a run that has ended needs attention.
+const ATTENTION: &str = "1w";
 /// The most runs of one answer.
 const MOST: usize = 10_000;
 /// How many of them are read at a time. More take no less time each, and memory that is not in a cache any more.
@@ -101,6 +109,8 @@ struct Line {
     repo: Option<String>,
     reason: String,
     awaits_resume: bool,
+    /// `outlive resume --all` resumes it.
+    resumes_unnamed: bool,
     next_step: Option<String>,
 }
 
@@ -119,6 +129,7 @@ impl Line {
             repo: None,
             reason: reason(run),
             awaits_resume: run.awaits_resume(),
+            resumes_unnamed: run.awaits_resume() && run.resumes_unnamed,
             next_step: run.next_step(),
         }
     }
@@ -131,15 +142,10 @@ impl Line {
             (None, Some(argv)) => quoted(argv),
             (None, None) => plain(&run.kind),
         };
-        let until = |end: &BriefEnd| if let End::Dead(reap) = &end.how { reap.last_heard } else { end.at };
-        let lasted = |end: &BriefEnd| end.started_at.map(|at| in_milliseconds(until(end).since(at)));
+        let lasted = |end: &BriefEnd| end.started_at.map(|at| in_milliseconds(end.at.since(at)));
         let archived = run.archived.then(|| "archived".to_owned());
         let why = run.end.as_ref().and_then(|end| why_ended(&end.how));
         let reason = archived.into_iter().chain(why.as_deref().map(plain));
-        let resumable =
-            run.argv.is_some() && run.withheld != Some(Withheld::Arguments) && run.attempt < run.max_attempts;
-        let ended_early = matches!(state, StateName::Dead | StateName::Interrupted);
-        let awaits_resume = ended_early && resumable && !run.archived && !run.swept && !run.copied;
         Self {
             id: run.id,
             title,
@@ -152,8 +158,9 @@ impl Line {
             host: run.end.and_then(|end| end.host),
             repo: None,
             reason: reason.collect::<Vec<_>>().join("; "),
-            awaits_resume,
-            next_step: awaits_resume.then(|| resume_step(run.id)),
+            awaits_resume: false,
+            resumes_unnamed: false,
+            next_step: None,
         }
     }
 }
@@ -168,11 +175,18 @@ struct Shown {
     hosts_differ: bool,
 }
 
+/// The words that `--status` takes: states, then healths.
+fn status_words() -> impl Iterator<Item = &'static str> {
+    StateName::ALL.into_iter().map(StateName::as_str).chain(Health::ALL.map(Health::as_str))
+}
+
 /// What is meant by the words behind `--status`.
 #[derive(Debug, Default)]
 struct Wanted {
     states: BTreeSet<StateName>,
     healths: Vec<Health>,
+    /// Runs that ended before this moment are left out.
+    ended_since: Option<Timestamp>,
 }
 
 impl Wanted {
@@ -199,10 +213,13 @@ impl Wanted {
     }
 
     fn matches(&self, found: &Glimpse) -> bool {
-        let (state, health) = match found {
-            Glimpse::Brief(brief) => (brief.state(), None),
-            Glimpse::Seen(seen) => (seen.state, seen.health),
+        let (state, health, ended) = match found {
+            Glimpse::Brief(brief) => (brief.state(), None, brief.end.as_ref().map(|end| end.at)),
+            Glimpse::Seen(seen) => (seen.state, seen.health, seen.run.ending().map(|ending| ending.at)),
         };
+        if ended.zip(self.ended_since).is_some_and(|(ended, since)| ended < since) {
+            return false;
+        }
         self.healths.is_empty()
             || self.states.contains(&state)
             || health.is_some_and(|health| self.healths.contains(&health))
@@ -222,7 +239,10 @@ impl Operate for Ps {
     }
 
     async fn operate(self, context: &Context) -> Result<Runs, Error> {
-        let wanted = Wanted::parse(&self.status)?;
+        let mut wanted = Wanted::parse(&self.status)?;
+        if !self.all && self.status.is_empty() {
+            wanted.ended_since = parse_moment(ATTENTION, SystemClock.now(), Towards::Past).ok();
+        }
         let filter = self.filter(wanted.to_look_at())?;
         let after = self.after.as_deref().map(str::parse::<Cursor>).transpose();
         let after = after.map_err(|error| Error::Invalid(error.to_string()))?;
@@ -235,8 +255,9 @@ impl Operate for Ps {
         let Some(registry) = context.existing().await? else {
             let place = context.place()?;
             let nothing = format!(
-                "no registry yet at {}; the first `outlive run -- COMMAND` makes it, or `outlive init` one here",
-                plain(&place)
+                "no registry yet at {}; the first `outlive run -- COMMAND` makes it, or `outlive init` one here{}",
+                plain(&place),
+                others::hint(context).await
             );
             let shown = Shown { nothing, ..Shown::default() };
             return Ok(Runs { registry: place, runs: Vec::new(), next: None, more: None, lines: Vec::new(), shown });
@@ -250,8 +271,9 @@ impl Operate for Ps {
             })
             .await?;
         let here = &registry.me().host;
+        let elsewhere = if lines.is_empty() && runs.is_empty() { others::hint(context).await } else { String::new() };
         let shown = Shown {
-            nothing: self.nothing(&registry.shown()),
+            nothing: self.nothing(&registry.shown()) + &elsewhere,
             wide: self.wide,
             hosts_differ: lines.iter().any(|line| line.host.as_ref().is_some_and(|host| **host != **here)),
         };
@@ -354,7 +376,7 @@ impl Ps {
         let in_flight = [StateName::Pending, StateName::Running, StateName::Suspended];
         let usual = || (!self.all).then(|| in_flight.into_iter().chain(attention).collect());
         let mut labels = BTreeMap::new();
-        for label in &self.label {
+        for label in &self.labels {
             let (key, value) = parse_label(label)?;
             labels.insert(key, value);
         }
@@ -368,7 +390,7 @@ impl Ps {
     /// What to say where there is nothing to list.
     fn nothing(&self, registry: &str) -> String {
         let registry = plain(registry);
-        let narrowed = self.name.is_some() || self.kind.is_some() || !self.label.is_empty() || !self.status.is_empty();
+        let narrowed = self.name.is_some() || self.kind.is_some() || !self.labels.is_empty() || !self.status.is_empty();
         match (narrowed || self.after.is_some(), self.all) {
             (true, true) => format!("no such runs in {registry}; `outlive ps --all` lists every run"),
             (true, false) => format!("no such runs in {registry}; add --all for those that have ended or are archived"),
@@ -389,7 +411,7 @@ impl Ps {
         words.extend(self.wide.then(|| "--wide".into()));
         words.extend(self.global.then(|| "--global".into()));
         let status = self.status.iter().map(|word| ("--status", word));
-        let labels = self.label.iter().map(|word| ("--label", word));
+        let labels = self.labels.iter().map(|word| ("--label", word));
         let one = self.name.iter().map(|word| ("--name", word)).chain(self.kind.iter().map(|word| ("--kind", word)));
         // In one word each, so that a value that looks like a flag is none.
         words.extend(status.chain(one).chain(labels).map(|(flag, value)| format!("{flag}={value}")));
@@ -440,6 +462,7 @@ impl Runs {
         let headings = ["ID", "REPO", "RUN", "STATE", "ATTEMPT", "TIME", "PROGRESS", "HOST", "REASON"];
         let is_shown = |name: &&'static str| (host || *name != "HOST") && (repo || *name != "REPO");
         let headings: Vec<&'static str> = headings.into_iter().filter(is_shown).collect();
+        let hints = self.hints(&ids, repo);
         let rows = self.lines.iter().zip(ids).map(|(line, id)| {
             let title = if self.shown.wide { line.title.as_str().into() } else { cut(&line.title, LONGEST) };
             let host = host.then(|| Cell::new(plain(line.host.as_deref().unwrap_or_default())));
@@ -454,23 +477,46 @@ impl Runs {
             [Cell::new(id)].into_iter().chain(repo).chain(rest).chain(host).chain([Cell::new(line.reason.as_str())])
         });
         let mut text = Table::new(&headings, rows).show(look, &FIRST, &THEN) + "\n";
-        let resumable = self.lines.iter().filter(|line| line.awaits_resume).count();
-        let alone = |line: &&Line| resumable < 2 || !line.awaits_resume;
-        let steps = self.lines.iter().filter(alone).filter_map(|line| line.next_step.as_ref());
-        for step in steps.collect::<BTreeSet<_>>() {
-            text.push_str(&format!("next: {step}\n"));
-        }
-        if resumable > 1 {
-            // All is all of one registry.
-            let (which, of) = if repo { ("ID…", "any of these") } else { ("--all", "these") };
-            text.push_str(&format!(
-                "next: `outlive resume {which}` starts the next attempt of {of} {resumable} runs\n"
-            ));
+        for hint in hints {
+            text.push_str(&format!("next: {hint}\n"));
         }
         text.extend(self.more.iter().map(|more| format!("more: {more}\n")));
         text
     }
 }
+
+impl Runs {
+    /// What to type about these runs: one line for several that are resumed by one command.
+    fn hints(&self, ids: &[String], several_registries: bool) -> Vec<String> {
+        let lines = self.lines.iter().zip(ids).filter(|(line, _)| line.awaits_resume);
+        // All is all of one registry, and not what a person stopped from a keyboard.
+        let (unnamed, named): (Vec<_>, Vec<_>) =
+            lines.partition(|(line, _)| line.resumes_unnamed && !several_registries);
+        let is_shared = |line: &Line| {
+            let of = if line.resumes_unnamed && !several_registries { &unnamed } else { &named };
+            line.awaits_resume && of.len() > 1
+        };
+        let alone = self.lines.iter().filter(|line| !is_shared(line)).filter_map(|line| line.next_step.clone());
+        let mut hints: Vec<String> = alone.collect::<BTreeSet<_>>().into_iter().collect();
+        if unnamed.len() > 1 {
+            let count = unnamed.len();
+            hints.push(format!("`outlive resume --all` starts the next attempt of these {count} runs"));
+        }
+        if named.len() > 1 {
+            let first: Vec<&str> = named.iter().take(NAMED).map(|(_, id)| id.as_str()).collect();
+            let more = if named.len() > NAMED {
+                format!(", {} more are resumed so", named.len() - NAMED)
+            } else {
+                String::new()
+            };
+            hints.push(format!("`outlive resume {}` starts the next attempt of each{more}", first.join(" ")));
+        }
+        hints
+    }
+}
+
+/// How many runs one hint names.
+const NAMED: usize = 8;
 
 fn reason(run: &RunView) -> String {
     let archived = run.archived.then_some("archived");

@@ -7,22 +7,23 @@ mod plan;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
-use outlive::registry::{HANDED_OUT, Parent, Planned, Registry};
+use outlive::registry::{Cancellation, Cancelling, HANDED_OUT, Parent, Planned, Registry};
 use outlive::run::{Key, Release, Run, StateName};
 use outlive::runtime::reaper::Reaper;
 use outlive::schedule::{Missed, Schedule};
-use outlive::time::{Timestamp, parse_duration};
+use outlive::time::{Timestamp, Towards, parse_duration, parse_moment};
 use outlive::transition::Refusal;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use self::entry::{EntryFlags, EntryView, home_registry};
+use self::entry::{EntryFlags, EntryView, existing_home, home_registry};
 pub use self::list::List;
 use self::plan::read;
 use crate::launcher::flags::SpecFlags;
@@ -142,6 +143,8 @@ pub struct Place {
 pub struct Taken {
     dry_run: bool,
     cancelled: Vec<RunId>,
+    /// Those that were claimed meanwhile, or whose last attempt has live processes: they are asked to stop.
+    requested: Vec<RunId>,
 }
 
 impl Add {
@@ -203,11 +206,7 @@ impl Names {
 }
 
 fn not_before(text: &str, registry: &Registry) -> Result<Timestamp, Error> {
-    let moment = text.parse().ok();
-    let later = || parse_duration(text).ok().map(|duration| registry.clock().now().after(duration));
-    moment.or_else(later).ok_or_else(|| {
-        Error::Invalid(format!("`{text}` is neither a time such as 2026-11-15T09:30:00Z nor a duration such as 90m"))
-    })
+    parse_moment(text, registry.clock().now(), Towards::Future).map_err(|error| Error::Invalid(error.to_string()))
 }
 
 impl Operate for Add {
@@ -225,12 +224,17 @@ impl Operate for Add {
     }
 
     fn effect(&self) -> Effect {
-        // Files and variables are those of whoever executes this.
-        if self.file.is_some() || !self.spec.env.is_empty() { Effect::Local } else { Self::EFFECT }
+        // Files and variables are those of the process that executes this; a variable that is set reads none.
+        if self.file.is_some() || self.spec.reads_environment() { Effect::Local } else { Self::EFFECT }
     }
 
     async fn operate(self, context: &Context) -> Result<Added, Error> {
-        let of_home = if self.entry.is_any() { Some(home_registry()?) } else { None };
+        // What makes no sense makes no registry either.
+        self.entry.check()?;
+        if self.file.is_none() && self.spec.argv.is_empty() && !self.entry.is_any() {
+            return Err(Error::Invalid("a queued run needs a command".into()));
+        }
+        let of_home = if self.entry.is_any() { Some(home_registry(context)?) } else { None };
         let context = of_home.as_ref().unwrap_or(context);
         let registry = context.registry().await?;
         let is_waited_for = self.wait;
@@ -298,7 +302,7 @@ impl Operate for Show {
             // It may be an entry of the queue of all repositories.
             Err(error @ (Error::NotFound(_) | Error::NoRegistry { .. })) => {
                 context.permit_beyond(Self::NAME).map_err(|_| error.clone())?;
-                let registry = home_registry()?.existing().await.ok().flatten().ok_or_else(|| error.clone())?;
+                let registry = home_registry(context)?.existing().await.ok().flatten().ok_or_else(|| error.clone())?;
                 let seen = registry.find(&self.run).await.map_err(|_| error)?;
                 (registry, seen)
             }
@@ -323,37 +327,72 @@ impl Operate for Cancel {
     type Output = Taken;
 
     async fn operate(self, context: &Context) -> Result<Taken, Error> {
-        let mut taken = Taken { dry_run: self.dry_run, cancelled: Vec::new() };
-        let Some(registry) = context.to_change().await? else {
-            return match self.runs.first() {
-                Some(run) => context.for_lookup(run).await.map(|_| taken),
-                None => Ok(taken),
-            };
-        };
-        let mut found = Vec::new();
-        for run in &self.runs {
-            found.push(registry.find(run).await?.run);
-        }
+        let mut taken = Taken { dry_run: self.dry_run, cancelled: Vec::new(), requested: Vec::new() };
         // All of them are looked up before any is cancelled: a wrong name changes nothing.
-        if let Some(run) = found.iter().find(|run| run.state.name() != StateName::Pending) {
+        let mut found = find_queued(context, &self.runs).await?;
+        if let Some((_, run)) = found.iter().find(|(_, run)| run.state.name() != StateName::Pending) {
             let refusal = Refusal::WrongState { action: "queue cancel", state: run.state.name() };
             return Err(Error::Refused { run: run.id, refusal });
         }
         if self.all {
-            found = registry.waiting().await?;
-        }
-        for run in &found {
+            let Some(registry) = context.to_change().await?.map(Arc::new) else { return Ok(taken) };
+            let waiting = registry.waiting().await?;
+            let ids: Vec<RunId> = waiting.iter().map(|run| run.id).collect();
             if !self.dry_run {
-                match registry.cancel(run.id, self.reason.clone()).await {
-                    // It ended meanwhile, or was claimed: then it is asked to stop.
+                let done = registry.cancel_unbegun(&ids, self.reason.clone()).await?;
+                taken.cancelled.extend(done.iter().map(|run| run.id));
+            }
+            let is_left = |run: &Run| !taken.cancelled.contains(&run.id);
+            found = waiting.into_iter().filter(is_left).map(|run| (registry.clone(), run)).collect();
+        }
+        for (registry, run) in &found {
+            if !self.dry_run {
+                let how = Cancelling { reason: self.reason.clone(), ..Cancelling::default() };
+                match registry.cancel_and_end(run.id, &how).await {
+                    // It ended meanwhile.
                     Err(Error::Refused { .. }) if self.all => continue,
-                    cancelled => _ = cancelled?,
+                    done if done.as_ref().is_ok_and(Cancellation::is_done) => {}
+                    // It was claimed meanwhile, or processes of its last attempt live.
+                    done => {
+                        taken.requested.push(done?.run.id);
+                        continue;
+                    }
                 }
             }
             taken.cancelled.push(run.id);
         }
         Ok(taken)
     }
+}
+
+/// Runs that are named, each with its registry: the one here, or that of the home, which has the queue of all repositories.
+pub async fn find_queued(context: &Context, words: &[String]) -> Result<Vec<(Arc<Registry>, Run)>, Error> {
+    let Some(first) = words.first() else { return Ok(Vec::new()) };
+    let here = context.for_change(first).await.map(Arc::new);
+    let mut home = None;
+    let mut found = Vec::new();
+    for word in words {
+        let error = match &here {
+            Ok(registry) => match registry.find(word).await {
+                Ok(seen) => {
+                    found.push((registry.clone(), seen.run));
+                    continue;
+                }
+                Err(error) => error,
+            },
+            Err(error) => error.clone(),
+        };
+        if !matches!(error, Error::NotFound(_) | Error::NoRegistry { .. }) || context.is_confined() {
+            return Err(error);
+        }
+        if home.is_none() {
+            home = existing_home(context).await?.map(Arc::new);
+        }
+        let Some(registry) = &home else { return Err(error) };
+        let seen = registry.find(word).await.map_err(|_| error)?;
+        found.push((registry.clone(), seen.run));
+    }
+    Ok(found)
 }
 
 impl fmt::Display for Added {
@@ -381,6 +420,9 @@ impl fmt::Display for Taken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.dry_run { "would be cancelled" } else { "cancelled" };
         self.cancelled.iter().try_for_each(|id| writeln!(f, "{id} {verb}"))?;
-        if self.cancelled.is_empty() { writeln!(f, "nothing is queued") } else { Ok(()) }
+        let requested = "cancel requested; `outlive cancel --wait";
+        self.requested.iter().try_for_each(|id| writeln!(f, "{id} {requested} {id}` waits until it has stopped"))?;
+        let nothing = self.cancelled.is_empty() && self.requested.is_empty();
+        if nothing { writeln!(f, "nothing is queued") } else { Ok(()) }
     }
 }

@@ -41,6 +41,8 @@ pub struct Found {
     unresponsive: Vec<Line>,
     /// Nothing is wrong with these.
     live: usize,
+    /// Written by other programs, whose leases are over. Their records stay as they are.
+    abandoned: usize,
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
@@ -67,7 +69,7 @@ impl Operate for Reap {
         deliver(&registry).await?;
         let reaped = hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::default()).await?;
         let line = |run: &outlive::run::Run, reason: String| Line { id: run.id, state: run.state.name(), reason };
-        let mut found = Found { live: reaped.live, ..Found::default() };
+        let mut found = Found { live: reaped.live, abandoned: reaped.abandoned, ..Found::default() };
         for run in &reaped.ended {
             let story = registry.story(run.id).await?;
             let evidence = story.iter().rev().find_map(|event| event.evidence.as_ref());
@@ -94,6 +96,7 @@ async fn look(registry: &outlive::registry::Registry) -> Result<Found, Error> {
             reason: with_names(seen.reason.as_deref().unwrap_or_default(), &seen.leftovers),
         };
         match (seen.state, seen.health) {
+            (StateName::Dead, _) if seen.run.foreign => found.abandoned += 1,
             (StateName::Dead, _) => found.reaped.push(line),
             (_, Some(Health::Orphaned)) => found.orphaned.push(line),
             (_, Some(Health::Unresponsive)) if is_hung(&seen.run) => found.reaped.push(line),
@@ -122,6 +125,10 @@ impl fmt::Display for Found {
             }
         }
         let verb = if self.dry_run { "to reap" } else { "reaped" };
-        writeln!(f, "{} {verb}, {} live", self.reaped.len(), self.live)
+        let abandoned = match self.abandoned {
+            0 => String::new(),
+            count => format!(", {count} of other programs abandoned"),
+        };
+        writeln!(f, "{} {verb}, {} live{abandoned}", self.reaped.len(), self.live)
     }
 }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use outlive::error::{Code, Error};
 use outlive::index::{
-    Address, Kind, Named, PAGE_LIMIT, Problem, Refreshed, Registered, Report, Sort, SourceReport, Standing,
+    Address, Index, Kind, Named, Names, PAGE_LIMIT, Problem, Refreshed, Registered, Report, Sort, SourceReport,
+    Standing,
 };
 use outlive::time::{Clock, SystemClock, Timestamp};
 use schemars::JsonSchema;
@@ -78,12 +79,25 @@ pub struct Refresh {
 
 /// Tell whether the index is up to date, and what has changed since it was made
 ///
-/// Every run that is known is looked at. The exit status is 112 where something has changed, 101 where there is no index.
-#[derive(Debug, Default, Args)]
+/// Every run that is known is looked at. The exit status is 112 where something has changed, 113 where runs or sources cannot
+/// be read, 101 where there is no index.
+#[derive(Debug, Args)]
 pub struct Show {
     /// This repository, or every one that is known
     #[arg(long, value_enum, default_value_t)]
     pub scope: Scope,
+    /// How many runs of each sort are named, 10000 at the most
+    #[arg(short = 'n', long, default_value_t = 100)]
+    pub limit: usize,
+    /// Leave out so many runs of each sort first
+    #[arg(long, default_value_t = 0)]
+    pub offset: usize,
+}
+
+impl Default for Show {
+    fn default() -> Self {
+        Self { scope: Scope::default(), limit: 100, offset: 0 }
+    }
 }
 
 /// Sources that were added or removed.
@@ -189,7 +203,8 @@ impl Operate for Remove {
     }
 
     async fn operate(self, _: &Context) -> Result<Changed, Error> {
-        let (home, known) = (home()?, index()?.sources()?);
+        let home = home()?;
+        let known = Index::of(&home).sources()?;
         let mut meant = Vec::new();
         for word in &self.sources {
             let path = Path::new(word).canonicalize().map_or_else(|_| word.clone(), |path| path.display().to_string());
@@ -259,7 +274,7 @@ impl Operate for List {
             format!("{} {}", u8::from(known.address.kind == Kind::CoolWorkflow), known.address.shown())
         };
         let mut known: Vec<(String, Registered)> =
-            index()?.sources()?.into_iter().map(|known| (place(&known), known)).collect();
+            Index::of(&home()?).sources()?.into_iter().map(|known| (place(&known), known)).collect();
         known.sort_by(|one, other| one.0.cmp(&other.0));
         if let Some(after) = &self.after {
             let after = from_place(after)?;
@@ -369,9 +384,15 @@ impl Operate for Show {
     }
 
     async fn operate(self, _: &Context) -> Result<Shown, Error> {
-        let report = index()?.report(narrowed(self.scope)?.as_deref())?;
+        if self.limit == 0 || self.limit > PAGE_LIMIT {
+            return Err(Error::Invalid(format!("a page has 1 to {PAGE_LIMIT} runs, not {}", self.limit)));
+        }
+        let names = Names { offset: self.offset, limit: self.limit };
+        let report = index()?.report_naming(narrowed(self.scope)?.as_deref(), names)?;
         let next_action = match report.freshness {
             Standing::Valid => "outlive search",
+            Standing::Degraded if report.unreadable_runs.count == 0 => "outlive registry remove REPOSITORY",
+            Standing::Degraded => "outlive registry show --json",
             Standing::Stale | Standing::Absent => "outlive registry refresh",
         };
         Ok(Shown { scope: self.scope, report, next_action })
@@ -380,6 +401,7 @@ impl Operate for Show {
     fn exit_status(shown: &Shown) -> u8 {
         match shown.report.freshness {
             Standing::Valid => 0,
+            Standing::Degraded => Code::Unreadable.exit_status(),
             Standing::Stale => Code::Stale.exit_status(),
             Standing::Absent => Code::NotFound.exit_status(),
         }
@@ -430,8 +452,7 @@ fn name(f: &mut fmt::Formatter<'_>, word: &str, sort: &Sort) -> fmt::Result {
     let (named, shown) = (sort.runs.len(), sort.runs.len().min(NAMED));
     match sort.count - shown {
         0 => Ok(()),
-        more if named > shown => writeln!(f, "{:<11}and {more} more; --json names the first {named}", ""),
-        more if shown == 0 => writeln!(f, "{:<11}all {more} of unavailable sources", ""),
-        more => writeln!(f, "{:<11}and {more} more", ""),
+        more if named > shown => writeln!(f, "{:<11}and {more} more; --json names {named} of them", ""),
+        more => writeln!(f, "{:<11}and {more} more; --offset and --limit name others", ""),
     }
 }

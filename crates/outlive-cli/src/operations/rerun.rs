@@ -7,21 +7,24 @@ use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::index::Listed;
-use outlive::run::Run;
+use outlive::run::{Run, Variables};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launcher::detach::Starting;
 use crate::launcher::take_up;
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::{Elsewhere, Scope, elsewhere, foreign_command, gone};
+use crate::operations::plane::delegate::{delegate, foreign_name};
+use crate::operations::plane::{Elsewhere, Scope, elsewhere, gone};
 use crate::settings::Context;
+use crate::terminal::plain;
 
 /// Repeat a run that is over as a new run, linked to it
 ///
 /// The new run has the command, directory and promises of the old one, which is left as it is. It begins at once, in the
 /// background; one that came from the queue waits there. With the same --idempotency-key a second call answers with the run
-/// that the first one made. Of a run of cool-workflow it says what to type.
+/// that the first one made. A run of cool-workflow is repeated by cool-workflow, as a tracked run of the home registry, where
+/// `[cool_workflow] command` of the home's configuration names the program; else the command to type is told.
 #[derive(Debug, Default, Args)]
 pub struct Rerun {
     /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
@@ -35,7 +38,7 @@ pub struct Rerun {
     /// Also a run that is not over
     #[arg(long)]
     pub force: bool,
-    /// Only in the registry here, or in every repository that is known
+    /// Only in this repository, or in every one that is known
     #[arg(long, value_enum, default_value_t)]
     pub scope: Scope,
 }
@@ -43,7 +46,7 @@ pub struct Rerun {
 /// The run that repeats another.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Again {
-    /// The new run; none where its source is only read.
+    /// The new run, or the run that has cool-workflow make it; none where the command is to be typed.
     id: Option<RunId>,
     name: Option<String>,
     rerun_of: String,
@@ -53,7 +56,7 @@ pub struct Again {
     reason: Option<String>,
     /// This call made it.
     made: bool,
-    /// What to type where outlive cannot do it.
+    /// The command of cool-workflow that repeats a run of its own.
     command: Option<String>,
 }
 
@@ -70,23 +73,26 @@ impl Operate for Rerun {
         };
         let (registry, id) = match found {
             Ok(found) => found,
-            Err(error) if self.scope == Scope::Repo => return Err(error),
             Err(error) => {
-                return match elsewhere(context, &self.run, error).await? {
+                return match elsewhere(context, self.scope, &self.run, error).await? {
                     Elsewhere::Registry(context, run) => {
                         Box::pin(Self { run, scope: Scope::Repo, ..self }.operate(&context)).await
                     }
-                    Elsewhere::Foreign(listed) => Ok(self.foreign(&listed)),
+                    Elsewhere::Foreign(listed) => self.foreign(context, &listed).await,
                     Elsewhere::Gone(listed) => Err(gone(&listed)),
                 };
             }
         };
-        let (run, made) = registry.rerun(id, self.reason.clone(), self.idempotency_key.as_deref(), self.force).await?;
+        let environment = (!context.is_served()).then(|| Variables::without_session(std::env::vars_os()));
+        let key = self.idempotency_key.as_deref();
+        let (run, made) = registry.rerun(id, self.reason.clone(), key, self.force, environment).await?;
         if made && !run.spec.queued && run.spec.command.is_some() {
             let words = take_up::words(&registry, run.id, false, false);
             let started = Starting::begin(&words, &SigSet::empty()).and_then(Starting::wait);
             let started = started.map_err(|error| Error::Invalid(format!("its owner cannot be started: {error}")))?;
-            if started.id.is_none() {
+            // A worker that was free has claimed it: that is what was wanted.
+            let is_claimed = started.id.is_some() || registry.glance(run.id).await?.run.epoch > run.epoch;
+            if !is_claimed {
                 let why = started.talk.unwrap_or_else(|| "its owner could not begin it".into());
                 return Err(Error::Invalid(format!("run `{}` was made and waits: {why}", run.id)));
             }
@@ -96,18 +102,23 @@ impl Operate for Rerun {
 }
 
 impl Rerun {
-    fn foreign(&self, listed: &Listed) -> Again {
-        Again {
-            id: None,
+    /// Has cool-workflow repeat a run of its own, where its command is configured.
+    async fn foreign(&self, context: &Context, listed: &Listed) -> Result<Again, Error> {
+        let reason = self.reason.as_deref().map(|reason| ["--reason", reason]);
+        let words: Vec<&str> =
+            ["run", "rerun", foreign_name(&listed.record)].into_iter().chain(reason.into_iter().flatten()).collect();
+        let delegated = delegate(context, listed, &words, false).await?;
+        Ok(Again {
+            id: delegated.run,
             name: None,
             rerun_of: listed.record.run_id.clone(),
             rerun_of_repo: Some(listed.record.repo.clone()),
             origin: None,
             generation: None,
             reason: self.reason.clone(),
-            made: false,
-            command: Some(foreign_command(listed, "rerun", self.reason.as_deref())),
-        }
+            made: delegated.run.is_some(),
+            command: Some(delegated.command),
+        })
     }
 }
 
@@ -131,7 +142,11 @@ impl Again {
 impl fmt::Display for Again {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.id, &self.command) {
-            (Some(id), _) => {
+            (Some(id), Some(command)) => {
+                writeln!(f, "{id} has cool-workflow repeat {}: {}", plain(&self.rerun_of), plain(command))?;
+                writeln!(f, "next: `outlive logs {id}` shows what it says")
+            }
+            (Some(id), None) => {
                 let made = if self.made { "repeats" } else { "was made earlier, and repeats" };
                 writeln!(f, "{id} {made} {} (generation {})", self.rerun_of, self.generation.unwrap_or(1))?;
                 writeln!(f, "next: `outlive wait {id}` waits for its end")

@@ -4,17 +4,16 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
-use nix::libc::SIGINT;
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::health::{Health, Leftovers, Seen};
 use outlive::id::RunId;
-use outlive::index::Kind;
+use outlive::index::{Kind, Listed, NextSteps};
 use outlive::registry::Registry;
-use outlive::run::{End, Run, State, StateName};
+use outlive::run::{State, StateName};
 use outlive::runtime::reaper::Reaper;
-use outlive::transition::{Action, Refusal, apply};
+use outlive::transition::{Action, Refusal, apply, resumes_unnamed};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -22,11 +21,15 @@ use crate::launcher::detach::Starting;
 use crate::launcher::own::{Job, changed_program};
 use crate::launcher::take_up;
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::{Elsewhere, Scope, elsewhere, foreign_command, gone, index};
+use crate::operations::plane::delegate::{delegate, foreign_name};
+use crate::operations::plane::{Elsewhere, Scope, elsewhere, gone, index};
+use crate::operations::queue::find_queued;
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 use crate::workers::hooks;
 
+/// How many next tasks of a run of cool-workflow are named, where the call says nothing else.
+const TASKS: usize = 5;
 /// How long processes of an earlier attempt may take to end before they are killed.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -36,6 +39,10 @@ const GRACE: Duration = Duration::from_secs(10);
 /// and finds the last checkpoint in OUTLIVE_CHECKPOINT. Without a RUN, and with --all, every run that can be resumed is;
 /// not those that somebody cancelled or stopped from a keyboard, and not those of `--resume-on never`. Any number of calls
 /// at once resume each run once.
+///
+/// Of a run of cool-workflow the next tasks and the commands that continue it are told, and nothing is changed. With --drive
+/// or --once cool-workflow continues it, as a tracked run of the home registry, where `[cool_workflow] command` of the home's
+/// configuration names the program.
 #[derive(Debug, Default, Args)]
 pub struct Resume {
     /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
@@ -52,6 +59,18 @@ pub struct Resume {
     /// In the registry here, or in every one that is known [default: home for a RUN, repo without one]
     #[arg(long, value_enum)]
     pub scope: Option<Scope>,
+    /// Have cool-workflow continue a run of its own, until it is over or blocked
+    #[arg(long, conflicts_with = "all")]
+    pub drive: bool,
+    /// Have cool-workflow take one step with a run of its own
+    #[arg(long, conflicts_with = "all")]
+    pub once: bool,
+    /// With --drive or --once: reuse results of steps whose inputs have not changed
+    #[arg(long)]
+    pub incremental: bool,
+    /// How many next tasks of a run of cool-workflow are named
+    #[arg(short = 'n', long, value_name = "TASKS")]
+    pub limit: Option<usize>,
     /// Only say what would be resumed
     #[arg(long)]
     pub dry_run: bool,
@@ -74,14 +93,26 @@ pub struct Resumed {
     resumed: Vec<Line>,
     /// Those that were not, and why.
     left: Vec<Left>,
+    /// What to do next with runs of cool-workflow.
+    foreign: Vec<Foreign>,
     /// What to type for runs of sources that are only read.
     commands: Vec<String>,
+}
+
+/// A run of cool-workflow, and what to do next with it.
+#[derive(Debug, JsonSchema, Serialize)]
+struct Foreign {
+    #[serde(flatten)]
+    steps: NextSteps,
+    /// The run of the home registry that has cool-workflow continue it.
+    delegated: Option<RunId>,
 }
 
 impl Resumed {
     fn absorb(&mut self, other: Self) {
         self.resumed.extend(other.resumed);
         self.left.extend(other.left);
+        self.foreign.extend(other.foreign);
         self.commands.extend(other.commands);
     }
 }
@@ -115,21 +146,18 @@ impl Operate for Resume {
 
     async fn operate(self, context: &Context) -> Result<Resumed, Error> {
         if self.runs.is_empty() && self.scope == Some(Scope::Home) {
-            return self.everywhere().await;
+            return self.everywhere(context).await;
         }
         let error = match self.here(context).await {
-            Err(error) if self.scope == Some(Scope::Repo) => return Err(error),
             Err(error @ (Error::NotFound(_) | Error::NoRegistry { .. })) if !self.runs.is_empty() => error,
             done => return done,
         };
         if self.runs.len() > 1 {
             return self.one_by_one(context).await;
         }
-        match elsewhere(context, &self.runs[0], error).await? {
+        match elsewhere(context, self.scope.unwrap_or_default(), &self.runs[0], error).await? {
             Elsewhere::Registry(context, run) => Self { runs: vec![run], ..self }.here(&context).await,
-            Elsewhere::Foreign(listed) => {
-                Ok(Resumed { commands: vec![foreign_command(&listed, "resume", None)], ..Resumed::default() })
-            }
+            Elsewhere::Foreign(listed) => self.foreign(context, &listed).await,
             Elsewhere::Gone(listed) => Err(gone(&listed)),
         }
     }
@@ -145,10 +173,10 @@ impl Operate for Resume {
 
 impl Resume {
     /// Whatever can be resumed of every registry that is known. One that is away keeps no other from it.
-    async fn everywhere(&self) -> Result<Resumed, Error> {
+    async fn everywhere(&self, context: &Context) -> Result<Resumed, Error> {
         let mut all = Resumed { dry_run: self.dry_run, ..Resumed::default() };
         for known in index()?.sources()?.iter().filter(|known| known.address.kind == Kind::Outlive) {
-            match self.here(&Context::new(Some(known.address.url.clone()))).await {
+            match self.here(&context.at(known.address.url.clone())).await {
                 Ok(done) => all.absorb(done),
                 Err(error) => {
                     let repo = plain(&known.address.repo());
@@ -157,6 +185,30 @@ impl Resume {
             }
         }
         Ok(all)
+    }
+
+    /// Whether cool-workflow is to continue runs of its own.
+    fn drives(&self) -> bool {
+        self.drive || self.once
+    }
+
+    /// What to do next with a run of cool-workflow.
+    async fn foreign(&self, context: &Context, listed: &Listed) -> Result<Resumed, Error> {
+        let record = &listed.record;
+        let unreadable = |reason| Error::Unreadable { run: record.run_id.clone(), repo: record.repo.clone(), reason };
+        let steps = NextSteps::of(record, self.limit.unwrap_or(TASKS).max(1)).map_err(unreadable)?;
+        let mut resumed = Resumed { dry_run: self.dry_run, ..Resumed::default() };
+        let mut delegated = None;
+        if self.drives() {
+            let how = if self.once { "--once" } else { "--drive" };
+            let words = ["run", "resume", foreign_name(record), how].into_iter();
+            let words: Vec<&str> = words.chain(self.incremental.then_some("--incremental")).collect();
+            let done = delegate(context, listed, &words, self.dry_run).await?;
+            delegated = done.run;
+            resumed.commands.extend(Some(done.command).filter(|_| delegated.is_none()));
+        }
+        resumed.foreign.push(Foreign { steps, delegated });
+        Ok(resumed)
     }
 
     /// Runs of several registries: each where it is.
@@ -179,6 +231,10 @@ impl Resume {
             };
         };
         let named = self.named(&registry).await?;
+        if self.drives() || self.incremental {
+            let why = "`--drive`, `--once` and `--incremental` are for runs of cool-workflow; `outlive resume` executes its own";
+            return Err(Error::Invalid(why.into()));
+        }
         if !self.dry_run {
             deliver(&registry).await?;
             let filter = if named.is_empty() { Filter::default() } else { Filter::of(named.iter().copied()) };
@@ -211,7 +267,9 @@ impl Resume {
     async fn named(&self, registry: &Registry) -> Result<Vec<RunId>, Error> {
         let mut named = Vec::new();
         for word in &self.runs {
-            let id = registry.find(word).await?.run.id;
+            let failed = self.failed.then_some(StateName::Failed);
+            let states = [StateName::Dead, StateName::Interrupted].into_iter().chain(failed);
+            let id = registry.find_preferring(word, states).await?.run.id;
             if !named.contains(&id) {
                 named.push(id);
             }
@@ -230,7 +288,7 @@ impl Resume {
     /// Has a run go on in a process of its own. Nothing where it is not one for this call.
     fn resume(&self, registry: &Registry, seen: &Seen, is_named: bool) -> Result<Option<Line>, Error> {
         let run = &seen.run;
-        if !is_named && !is_for_all(seen) {
+        if !is_named && !resumes_unnamed(run) {
             return Ok(None);
         }
         let waits = matches!(run.state, State::Pending(_));
@@ -248,8 +306,7 @@ impl Resume {
             return Ok(Some(line));
         }
         if self.end_leftovers {
-            let last = if waits { run.attempt.saturating_sub(1) } else { run.attempt };
-            registry.end_tree(&Run { attempt: last, ..run.clone() }, GRACE);
+            registry.end_tree(run, GRACE);
             // What was orphaned is dead now.
             pollster::block_on(hooks::reap(registry, &mut Reaper::new(registry.worker()), Filter::of([run.id])))?;
         }
@@ -290,16 +347,6 @@ impl Resume {
     }
 }
 
-/// Whether a run is meant where all are.
-fn is_for_all(seen: &Seen) -> bool {
-    let spec = &seen.run.spec;
-    let by_keyboard = seen.run.ending().is_some_and(|ending| match &ending.how {
-        End::Interrupted(interruption) => interruption.signal == Some(SIGINT),
-        _ => false,
-    });
-    spec.command.is_some() && spec.step.is_none() && !spec.policy.retry.never && !by_keyboard && !seen.run.copied
-}
-
 impl Operate for Unpark {
     const NAME: &'static str = "unpark";
     const EFFECT: Effect = Effect::Write;
@@ -307,14 +354,9 @@ impl Operate for Unpark {
     type Output = Unparked;
 
     async fn operate(self, context: &Context) -> Result<Unparked, Error> {
-        let registry = context.for_change(self.runs.first().map_or("", String::as_str)).await?;
-        let mut found = Vec::new();
-        for run in &self.runs {
-            found.push(registry.find(run).await?.run.id);
-        }
         let mut runs = Vec::new();
-        for id in found {
-            runs.push(registry.unpark(id).await?.id);
+        for (registry, run) in find_queued(context, &self.runs).await? {
+            runs.push(registry.unpark(run.id).await?.id);
         }
         Ok(Unparked { runs })
     }
@@ -349,13 +391,37 @@ impl fmt::Display for Resumed {
         for left in &self.left {
             writeln!(f, "{} left alone: {}", title(&left.id, &left.name), plain(&left.reason))?;
         }
+        self.foreign.iter().try_for_each(|foreign| foreign.fmt(f))?;
         for command in &self.commands {
             writeln!(f, "next: {command}")?;
         }
-        if self.resumed.is_empty() && self.left.is_empty() && self.commands.is_empty() {
+        if self.resumed.is_empty() && self.left.is_empty() && self.foreign.is_empty() {
             writeln!(f, "nothing to resume")
         } else {
             Ok(())
         }
+    }
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let steps = &self.steps;
+        let (run, repo, stands) = (plain(&steps.run_id), plain(&steps.repo), steps.lifecycle);
+        writeln!(f, "{run} of cool-workflow in {repo} is {stands}")?;
+        let word = |value: &Option<serde_json::Value>| match value {
+            Some(serde_json::Value::String(text)) => plain(text),
+            Some(other) => plain(&other.to_string()),
+            None => "?".into(),
+        };
+        for task in &steps.next_tasks {
+            writeln!(f, "  task {} {}", word(&task.id), word(&task.status))?;
+        }
+        if let Some(run) = self.delegated {
+            return writeln!(f, "{run} has cool-workflow continue it; `outlive logs {run}` shows what it says");
+        }
+        for action in &steps.next_actions {
+            writeln!(f, "next: {} ({})", plain(&action.command), plain(&action.reason))?;
+        }
+        Ok(())
     }
 }

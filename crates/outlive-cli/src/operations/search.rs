@@ -10,9 +10,8 @@ use crate::settings::Context;
 
 /// Find runs of every repository, the first made first
 ///
-/// Every word of the query must be a word of the run's id, title, app, workflow, repository, status, labels or inputs, or
-/// begin one where it ends in `*`. What is listed is looked at in its repository before it is called
-/// valid, and nothing is written.
+/// Every word of the query must be part of the run's id, title, app, workflow, repository, status, labels or inputs. Runs
+/// that changed since they were indexed are found as they are now. Nothing is written.
 #[derive(Debug, Default, Args)]
 pub struct Search {
     /// What to look for

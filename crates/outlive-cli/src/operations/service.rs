@@ -4,7 +4,7 @@ mod cron;
 mod systemd;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use outlive::error::Error;
@@ -67,6 +67,8 @@ pub struct Service {
     name: String,
     /// The registry, as its URL.
     registry: String,
+    /// The home of this user's outlive. The machine starts the supervisor without the environment that names it.
+    home: String,
     /// This program.
     program: PathBuf,
     slots: u16,
@@ -77,14 +79,18 @@ impl Service {
         let Location::Directory(path) = context.location()? else {
             return Err(Error::Invalid("only a registry of this machine has a supervisor on it".into()));
         };
-        let absolute = std::path::absolute(&path).map_err(|error| Error::Invalid(error.to_string()))?;
-        let path = absolute.canonicalize().unwrap_or(absolute);
-        let Some(text) = path.to_str().filter(|text| !text.chars().any(char::is_control)) else {
-            return Err(Error::Invalid(format!("`{}` cannot be named in a service", path.display())));
-        };
+        let text = nameable(&path)?;
+        let home = outlive::home::home();
+        let home = home.ok_or_else(|| Error::Invalid("no home: neither HOME nor OUTLIVE_HOME is set".into()))?;
         let program = std::env::current_exe().map_err(|error| Error::Invalid(error.to_string()))?;
         let digest: String = Sha256::digest(text.as_bytes())[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { name: format!("outlive-{digest}"), registry: format!("sqlite:{text}"), program, slots })
+        let (name, home) = (format!("outlive-{digest}"), nameable(&home)?);
+        Ok(Self { name, registry: format!("sqlite:{text}"), home, program, slots })
+    }
+
+    /// The variable that gives the supervisor its home, whatever the machine sets.
+    fn environment(&self) -> (&'static str, &str) {
+        (outlive::home::HOME_VARIABLE, &self.home)
     }
 
     /// The words that it executes.
@@ -94,6 +100,14 @@ impl Service {
             [&*self.program.to_string_lossy(), supervise::NAME, "--registry", &self.registry, "--slots", &slots];
         words.into_iter().chain(once.then_some("--once")).map(str::to_owned).collect()
     }
+}
+
+/// A path as a unit or a crontab can name it: absolute, and one line of text.
+fn nameable(path: &Path) -> Result<String, Error> {
+    let absolute = std::path::absolute(path).map_err(|error| Error::Invalid(error.to_string()))?;
+    let path = absolute.canonicalize().unwrap_or(absolute);
+    let text = path.to_str().filter(|text| !text.chars().any(char::is_control));
+    text.map(str::to_owned).ok_or_else(|| Error::Invalid(format!("`{}` cannot be named in a service", path.display())))
 }
 
 /// What was written or removed.

@@ -5,6 +5,7 @@ mod steps;
 use std::fmt;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -18,20 +19,22 @@ use serde::Serialize;
 
 use self::steps::{StepView, tell};
 use crate::operation::{Effect, Operate};
+use crate::operations::plane::delegate::{foreign_command, foreign_name};
 use crate::operations::plane::listing::{counts, status};
-use crate::operations::plane::{Elsewhere, Scope, after_gone, elsewhere, foreign_command};
+use crate::operations::plane::{Elsewhere, Scope, after_gone, elsewhere};
 use crate::run_view::{RunView, moment};
 use crate::settings::Context;
 use crate::terminal::{plain, quote};
 
 /// Show one run: its spec, how it stands, and what to do next
 ///
-/// It is looked for in the registry here, and then in every repository that is indexed.
+/// It is looked for in the registry here, then in this repository, then in every repository that is known.
 #[derive(Debug, Args)]
 pub struct Show {
     /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
+    #[arg(default_value = "@last")]
     pub run: String,
-    /// Only in the registry here, or in every repository that is known
+    /// Only in this repository, or in every one that is known
     #[arg(long, value_enum, default_value_t)]
     pub scope: Scope,
 }
@@ -61,9 +64,15 @@ pub struct Foreign {
 pub struct Shown {
     #[serde(flatten)]
     run: RunView,
+    /// When it comes again, such as `every 1h` or `cron 0 3 * * *`.
+    schedule: Option<String>,
     checkpoint_bytes: Option<usize>,
     artifacts: Vec<String>,
     manifest_ref: Option<String>,
+    /// The location below which its artifacts are, where it names one.
+    artifacts_below: Option<String>,
+    /// Until when its owner's lease lasts, while it runs.
+    lease_until: Option<Timestamp>,
     /// What its attempts have written, as far as it was kept.
     logs: Vec<Log>,
     /// Its steps, in all of its attempts, in the order in which they were made.
@@ -89,15 +98,14 @@ impl Operate for Show {
     async fn operate(self, context: &Context) -> Result<Told, Error> {
         let error = match self.own(context).await {
             Ok(shown) => return Ok(Told::Own(Box::new(shown))),
-            Err(error) if self.scope == Scope::Repo => return Err(error),
             Err(error) => error,
         };
-        match elsewhere(context, &self.run, error).await? {
+        match elsewhere(context, self.scope, &self.run, error).await? {
             Elsewhere::Registry(context, run) => {
                 Self { run, ..self }.own(&context).await.map(|shown| Told::Own(Box::new(shown)))
             }
             Elsewhere::Foreign(listed) => {
-                let next = foreign_command(&listed, "show", None);
+                let next = foreign_command(&listed, &["run", "show", foreign_name(&listed.record)])?;
                 Ok(Told::Foreign(Box::new(Foreign { found: true, listed: *listed, next })))
             }
             Elsewhere::Gone(listed) => {
@@ -123,9 +131,15 @@ impl Show {
         let steps = registry.steps_of(run).await?;
         Ok(Shown {
             run: RunView::new(&seen, &registry),
+            schedule: run.spec.schedule.as_ref().map(ToString::to_string),
             checkpoint_bytes: run.checkpoint.as_ref().map(|checkpoint| checkpoint.to_string().len()),
             artifacts: run.artifacts.clone(),
             manifest_ref: run.manifest_ref.clone(),
+            artifacts_below: run.spec.output.as_ref().map(|output| match output.tree(run.id) {
+                Ok(tree) => format!("{}/{tree}", output.prefix.trim_end_matches('/')),
+                Err(_) => output.prefix.clone(),
+            }),
+            lease_until: run.owner().map(|owner| owner.heard.at.after(owner.lease.lasts())),
             logs: registry.logs().map(|place| logs(&place.path(run.id), run)).unwrap_or_default(),
             steps: steps.iter().map(|step| RunView::new(step, &registry).into()).collect(),
             now: registry.clock().now(),
@@ -140,7 +154,9 @@ fn logs(dir: &Path, run: &Run) -> Vec<Log> {
         for stream in Stream::BOTH {
             let path = dir.join(format!("{attempt:04}.{}", stream.as_str()));
             if let Some(found) = path.symlink_metadata().ok().filter(Metadata::is_file) {
-                logs.push(Log { attempt, bytes: found.len(), path });
+                // What was dropped from the middle of a long log takes no room, and is not kept.
+                let kept = found.len().min(found.blocks().saturating_mul(512));
+                logs.push(Log { attempt, bytes: kept, path });
             }
         }
     }
@@ -201,6 +217,7 @@ impl fmt::Display for Shown {
         line("command", run.command_line.clone())?;
         line("in", run.cwd.as_deref().map(|cwd| quote(cwd.as_bytes()).into_owned()))?;
         let labels = run.labels.iter().map(|(key, value)| plain(&format!("{key}={value}")));
+        line("schedule", self.schedule.as_deref().map(plain))?;
         line("labels", Some(labels.collect::<Vec<_>>().join(" ")))?;
         line("state", Some(format!("{}{}", run.word(), if run.archived { ", archived" } else { "" })))?;
         line("reason", run.reason.as_deref().map(plain))?;
@@ -212,6 +229,7 @@ impl fmt::Display for Shown {
         for artifact in &self.artifacts {
             line("artifact", Some(plain(artifact)))?;
         }
+        line("below", self.artifacts_below.as_deref().map(plain))?;
         line("manifest", self.manifest_ref.as_deref().map(plain))?;
         for log in &self.logs {
             let path = quote(log.path.as_os_str().as_bytes());
@@ -221,6 +239,7 @@ impl fmt::Display for Shown {
         let process = run.owner_pid.map_or_else(|| "not on record".into(), |pid| format!("pid {pid} on {host}"));
         line("owner", run.owner.map(|_| process))?;
         line("last beat", run.last_beat_at.map(moment))?;
+        line("lease until", self.lease_until.map(|at| at.to_string()))?;
         line("made", Some(format!("{} by {}", moment(run.created_at), plain(&run.created_by))))?;
         line("started", run.started_at.map(moment))?;
         let asked_by = run.cancel_requested_by.as_deref().map(plain).unwrap_or_default();
@@ -233,8 +252,11 @@ impl fmt::Display for Shown {
         let alive = if run.state.is_ended() { alive.collect::<Vec<_>>().join(", ") } else { String::new() };
         line("alive", Some(alive).filter(|alive| !alive.is_empty()).map(|alive| format!("pid {alive}")))?;
         line("error", run.error_type.as_deref().map(plain))?;
-        let not_mine = "made by somebody else; `outlive trust` allows it to be executed";
-        line("trust", (run.trusted == Some(false) && run.command.is_some()).then(|| not_mine.into()))?;
+        let untrusted = || {
+            let (id, maker) = (run.id, plain(&run.created_by));
+            format!("untrusted: made by {maker}; `outlive trust {id} --yes` allows it to be executed")
+        };
+        line("trust", (run.trusted == Some(false) && run.command.is_some()).then(untrusted))?;
         line("next", run.next_step())?;
         tell(&self.steps, f)
     }

@@ -23,6 +23,10 @@ use crate::workers::hooks;
 /// not name where its layout has no attempts. Runs in flight, runs that may go on, and whatever cannot be read are left alone
 /// and told. Nothing is deleted without --yes. What is spared is said by `[sweep]` of `$OUTLIVE_HOME/config.toml`; every
 /// other flag only spares more than that.
+///
+/// A record may only have artifacts deleted below the prefix of a registry in a bucket, below a location that
+/// `[sweep.artifacts]` of `$OUTLIVE_HOME/config.toml` names for the registry, or where your own signature covers the run and
+/// its location. Other runs are kept and listed. Exits with 1 where there are problems, or objects that could not be deleted.
 #[derive(Debug, Default, Args)]
 pub struct Sweep {
     /// Delete; without it, only say what would be deleted
@@ -111,7 +115,10 @@ impl Operate for Sweep {
         let Some(registry) = registry else {
             return Ok(Answer { report: Report { dry_run, ..Report::default() } });
         };
-        let mut spare = self.spare(&Sweeps::read()?.spare())?;
+        let sweeps = Sweeps::read()?;
+        let mut spare = self.spare(&sweeps.spare())?;
+        let locations = sweeps.locations(registry.url())?;
+        let registry = registry.naming_artifacts(locations);
         if spare.forget_after.is_some() && registry.bucket().is_none() {
             if self.forget_after.is_some() {
                 return Err(Error::Invalid(
@@ -132,7 +139,7 @@ impl Operate for Sweep {
     }
 
     fn exit_status(output: &Answer) -> u8 {
-        u8::from(output.report.left > 0)
+        u8::from(output.report.left > 0 || !output.report.problems.is_empty())
     }
 }
 

@@ -1,33 +1,46 @@
 //! `outlive wait`: waits until runs have ended.
 
+pub mod serving;
+
+use std::collections::BTreeMap;
 use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use clap::Args;
 use outlive::error::Error;
-use outlive::id::RunId;
+use outlive::health::Seen;
+use outlive::id::{Epoch, RunId};
 use outlive::registry::Registry;
 use outlive::run::StateName;
+use outlive::store::sqlite::{SqliteStore, Topic, Watch};
 use outlive::time::parse_duration;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use schemars::JsonSchema;
 use serde::Serialize;
+
+use self::serving::Serving;
 
 use crate::operation::{Effect, Operate};
 use crate::operations::plane::located::locate;
 use crate::run_view::RunView;
 use crate::settings::Context;
+use crate::workers::work::wait_for;
 
-/// How long to wait before looking whether an owner has died, which writes nothing that could wake us.
+/// The first pause between two looks at a run that may end without a notification.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
-/// The longest pause between two looks at a store that cannot say that it has changed.
-const LOOK_SELDOM: Duration = Duration::from_secs(1);
+/// The longest pause between two looks at a store that many share.
+const LOOK_AT_SHARED: Duration = Duration::from_secs(1);
+/// The longest pause between two looks at a run of this machine: a notification may be lost.
+const LOOK_SELDOM: Duration = Duration::from_secs(5);
 
 /// Wait until runs have ended
 ///
 /// Ends with the exit status of the run, or of the first of several that did not succeed. A run that ended without one
 /// gives 1, and so does a run that has not ended in time. A run that is tried again has not ended: whoever waits for it
 /// waits for the worker or supervisor that tries it. A server answers after half a minute at the latest: whoever still
-/// waits asks again for those that are named as `waiting`.
+/// waits asks again for those that are named as `waiting`. What a run that does not run waits for, and that no worker
+/// serves it, is said on stderr.
 #[derive(Debug, Default, Args)]
 pub struct Wait {
     /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
@@ -92,39 +105,114 @@ pub async fn until_ended(
 ) -> Result<(Vec<RunView>, Vec<RunId>), Error> {
     let patience = timeout.into_iter().chain(context.patience()).min();
     let Some((first, _)) = waiting.first().copied() else { return Ok((Vec::new(), Vec::new())) };
-    let began = first.clock().awake();
-    // Of runs of several registries those of the first are heard of at once, the others looked at as often.
-    let watch = first.local().map(|local| local.watch()).transpose()?;
+    let clock = first.clock();
+    let began = clock.awake();
+    let mut waiter = Waiter::of(&waiting, context.is_served())?;
     let mut ended = Vec::new();
     loop {
-        ended.extend(take_ended(&mut waiting).await?);
+        waiter.forget();
+        ended.extend(waiter.take_ended(&mut waiting).await?);
         context.pass(ended.len(), ended.len() + waiting.len())?;
-        let waited = first.clock().awake().saturating_sub(began);
-        // Whoever shares a store with many asks it less and less often.
-        let is_local = waiting.iter().all(|(registry, _)| registry.local().is_some());
-        let pause = if is_local { LOOK_EVERY } else { (waited / 8).clamp(LOOK_EVERY, LOOK_SELDOM) };
+        let waited = clock.awake().saturating_sub(began);
+        let pause = waiter.pause(waited);
         let left = patience.map_or(pause, |patience| patience.saturating_sub(waited).min(pause));
         if waiting.is_empty() || any && !ended.is_empty() || left.is_zero() {
             return Ok((ended, waiting.into_iter().map(|(_, id)| id).collect()));
         }
-        match &watch {
-            Some(watch) => watch.wait(left),
-            None => std::thread::sleep(left),
-        }
+        waiter.wait(left);
     }
 }
 
-async fn take_ended(waiting: &mut Vec<(&Registry, RunId)>) -> Result<Vec<RunView>, Error> {
-    let mut ended = Vec::new();
-    for (registry, id) in std::mem::take(waiting) {
-        let seen = registry.glance(id).await?;
-        if seen.is_over() {
-            ended.push(RunView::new(&seen, registry));
-        } else {
-            waiting.push((registry, id));
+/// What wakes whoever waits for runs: notifications of these runs, and the ends of their owners.
+struct Waiter {
+    watches: Vec<Watch>,
+    owners: BTreeMap<RunId, (Epoch, OwnedFd)>,
+    serving: BTreeMap<RunId, Serving>,
+    /// It answers a call, and has nobody to talk to.
+    is_served: bool,
+    /// How many of the runs change without a notification.
+    unnotified: usize,
+    /// Some of them are of a store that many share.
+    is_shared: bool,
+}
+
+impl Waiter {
+    fn of(waiting: &[(&Registry, RunId)], is_served: bool) -> Result<Self, Error> {
+        let mut topics: BTreeMap<&str, (&SqliteStore, Vec<Topic>)> = BTreeMap::new();
+        for (registry, id) in waiting {
+            if let Some(local) = registry.local() {
+                topics.entry(registry.url()).or_insert((local, Vec::new())).1.push(Topic::Run(*id));
+            }
+        }
+        let watches = topics.values().map(|(local, topics)| local.watch(topics)).collect::<Result<_, _>>()?;
+        let is_shared = waiting.iter().any(|(registry, _)| registry.local().is_none());
+        let (owners, serving) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { watches, owners, serving, is_served, unnotified: 0, is_shared })
+    }
+
+    fn forget(&self) {
+        for watch in &self.watches {
+            watch.forget();
         }
     }
-    Ok(ended)
+
+    /// Takes out the runs that have ended, and watches the owners of the others.
+    async fn take_ended(&mut self, waiting: &mut Vec<(&Registry, RunId)>) -> Result<Vec<RunView>, Error> {
+        let mut ended = Vec::new();
+        self.unnotified = 0;
+        for (registry, id) in std::mem::take(waiting) {
+            let seen = registry.glance(id).await?;
+            if seen.is_over() {
+                self.owners.remove(&id);
+                ended.push(RunView::new(&seen, registry));
+                continue;
+            }
+            let is_notified = registry.local().is_some() && self.watch_owner(&seen);
+            self.unnotified += usize::from(!is_notified);
+            if !self.is_served {
+                self.serving.entry(id).or_default().tell(registry, &seen).await?;
+            }
+            waiting.push((registry, id));
+        }
+        Ok(ended)
+    }
+
+    /// Whether whatever ends the run notifies: it has no owner, or one that is watched.
+    fn watch_owner(&mut self, seen: &Seen) -> bool {
+        let (id, epoch) = (seen.run.id, seen.run.epoch);
+        let Some(owner) = seen.run.owner().filter(|_| seen.state == StateName::Running) else {
+            self.owners.remove(&id);
+            return seen.run.owner().is_none();
+        };
+        if self.owners.get(&id).is_some_and(|(watched, _)| *watched == epoch) {
+            return true;
+        }
+        let living = owner.identity.watch();
+        living.map(|living| self.owners.insert(id, (epoch, living))).is_some()
+    }
+
+    /// How long to wait for a notification, after so long a wait.
+    fn pause(&self, waited: Duration) -> Duration {
+        match (self.unnotified, self.is_shared) {
+            (0, _) => LOOK_SELDOM,
+            // Whoever shares a store with many asks it less and less often.
+            (_, true) => (waited / 8).clamp(LOOK_EVERY, LOOK_AT_SHARED),
+            (_, false) => (waited / 8).clamp(LOOK_EVERY, LOOK_SELDOM),
+        }
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        let owners = self.owners.values().map(|(_, owner)| owner as &dyn AsFd);
+        let fds: Vec<&dyn AsFd> = self.watches.iter().map(|watch| watch as &dyn AsFd).chain(owners).collect();
+        wait_for(&fds, patience);
+        // One that has ended is readable for ever: what became of its run is looked at, not waited for.
+        self.owners.retain(|_, (_, owner)| !is_readable(owner));
+    }
+}
+
+fn is_readable(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
 /// The exit status that a run ended with.

@@ -52,7 +52,11 @@ impl fmt::Display for Story {
         let reason = self.run.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
         writeln!(f, "{} is {}{reason}", self.run.title(), self.run.word())?;
         let began = self.events.first().map_or(self.run.created_at, |event| event.at);
-        for event in &self.events {
+        // Reports of progress say nothing by themselves: many in a row are one line.
+        let is_report = |event: &Event| event.from == Some(event.to) && event.reason.is_none();
+        for events in self.events.chunk_by(|one, next| is_report(one) && is_report(next) && one.action == next.action) {
+            let event = &events[events.len() - 1];
+            let times = if events.len() > 1 { format!(", {} times", events.len()) } else { String::new() };
             let moved = match event.from {
                 Some(from) if from != event.to => format!("{from} → {}", event.to),
                 _ => event.to.to_string(),
@@ -60,8 +64,8 @@ impl fmt::Display for Story {
             let reason = event.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
             writeln!(
                 f,
-                "  {}  {:>8}  {:<14}  {:<22}  attempt {} epoch {}  by {}{reason}",
-                event.at,
+                "  {}  {:>8}  {:<14}  {:<22}  attempt {} epoch {}  by {}{reason}{times}",
+                event.at.local(),
                 format!("+{}", show_duration(event.at.since(began))),
                 plain(&event.action),
                 moved,

@@ -18,6 +18,10 @@ const LIMIT: u64 = 1 << 20;
 pub(super) const HISTORY_ELSEWHERE: &str =
     "`keep_history` is for registries in PostgreSQL: set it in `[registries.\"postgres://…\".retention]` of your home";
 
+/// Refusal of `delete_after` for a registry that deletes no single runs.
+pub(super) const DELETION_ELSEWHERE: &str =
+    "`delete_after` is not supported there yet, only in `config.toml` of a registry in a directory";
+
 /// `config.toml`. A pattern may spell out what it is to hide, so it cannot be printed.
 #[derive(Default)]
 pub(super) struct Config {
@@ -37,6 +41,9 @@ pub(super) struct Keep {
     pub(super) keep_last: Option<u64>,
     #[serde(deserialize_with = "duration")]
     pub(super) archive_after: Option<Duration>,
+    /// Only of a registry in a directory.
+    #[serde(deserialize_with = "duration")]
+    pub(super) delete_after: Option<Duration>,
     /// Only of a database, and only where the home says so.
     #[serde(deserialize_with = "history")]
     pub(super) keep_history: Option<History>,

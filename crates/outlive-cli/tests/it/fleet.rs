@@ -52,7 +52,7 @@ fn what_is_wrong_with_a_database_is_said_in_a_line_with_a_hint() {
     std::fs::write(&hba, format!("host all locked all scram-sha-256\n{before}")).unwrap();
     server.psql("SELECT pg_reload_conf()");
     let newer = with_password(&server.fresh_url());
-    on(&sandbox, &newer, &["ps"]).succeeds();
+    on(&sandbox, &newer, &["run", "--", "true"]).succeeds();
     let schema = newer.split_once("schema=").unwrap().1.split('&').next().unwrap().to_owned();
     server.psql(&format!("UPDATE {schema}.meta SET value = '99' WHERE name = 'format'"));
     let port = server.port().to_string();
@@ -72,9 +72,9 @@ fn what_is_wrong_with_a_database_is_said_in_a_line_with_a_hint() {
     ];
     let mut all = String::new();
     for (what, url) in cases {
-        let said = said(&sandbox, &server, &url, &["ps"]).replace(&somebody, "[ROLE]");
+        let said = said(&sandbox, &server, &url, &["queue", "add", "--", "true"]).replace(&somebody, "[ROLE]");
         all.push_str(&format!("# {what}\n{said}\n"));
-        let json = on(&sandbox, &url, &["ps", "--json"]).output().unwrap();
+        let json = on(&sandbox, &url, &["queue", "add", "--json", "--", "true"]).output().unwrap();
         assert!(!text(&json.stderr).contains(PASSWORD) && json.stdout.is_empty());
     }
     insta::assert_snapshot!("database_refusals", all);
@@ -377,6 +377,27 @@ fn f08_a_run_whose_owner_is_not_on_record_is_shown_so() {
     assert_eq!(on(&sandbox, &url, &["reap", "--json"]).json()["live"], 1);
     std::fs::write(sandbox.work().join("go"), "").unwrap();
     on(&sandbox, &url, &["wait", "kept"]).succeeds();
+}
+
+#[test]
+fn t7_10_doctor_examines_a_database() {
+    let sandbox = Sandbox::new();
+    let url = Server::shared().fresh_url();
+    on(&sandbox, &url, &["run", "--", "true"]).succeeds();
+    let (schema, role) = (schema_of(&url), format!("r{}", schema_of(&url)));
+    let sound = on(&sandbox, &url, &["doctor"]).succeeds();
+    assert!(sound.contains("ok       PostgreSQL ") && sound.contains(", registry format "), "{sound}");
+    assert!(sound.contains("role `tester` owns the registry's tables"), "{sound}");
+    Server::shared().psql(&format!(
+        "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role};
+         GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}"
+    ));
+    let theirs = url.replace("tester@", &format!("{role}@"));
+    let output = on(&sandbox, &theirs, &["doctor"]).output().unwrap();
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("problem  role `{role}` may not read and write ")), "{said}");
+    assert!(said.contains("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA"), "{said}");
 }
 
 #[test]

@@ -155,8 +155,8 @@ fn layouts_are_swept(ground: &Ground) {
     ground.run("borrower", &["--layout", "tables:p={db_id}"], Some("manifests/borrower.json"), 0);
     ground.put("manifests/borrower.json", serde_json::json!([format!("{own}/lent")]).to_string().as_bytes());
 
-    let dry = ground.outlive(&["sweep", "--json"]).json();
-    let done = ground.outlive(&["sweep", "--yes", "--json"]).json();
+    let dry = ground.outlive(&["sweep", "--json"]).printed();
+    let done = ground.outlive(&["sweep", "--yes", "--json"]).printed();
     assert_eq!(ground.left(), stay, "{done}");
     assert_eq!((&dry["objects"], &dry["bytes"]), (&done["objects"], &done["bytes"]));
     assert_eq!((&done["objects"], &done["problems"]), (&9.into(), &serde_json::json!([])), "{done}");
@@ -167,7 +167,7 @@ fn layouts_are_swept(ground: &Ground) {
     };
     assert_eq!(reason("full"), "succeeded: what its manifest does not name");
     assert_eq!(reason("parts"), "succeeded: attempts that its manifest does not name");
-    assert_eq!(ground.outlive(&["sweep", "--yes", "--json"]).json()["objects"], 0);
+    assert_eq!(ground.outlive(&["sweep", "--yes", "--json"]).printed()["objects"], 0);
 }
 
 /// What is not understood of a plain tree keeps all of it, and is told.
@@ -192,7 +192,7 @@ fn what_is_not_understood_stays(ground: &Ground) {
             tree(ground, &own, &[("part-1.parquet", true), ("part-2.parquet", true)]).chain(before).collect();
         let full = format!("{}/{own}/m", ground.place());
         ground.put(&format!("{own}/m"), manifest.replace("ID", &id).replace("MANIFEST", &full).as_bytes());
-        let report = ground.outlive(&["sweep", "--yes", "--json"]).json();
+        let report = ground.outlive(&["sweep", "--yes", "--json"]).printed();
         let line = report["kept"].as_array().unwrap().iter().find(|line| line["id"] == id.as_str()).unwrap();
         assert!(line["reason"].as_str().unwrap().contains(says), "{manifest}: {line}");
         assert!(ground.left().is_superset(&all), "{manifest}: {report}");
@@ -204,7 +204,7 @@ fn what_is_not_understood_stays(ground: &Ground) {
     tree(ground, &own, &[("part-1.parquet", true), ("part-2.parquet", false)]).for_each(drop);
     ground.put("manifests/latest.json", br#"["part-1.parquet"]"#);
     ground.put("_CURRENT", b"manifests/latest.json");
-    let report = ground.outlive(&["sweep", "--yes", "--run", "pointed", "--json"]).json();
+    let report = ground.outlive(&["sweep", "--yes", "--run", "pointed", "--json"]).printed();
     assert_eq!(report["objects"], 1, "{report}");
     assert!(ground.left().contains(&format!("{own}/part-1.parquet")), "{report}");
 }

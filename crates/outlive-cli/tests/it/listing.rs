@@ -125,3 +125,49 @@ fn f01_a_worker_that_was_killed_is_not_called_alive() {
     assert_eq!((&known["workers"][0]["pid"], &known["workers"][0]["health"]), (&owner.pid().into(), &"gone".into()));
     signal_pid(child, "KILL");
 }
+
+/// Has the first attempt of a run end with its owner, and nothing of it left.
+fn die(sandbox: &Sandbox, name: &str) {
+    let script = "kill -9 $PPID";
+    let ended = sandbox.outlive(["run", "--name", name, "--", "sh", "-c", script]).output().unwrap();
+    assert!(!ended.status.success());
+    sandbox.wait_for_state(name, "dead");
+}
+
+#[test]
+fn t1_21_a_dead_run_shows_no_time_that_nobody_knows() {
+    let sandbox = Sandbox::new();
+    die(&sandbox, "gone");
+    assert_eq!(sandbox.show("gone")["duration_ms"], serde_json::Value::Null);
+    sandbox.outlive(["reap"]).succeeds();
+    let listed = sandbox.outlive(["ps"]).succeeds();
+    assert!(listed.contains("gone") && !listed.contains("0ms"), "{listed}");
+}
+
+#[test]
+fn t1_21_why_tells_many_reports_in_one_line_and_local_times() {
+    let sandbox = Sandbox::new();
+    let script = "for n in 1 2 3 4 5; do outlive progress $n; done";
+    sandbox.outlive(["run", "--name", "talks", "--", "sh", "-ec", script]).succeeds();
+    let why = sandbox.outlive(["why", "talks"]).env("TZ", "Asia/Tokyo").succeeds();
+    let reports = why.lines().filter(|line| line.contains(" report ")).count();
+    assert!(reports <= 1, "{why}");
+    let created = sandbox.show("talks")["created_at"].as_str().unwrap().to_owned();
+    assert!(!why.contains(&created[..13]), "times are not local: {why}");
+}
+
+#[test]
+fn t1_21_show_tells_the_schedule_and_what_a_capped_log_keeps() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["queue", "add", "--name", "hourly", "--every", "1h30m", "--", "true"]).succeeds();
+    sandbox.outlive(["queue", "add", "--name", "nightly", "--cron", "0 3 * * *", "--", "true"]).succeeds();
+    assert!(sandbox.outlive(["show", "hourly"]).succeeds().contains("every 1h 30m"));
+    assert!(sandbox.show("nightly")["schedule"].as_str().unwrap().starts_with("cron 0 3 * * *"));
+    sandbox.write_config("[logs]\ncap = \"256KiB\"\n");
+    let script = "i=0; while [ $i -lt 300 ]; do head -c 10000 /dev/zero | tr '\\0' x; echo; i=$((i+1)); done";
+    sandbox.outlive(["run", "-d", "--name", "chatty", "--", "sh", "-c", script]).succeeds();
+    sandbox.wait_for_state("chatty", "succeeded");
+    let logs = sandbox.show("chatty")["logs"].clone();
+    let bytes: u64 = logs.as_array().unwrap().iter().map(|log| log["bytes"].as_u64().unwrap()).sum();
+    assert!(bytes < 1 << 20, "3 MB were written, 256 KiB are kept: {logs}");
+}

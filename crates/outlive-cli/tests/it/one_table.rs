@@ -56,7 +56,7 @@ fn calls(run: &Value) -> Vec<Call> {
             &["--all", "--status", "failed", "--limit", "1"],
             json!({ "all": true, "status": ["failed"], "limit": 1 }),
         ),
-        call("ps", &["--label", "team=search"], json!({ "label": ["team=search"] })),
+        call("ps", &["--label", "team=search"], json!({ "labels": ["team=search"] })),
         call("ps", &["--limit", "0"], json!({ "limit": 0 })),
         call("ps", &["--status", "asleep"], json!({ "status": ["asleep"] })),
         call("ps", &["--after", "nowhere"], json!({ "after": "nowhere" })),
@@ -83,6 +83,9 @@ fn calls(run: &Value) -> Vec<Call> {
         call("archive", &["good", "--dry-run"], json!({ "runs": ["good"], "dry_run": true })),
         call("archive", &["--status", "running"], json!({ "status": ["running"] })),
         call("unarchive", &["good"], json!({ "runs": ["good"] })),
+        call("rm", &["good"], json!({ "runs": ["good"] })),
+        call("rm", &["busy", "--yes"], json!({ "runs": ["busy"], "yes": true })),
+        call("rm", &["--status", "succeeded"], json!({ "status": ["succeeded"] })),
         call(
             "queue add",
             &["--name", "later", "--priority", "7", "--", "true"],
@@ -212,7 +215,7 @@ fn s02_what_reads_is_also_asked_for_by_get_and_nothing_is_changed_by_it() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "good", "--label", "a=b&c", "--", "true"]).succeeds();
     let served = Served::start(&sandbox, &[]);
-    let got = served.get("/v1/ps?all=true&status=succeeded&status=failed&label=a%3Db%26c&limit=5");
+    let got = served.get("/v1/ps?all=true&status=succeeded&status=failed&labels=a%3Db%26c&limit=5");
     assert_eq!((got.status, got.json()["runs"][0]["name"].as_str()), (200, Some("good")), "{}", got.body);
     let posted = served.post("/v1/ps", &json!({ "all": true, "status": ["succeeded"], "limit": 5 }));
     assert_eq!(got.json()["runs"][0]["id"], posted.json()["runs"][0]["id"]);

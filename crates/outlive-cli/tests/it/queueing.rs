@@ -304,11 +304,132 @@ fn s_01_nothing_that_somebody_else_queued_is_executed_before_it_is_trusted() {
     add(&sandbox, "foreign", &["--notify", "touch notified"], "touch executed");
     let mine = sandbox.path().join("another home");
     let work = |words: &[&str]| sandbox.outlive(words).env("OUTLIVE_HOME", &mine).output().unwrap();
-    assert!(work(&["work", "--drain"]).status.success());
+    assert_eq!(work(&["work", "--drain"]).status.code(), Some(106));
     assert!(work(&["supervise", "--once"]).status.success());
     assert!(!sandbox.work().join("executed").exists(), "a stranger's command was executed");
     assert!(work(&["trust", "foreign", "--yes"]).status.success());
     assert!(work(&["work", "--drain"]).status.success());
     assert!(sandbox.work().join("executed").exists());
     until("it to be notified", || sandbox.work().join("notified").exists());
+}
+
+/// The processes whose command line has all of these words.
+fn pids_of(words: &[&str]) -> Vec<u32> {
+    let names = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
+    let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
+    let has_words = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        words.iter().all(|word| line.contains(word))
+    };
+    pids.filter(has_words).collect()
+}
+
+/// Starts a worker on a registry in `place`. Answers when its slots wait for work.
+fn idle_worker(sandbox: &Sandbox, place: &std::path::Path, slots: usize) -> (std::process::Child, String) {
+    std::fs::create_dir(place).unwrap();
+    let registry = format!("sqlite:{}", place.join("registry").display());
+    let mut work = sandbox.outlive(["work", "--slots", &slots.to_string(), "--registry", &registry]);
+    let worker = work.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let waits = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|wchan| wchan.contains("poll"))
+            && std::fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|fds| fds.count() > 5)
+    };
+    until("the slots to wait for work", || {
+        pids_of(&["__hand", &registry]).iter().filter(|pid| waits(pid)).count() == slots
+    });
+    (worker, registry)
+}
+
+/// Removes a directory while these processes stand still: one that runs may make in it what it misses.
+fn remove_under(place: &std::path::Path, pids: &[u32]) {
+    pids.iter().for_each(|pid| signal_pid(*pid, "STOP"));
+    std::fs::remove_dir_all(place).unwrap();
+    pids.iter().for_each(|pid| signal_pid(*pid, "CONT"));
+}
+
+#[test]
+fn t1_24_slots_of_a_killed_worker_end_though_their_registry_is_gone() {
+    let sandbox = Sandbox::new();
+    let place = sandbox.path().join("elsewhere");
+    let (mut worker, registry) = idle_worker(&sandbox, &place, 2);
+    remove_under(&place, &pids_of(&["__hand", &registry]));
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    until("the slots to end", || pids_of(&["__hand", &registry]).is_empty());
+    assert!(!place.exists(), "a slot has made the registry again");
+}
+
+#[test]
+fn t1_24_worker_whose_registry_is_gone_ends_with_a_message() {
+    let sandbox = Sandbox::new();
+    let place = sandbox.path().join("elsewhere");
+    let (worker, registry) = idle_worker(&sandbox, &place, 1);
+    remove_under(&place, &pids_of(&["__hand", &registry]));
+    let ended = worker.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", text(&ended.stderr));
+    assert!(text(&ended.stderr).contains("is gone"), "{}", text(&ended.stderr));
+}
+
+/// How often the main thread of a process has slept and was woken.
+fn wakeups(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/status")).unwrap_or_default();
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.map_or(0, |count| count.trim().parse().unwrap())
+}
+
+#[test]
+fn t1_07_idle_slots_and_waiters_sleep_through_the_reports_of_others() {
+    const REPORTS: u64 = 200;
+    let sandbox = Sandbox::new();
+    let (mut worker, registry) = idle_worker(&sandbox, &sandbox.path().join("elsewhere"), 2);
+    let script = format!(
+        "while [ ! -e go ]; do sleep 0.05; done
+         for done in $(seq {REPORTS}); do outlive progress $done; done
+         touch reported; while [ ! -e end ]; do sleep 0.05; done"
+    );
+    let run = |name: &str, script: &str| {
+        let words = ["run", "-d", "--registry", &registry, "--name", name, "--", "sh", "-c", script];
+        sandbox.outlive(words).succeeds();
+    };
+    run("reports", &script);
+    run("quiet", "while [ ! -e end ]; do sleep 0.05; done");
+    let waiter = sandbox.outlive(["wait", "--registry", &registry, "quiet"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut idle = pids_of(&["__hand", &registry]);
+    assert_eq!(idle.len(), 2);
+    idle.push(waiter.id());
+    until("all to wait", || idle.iter().all(|pid| wakeups(*pid) > 0));
+    let before: Vec<u64> = idle.iter().map(|pid| wakeups(*pid)).collect();
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    until("the reports", || sandbox.work().join("reported").exists());
+    let woken: Vec<u64> = idle.iter().zip(before).map(|(pid, before)| wakeups(*pid) - before).collect();
+    println!("{woken:?} wake-ups beside {REPORTS} reports");
+    assert!(woken.iter().all(|woken| *woken < REPORTS / 2), "{woken:?} wake-ups beside {REPORTS} reports");
+    std::fs::write(sandbox.work().join("end"), "").unwrap();
+    assert!(waiter.wait_with_output().unwrap().status.success(), "the end of the run did not wake its waiter");
+    signal_pid(worker.id(), "TERM");
+    worker.wait().unwrap();
+}
+
+#[test]
+fn t1_18_who_waits_is_told_that_no_worker_serves_the_run() {
+    use std::io::{BufRead, BufReader};
+    let sandbox = Sandbox::new();
+    add(&sandbox, "unserved", &[], "true");
+    let late = sandbox.outlive(["wait", "unserved", "--timeout", "10ms"]).output().unwrap();
+    insta::assert_snapshot!(settled(&sandbox, &text(&late.stderr)));
+    let mut followers: Vec<_> = [["wait", "unserved"].as_slice(), &["logs", "-f", "unserved"], &["attach", "unserved"]]
+        .iter()
+        .map(|words| {
+            let command = &mut sandbox.outlive(words.iter());
+            let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+            assert!(lines.any(|line| line.contains("no worker or supervisor is there")), "{words:?} said nothing");
+            (child, lines)
+        })
+        .collect();
+    assert_eq!(drain(&sandbox, "1"), 0);
+    for (child, _) in &mut followers {
+        assert!(child.wait().unwrap().success());
+    }
 }

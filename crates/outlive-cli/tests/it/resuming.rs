@@ -324,3 +324,15 @@ fn r04_whoever_waits_for_a_run_that_is_tried_again_waits_for_its_last_attempt() 
     assert_eq!((first.as_str(), rest.as_str()), ("attempt 1\n", "attempt 2\n"));
     assert_eq!(followed.wait().unwrap().code(), Some(7));
 }
+
+#[test]
+fn t1_21_resume_by_name_prefers_the_bearer_that_can_be_resumed() {
+    let sandbox = Sandbox::new();
+    let script = "if [ -e again ]; then echo > resumed; else touch again; kill -9 $PPID; fi";
+    assert!(!sandbox.outlive(["run", "--name", "twin", "--", "sh", "-c", script]).output().unwrap().status.success());
+    let dead = sandbox.wait_for_state("twin", "dead")["id"].clone();
+    let _running = sandbox.start("twin", &["sleep", "300"]);
+    let resumed = sandbox.outlive(["resume", "twin", "--json"]).json();
+    assert_eq!(resumed["resumed"][0]["id"], dead);
+    crate::sandbox::until("the dead bearer to be resumed", || sandbox.work().join("resumed").exists());
+}

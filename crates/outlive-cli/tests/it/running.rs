@@ -78,14 +78,21 @@ fn l18_a_signal_to_the_owner_interrupts_its_run_alone() {
 }
 
 #[test]
-fn a_command_that_ignores_the_signal_and_exits_well_was_still_interrupted() {
+fn t1_11_exit_status_decides_unless_the_command_died_of_the_signal() {
     let sandbox = Sandbox::new();
-    let polite = "trap 'exit 0' TERM; echo > ready; while :; do sleep 0.1; done";
-    let mut run = sandbox.start("polite", &["sh", "-c", polite]);
-    until("the trap to be set", || sandbox.work().join("ready").exists());
-    run.signal("TERM");
-    assert_eq!(run.wrapper.wait().unwrap().code(), Some(0), "the exit status is not the command's own");
-    assert_eq!(sandbox.show("polite")["state"], "interrupted");
+    for (signal, exits_with, state) in
+        [("TERM", 0, "succeeded"), ("INT", 0, "succeeded"), ("TERM", 3, "failed"), ("TERM", 143, "interrupted")]
+    {
+        let name = format!("{signal}-{exits_with}");
+        let _ = std::fs::remove_file(sandbox.work().join("ready"));
+        let handles = format!("trap 'exit {exits_with}' TERM INT; echo > ready; while :; do sleep 0.1; done");
+        let mut run = sandbox.start(&name, &["sh", "-c", &handles]);
+        until("the trap to be set", || sandbox.work().join("ready").exists());
+        run.signal(signal);
+        assert_eq!(run.wrapper.wait().unwrap().code(), Some(exits_with), "the exit status is not the command's own");
+        let seen = sandbox.show(&name);
+        assert_eq!((&seen["state"], &seen["exit_code"]), (&state.into(), &exits_with.into()), "{seen}");
+    }
 }
 
 #[test]
@@ -254,4 +261,17 @@ fn f_47_a_run_that_deletes_its_own_registry_is_still_on_record() {
         sandbox.outlive(["run", "--name", "vandal", "--", "sh", "-c", "rm -rf .outlive; exit 4"]).output().unwrap();
     assert_eq!((ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned()), (Some(4), String::new()));
     assert_eq!(sandbox.show("vandal")["exit_code"], 4);
+}
+
+#[test]
+fn t1_22_aliases_and_the_last_run_by_default() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "-d", "--name", "late", "--", "echo", "said"]).succeeds();
+    sandbox.wait_for_state("late", "succeeded");
+    assert!(sandbox.outlive(["show"]).succeeds().contains("late"));
+    assert_eq!(sandbox.outlive(["logs"]).succeeds(), "said\n");
+    assert!(sandbox.outlive(["status", "--all"]).succeeds().contains("late"));
+    let _run = sandbox.start("stops", &["sleep", "300"]);
+    sandbox.outlive(["stop", "stops", "--wait", "--grace", "1s"]).succeeds();
+    assert_eq!(sandbox.show("stops")["state"], "cancelled");
 }

@@ -216,6 +216,9 @@ pub(crate) trait Ends {
     fn fails_with(&mut self, status: i32) -> String;
     /// It succeeds and answers with JSON.
     fn json(&mut self) -> Value;
+
+    /// The JSON that it prints, whatever its status.
+    fn printed(&mut self) -> Value;
 }
 
 impl Ends for Command {
@@ -233,6 +236,11 @@ impl Ends for Command {
 
     fn json(&mut self) -> Value {
         serde_json::from_str(&self.succeeds()).unwrap()
+    }
+
+    fn printed(&mut self) -> Value {
+        let output = self.output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{self:?} printed {}", said(&output)))
     }
 }
 
@@ -266,7 +274,20 @@ fn is_id(text: &str) -> bool {
 fn settle_line(line: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for word in line.split(' ') {
-        words.push(settle_word(word));
+        // A local time is two words.
+        let fits = |word: &str, like: &str| {
+            word.len() == like.len()
+                && word
+                    .bytes()
+                    .zip(like.bytes())
+                    .all(|(c, like)| if like == b'0' { c.is_ascii_digit() } else { c == like })
+        };
+        if fits(word, "00:00:00") && words.last().is_some_and(|last| fits(last, "0000-00-00")) {
+            words.pop();
+            words.push("[TIME]".into());
+        } else {
+            words.push(settle_word(word));
+        }
     }
     words.join(" ")
 }

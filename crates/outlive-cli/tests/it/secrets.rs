@@ -21,7 +21,7 @@ fn command(line: &str) -> (Vec<String>, Vec<String>) {
     (words, secrets)
 }
 
-fn files(below: &Path) -> Vec<PathBuf> {
+pub(super) fn files(below: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(below).unwrap().flatten() {
         if entry.file_type().unwrap().is_dir() {
@@ -34,11 +34,11 @@ fn files(below: &Path) -> Vec<PathBuf> {
 }
 
 /// Every byte below a directory.
-fn all_bytes(below: &Path) -> Vec<u8> {
+pub(super) fn all_bytes(below: &Path) -> Vec<u8> {
     files(below).iter().filter(|path| path.is_file()).flat_map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-fn holds(bytes: &[u8], text: &str) -> bool {
+pub(super) fn holds(bytes: &[u8], text: &str) -> bool {
     String::from_utf8_lossy(bytes).contains(text)
 }
 
@@ -47,7 +47,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// Everything that the commands say of every run.
-fn all_said(sandbox: &Sandbox) -> Vec<u8> {
+pub(super) fn all_said(sandbox: &Sandbox) -> Vec<u8> {
     let mut said = Vec::new();
     let mut say = |words: &[&str]| {
         for json in [&["--json"][..], &[]] {
@@ -174,7 +174,7 @@ fn s04_s_28_no_secret_is_told_over_http_mcp_or_as_an_event() {
     let words = ["run", "-d", "--name", "talker", "--label", &label, "--", "sh", "-c", &script, "sh", &canary, &url];
     sandbox.outlive(words).succeeds();
     sandbox.wait_for("talker", |run| run["progress_message"].is_string());
-    let queued = serde_json::json!({ "name": "later", "label": [&label], "argv": ["true", &canary, &url] });
+    let queued = serde_json::json!({ "name": "later", "labels": [&label], "argv": ["true", &canary, &url] });
     let mut told = vec![served.post("/v1/queue/add", &queued).body];
     sandbox.outlive(["cancel", "talker", "--reason", &format!("it leaked {canary}")]).succeeds();
     sandbox.wait_for_state("talker", "cancelled");
@@ -236,6 +236,26 @@ fn s_28_patterns_of_the_configuration_are_masked_too() {
         sandbox.wait_for_state("held", "cancelled")["reason"].as_str().unwrap().split(": ").nth(1),
         Some("[redacted]")
     );
+}
+
+#[test]
+fn t1_23_logs_are_masked_unless_the_home_says_otherwise() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    let output = r#"{"token": "world", "best_token": "the"} best_token=Paris --password canary-log-9"#;
+    let print = |name: &str| sandbox.outlive(["run", "--name", name, "--", "printf", "%s\n", output]).succeeds();
+    let logs = |name: &str| sandbox.outlive(["logs", name]).succeeds();
+    assert_eq!(print("first"), format!("{output}\n"), "the terminal shows what the command writes");
+    let masked = output.replace("canary-log-9", &"*".repeat("canary-log-9".len()));
+    assert_eq!(logs("first"), format!("{masked}\n"));
+    // A repository cannot have less masked.
+    sandbox.write_config("[logs]\nmask = false\n");
+    sandbox.outlive(["run", "--", "true"]).fails_with(2);
+    sandbox.write_config("");
+    sandbox.write_home_config("[logs]\nmask = false\n");
+    print("second");
+    assert_eq!(logs("second"), format!("{output}\n"));
+    assert_eq!(logs("first"), format!("{masked}\n"), "what was masked before stays so");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The supervisor as a service of the machine.
 
+use std::path::{Path, PathBuf};
+
 use super::sandbox::{Ends, Sandbox, settled, text};
 
 #[test]
@@ -35,21 +37,29 @@ fn r12_the_unit_is_shown_first_and_systemd_understands_it() {
     assert!(!unit.exists());
 }
 
-#[test]
-fn r12_the_lines_of_a_crontab_are_added_once_and_others_are_left_alone() {
-    let sandbox = Sandbox::new();
+/// Puts a program `crontab` into the sandbox that keeps the table of a file. Answers with its directory.
+fn fake_crontab(sandbox: &Sandbox, table: &Path) -> PathBuf {
     let bin = sandbox.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
-    let table = sandbox.path().join("table");
-    std::fs::write(&table, "0 4 * * * /usr/bin/true\n").unwrap();
-    // The program that keeps crontabs, for a table of this sandbox.
     let program = format!("#!/bin/sh\ncase $1 in -l) cat {0};; -) cat > {0};; esac\n", table.display());
     std::fs::write(bin.join("crontab"), program).unwrap();
     std::process::Command::new("chmod").arg("+x").arg(bin.join("crontab")).status().unwrap();
+    bin
+}
+
+fn path_with(bin: &Path) -> String {
+    format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())
+}
+
+#[test]
+fn r12_the_lines_of_a_crontab_are_added_once_and_others_are_left_alone() {
+    let sandbox = Sandbox::new();
+    let table = sandbox.path().join("table");
+    std::fs::write(&table, "0 4 * * * /usr/bin/true\n").unwrap();
+    let bin = fake_crontab(&sandbox, &table);
     let service = |words: &[&str]| {
         let mut command = sandbox.outlive(["service"].iter().chain(words));
-        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-        command.env("PATH", path);
+        command.env("PATH", path_with(&bin));
         command
     };
     service(&["install", "--cron"]).succeeds();
@@ -64,4 +74,58 @@ fn r12_the_lines_of_a_crontab_are_added_once_and_others_are_left_alone() {
     sandbox.command("sh", ["-ec", line]).succeeds();
     service(&["remove", "--cron", "--yes"]).succeeds();
     assert_eq!(std::fs::read_to_string(&table).unwrap(), "0 4 * * * /usr/bin/true\n");
+}
+
+/// Sets the home in each of the three ways, and answers with the variables and the home that they name.
+fn homes(sandbox: &Sandbox) -> [(&'static str, PathBuf, PathBuf); 3] {
+    let below = |name: &str| sandbox.path().join(name);
+    [
+        ("OUTLIVE_HOME", below("a 100% home"), below("a 100% home")),
+        ("XDG_STATE_HOME", below("state"), below("state/outlive")),
+        ("HOME", below("user"), below("user/.local/state/outlive")),
+    ]
+}
+
+#[test]
+fn t1_05_cron_resumes_dead_runs_whatever_names_the_home() {
+    for index in 0..3 {
+        let sandbox = Sandbox::new();
+        let table = sandbox.path().join("table");
+        std::fs::write(&table, "").unwrap();
+        let bin = fake_crontab(&sandbox, &table);
+        let (variable, value, home) = homes(&sandbox)[index].clone();
+        let bare = |words: &[&str]| {
+            let mut command = sandbox.outlive(words);
+            command.env_remove("OUTLIVE_HOME").env_remove("XDG_STATE_HOME").env(variable, &value);
+            command.env("PATH", path_with(&bin));
+            command
+        };
+        // The owner of its first attempt is killed, so that only a supervisor with the maker's key resumes it.
+        let kill_first = "if [ -e again ]; then echo resumed > done; else touch again; kill -9 $PPID; fi";
+        let words = ["run", "--resume-on", "crash", "--name", "n", "--", "sh", "-c", kill_first];
+        let ended = bare(&words).output().unwrap().status;
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(9), "its owner was not killed");
+        bare(&["service", "install", "--cron", "--yes"]).succeeds();
+        let lines = std::fs::read_to_string(&table).unwrap();
+        assert!(!lines.contains("2>"), "cron cannot mail what goes wrong: {lines}");
+        let line = lines.lines().find_map(|line| line.strip_prefix("*/5 * * * * ")).unwrap().replace("\\%", "%");
+        // As cron does it: without the environment of whoever installed it.
+        let mut cron = std::process::Command::new("/bin/sh");
+        cron.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", sandbox.path().join("elsewhere"));
+        cron.args(["-c", &line]).current_dir("/").succeeds();
+        crate::sandbox::until("the run to be resumed", || sandbox.work().join("done").exists());
+        assert!(home.exists(), "{variable} did not name the home");
+    }
+}
+
+#[test]
+fn t1_05_a_unit_names_the_resolved_home() {
+    let sandbox = Sandbox::new();
+    for (variable, value, home) in homes(&sandbox) {
+        let mut command = sandbox.outlive(["service", "install"]);
+        command.env_remove("OUTLIVE_HOME").env_remove("XDG_STATE_HOME").env(variable, value);
+        let shown = command.env("XDG_CONFIG_HOME", sandbox.path()).succeeds();
+        let line = format!("Environment=\"OUTLIVE_HOME={}\"", home.display()).replace('%', "%%");
+        assert!(shown.contains(&line), "{variable}: {shown}");
+    }
 }

@@ -8,7 +8,7 @@ use super::sandbox::{Ends, Sandbox};
 /// How many files of the spool a call opens.
 fn opened(sandbox: &Sandbox, words: &[&str]) -> usize {
     let trace = sandbox.path().join("trace");
-    let strace = ["-f", "-qq", "-o", trace.to_str().unwrap(), "-e", "trace=openat", "outlive"];
+    let strace = ["-f", "-qq", "-o", trace.to_str().unwrap(), "-e", "trace=openat,openat2", "outlive"];
     sandbox.command("strace", strace.iter().chain(words)).succeeds();
     let trace = std::fs::read_to_string(&trace).unwrap();
     assert!(trace.contains("openat"), "nothing was traced");

@@ -46,7 +46,7 @@ fn said(sandbox: &Sandbox) -> String {
 }
 
 /// `outlive` on the machine as it is after its `boot`th start.
-fn after_boot(sandbox: &Sandbox, boot: usize, words: &[&str]) -> Command {
+pub(crate) fn after_boot(sandbox: &Sandbox, boot: usize, words: &[&str]) -> Command {
     let boot_id = sandbox.path().join(format!("boot_id_{boot}"));
     std::fs::write(&boot_id, format!("00000000-1111-2222-3333-{boot:012}\n")).unwrap();
     let script = format!("mount --bind {} /proc/sys/kernel/random/boot_id; exec outlive \"$@\"", boot_id.display());
@@ -54,15 +54,15 @@ fn after_boot(sandbox: &Sandbox, boot: usize, words: &[&str]) -> Command {
 }
 
 /// A small generator: the moments at which a rehearsal kills differ from one to the next, and can be repeated.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 
-    fn wait(&mut self, at_most_ms: u64) {
+    pub(crate) fn wait(&mut self, at_most_ms: u64) {
         std::thread::park_timeout(std::time::Duration::from_millis(self.roll(at_most_ms + 1)));
     }
 }
@@ -541,4 +541,25 @@ fn a_hook_whose_teller_died_before_it_could_note_it_is_told_again_and_old_ends_a
     sandbox.outlive(["supervise", "--once"]).succeeds();
     until("it to be told again", || times("new") == 2);
     assert_eq!(times("old"), 0, "a hook was told of what had ended before it was there");
+}
+
+#[test]
+fn t1_21_a_worker_tells_that_the_queue_is_empty_and_a_broken_hook_is_reported() {
+    let sandbox = Sandbox::new();
+    let told = sandbox.path().join("told");
+    sandbox.write_home_config(&format!(
+        "[hooks]\non_queue_empty = \"echo empty >> {}\"\non_end = \"exit 7\"\n",
+        told.display()
+    ));
+    for _ in 0..3 {
+        sandbox.outlive(["queue", "add", "--", "true"]).succeeds();
+    }
+    sandbox.outlive(["work", "--drain"]).succeeds();
+    until("the hook to be told", || told.exists());
+    until("the doctor to tell of the broken hook", || {
+        let said = sandbox.outlive(["doctor"]).output().unwrap().stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        said.contains("the hook `on_end` failed 3 times") && said.contains("7")
+    });
+    assert_eq!(std::fs::read_to_string(&told).unwrap(), "empty\n", "it was told once, after the last");
 }

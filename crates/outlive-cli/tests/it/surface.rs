@@ -3,7 +3,7 @@
 use super::sandbox::{Ends, Sandbox, Started, binary, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 54] = [
+const VERBS: [(&str, bool); 55] = [
     ("step", true),
     ("ps", false),
     ("show", false),
@@ -40,6 +40,7 @@ const VERBS: [(&str, bool); 54] = [
     ("queue release", false),
     ("archive", false),
     ("unarchive", false),
+    ("rm", false),
     ("progress", true),
     ("checkpoint set", true),
     ("checkpoint get", true),

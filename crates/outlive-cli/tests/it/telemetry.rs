@@ -43,6 +43,25 @@ fn numbers_for_prometheus_say_what_the_registry_holds() {
     }
 }
 
+#[test]
+fn t5_b5_events_are_written_to_stderr_where_outlive_log_asks_for_them() {
+    let sandbox = Sandbox::new();
+    let mut killed = sandbox.start("killed", &["sleep", "300"]);
+    let child = super::running::child_of(killed.pid());
+    killed.kill();
+    signal_pid(child, "KILL");
+    sandbox.wait_for_state("killed", "dead");
+    let said = |words: &[&str], level: &str| {
+        let output = sandbox.outlive(words).env("OUTLIVE_LOG", level).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(&["ps"], "loud").contains("`OUTLIVE_LOG=loud` is ignored"));
+    let log = said(&["reap"], "info");
+    assert!(log.contains("run reaped") && log.contains("evidence"), "{log}");
+    assert!(!said(&["ps"], "").contains("outlive:"));
+}
+
 /// The number of this name.
 fn number(served: &Served, name: &str) -> f64 {
     let told = served.get("/metrics").body;

@@ -13,7 +13,7 @@ use crate::id::{RunId, WorkerId};
 use crate::process::Evidence;
 use crate::run::{Arg, Command, Interruption, Run, Spec, StateName, Step};
 use crate::steps;
-use crate::store::{Cursor, Order, Page, Record};
+use crate::store::{Cursor, Order, Page, Record, Tally};
 use crate::testing::{person, spec};
 use crate::time::Timestamp;
 use crate::transition::{Action, Observed, Verdict};
@@ -57,8 +57,8 @@ fn parent(scene: &Scene) -> RunId {
 
 /// Makes a run and leads it, by the rules, into one state or another.
 async fn populate_one(scene: &Scene, workers: &[WorkerId], made_at: Timestamp) -> Result<(), String> {
-    let mut draft = scene.draft(drawn_spec(scene));
-    draft.created_at = made_at;
+    let draft = scene.draft(drawn_spec(scene));
+    let draft = Run::new(draft.id, draft.spec, None, made_at);
     let id = draft.id;
     let worker = *pick(scene, workers);
     let state = *pick(scene, &StateName::ALL);
@@ -85,7 +85,7 @@ async fn populate_one(scene: &Scene, workers: &[WorkerId], made_at: Timestamp) -
     };
     let ended = scene.act(&record, &action).await?;
     if ended.run.ending().is_some() && scene.entropy.one_in(3) {
-        scene.act(&ended, &Action::Archive).await?;
+        scene.act(&ended, &Action::Archive { reason: None }).await?;
     }
     Ok(())
 }
@@ -234,6 +234,35 @@ pub(super) async fn lists_are_in_order(ground: &dyn Ground) -> Result<(), String
             ensure!(listed == expected, "in order {order:?} {listed:?} are listed, not {expected:?}");
         }
     }
+    Ok(())
+}
+
+pub(super) async fn counts_are_those_of_the_lists(ground: &dyn Ground) -> Result<(), String> {
+    let scene = Scene::on(ground).await;
+    let (runs, workers) = populate(&scene).await?;
+    let idle: Vec<&Run> = runs.iter().filter(|run| run.owner().is_none()).collect();
+    let tally = |runs: &[&Run]| {
+        let mut tally = Tally::default();
+        runs.iter().for_each(|run| tally.add(run));
+        tally.counts()
+    };
+    let counted = scene.store.counts().await.map_err(failed)?;
+    ensure!(counted == tally(&idle), "{counted:?} are counted, not {:?}", tally(&idle));
+    // Whatever changes a run changes the counts.
+    let ended = idle.iter().find(|run| run.ending().is_some_and(|ending| ending.how.name() == StateName::Dead));
+    let Some(ended) = ended else { return Err("nobody of the population is dead".into()) };
+    let record = scene.read(ended.id).await?;
+    let owner = crate::testing::owner(workers[0], Default::default());
+    let resume = Action::Resume { failed_too: false, leftovers: Default::default(), owner: Some(owner) };
+    let again = scene.act(&record, &resume).await?;
+    let rest: Vec<&Run> = idle.iter().copied().filter(|run| run.id != ended.id).collect();
+    let counted = scene.store.counts().await.map_err(failed)?;
+    ensure!(counted == tally(&rest), "after a resume {counted:?} are counted, not {:?}", tally(&rest));
+    let done = scene.act(&again, &finish(workers[0], &again)).await?;
+    let mut all = rest;
+    all.push(&done.run);
+    let counted = scene.store.counts().await.map_err(failed)?;
+    ensure!(counted == tally(&all), "after a second attempt {counted:?} are counted, not {:?}", tally(&all));
     Ok(())
 }
 

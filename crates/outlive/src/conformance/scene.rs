@@ -184,7 +184,7 @@ pub(super) fn report(worker: WorkerId, record: &Record, name: &str) -> Action {
 }
 
 pub(super) fn cancel() -> Action {
-    Action::RequestCancel { reason: Some("no longer needed".into()), grace: None }
+    Action::RequestCancel { reason: Some("no longer needed".into()), grace: None, live: Default::default() }
 }
 
 /// What is on record, without what the store only tells.

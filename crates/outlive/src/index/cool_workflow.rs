@@ -4,8 +4,10 @@
 //! What is marked on them, as archived or as repeating another, lies beside them.
 
 mod lenient;
+pub(super) mod next;
 mod script;
 mod state;
+mod surrogates;
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -19,9 +21,11 @@ use rustix::io::Errno;
 use serde_json::Value;
 
 use self::state::State;
+use super::overlay::{self, Overlay};
 use super::record::{ArchiveMark, Kind, Lifecycle, Marks, Provenance, Record};
 use super::settle::{changed_at, parts, until_past, was_past};
 use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
+use super::sources::Address;
 use crate::store::files;
 use crate::time::{Clock, SystemClock, Timestamp};
 
@@ -43,6 +47,8 @@ pub(crate) struct Tree {
     root: PathBuf,
     /// The directory of its runs.
     runs: OwnedFd,
+    /// The home of outlive that keeps other marks on its runs, and the address that they are kept under.
+    marks: Option<(PathBuf, String)>,
     overlays: OnceLock<(Overlays, Vec<Problem>)>,
 }
 
@@ -50,15 +56,18 @@ pub(crate) struct Tree {
 struct Overlays {
     archived: HashMap<String, ArchiveMark>,
     provenance: HashMap<String, Provenance>,
+    /// The marks that outlive keeps.
+    own: Overlay,
 }
 
 impl Tree {
-    /// The runs of the repository at `root`.
-    pub(crate) fn open(root: &Path) -> Result<Self, String> {
+    /// The runs of the repository at `root`, with the marks that a home keeps on them.
+    pub(crate) fn open(root: &Path, home: Option<&Path>) -> Result<Self, String> {
         let dir = root.join(".cw/runs");
         let runs = files::open_dir(rustix::fs::CWD, &dir)
             .map_err(|error| format!("`{}` cannot be opened: {error}", dir.display()))?;
-        Ok(Self { root: root.into(), runs, overlays: OnceLock::new() })
+        let marks = home.map(|home| (home.to_owned(), Address::of_tree(root).url));
+        Ok(Self { root: root.into(), runs, marks, overlays: OnceLock::new() })
     }
 
     fn overlays(&self) -> &(Overlays, Vec<Problem>) {
@@ -85,8 +94,14 @@ impl Tree {
                 };
                 (id, provenance)
             });
-            let overlays = Overlays { archived: archived.collect(), provenance: links.collect() };
-            (overlays, problems)
+            let (archived, provenance) = (archived.collect(), links.collect());
+            let own = self.marks.as_ref().map(|(home, url)| Overlay::read(home, url)).unwrap_or(Ok(Overlay::default()));
+            let own = own.unwrap_or_else(|reason| {
+                let path = self.marks.as_ref().map(|(home, url)| overlay::path(home, url)).unwrap_or_default();
+                problems.push(Problem { what: path.display().to_string(), reason });
+                Overlay::default()
+            });
+            (Overlays { archived, provenance, own }, problems)
         })
     }
 
@@ -284,7 +299,8 @@ impl Source for Tree {
 
     fn written_at(&self) -> Option<Timestamp> {
         let marks = ["archive.json", "provenance.json"].map(|name| self.root.join(".cw/registry").join(name));
-        let marks = marks.iter().filter_map(|path| rustix::fs::stat(path).ok());
+        let own = self.marks.as_ref().map(|(home, url)| overlay::path(home, url));
+        let marks = marks.iter().chain(&own).filter_map(|path| rustix::fs::stat(path).ok());
         // Who may read them no more changes nothing that was written.
         marks.chain(rustix::fs::fstat(&self.runs)).map(|stat| changed_at(&stat)).max()
     }
@@ -298,6 +314,19 @@ impl Source for Tree {
         names.sort_unstable();
         let runs = names.into_iter().map(|name| (name, None)).collect();
         Ok(Survey { found: self.look_at_all(runs), problems })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let is_name = !name.is_empty() && !name.contains(['/', '\0']) && name != "." && name != "..";
+        let stat = |name: &str| rustix::fs::statat(&self.runs, name, AtFlags::SYMLINK_NOFOLLOW);
+        let is_dir = || stat(name).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
+        is_name && is_dir() && self.look(name).is_some()
+    }
+
+    fn unknown_marks(&self) -> Option<String> {
+        let is_archive = |problem: &&Problem| !problem.what.ends_with("provenance.json");
+        let problem = self.overlays().1.iter().find(is_archive);
+        problem.map(|problem| format!("whether it is archived is unknown: {}: {}", problem.what, problem.reason))
     }
 
     fn read(&self, name: &str) -> Reading {
@@ -331,7 +360,7 @@ impl Source for Tree {
     fn marks(&self, run_id: &str) -> Marks {
         let overlays = &self.overlays().0;
         Marks {
-            archived: overlays.archived.get(run_id).cloned(),
+            archived: overlays.own.archived(run_id, overlays.archived.get(run_id)),
             provenance: overlays.provenance.get(run_id).cloned(),
             reclaimed: false,
         }
@@ -339,7 +368,7 @@ impl Source for Tree {
 
     fn marked(&self) -> Vec<String> {
         let overlays = &self.overlays().0;
-        overlays.archived.keys().chain(overlays.provenance.keys()).cloned().collect()
+        overlays.archived.keys().chain(overlays.provenance.keys()).chain(overlays.own.ids()).cloned().collect()
     }
 }
 
@@ -381,7 +410,7 @@ fn unread(error: &io::Error, limit: u64) -> String {
 
 /// The marks that lie beside the runs of a repository, by run, and what is wrong with them.
 fn marks(root: &Path, name: &str, field: &str) -> (serde_json::Map<String, Value>, Option<String>) {
-    let mut marks = match overlay(root, name).map(|mut found| found.remove(field)) {
+    let mut marks = match overlay_fields(root, name).map(|mut found| found.remove(field)) {
         Ok(Some(Value::Object(marks))) => marks,
         Ok(None) => return Default::default(),
         Ok(Some(_)) => return (Default::default(), Some(format!("not understood: its `{field}` is not an object"))),
@@ -393,7 +422,7 @@ fn marks(root: &Path, name: &str, field: &str) -> (serde_json::Map<String, Value
 }
 
 /// The fields of a file that lies beside the runs of a repository; none where it is not there.
-fn overlay(root: &Path, name: &str) -> Result<serde_json::Map<String, Value>, String> {
+fn overlay_fields(root: &Path, name: &str) -> Result<serde_json::Map<String, Value>, String> {
     let dir = match files::open_dir(rustix::fs::CWD, &root.join(".cw/registry")) {
         Ok(dir) => dir,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(serde_json::Map::new()),

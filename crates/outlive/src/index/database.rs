@@ -19,7 +19,7 @@ use crate::store::sqlite::Wait;
 use crate::store::{Error, files};
 
 /// Raised whenever the tables, the words or the records change.
-const FORMAT: i64 = 2;
+const FORMAT: i64 = 3;
 /// `olix`: tells an index from any other database.
 const APPLICATION: i64 = 0x6f6c_6978;
 /// The name by which the index is found: a link to its file.
@@ -47,6 +47,8 @@ const TABLES: &str = "
     CREATE INDEX runs_by_id ON runs (run_id);
     CREATE INDEX files_unreadable ON files (source, name) WHERE reason IS NOT NULL;
     CREATE INDEX files_gone ON files (source, name) WHERE gone_at IS NOT NULL;
+    -- The distinct words of all texts, by which a part of a word is found. None is ever taken away.
+    CREATE TABLE terms (term TEXT PRIMARY KEY) WITHOUT ROWID;
     CREATE VIRTUAL TABLE words USING fts5 (
         said, content = '', contentless_delete = 1, detail = none, tokenize = \"ascii tokenchars '=:'\");
 ";
@@ -77,6 +79,13 @@ pub(super) fn read<T>(home: &Path, read: impl Fn(Connection) -> Result<T, Error>
         }
     }
     Err(Error::Unavailable("the index is changed again and again".into()))
+}
+
+/// An index without anything in it, in memory: what is read where there is none.
+pub(super) fn empty() -> Result<Connection, Error> {
+    let connection = Connection::open_in_memory().map_err(from_sqlite)?;
+    connection.execute_batch(TABLES).map_err(from_sqlite)?;
+    Ok(connection)
 }
 
 /// What an index looks like that nobody is changing: its log is empty, and its last change lies far enough back.

@@ -5,7 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::record::{Lifecycle, Record};
-use super::words::Sought;
+use super::words::{MOST, Sought};
+use crate::error::Error;
 use crate::hex::{hex, unhex};
 use crate::time::Timestamp;
 
@@ -15,7 +16,7 @@ pub const PAGE_LIMIT: usize = 10_000;
 /// Conditions that a run must all meet, and how those that do are listed.
 #[derive(Debug, Clone)]
 pub struct Query {
-    /// These are words of its text; one before a `*` begins a word of it.
+    /// Each of these words is part of its text, in any case and any composition of its characters.
     pub text: Option<String>,
     /// It belongs to this app or workflow, in any case.
     pub app: Option<String>,
@@ -37,8 +38,14 @@ pub struct Query {
     pub order: Order,
     /// Right behind this place.
     pub after: Option<Cursor>,
+    /// So many of them are left out first.
+    pub offset: usize,
     /// At most so many.
     pub limit: usize,
+    /// All runs that match are counted, which takes as long as reading all of them.
+    pub count_all: bool,
+    /// Every run of every source on this machine is looked at first, however many there are.
+    pub verify_all: bool,
 }
 
 impl Default for Query {
@@ -55,7 +62,10 @@ impl Default for Query {
             archived: None,
             order: Order::Oldest,
             after: None,
+            offset: 0,
             limit: 100,
+            count_all: false,
+            verify_all: false,
         }
     }
 }
@@ -70,6 +80,14 @@ pub enum Order {
 }
 
 impl Query {
+    /// Refuses a query that is too long to be answered as it is.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self.text.as_deref().map_or(0, |text| text.split_whitespace().count()) {
+            words if words > MOST => Err(Error::Invalid(format!("a search has at most {MOST} words, not {words}"))),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a run is meant. The index may look at too many, and answers with those that match.
     pub fn matches(&self, record: &Record) -> bool {
         let made = record.made();

@@ -144,8 +144,10 @@ pub struct UnknownLifecycle(String);
 pub enum Freshness {
     /// Its source is as it was when it was indexed.
     Valid,
-    /// Its source has changed since.
+    /// Its source has changed since; what is known was read from it just now.
     Stale,
+    /// It is not indexed yet; what is known was read from its source just now.
+    New,
     /// Its source is gone; what is known is the last that was.
     Missing,
     /// Its source is there and cannot be understood.
@@ -158,6 +160,7 @@ impl Freshness {
         match self {
             Self::Valid => "valid",
             Self::Stale => "stale",
+            Self::New => "new",
             Self::Missing => "missing",
             Self::Unreadable => "unreadable",
         }

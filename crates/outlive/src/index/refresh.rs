@@ -49,6 +49,8 @@ pub struct Refreshed {
 
 /// What a refresh is to cover.
 pub(super) struct Scope<'a> {
+    /// The home that keeps the index, and the marks on runs that are only read.
+    pub(super) home: &'a Path,
     pub(super) known: &'a [Address],
     /// Only these of them.
     pub(super) only: Option<&'a BTreeSet<String>>,
@@ -58,9 +60,9 @@ pub(super) struct Scope<'a> {
     pub(super) goes_on: &'a dyn Fn(usize, usize) -> bool,
 }
 
-/// Brings the index of `home` up to date. One that turns out to be damaged is made anew.
-pub(super) fn refresh(home: &Path, scope: &Scope<'_>, now: Timestamp) -> Result<Refreshed, Error> {
-    let turn = Turn::wait(home)?;
+/// Brings the index of a home up to date. One that turns out to be damaged is made anew.
+pub(super) fn refresh(scope: &Scope<'_>, now: Timestamp) -> Result<Refreshed, Error> {
+    let turn = Turn::wait(scope.home)?;
     match refresh_in(&turn, scope, scope.rebuild, now) {
         Err(Error::Corrupt(_)) => refresh_in(&turn, scope, true, now),
         done => done,
@@ -77,7 +79,7 @@ fn refresh_in(turn: &Turn, scope: &Scope<'_>, rebuild: bool, now: Timestamp) -> 
         let entered: Result<Vec<_>, Error> =
             covered.iter().map(|address| enter(&draft.connection, address, now)).collect();
         let entered = entered?;
-        let look = |place: usize| survey(covered[place], entered[place].1.as_ref());
+        let look = |place: usize| survey(scope.home, covered[place], entered[place].1.as_ref());
         each_source(&covered, look, |place, surveyed| {
             if !(scope.goes_on)(done.sources, covered.len()) {
                 return Err(Error::Unavailable("the refresh was given up; the index is as it was".into()));
@@ -132,8 +134,8 @@ fn refresh_source(
 /// A source, how it looks and what tells that from how it looked; or why nothing can be told.
 type Surveyed = Result<(Box<dyn Source>, Looked, Option<Token>), String>;
 
-fn survey(address: &Address, known: Option<&Token>) -> Surveyed {
-    let source = address.open()?;
+fn survey(home: &Path, address: &Address, known: Option<&Token>) -> Surveyed {
+    let source = address.open(Some(home))?;
     let (looked, token) = look_over(&*source, known)?;
     Ok((source, looked, token))
 }
@@ -210,9 +212,10 @@ fn apply(
         }
         match prepared {
             Prepared::Entry(entry, look) => {
-                let (added, changed) = if *is_new { (1, 0) } else { (0, 1) };
-                (done.added, done.changed) = (done.added + added, done.changed + changed);
-                writer.put(id, name, &look, entry)
+                let is_same = !is_new && writer.has(id, name, &entry)?;
+                done.added += usize::from(*is_new);
+                done.changed += usize::from(!is_new && !is_same);
+                if is_same { writer.look(id, name, &look) } else { writer.put(id, name, &look, entry) }
             }
             Prepared::Unreadable(reason, look) => writer.put_unreadable(id, name, &look, &reason),
             Prepared::Gone => writer.put_gone(id, name),

@@ -173,6 +173,14 @@ impl Source for Runs {
         Ok(Survey { found: found.collect(), problems: Vec::new() })
     }
 
+    fn has(&self, _: &str) -> bool {
+        false
+    }
+
+    fn unknown_marks(&self) -> Option<String> {
+        None
+    }
+
     fn read(&self, name: &str) -> Reading {
         match self.get(name) {
             Ok(None) => Reading::Gone,
@@ -250,7 +258,7 @@ fn record(run: &Run, repo: &str, registry: Option<&Path>) -> Record {
         loop_stage: None,
         archived: run.archived.is_some(),
         archived_at: run.archived.as_ref().map(|archived| archived.at.to_string()),
-        archive_reason: None,
+        archive_reason: run.archived.as_ref().and_then(|archived| archived.reason.clone()),
         created_at: run.created_at.to_string(),
         updated_at: run.updated_at.to_string(),
         started_at,

@@ -1,6 +1,7 @@
 //! How much of the index is still true: every run that it knows is looked at in its source.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -13,16 +14,20 @@ use super::survey::{Looked, each_source, look_over};
 use crate::store::Error;
 use crate::time::Timestamp;
 
-/// The most runs that are named of each sort.
+/// The most runs that are named of each sort, unless a caller asks for others.
 const NAMED: usize = 100;
+/// The most problems that are named of a source.
+const PROBLEMS: usize = 100;
 
 /// Whether the whole index can be believed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
     /// Nothing has changed since it was made.
     Valid,
+    /// Nothing has changed that can be read; runs or sources cannot be.
+    Degraded,
     /// Something has.
     Stale,
     /// There is none.
@@ -33,6 +38,7 @@ impl std::fmt::Display for Standing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             Self::Valid => "valid",
+            Self::Degraded => "degraded",
             Self::Stale => "stale",
             Self::Absent => "absent",
         })
@@ -52,27 +58,66 @@ pub struct Named {
 }
 
 /// Runs of one sort: how many, and the first of them by name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sort {
-    /// How many.
+    /// How many there are, named or not.
     pub count: usize,
-    /// The first of them.
+    /// A page of them, by repository and name.
     pub runs: Vec<Named>,
+    /// How many are kept to be named.
+    #[serde(skip)]
+    most: usize,
+}
+
+impl Default for Sort {
+    fn default() -> Self {
+        Self::naming(NAMED)
+    }
 }
 
 impl Sort {
-    fn add(&mut self, repo: &str, name: &str, reason: Option<&str>) {
+    /// None yet, of which the first `most` are to be named.
+    pub(super) fn naming(most: usize) -> Self {
+        Self { count: 0, runs: Vec::new(), most }
+    }
+
+    pub(super) fn add(&mut self, repo: &str, name: &str, reason: Option<&str>) {
         self.count += 1;
-        if self.runs.len() < NAMED {
+        if self.runs.len() < self.most {
             self.runs.push(Named { repo: repo.into(), name: name.into(), reason: reason.map(Into::into) });
         }
     }
 
-    fn absorb(&mut self, other: Self) {
+    pub(super) fn absorb(&mut self, other: Self) {
         self.count += other.count;
-        let room = NAMED.saturating_sub(self.runs.len());
+        let room = self.most.saturating_sub(self.runs.len());
         self.runs.extend(other.runs.into_iter().take(room));
+    }
+
+    fn skip(&mut self, offset: usize) {
+        self.runs.drain(..offset.min(self.runs.len()));
+    }
+}
+
+/// Which of the runs of each sort a report names: so many behind so many others.
+#[derive(Debug, Clone, Copy)]
+pub struct Names {
+    /// How many are left out first.
+    pub offset: usize,
+    /// How many are named at most.
+    pub limit: usize,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self { offset: 0, limit: NAMED }
+    }
+}
+
+impl Names {
+    fn most(self) -> usize {
+        self.offset.saturating_add(self.limit)
     }
 }
 
@@ -124,6 +169,8 @@ pub struct Report {
     pub problems: Vec<Problem>,
 }
 
+/// Which runs on file could not be understood.
+pub(super) const UNREADABLE: &str = "reason IS NOT NULL AND place IS NULL";
 const GONE_LONGER: &str = "gone since an earlier refresh";
 /// What was looked at, in words.
 const LOOKED: &str = "device, inode, size and times of every run's file; revisions where a database changed";
@@ -157,10 +204,10 @@ impl SourceReport {
 }
 
 /// How each of these sources stands where nothing is indexed of them, in their order.
-pub(super) fn unindexed(known: &[Address]) -> Result<Vec<SourceReport>, Error> {
+pub(super) fn unindexed(home: &Path, known: &[Address]) -> Result<Vec<SourceReport>, Error> {
     let known: Vec<&Address> = known.iter().collect();
     let mut sources = vec![None; known.len()];
-    let reach = |place: usize| known[place].open().and_then(|source| source.reach());
+    let reach = |place: usize| known[place].open(Some(home)).and_then(|source| source.reach());
     each_source(&known, reach, |place, looked| {
         sources[place] = Some(SourceReport::new(known[place], looked));
         Ok(())
@@ -170,29 +217,31 @@ pub(super) fn unindexed(known: &[Address]) -> Result<Vec<SourceReport>, Error> {
 
 impl Report {
     /// What there is to tell where there is no index.
-    pub(super) fn absent(known: &[Address]) -> Result<Self, Error> {
-        let sources = unindexed(known)?;
-        Ok(Self { freshness: Standing::Absent, verified: "nothing: there is no index", sources, ..Self::empty() })
+    pub(super) fn absent(home: &Path, known: &[Address]) -> Result<Self, Error> {
+        let sources = unindexed(home, known)?;
+        let verified = "nothing: there is no index";
+        Ok(Self { freshness: Standing::Absent, verified, sources, ..Self::empty(Names::default()) })
     }
 
-    fn empty() -> Self {
+    fn empty(names: Names) -> Self {
+        let most = names.most();
         Self {
             freshness: Standing::Valid,
             verified: LOOKED,
             looked_at: 0,
             counts: BTreeMap::new(),
-            stale_runs: Sort::default(),
-            new_runs: Sort::default(),
-            missing_runs: Sort::default(),
-            unreadable_runs: Sort::default(),
+            stale_runs: Sort::naming(most),
+            new_runs: Sort::naming(most),
+            missing_runs: Sort::naming(most),
+            unreadable_runs: Sort::naming(most),
             sources: Vec::new(),
             problems: Vec::new(),
         }
     }
 
     /// A source that is not indexed yet: all of it is new.
-    fn of_new(address: &Address, looked: &Result<Looked, String>) -> Self {
-        let mut report = Self { freshness: Standing::Stale, ..Self::empty() };
+    fn of_new(address: &Address, looked: &Result<Looked, String>, names: Names) -> Self {
+        let mut report = Self { freshness: Standing::Stale, ..Self::empty(names) };
         let looked = match looked {
             Err(reason) => Err(reason.clone()),
             Ok(Looked::Same) => Ok(Vec::new()),
@@ -208,9 +257,9 @@ impl Report {
     }
 
     fn absorb(&mut self, other: Self) {
-        if other.freshness != Standing::Valid || other.stale_runs.count + other.new_runs.count > 0 {
-            self.freshness = Standing::Stale;
-        }
+        let is_stale = other.stale_runs.count + other.new_runs.count > 0;
+        let standing = if is_stale { Standing::Stale } else { Standing::Valid };
+        self.freshness = self.freshness.max(other.freshness).max(standing);
         self.looked_at += other.looked_at;
         for (lifecycle, runs) in other.counts {
             *self.counts.entry(lifecycle).or_default() += runs;
@@ -225,31 +274,35 @@ impl Report {
 
 impl Reader {
     /// Looks at every run of these sources.
-    pub(super) fn report(&self, known: &[Address]) -> Result<Report, Error> {
+    pub(super) fn report(&self, known: &[Address], names: Names) -> Result<Report, Error> {
         let indexed = self.indexed(known);
         let known: Vec<&Address> = known.iter().collect();
+        let home = &*self.home;
         let look = |place: usize| -> Result<Looked, String> {
             let looked = match indexed[place] {
                 Some(indexed) => look_over(indexed.open()?, indexed.token.as_ref())?,
-                None => look_over(&*known[place].open()?, None)?,
+                None => look_over(&*known[place].open(Some(home))?, None)?,
             };
             Ok(looked.0)
         };
         let mut parts: Vec<Option<Report>> = known.iter().map(|_| None).collect();
         each_source(&known, look, |place, looked| {
             parts[place] = Some(match indexed[place] {
-                Some(indexed) => self.report_source(indexed, looked)?,
-                None => Report::of_new(known[place], &looked),
+                Some(indexed) => self.report_source(indexed, looked, names)?,
+                None => Report::of_new(known[place], &looked, names),
             });
             Ok(())
         })?;
-        let mut report = Report::empty();
+        let mut report = Report::empty(names);
         parts.into_iter().flatten().for_each(|part| report.absorb(part));
+        let sorts =
+            [&mut report.stale_runs, &mut report.new_runs, &mut report.missing_runs, &mut report.unreadable_runs];
+        sorts.into_iter().for_each(|sort| sort.skip(names.offset));
         Ok(report)
     }
 
     /// What the index has of each of these, in their order.
-    fn indexed(&self, known: &[Address]) -> Vec<Option<&Indexed>> {
+    pub(super) fn indexed(&self, known: &[Address]) -> Vec<Option<&Indexed>> {
         let by_url: HashMap<&str, &Indexed> =
             self.sources.values().map(|source| (source.address.url.as_str(), source)).collect();
         known.iter().map(|address| by_url.get(address.url.as_str()).copied()).collect()
@@ -259,14 +312,15 @@ impl Reader {
     pub(super) fn standing(&self, known: &[Address]) -> Result<Vec<SourceReport>, Error> {
         let indexed = self.indexed(known);
         let known: Vec<&Address> = known.iter().collect();
+        let home = &*self.home;
         let look = |place: usize| match indexed[place] {
             Some(indexed) => indexed.reach(),
-            None => known[place].open().and_then(|source| source.reach()),
+            None => known[place].open(Some(home)).and_then(|source| source.reach()),
         };
         let mut sources = vec![None; known.len()];
         each_source(&known, look, |place, looked| {
             sources[place] = Some(match indexed[place] {
-                Some(indexed) => self.source(indexed, looked, &mut Report::empty())?,
+                Some(indexed) => self.source(indexed, looked, &mut BTreeMap::new())?,
                 None => SourceReport::new(known[place], looked),
             });
             Ok(())
@@ -274,68 +328,84 @@ impl Reader {
         Ok(sources.into_iter().flatten().collect())
     }
 
-    /// How a source stands, as a look at it came out. Its runs that cannot be understood are added to the report.
+    /// How a source stands, as a look at it came out. How many of its runs stand how is added to the counts.
     fn source(
         &self,
         indexed: &Indexed,
         looked: Result<Vec<Problem>, String>,
-        report: &mut Report,
+        counts: &mut BTreeMap<String, u64>,
     ) -> Result<SourceReport, Error> {
         let mut shown = SourceReport::new(&indexed.address, looked);
-        (shown.runs, shown.indexed_at) = (self.count(indexed.id, &mut report.counts)?, Some(indexed.indexed_at));
-        let unreadable = &mut report.unreadable_runs;
-        self.on_file(indexed.id, "reason IS NOT NULL AND place IS NULL", |name, reason| {
-            unreadable.add(&shown.repo, name, reason);
-        })?;
+        (shown.runs, shown.indexed_at) = (self.count(indexed.id, counts)?, Some(indexed.indexed_at));
+        let mut has_unreadable = false;
+        self.on_file(indexed.id, UNREADABLE, |_, _| has_unreadable = true)?;
         self.on_file(indexed.id, "reason IS NOT NULL AND place IS NOT NULL", |_, problem| {
             let problem = problem.and_then(|problem| serde_json::from_str(problem).ok());
-            shown.problems.extend(problem.filter(|_| shown.problems.len() < NAMED));
+            shown.problems.extend(problem.filter(|_| shown.problems.len() < PROBLEMS));
         })?;
-        Ok(shown.judged(unreadable.count > 0))
+        Ok(shown.judged(has_unreadable))
     }
 
-    fn report_source(&self, indexed: &Indexed, looked: Result<Looked, String>) -> Result<Report, Error> {
-        let mut report = Report::empty();
+    fn report_source(&self, indexed: &Indexed, looked: Result<Looked, String>, names: Names) -> Result<Report, Error> {
+        let mut report = Report::empty(names);
         let repo = indexed.address.repo();
         let problems = match &looked {
             Err(reason) => Err(reason.clone()),
             Ok(Looked::Same) => Ok(indexed.problems.clone()),
             Ok(Looked::Each { problems, .. }) => Ok(problems.clone()),
         };
-        let shown = self.source(indexed, problems, &mut report)?;
+        let shown = self.source(indexed, problems, &mut report.counts)?;
         let runs = shown.runs;
         if !matches!(looked, Ok(Looked::Each { found: Some(_), .. })) {
             self.on_file(indexed.id, "gone_at IS NOT NULL", |name, _| {
                 report.missing_runs.add(&repo, name, Some(GONE_LONGER));
             })?;
         }
-        match looked {
-            Err(_) => {
-                // All of its runs are out of reach, and none of them is named.
-                report.missing_runs.count += usize::try_from(runs).unwrap_or(0);
-                if indexed.unavailable.is_none() {
-                    report.freshness = Standing::Stale;
-                }
+        let changed = match looked {
+            Err(reason) => {
+                self.on_file(indexed.id, "gone_at IS NULL AND place IS NOT NULL", |name, _| {
+                    report.missing_runs.add(&repo, name, Some(&reason));
+                })?;
+                let was_known = indexed.unavailable.is_some();
+                report.freshness = if was_known { Standing::Degraded } else { Standing::Stale };
+                BTreeMap::new()
             }
             Ok(Looked::Same) => {
                 report.looked_at += usize::try_from(runs).unwrap_or(0);
                 report.freshness = if indexed.unavailable.is_some() { Standing::Stale } else { report.freshness };
+                BTreeMap::new()
             }
             Ok(Looked::Each { count, found, problems }) => {
                 report.looked_at += count;
                 if problems != indexed.problems || indexed.unavailable.is_some() {
                     report.freshness = Standing::Stale;
                 }
-                self.compare(indexed, found, &mut report)?;
+                self.compare(indexed, found, &mut report)?
             }
+        };
+        self.on_file(indexed.id, UNREADABLE, |name, reason| {
+            if !changed.contains_key(name) {
+                report.unreadable_runs.add(&repo, name, reason);
+            }
+        })?;
+        let now_unreadable = changed.iter().filter_map(|(name, reason)| Some((name, reason.as_deref()?)));
+        now_unreadable.for_each(|(name, reason)| report.unreadable_runs.add(&repo, name, Some(reason)));
+        if report.unreadable_runs.count > 0 {
+            report.freshness = report.freshness.max(Standing::Degraded);
         }
         report.sources.push(shown);
         Ok(report)
     }
 
-    /// Compares what was found of a source, unless all of it looks as it did, and the marks on its runs.
-    fn compare(&self, indexed: &Indexed, found: Option<Vec<Found>>, report: &mut Report) -> Result<(), Error> {
-        let Ok(source) = indexed.open() else { return Ok(()) };
+    /// Compares what was found of a source, unless all of it looks as it did, and the marks on its runs. Answers with the
+    /// runs that have changed, and with why each cannot be understood any more, where it cannot.
+    fn compare(
+        &self,
+        indexed: &Indexed,
+        found: Option<Vec<Found>>,
+        report: &mut Report,
+    ) -> Result<BTreeMap<Box<str>, Option<String>>, Error> {
+        let Ok(source) = indexed.open() else { return Ok(BTreeMap::new()) };
         let repo = indexed.address.repo();
         let (mut stale, mut gone) = (BTreeSet::new(), BTreeSet::new());
         let mut note = |difference: Difference<'_>| match difference {
@@ -352,15 +422,20 @@ impl Reader {
         if let Some(found) = found {
             each_difference(&self.connection, indexed.id, found, &mut note)?;
         }
-        stale.retain(|name| self.is_otherwise(indexed, source, name));
+        let mut changed: BTreeMap<Box<str>, Option<String>> = BTreeMap::new();
+        for name in stale {
+            changed.extend(self.difference(indexed, source, &name).map(|unreadable| (name, unreadable)));
+        }
         let marked = marked_otherwise(&self.connection, (indexed.id, &indexed.address), source)?;
-        stale.extend(marked.difference(&gone).cloned());
-        stale.iter().for_each(|name| report.stale_runs.add(&repo, name, None));
-        Ok(())
+        for name in marked.difference(&gone) {
+            changed.entry(name.clone()).or_default();
+        }
+        changed.iter().for_each(|(name, reason)| report.stale_runs.add(&repo, name, reason.as_deref()));
+        Ok(changed)
     }
 
-    /// Whether a run that looks otherwise is.
-    fn is_otherwise(&self, indexed: &Indexed, source: &dyn Source, name: &str) -> bool {
+    /// How a run that looks otherwise differs from what is indexed: not at all, or with why it cannot be understood any more.
+    fn difference(&self, indexed: &Indexed, source: &dyn Source, name: &str) -> Option<Option<String>> {
         let sql =
             "SELECT runs.source, runs.name, runs.body, files.reason FROM files JOIN runs ON runs.place = files.place
                    WHERE files.source = ?1 AND files.name = ?2";
@@ -372,11 +447,12 @@ impl Reader {
         });
         match (source.read(name), known) {
             (Reading::Read(read, _, problem), Ok((Some(known), known_problem))) => {
-                *read != known || problem != known_problem
+                (*read != known || problem != known_problem).then_some(None)
             }
             // What could not be understood still cannot be.
-            (Reading::Unreadable(..), Err(_)) => false,
-            _ => true,
+            (Reading::Unreadable(..), Err(_)) => None,
+            (Reading::Unreadable(reason, _), Ok(_)) => Some(Some(reason)),
+            _ => Some(None),
         }
     }
 
@@ -393,7 +469,12 @@ impl Reader {
         Ok(total)
     }
 
-    fn on_file(&self, source: i64, which: &str, mut each: impl FnMut(&str, Option<&str>)) -> Result<(), Error> {
+    pub(super) fn on_file(
+        &self,
+        source: i64,
+        which: &str,
+        mut each: impl FnMut(&str, Option<&str>),
+    ) -> Result<(), Error> {
         let sql = format!("SELECT name, reason FROM files WHERE source = ?1 AND {which} ORDER BY name");
         let mut statement = self.connection.prepare_cached(&sql).map_err(from_sqlite)?;
         let mut rows = statement.query([source]).map_err(from_sqlite)?;
@@ -402,14 +483,5 @@ impl Reader {
             each(text(0).unwrap_or_default(), text(1));
         }
         Ok(())
-    }
-
-    /// Why a run of this name cannot be understood, in any repository.
-    pub(super) fn unreadable(&self, name: &str) -> Result<Vec<Named>, Error> {
-        let sql = "SELECT sources.repo, files.name, files.reason FROM sources JOIN files ON files.source = sources.id
-                   WHERE files.name = ?1 AND files.reason IS NOT NULL AND files.place IS NULL";
-        let mut statement = self.connection.prepare_cached(sql).map_err(from_sqlite)?;
-        let read = |row: &rusqlite::Row<'_>| Ok(Named { repo: row.get(0)?, name: row.get(1)?, reason: row.get(2)? });
-        statement.query_map([name], read).and_then(Iterator::collect).map_err(from_sqlite)
     }
 }

@@ -31,6 +31,12 @@ pub(crate) trait Source: Send + Sync {
     /// What can be told of its runs without reading them.
     fn survey(&self) -> Result<Survey, String>;
 
+    /// Whether there is a run of this name, by a look at that name alone. False where only a question would tell.
+    fn has(&self, name: &str) -> bool;
+
+    /// Why the marks that lie beside its runs cannot be understood, where they cannot.
+    fn unknown_marks(&self) -> Option<String>;
+
     /// Reads one run.
     fn read(&self, name: &str) -> Reading;
 

@@ -3,6 +3,7 @@
 //! Each has a small file of its own in the home, named by its address, that appears whole or not at all: any number of
 //! processes register at once, and whether one is known already takes one look.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -101,7 +102,7 @@ impl Address {
 
     /// Why nothing can be told of it, where nothing can.
     pub fn out_of_reach(&self) -> Option<String> {
-        self.open().and_then(|source| source.reach()).err()
+        self.open(None).and_then(|source| source.reach()).err()
     }
 
     /// Its URL, for people.
@@ -167,12 +168,12 @@ impl Address {
         self.kind == Kind::CoolWorkflow
     }
 
-    /// The source itself, to be read.
-    pub(crate) fn open(&self) -> Result<Box<dyn Source>, String> {
+    /// The source itself, to be read, with the marks that a home keeps on its runs.
+    pub(crate) fn open(&self, home: Option<&Path>) -> Result<Box<dyn Source>, String> {
         match self.kind {
             Kind::CoolWorkflow => {
                 let root = self.url.strip_prefix("cw:").unwrap_or(&self.url);
-                Ok(Box::new(Tree::open(Path::new(root))?))
+                Ok(Box::new(Tree::open(Path::new(root), home)?))
             }
             Kind::Outlive => Ok(Box::new(Runs::open(&self.url, &self.repo())?)),
         }
@@ -221,7 +222,7 @@ fn files_in(home: &Path, note: &mut dyn FnMut(PathBuf, String)) -> io::Result<Ve
 }
 
 /// The bytes of a file that names sources, or why there are none.
-fn read(dir: &OwnedFd, name: &str) -> Result<Vec<u8>, String> {
+pub(super) fn read(dir: &OwnedFd, name: &str) -> Result<Vec<u8>, String> {
     files::read(dir, Path::new(name), LIMIT).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => format!("larger than {} MiB", LIMIT >> 20),
         _ => error.to_string(),
@@ -232,13 +233,19 @@ fn not_understood(error: serde_json::Error) -> String {
     format!("not understood: {error}")
 }
 
-/// The repositories that cool-workflow knows of: its home lists them. `note` is told where the list cannot be understood.
-fn of_cool_workflow(note: &mut dyn FnMut(PathBuf, String)) -> Vec<Address> {
-    let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+/// The directory in which cool-workflow keeps what belongs to no repository. A blank variable counts as unset, as it does there.
+pub(super) fn cool_workflow_registry() -> Option<PathBuf> {
+    let is_set = |value: &OsString| !value.to_string_lossy().trim().is_empty();
+    let set = |variable: &str| std::env::var_os(variable).filter(is_set).map(PathBuf::from);
     let home = set(CW_HOME)
         .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("cool-workflow")))
         .or_else(|| set("HOME").map(|home| home.join(".local/state/cool-workflow")));
-    let Some(registry) = home.map(|home| home.join("registry")) else { return Vec::new() };
+    home.map(|home| home.join("registry"))
+}
+
+/// The repositories that cool-workflow knows of: its home lists them. `note` is told where the list cannot be understood.
+fn of_cool_workflow(note: &mut dyn FnMut(PathBuf, String)) -> Vec<Address> {
+    let Some(registry) = cool_workflow_registry() else { return Vec::new() };
     let is_there = std::fs::symlink_metadata(registry.join(REPOS)).is_ok();
     let listed = match files::open_dir(rustix::fs::CWD, &registry) {
         Ok(dir) if is_there => {

@@ -3,19 +3,37 @@
 //! A run is a set of words: those of its text, and one for each thing that it can be asked for by, such as its status or
 //! a label. So whatever is asked is a conjunction of words, and the index answers all of it at once, in the order of time.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use sha2::{Digest, Sha256};
+use unicode_normalization::UnicodeNormalization;
 
 use super::record::{Kind, Record};
 use crate::hex::hex;
 
 /// The beginning of an id of a run has at least so many characters.
 const SHORTEST_ID: usize = 8;
-/// The most words that are looked for at once.
-const MOST: usize = 32;
+/// The most words of a query.
+pub(super) const MOST: usize = 64;
 
-/// The words of a text: letters and digits, in lower case.
-pub(super) fn words(text: &str) -> impl Iterator<Item = String> + '_ {
-    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
+/// A text as it is compared: composed by NFKC, in lower case.
+fn normal(text: &str) -> Cow<'_, str> {
+    match text.is_ascii() {
+        true if text.bytes().all(|byte| !byte.is_ascii_uppercase()) => Cow::Borrowed(text),
+        true => Cow::Owned(text.to_ascii_lowercase()),
+        false => Cow::Owned(text.nfkc().flat_map(char::to_lowercase).nfkc().collect()),
+    }
+}
+
+/// The words of a text that is as it is compared: letters and digits.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
+}
+
+/// The word for a character that is neither a letter nor a digit.
+fn symbol(c: char) -> String {
+    format!("=c:{:x}", u32::from(c))
 }
 
 /// The texts of a run that are searched.
@@ -32,29 +50,35 @@ fn texts(record: &Record) -> impl Iterator<Item = &str> {
         .chain(id)
 }
 
-/// What a search looks for, in words.
+/// What a search looks for: texts that must all be part of what a run says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sought(Vec<Chunk>);
 
 /// What stands between two spaces of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Chunk {
-    words: Vec<String>,
-    /// The last of them may go on: it stands before a `*`.
-    open: bool,
+pub(super) struct Chunk {
+    text: String,
     /// It may be the beginning of an id.
     id: Option<String>,
 }
 
+/// A word of a chunk, and what may stand around it in a word of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece<'a> {
+    pub(super) word: &'a str,
+    /// The word of the run may begin earlier.
+    pub(super) open_start: bool,
+    /// The word of the run may go on.
+    pub(super) open_end: bool,
+}
+
 impl Sought {
     pub(super) fn new(text: &str) -> Self {
-        let chunk = |text: &str| {
-            let lower = text.to_lowercase();
-            let is_id = lower.len() >= SHORTEST_ID && lower.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
-            Chunk { words: words(text).collect(), open: text.ends_with('*'), id: is_id.then_some(lower) }
-        };
-        let chunks = text.split_whitespace().map(chunk).filter(|chunk| !chunk.words.is_empty() || chunk.id.is_some());
-        Self(chunks.take(MOST).collect())
+        Self(text.split_whitespace().map(Chunk::new).collect())
+    }
+
+    pub(super) fn chunks(&self) -> &[Chunk] {
+        &self.0
     }
 
     /// Whether a run has all of it.
@@ -62,47 +86,45 @@ impl Sought {
         if self.0.is_empty() {
             return true;
         }
-        let known: Vec<String> = texts(record).flat_map(words).collect();
-        let has = |(sought, open): (&String, bool)| {
-            known.iter().any(|word| word == sought || open && word.starts_with(sought.as_str()))
-        };
+        let texts: Vec<Cow<'_, str>> = texts(record).map(normal).collect();
         self.0.iter().all(|chunk| {
             let by_id = chunk.id.as_ref().is_some_and(|id| record.run_id.starts_with(id.as_str()));
-            by_id || !chunk.words.is_empty() && chunk.each().all(has)
-        })
-    }
-
-    /// Whether anything of it may go on.
-    pub(super) fn is_open(&self) -> bool {
-        self.0.iter().any(|chunk| chunk.open)
-    }
-
-    /// What of it may not.
-    pub(super) fn closed(&self) -> Self {
-        Self(self.0.iter().filter(|chunk| !chunk.open).cloned().collect())
-    }
-
-    /// The same for the full-text index, one expression for each part of a conjunction.
-    pub(super) fn expressions(&self) -> impl Iterator<Item = String> + '_ {
-        self.0.iter().map(|chunk| {
-            let one = |(word, open): (&String, bool)| format!("\"{word}\"{}", if open { " *" } else { "" });
-            let words = chunk.each().map(one).collect::<Vec<_>>().join(" AND ");
-            match &chunk.id {
-                None => words,
-                Some(id) => {
-                    let id = format!("\"=i:{}\" *", id.replace('-', ""));
-                    if words.is_empty() { id } else { format!("{id} OR ({words})") }
-                }
-            }
+            by_id || texts.iter().any(|text| text.contains(&chunk.text))
         })
     }
 }
 
 impl Chunk {
-    /// Its words, each with whether its beginning will do.
-    fn each(&self) -> impl Iterator<Item = (&String, bool)> {
-        let last = self.words.len().saturating_sub(1);
-        self.words.iter().enumerate().map(move |(place, word)| (word, self.open && place == last))
+    fn new(text: &str) -> Self {
+        let text = normal(text);
+        // `deploy*` is what people type for the beginning of a word, which any part of one is found by anyway.
+        let bare = text.trim_end_matches('*');
+        let text = if bare.contains(char::is_alphanumeric) { bare.to_owned() } else { text.into_owned() };
+        let is_id = text.len() >= SHORTEST_ID && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+        Self { id: is_id.then(|| text.clone()), text }
+    }
+
+    /// Its words, each with what may stand around it. None where it consists of other characters.
+    pub(super) fn pieces(&self) -> Vec<Piece<'_>> {
+        let all: Vec<&str> = words(&self.text).collect();
+        let last = all.len().saturating_sub(1);
+        let mut pieces = Vec::with_capacity(all.len());
+        for (place, word) in all.into_iter().enumerate() {
+            let open_start = place == 0 && self.text.starts_with(word);
+            let open_end = place == last && self.text.ends_with(word);
+            pieces.push(Piece { word, open_start, open_end });
+        }
+        pieces
+    }
+
+    /// The words of the full-text index for its characters that are neither letters nor digits.
+    pub(super) fn symbols(&self) -> Vec<String> {
+        self.text.chars().filter(|c| !c.is_alphanumeric()).map(symbol).collect()
+    }
+
+    /// What finds it in the full-text index as the beginning of an id.
+    pub(super) fn by_id(&self) -> Option<String> {
+        self.id.as_ref().map(|id| format!("\"=i:{}\" *", id.replace('-', "")))
     }
 }
 
@@ -140,6 +162,11 @@ pub(super) fn is_live(record: &Record) -> bool {
     record.source == Kind::Outlive && !record.derived_lifecycle.is_ended()
 }
 
+/// Those of the words of a run that are parts of its text.
+pub(super) fn of_text(all: &str) -> impl Iterator<Item = &str> {
+    all.split(' ').filter(|word| !word.is_empty() && !word.starts_with('='))
+}
+
 /// All words of a run, as the full-text index takes them.
 pub(super) fn of(record: &Record, source_id: i64) -> String {
     let mut all = String::with_capacity(512);
@@ -147,7 +174,13 @@ pub(super) fn of(record: &Record, source_id: i64) -> String {
         all.push_str(word);
         all.push(' ');
     };
-    texts(record).flat_map(words).for_each(|word| say(&word));
+    let mut symbols = BTreeSet::new();
+    for text in texts(record) {
+        let text = normal(text);
+        words(&text).for_each(&mut say);
+        symbols.extend(text.chars().filter(|c| !c.is_alphanumeric() && !c.is_whitespace()));
+    }
+    symbols.into_iter().for_each(|c| say(&symbol(c)));
     say(&status(record.lifecycle.as_str()));
     say(&source(source_id));
     if record.lifecycle != record.derived_lifecycle {

@@ -3,18 +3,21 @@
 //! A run's place in the index rises with the time it was made, so that the full-text index, which lists by place, lists
 //! by time. It wants to be written in that order, too: so words are gathered, and written in batches.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::database::from_sqlite;
 use super::record::Lifecycle;
 use super::source::{Look, Problem};
+use super::words;
 use crate::store::Error;
 use crate::time::Timestamp;
 
 /// How many runs of one millisecond have places of their own.
 const PLACES: u32 = 21;
+/// How many words are remembered to be in the vocabulary.
+const REMEMBERED: usize = 100_000;
 /// How many runs' words are gathered.
 const BATCH: usize = 20_000;
 
@@ -47,12 +50,14 @@ pub(super) struct Writer<'a> {
     /// The index was empty when it was begun: nothing has to be looked for before it is written.
     fresh: bool,
     words: Vec<(i64, String)>,
+    /// Words that the vocabulary has for sure.
+    terms: HashSet<Box<str>>,
     counts: HashMap<(i64, Lifecycle), i64>,
 }
 
 impl<'a> Writer<'a> {
     pub(super) fn new(connection: &'a Connection, now: Timestamp, fresh: bool) -> Self {
-        Self { connection, now, fresh, words: Vec::new(), counts: HashMap::new() }
+        Self { connection, now, fresh, words: Vec::new(), terms: HashSet::new(), counts: HashMap::new() }
     }
 
     fn run(&self, sql: &str, params: impl rusqlite::Params) -> Result<(), Error> {
@@ -67,6 +72,23 @@ impl<'a> Writer<'a> {
         let filed = |row: &rusqlite::Row<'_>| Ok(Filed { place: row.get(0)?, gone: row.get(1)? });
         let mut sql = self.connection.prepare_cached(sql).map_err(from_sqlite)?;
         sql.query_row(params![source, name], filed).optional().map_err(from_sqlite)
+    }
+
+    /// Whether the index has a run exactly as this entry says it, beside which nothing is wrong.
+    pub(super) fn has(&self, source: i64, name: &str, entry: &Entry) -> Result<bool, Error> {
+        let sql = "SELECT runs.body = ?3 AND files.reason IS NULL FROM files JOIN runs ON runs.place = files.place
+                   WHERE files.source = ?1 AND files.name = ?2 AND files.gone_at IS NULL";
+        let mut sql = self.connection.prepare_cached(sql).map_err(from_sqlite)?;
+        let same = sql.query_row(params![source, name, entry.body], |row| row.get::<_, bool>(0)).optional();
+        Ok(entry.problem.is_none() && same.map_err(from_sqlite)?.unwrap_or_default())
+    }
+
+    /// Notes how a run looks by now that is otherwise as it was.
+    pub(super) fn look(&self, source: i64, name: &str, look: &Look) -> Result<(), Error> {
+        self.run(
+            "UPDATE files SET token = ?3, settled = ?4 WHERE source = ?1 AND name = ?2",
+            params![source, name, look.token.as_bytes(), look.settled],
+        )
     }
 
     /// Puts a run into the index, over whatever was there of it.
@@ -84,8 +106,24 @@ impl<'a> Writer<'a> {
         let problem = entry.problem.and_then(|problem| serde_json::to_string(&problem).ok());
         self.file(source, name, look, Some(place), problem.as_deref())?;
         self.count(source, entry.lifecycle, 1);
+        self.learn(&entry.words)?;
         self.words.push((place, entry.words));
         if self.words.len() >= BATCH { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds the words of a text to the vocabulary.
+    fn learn(&mut self, words: &str) -> Result<(), Error> {
+        for word in words::of_text(words) {
+            if self.terms.contains(word) {
+                continue;
+            }
+            if self.terms.len() >= REMEMBERED {
+                self.terms.clear();
+            }
+            self.terms.insert(word.into());
+            self.run("INSERT OR IGNORE INTO terms (term) VALUES (?1)", params![word])?;
+        }
+        Ok(())
     }
 
     /// Notes why a run is not in the index, though its source has it.

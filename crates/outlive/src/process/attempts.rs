@@ -57,14 +57,14 @@ impl Attempts {
 
     /// The command of a run's attempt, as far as it was noted.
     pub(crate) fn command(&self, run: &Run) -> Option<Identity> {
-        noted(&self.dir, run)?.command
+        noted(&self.dir, run.id, run.attempt)?.command
     }
 
     /// Makes a control group for the processes of a run's attempt, and notes where. None where there can be none.
     pub(crate) fn make_group(&self, run: &Run) -> Option<Group> {
         let lock = file_id(&self.dir, &tree_lock(run))?;
         let group = Group::make(&name_of(run.id, run.attempt, lock))?;
-        let known = noted(&self.dir, run).unwrap_or_default();
+        let known = noted(&self.dir, run.id, run.attempt).unwrap_or_default();
         // Nobody would look in it otherwise.
         if note(&self.dir, run, &Noted { group: Some(group.path().into()), ..known }).is_err() {
             group.remove();
@@ -73,10 +73,10 @@ impl Attempts {
         Some(group)
     }
 
-    /// The processes of a run's attempt.
-    pub(crate) fn tree(self, run: &Run) -> Tree {
-        let group = group(&self.dir, run);
-        Tree::new(self.names, run.id.to_string(), self.dir, tree_lock(run), group)
+    /// The processes of an attempt of a run.
+    pub(crate) fn tree(self, run: RunId, attempt: u32) -> Tree {
+        let group = group(&self.dir, run, attempt);
+        Tree::new(self.names, run.to_string(), self.dir, tree_lock_of(run, attempt), group)
     }
 }
 
@@ -97,14 +97,14 @@ fn note(dir: &OwnedFd, run: &Run, noted: &Noted) -> io::Result<()> {
     io::Write::write_all(&mut std::fs::File::from(file), &serde_json::to_vec(noted)?)
 }
 
-fn noted(dir: &OwnedFd, run: &Run) -> Option<Noted> {
-    serde_json::from_slice(&files::read(dir, &tree_lock(run), LIMIT).ok()?).ok()
+fn noted(dir: &OwnedFd, run: RunId, attempt: u32) -> Option<Noted> {
+    serde_json::from_slice(&files::read(dir, &tree_lock_of(run, attempt), LIMIT).ok()?).ok()
 }
 
-/// The control group of a run's attempt, if it has one.
-pub(crate) fn group(dir: &OwnedFd, run: &Run) -> Option<Group> {
-    let path = noted(dir, run)?.group?;
-    found(dir, &tree_lock(run), &path, |lock| name_of(run.id, run.attempt, lock))
+/// The control group of an attempt of a run, if it has one.
+pub(crate) fn group(dir: &OwnedFd, run: RunId, attempt: u32) -> Option<Group> {
+    let path = noted(dir, run, attempt)?.group?;
+    found(dir, &tree_lock_of(run, attempt), &path, |lock| name_of(run, attempt, lock))
 }
 
 /// The group at this place, if it is that of the attempt whose lock this is: a copy of a lock is another file.

@@ -141,6 +141,11 @@ impl Tree {
             || self.group.as_ref().map(Group::members).is_some_and(|(pids, more)| more || !pids.is_empty())
     }
 
+    /// Whether this host has a record of the attempt's processes: the file whose lock they hold.
+    pub(crate) fn is_on_record(&self) -> bool {
+        file_id(&self.dir, &self.lock).is_some()
+    }
+
     fn has_lock_held(&self) -> bool {
         lock_state(&self.dir, &self.lock, None) == LockState::Held
     }

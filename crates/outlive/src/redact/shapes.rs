@@ -8,11 +8,11 @@ use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, Input, MatchKind, Span, packed};
 
-use super::Match;
 use super::names::{self, Name, is_plain};
+use super::{Match, services};
 
 /// A token that is known by how it begins.
-struct Token {
+pub(super) struct Token {
     begins: &'static str,
     /// How many bytes follow, at the least.
     least: usize,
@@ -20,11 +20,11 @@ struct Token {
     of: fn(u8) -> bool,
 }
 
-const fn token(begins: &'static str, least: usize, of: fn(u8) -> bool) -> Token {
+pub(super) const fn token(begins: &'static str, least: usize, of: fn(u8) -> bool) -> Token {
     Token { begins, least, of }
 }
 
-fn alphanumeric(byte: u8) -> bool {
+pub(super) fn alphanumeric(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
 }
 
@@ -32,15 +32,14 @@ fn capital(byte: u8) -> bool {
     byte.is_ascii_uppercase() || byte.is_ascii_digit()
 }
 
-fn base64url(byte: u8) -> bool {
+pub(super) fn base64url(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-fn dotted(byte: u8) -> bool {
+pub(super) fn dotted(byte: u8) -> bool {
     base64url(byte) || byte == b'.'
 }
 
-/// With the other anchors at most 64: more are not searched for at once.
 const TOKENS: [Token; 25] = [
     token("ghp_", 20, alphanumeric),
     token("gho_", 20, alphanumeric),
@@ -76,7 +75,7 @@ const USERINFO_LIMIT: usize = 1 << 10;
 const COOKIES_LIMIT: usize = 4 << 10;
 
 /// Looks at the text around an anchor.
-type Look = fn(&[u8], usize) -> Option<Match>;
+pub(super) type Look = fn(&[u8], usize) -> Option<Match>;
 
 const OTHERS: [(&str, Look); 6] = [
     ("eyJ", jwt),
@@ -95,46 +94,80 @@ const NAMES: [&str; 33] = [
     "-Key", "sKey", "eKey", "tKey", "hkey", "-pin", "_PIN",
 ];
 
+/// Anchors that are searched for together: at most 64.
+struct Group {
+    tokens: &'static [Token],
+    looks: &'static [(&'static str, Look)],
+    names: &'static [&'static str],
+    made: OnceLock<Anchors>,
+}
+
+/// The usual shapes, and those of single services.
+static GROUPS: [Group; 2] = [
+    Group { tokens: &TOKENS, looks: &OTHERS, names: &NAMES, made: OnceLock::new() },
+    Group { tokens: &services::TOKENS, looks: &services::LOOKS, names: &services::NAMES, made: OnceLock::new() },
+];
+
 /// Finds where any of the anchors stands.
 enum Anchors {
     Packed(packed::Searcher),
     Automaton(AhoCorasick),
 }
 
-static ANCHORS: OnceLock<Anchors> = OnceLock::new();
-
 /// In a text of so few bytes every anchor is looked for by itself, as long as nothing is made to look for all at once:
 /// to make it takes longer, and the words of a command are short.
 const SHORT: usize = 128;
 
-fn anchors() -> impl Iterator<Item = &'static str> {
-    TOKENS.iter().map(|token| token.begins).chain(OTHERS.iter().map(|(anchor, _)| *anchor)).chain(NAMES)
-}
+impl Group {
+    fn anchors(&self) -> impl Iterator<Item = &'static str> {
+        let tokens = self.tokens.iter().map(|token| token.begins);
+        tokens.chain(self.looks.iter().map(|(anchor, _)| *anchor)).chain(self.names.iter().copied())
+    }
 
-/// The first anchor at or behind `from`, and where it is.
-fn find_anchor(text: &[u8], from: usize) -> Option<(usize, usize)> {
-    match ANCHORS.get() {
-        None if text.len() <= SHORT => find_slowly(text, from),
-        made => made.unwrap_or_else(|| ANCHORS.get_or_init(Anchors::make)).find(text, from),
+    /// The first anchor at or behind `from`, and where it is.
+    fn find_anchor(&self, text: &[u8], from: usize) -> Option<(usize, usize)> {
+        match self.made.get() {
+            None if text.len() <= SHORT => self.find_slowly(text, from),
+            made => made.unwrap_or_else(|| self.made.get_or_init(|| Anchors::make(self))).find(text, from),
+        }
+    }
+
+    fn find_slowly(&self, text: &[u8], from: usize) -> Option<(usize, usize)> {
+        (from..text.len()).find_map(|start| {
+            let rest = &text[start..];
+            self.anchors().position(|anchor| rest.starts_with(anchor.as_bytes())).map(|anchor| (anchor, start))
+        })
+    }
+
+    /// Finds every secret that has one of the anchors.
+    fn find(&self, text: &[u8], found: &mut Vec<Match>) {
+        let mut at = 0;
+        while let Some((anchor, start)) = self.find_anchor(text, at) {
+            let secret = match self.tokens.get(anchor) {
+                Some(token) => prefixed(text, start, token),
+                None => {
+                    self.looks.get(anchor - self.tokens.len()).map_or(named as Look, |(_, look)| *look)(text, start)
+                }
+            };
+            at = start + 1;
+            if let Some(secret) = secret {
+                at = at.max(secret.value.end);
+                found.push(secret);
+            }
+        }
     }
 }
 
-fn find_slowly(text: &[u8], from: usize) -> Option<(usize, usize)> {
-    (from..text.len()).find_map(|start| {
-        let rest = &text[start..];
-        anchors().position(|anchor| rest.starts_with(anchor.as_bytes())).map(|anchor| (anchor, start))
-    })
-}
-
 impl Anchors {
-    fn make() -> Self {
-        match packed::Config::new().match_kind(packed::MatchKind::LeftmostFirst).builder().extend(anchors()).build() {
+    fn make(group: &Group) -> Self {
+        let config = packed::Config::new().match_kind(packed::MatchKind::LeftmostFirst).clone();
+        match config.builder().extend(group.anchors()).build() {
             Some(searcher) => Self::Packed(searcher),
             // A processor without vectors.
             None => Self::Automaton(
                 AhoCorasick::builder()
                     .match_kind(MatchKind::LeftmostFirst)
-                    .build(anchors())
+                    .build(group.anchors())
                     .expect("a few short words"),
             ),
         }
@@ -152,18 +185,7 @@ impl Anchors {
 
 /// Finds every secret of a usual shape.
 pub(super) fn find(text: &[u8], found: &mut Vec<Match>) {
-    let mut at = 0;
-    while let Some((anchor, start)) = find_anchor(text, at) {
-        let secret = match TOKENS.get(anchor) {
-            Some(token) => prefixed(text, start, token),
-            None => OTHERS.get(anchor - TOKENS.len()).map_or(named as Look, |(_, look)| *look)(text, start),
-        };
-        at = start + 1;
-        if let Some(secret) = secret {
-            at = at.max(secret.value.end);
-            found.push(secret);
-        }
-    }
+    GROUPS.iter().for_each(|group| group.find(text, found));
     // URLs are many, and those with a user in them few.
     if text.len() <= SHORT {
         // To ask the processor what it can do takes longer.
@@ -174,7 +196,7 @@ pub(super) fn find(text: &[u8], found: &mut Vec<Match>) {
 }
 
 /// How far a run of such bytes goes.
-fn run(text: &[u8], at: usize, of: impl Fn(u8) -> bool) -> usize {
+pub(super) fn run(text: &[u8], at: usize, of: impl Fn(u8) -> bool) -> usize {
     at + text[at..].iter().take_while(|byte| of(**byte)).count()
 }
 
@@ -198,7 +220,7 @@ fn prefixed(text: &[u8], start: usize, token: &Token) -> Option<Match> {
         // Names of packages and machines begin so too, but are of one case.
         "sk-" => any(u8::is_ascii_digit) && any(u8::is_ascii_uppercase) && any(u8::is_ascii_lowercase),
         "xox" => body.get(1) == Some(&b'-') && any(u8::is_ascii_digit),
-        _ => true,
+        begins => services::is_real(begins, body),
     };
     (real && body.len() >= token.least).then_some(Match { from: start, value: start..end })
 }
@@ -326,8 +348,12 @@ fn signature(text: &[u8], start: usize) -> Option<Match> {
     };
     let begin = start + anchor.len();
     let end = run(text, begin, |byte| base64url(byte) || matches!(byte, b'%' | b'+' | b'/' | b'='));
-    let likely = end - begin >= 16 && text[begin..end].iter().any(u8::is_ascii_digit) || end - begin > names::PLAIN;
-    (begins && likely).then_some(Match { from: start.saturating_sub(1), value: begin..end })
+    // A cloud's own parameter needs no digit to be known.
+    let cloud = ["X-Amz-S", "X-Goog-S"].into_iter().find(|cloud| text[..start].ends_with(cloud.as_bytes()));
+    let is_long = end - begin >= 16 && (cloud.is_some() || text[begin..end].iter().any(u8::is_ascii_digit));
+    let likely = is_long || end - begin > names::PLAIN;
+    let from = start.saturating_sub(cloud.map_or(1, str::len));
+    (begins && likely).then_some(Match { from, value: begin..end })
 }
 
 /// How a name and its value are joined.
@@ -454,8 +480,8 @@ fn is_prose(text: &[u8], value: &Range<usize>, name: Name, joint: Joint) -> bool
         Joint::Colon { quoted: false } => {
             let likely = word.len() >= 8 && word.iter().any(u8::is_ascii_digit);
             match name {
-                Name::Secret | Name::File | Name::Pin => !quoted && simple && goes_on,
-                Name::Token | Name::Auth => !likely,
+                Name::Secret | Name::Short | Name::File | Name::Pin => !quoted && simple && goes_on,
+                Name::Token | Name::Piece { .. } | Name::Likely | Name::Auth => !likely,
             }
         }
         Joint::Space => {
@@ -485,7 +511,6 @@ mod tests {
 
     #[test]
     fn anchors_are_found_alike_one_by_one_and_all_at_once() {
-        let all = Anchors::make();
         let texts = [
             "",
             "true",
@@ -493,11 +518,16 @@ mod tests {
             "my_passw0rd=x -pwd PWD=eyJ",
             "xoxb-ghp_github_pat_",
             "Authorization: Bearer x",
+            "ya29.glsa_ JWT=hooks.slack.com/",
         ];
-        for text in texts.map(str::as_bytes) {
-            let found: Vec<_> = (0..=text.len()).map(|from| find_slowly(text, from)).collect();
-            assert_eq!(found, (0..=text.len()).map(|from| all.find(text, from)).collect::<Vec<_>>());
+        for group in &GROUPS {
+            assert!(group.anchors().count() <= 64, "more are not searched for at once");
+            let all = Anchors::make(group);
+            for text in texts.map(str::as_bytes) {
+                let found: Vec<_> = (0..=text.len()).map(|from| group.find_slowly(text, from)).collect();
+                assert_eq!(found, (0..=text.len()).map(|from| all.find(text, from)).collect::<Vec<_>>());
+            }
         }
-        assert!(find_slowly(b"a sk-live", 0).is_some_and(|(_, start)| start == 2));
+        assert!(GROUPS[0].find_slowly(b"a sk-live", 0).is_some_and(|(_, start)| start == 2));
     }
 }

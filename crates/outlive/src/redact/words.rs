@@ -55,7 +55,14 @@ const fn login(programs: &'static str, flags: &'static str) -> Flag {
     Flag { verb: Some("login"), ..flag(programs, flags, Place::Next, Part::All) }
 }
 
-const FLAGS: [Flag; 19] = [
+/// Programs that are told a setting as two words, and the word before those.
+const CONFIGURED: &str = "aws npm pnpm yarn pip pip3 git gh poetry rclone";
+const CONFIGURE: [&[u8]; 2] = [b"config", b"configure"];
+
+/// Programs that write their words to the next of a pipe.
+const WRITERS: [&[u8]; 2] = [b"echo", b"printf"];
+
+const FLAGS: [Flag; 21] = [
     flag("mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mysqlbinlog", "-p", Place::Same, Part::All),
     flag("mysqlpump mysqlslap mysqlsh mycli xtrabackup innobackupex", "-p", Place::Same, Part::All),
     flag(
@@ -80,6 +87,8 @@ const FLAGS: [Flag; 19] = [
     flag("sqlcmd bcp osql zip unzip mosquitto_pub mosquitto_sub ipmitool", "-P", Place::Either, Part::All),
     flag("ssh-keygen", "-N -P", Place::Next, Part::All),
     flag("openssl", "pass:", Place::Same, Part::All),
+    flag("openssl", "-k -K", Place::Next, Part::All),
+    flag("xfreerdp xfreerdp3 wlfreerdp", "/p:", Place::Same, Part::All),
 ];
 
 impl Flag {
@@ -95,6 +104,7 @@ pub(super) fn find(words: &[&[u8]], found: &mut [Vec<Range<usize>>]) {
 }
 
 fn look(words: &[Word], depth: usize, found: &mut [Vec<Range<usize>>]) {
+    look_at_commands(words, found);
     let mut program: Option<usize> = None;
     let mut awaited: Option<(Part, Name)> = None;
     for (place, word) in words.iter().enumerate() {
@@ -124,6 +134,93 @@ fn look(words: &[Word], depth: usize, found: &mut [Vec<Range<usize>>]) {
         if depth > 0 && word.text.iter().any(u8::is_ascii_whitespace) {
             look(&split(word), depth - 1, found);
         }
+    }
+}
+
+/// Looks at each command of a script, and at what is piped into it.
+fn look_at_commands(words: &[Word], found: &mut [Vec<Range<usize>>]) {
+    let is_border = |word: &Word| matches!(word.text, b";" | b"&&" | b"||" | b"|" | b"&");
+    let mut piped: &[Word] = &[];
+    let mut rest = words;
+    loop {
+        let end = rest.iter().position(is_border).unwrap_or(rest.len());
+        let command = &rest[..end];
+        if let Some(part) = reads_password(command) {
+            mark_written(piped, part, found);
+        }
+        mark_settings(command, found);
+        mark_last_word(command, found);
+        let Some(border) = rest.get(end) else { return };
+        piped = if border.text == b"|" { command } else { &[] };
+        rest = &rest[end + 1..];
+    }
+}
+
+/// Which part of what is piped into a command is a password: `echo secret | sudo -S id`.
+fn reads_password(command: &[Word]) -> Option<Part> {
+    let sudo = command.iter().position(|word| base(word.text) == b"sudo");
+    let of_sudo = |word: &Word| {
+        let is_cluster = matches!(word.text, [b'-', letter, ..] if *letter != b'-') && word.text.contains(&b'S');
+        is_cluster || word.text == b"--stdin"
+    };
+    if command.iter().any(|word| base(word.text) == b"chpasswd") {
+        return Some(Part::After(b':'));
+    }
+    let by_sudo =
+        sudo.is_some_and(|sudo| command[sudo + 1..].iter().take_while(|word| word.text.starts_with(b"-")).any(of_sudo));
+    let by_flag = command.iter().any(|word| word.text == b"--password-stdin");
+    (by_sudo || by_flag).then_some(Part::All)
+}
+
+/// Marks what `echo` or `printf` writes: a format is no secret.
+fn mark_written(command: &[Word], part: Part, found: &mut [Vec<Range<usize>>]) {
+    let Some(program) = command.iter().position(|word| WRITERS.contains(&base(word.text))) else { return };
+    let words = &command[program + 1..];
+    let is_said = |word: &&Word| !is_flag(word.text) && !word.text.contains(&b'%');
+    for word in words.iter().filter(is_said).filter(|word| !is_plain(unquoted(word.text), Name::Secret)) {
+        mark(word, 0, part, found);
+    }
+}
+
+/// Marks the value of a setting whose name says that it is secret: `npm config set //host/:_authToken secret`.
+fn mark_settings(command: &[Word], found: &mut [Vec<Range<usize>>]) {
+    let is_known = |word: &Word| CONFIGURED.split(' ').any(|name| name.as_bytes() == base(word.text));
+    let Some(program) = command.iter().take(8).position(is_known) else { return };
+    let is_verb = |word: &Word| CONFIGURE.contains(&word.text);
+    let Some(verb) = command[program..].iter().take(8).position(is_verb) else { return };
+    let mut words = command[program + verb + 1..].iter().peekable();
+    while let Some(setting) = words.next() {
+        let Some(value) = words.peek().filter(|value| !is_flag(value.text)) else { continue };
+        let name = setting_name(setting.text).filter(|_| !setting.text.starts_with(b"-"));
+        if name.is_some_and(|name| !is_plain(unquoted(value.text), name)) {
+            mark(value, 0, Part::All, found);
+            words.next();
+        }
+    }
+}
+
+/// What the name of a setting promises: its end, or a part of it, as in `pypi-token.pypi`.
+fn setting_name(text: &[u8]) -> Option<Name> {
+    let begin = text.iter().rposition(|byte| matches!(byte, b'/' | b':')).map_or(0, |border| border + 1);
+    let text = &text[begin..];
+    if !text.iter().all(|byte| names::is_part(*byte)) {
+        return None;
+    }
+    let parts = text.split(|byte| *byte == b'.').filter_map(names::judge);
+    names::judge(text).or_else(|| parts.into_iter().find(|name| matches!(name, Name::Secret | Name::Token)))
+}
+
+/// Marks the password of `htpasswd -b FILE USER PASSWORD`.
+fn mark_last_word(command: &[Word], found: &mut [Vec<Range<usize>>]) {
+    // Another program may be told to start it.
+    let Some(program) = command.iter().position(|word| base(word.text) == b"htpasswd") else { return };
+    let words = &command[program + 1..];
+    let has =
+        |letter: u8| words.iter().any(|word| matches!(word.text, [b'-', letters @ ..] if letters.contains(&letter)));
+    let plain: Vec<&Word> = words.iter().filter(|word| !word.text.starts_with(b"-")).collect();
+    let password = plain.get(if has(b'n') { 1 } else { 2 });
+    if let Some(password) = password.filter(|word| has(b'b') && !is_plain(unquoted(word.text), Name::Secret)) {
+        mark(password, 0, Part::All, found);
     }
 }
 

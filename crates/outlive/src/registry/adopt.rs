@@ -7,17 +7,36 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::health::{Judgement, Leftovers, Sight, judge};
 use crate::id::{RunId, Stamp};
+use crate::process;
 use crate::run::{Owner, Run, State};
 use crate::runtime::handle::RunHandle;
 use crate::store::{self, Change, Order, Record, Selection};
-use crate::transition::{Action, Observed, apply};
+use crate::transition::{Action, Observed, Refusal, apply};
+
+/// How long a process that was killed may take to exit.
+const EXITS_WITHIN: Duration = Duration::from_secs(1);
 
 impl Registry {
     /// Takes over a run whose owner is proven gone and of which processes live on here: the same attempt, owned by this
     /// process from now on. Whoever does so sees to its timeout ([`RunHandle::on_stop`]), for only the processes' end is
     /// the run's.
+    ///
+    /// An owner that was killed a moment ago may be on its way out still: it is waited for, for at most a second.
     pub async fn adopt(&self, id: RunId) -> Result<RunHandle, Error> {
-        self.adopt_by(id, |run| self.look(&[run]).and_then(|mut sights| sights.pop())).await
+        let observe = |run: &Run| self.look(&[run]).and_then(|mut sights| sights.pop());
+        match self.adopt_by(id, observe).await {
+            Err(Error::Refused { refusal: Refusal::OwnerLives, .. }) if self.owner_exits(id).await? => {
+                self.adopt_by(id, observe).await
+            }
+            adopted => adopted,
+        }
+    }
+
+    /// Waits until the process of a run's owner has exited, for at most [`EXITS_WITHIN`]. False where it lives on.
+    async fn owner_exits(&self, id: RunId) -> Result<bool, Error> {
+        let found = self.store.get(&[id]).await?.pop();
+        let owner = found.and_then(|record| record.run.owner().map(|owner| owner.identity.clone()));
+        Ok(owner.is_some_and(|identity| process::wait_gone(&identity, EXITS_WITHIN)))
     }
 
     /// The same, by what `look` sees of its processes.

@@ -3,8 +3,9 @@
 use super::Registry;
 use crate::error::Error;
 use crate::filter::Filter;
+use crate::health::Leftovers;
 use crate::id::{RunId, Stamp};
-use crate::run::Run;
+use crate::run::{Run, StateName, Variables};
 use crate::store::{Change, Order, Selection};
 use crate::time::Timestamp;
 use crate::transition::{Action, apply, enqueued, rerun};
@@ -14,13 +15,15 @@ const MOST: usize = 100_000;
 
 impl Registry {
     /// Makes a run with the spec of another, linked to it; that one is left as it is. It waits to be claimed. With a key,
-    /// whoever comes second is answered with the run of the first; the answer says whether this call made it.
+    /// whoever comes second is answered with the run of the first; the answer says whether this call made it. Where the
+    /// environment of the other was not kept, it has `environment`.
     pub async fn rerun(
         &self,
         id: RunId,
         reason: Option<String>,
         key: Option<&str>,
         forced: bool,
+        environment: Option<Variables>,
     ) -> Result<(Run, bool), Error> {
         let seen = self.glance(id).await?;
         let run = &seen.run;
@@ -40,6 +43,7 @@ impl Registry {
                     "the words of the command of run `{id}` were not kept, so it cannot be repeated"
                 ))
             })?;
+            command.sealed = self.kept_environment(run).or(environment);
             spec.withheld = None;
         }
         spec.lineage = Some(lineage);
@@ -59,14 +63,68 @@ impl Registry {
     }
 
     /// Hides every run that matches and ended before a moment, in one write. Answers with which.
-    pub async fn archive_all(&self, filter: Filter, before: Timestamp) -> Result<Vec<RunId>, Error> {
+    pub async fn archive_all(
+        &self,
+        filter: Filter,
+        before: Timestamp,
+        reason: Option<String>,
+    ) -> Result<Vec<RunId>, Error> {
         let filter = Filter { archived: Some(false), ..filter };
+        let action = Action::Archive { reason: self.redacted(reason) };
+        let is_old = |run: &Run| run.ending().is_some_and(|ending| ending.at < before);
+        Ok(ids(&self.change_each(filter, |run| is_old(run).then(|| action.clone())).await?))
+    }
+
+    /// Hides these runs, or shows them again, in one write. Answers with those that were changed.
+    pub async fn archive_each(
+        &self,
+        runs: &[RunId],
+        archived: bool,
+        reason: Option<String>,
+    ) -> Result<Vec<RunId>, Error> {
+        let action = if archived { Action::Archive { reason: self.redacted(reason) } } else { Action::Unarchive };
+        Ok(ids(&self.change_these(runs, |_| Some(action.clone())).await?))
+    }
+
+    /// Cancels those of these runs that wait for their first attempt, in one write, and answers with them: they have no
+    /// processes that could live on.
+    pub async fn cancel_unbegun(&self, runs: &[RunId], reason: Option<String>) -> Result<Vec<Run>, Error> {
+        let action = Action::RequestCancel { reason: self.redacted(reason), grace: None, live: Leftovers::default() };
+        let is_unbegun = |run: &Run| run.state.name() == StateName::Pending && run.attempt <= 1;
+        self.change_these(runs, |run| is_unbegun(run).then(|| action.clone())).await
+    }
+
+    fn redacted(&self, reason: Option<String>) -> Option<String> {
+        reason.map(|reason| self.redactor.text(&reason))
+    }
+
+    async fn change_these(
+        &self,
+        runs: &[RunId],
+        action: impl Fn(&Run) -> Option<Action> + Send + Sync,
+    ) -> Result<Vec<Run>, Error> {
+        // No run at all is not every run.
+        if runs.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.change_each(Filter::of(runs.iter().copied()), action).await
+    }
+
+    /// Applies an action to every run that matches and allows it, in one write. Answers with those that were changed.
+    async fn change_each(
+        &self,
+        filter: Filter,
+        action: impl Fn(&Run) -> Option<Action> + Send + Sync,
+    ) -> Result<Vec<Run>, Error> {
         let rule = |run: &Run, now| {
-            run.ending().filter(|ending| ending.at < before)?;
-            let transition = apply(run, &Action::Archive, &self.me, now).ok()?;
+            let transition = apply(run, &action(run)?, &self.me, now).ok()?;
             Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
         };
         let selection = Selection { filter, order: Order::Oldest, limit: MOST, due: false };
-        Ok(self.store.update(&selection, &rule).await?.iter().map(|record| record.run.id).collect())
+        Ok(self.store.update(&selection, &rule).await?.into_iter().map(|record| record.run).collect())
     }
+}
+
+fn ids(runs: &[Run]) -> Vec<RunId> {
+    runs.iter().map(|run| run.id).collect()
 }

@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::Registry;
 use crate::runtime::keeper::lock;
-use crate::store::News;
+use crate::store::Notification;
 
 /// Can be polled, and is readable as soon as there may be work. It may as well be silent: nobody may rely on it.
 pub struct Bell {
@@ -17,10 +17,10 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Is silent again until there is more.
-    pub fn forget(&self) {
+    /// Forgets the notifications so far. Answers whether there were any.
+    pub fn forget(&self) -> bool {
         // One that was not rung has nothing to be read.
-        let _ = rustix::io::read(&*self.rung, &mut [0_u8; 8]);
+        rustix::io::read(&*self.rung, &mut [0_u8; 8]).is_ok()
     }
 }
 
@@ -52,7 +52,7 @@ impl Registry {
         working.listening.get_or_init(|| {
             let keeping = working.keeping.clone();
             self.listen(move |news| {
-                if news == News::Attention(keeping.worker) {
+                if news == Notification::Request(keeping.worker) {
                     keeping.ask();
                 }
             })

@@ -19,6 +19,13 @@ use crate::store::object::{Address, ObjectStore};
 use crate::time::Clock;
 use crate::trust::Trust;
 
+/// Caches ended records in the home, if there is one.
+pub(super) fn cache_ended(store: &ObjectStore) {
+    if let Some(home) = crate::home::home() {
+        store.cache_ended(&home.join("cache"));
+    }
+}
+
 impl Registry {
     pub(super) async fn open_bucket(url: &str) -> Result<Self, Error> {
         let address: Address = url.parse().map_err(|error| {
@@ -26,6 +33,7 @@ impl Registry {
             Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{form}`"))
         })?;
         let store = Arc::new(ObjectStore::open(&address).await?);
+        cache_ended(&store);
         let (name, beating) = (store.id(), store.clone());
         let reopen: Reopen = Arc::new(move || Ok(beating.clone() as Arc<dyn Store>));
         let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
@@ -48,6 +56,6 @@ impl Registry {
 
     /// The bucket below, if it is one.
     pub fn bucket(&self) -> Option<&ObjectStore> {
-        self.bucket.as_deref()
+        self.bucket.as_deref().filter(|_| self.opened_by.is_this_process())
     }
 }

@@ -64,6 +64,21 @@ impl Registry {
         self.begins_with(text).await
     }
 
+    /// The run that `text` means to whoever wants one in these states: of a name its newest bearer in one of them, else as
+    /// [`Registry::find`].
+    pub async fn find_preferring(
+        &self,
+        text: &str,
+        states: impl IntoIterator<Item = StateName>,
+    ) -> Result<Seen, Error> {
+        let filter = Filter { name: Some(text.into()), archived: Some(false), ..Filter::in_states(states) };
+        let (found, _) = self.list(&filter, &Page { limit: 1, ..Page::default() }).await?;
+        match found.into_iter().next() {
+            Some(bearer) => Ok(bearer),
+            None => self.find(text).await,
+        }
+    }
+
     async fn bearer(&self, name: &str) -> Result<Option<Seen>, Error> {
         let of_name = Filter { name: Some(name.into()), ..Filter::default() };
         let in_flight = [StateName::Pending, StateName::Running, StateName::Suspended];

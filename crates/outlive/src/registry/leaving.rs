@@ -14,7 +14,7 @@ use crate::run::Exit;
 use crate::runtime::handle::{Recorded, RunHandle};
 use crate::runtime::keeper::{Keeper, lock};
 use crate::spool::OwnEnd;
-use crate::store::{self, Beat, News, Offer};
+use crate::store::{self, Beat, Notification, Offer, fork_guard};
 
 /// Starts the thread that beats.
 pub(super) fn start(keeper: &Keeper) -> Result<(), Error> {
@@ -49,14 +49,19 @@ impl Registry {
         Ok(keeping.tick(&*self.store).await?)
     }
 
+    /// Makes this process a worker that others see before it owns anything, with what it offers.
+    pub async fn announce(&self) -> Result<(), Error> {
+        self.come(self.lease.unwrap_or_default()).await
+    }
+
     /// Has `work` called whenever there may be work, and what others ask of this worker's runs looked after at once, as
     /// far as the store tells. Until what is answered is dropped.
     pub(crate) fn hear(&self, work: impl Fn() + Send + Sync + 'static) -> Option<Box<dyn Any + Send + Sync>> {
         let keeping = self.keeping().ok()?;
         self.listen(move |news| match news {
-            News::Work => work(),
-            News::Attention(worker) if worker == keeping.worker => keeping.ask(),
-            News::Attention(_) => {}
+            Notification::Work => work(),
+            Notification::Request(worker) if worker == keeping.worker => keeping.ask(),
+            Notification::Request(_) => {}
         })
     }
 
@@ -68,6 +73,7 @@ impl Registry {
 
     /// Ends the last run of this process, which leaves with it.
     pub async fn end_and_leave(&self, handle: RunHandle, end: OwnEnd, exit: Option<Exit>) -> Result<Recorded, Error> {
+        fork_guard::check(self.opened_by)?;
         let working = lock(&self.worker).clone();
         // A beat of another thread would have the worker come back.
         let silent = working.filter(|working| working.keeper.as_ref().is_some_and(|keeper| !keeper.is_started()));
@@ -96,12 +102,15 @@ impl Registry {
     }
 
     pub(crate) async fn leave(&self) {
+        if !self.opened_by.is_this_process() {
+            return;
+        }
         let Some(working) = lock(&self.worker).take() else { return };
         let (keeping, left) = (working.keeping.clone(), working.left.load(Ordering::Relaxed));
         // What could not be delivered stays in the spool.
         let _ = keeping.deliver(&*self.store).await;
-        if Arc::into_inner(working).is_none() {
-            // A handle is still held: its worker leaves with the last of them.
+        if Arc::into_inner(working).is_none() && !keeping.retire() {
+            // A run is still held: its worker leaves with the last of them.
             return;
         }
         let beat = Beat {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::id::{RunId, Stamp};
 use crate::run::{After, Hold, Key, Lineage, Release, Run, Spec, State, StateName};
-use crate::store::{Expect, Order, Page, Walk, Write, Written};
+use crate::store::{self, Expect, Order, Page, Walk, Write, Written};
 use crate::time::Timestamp;
 use crate::transition::{Action, Start, enqueued, has_room, starts_at};
 
@@ -111,14 +111,20 @@ impl Registry {
         });
         let writes: Vec<Write> = writes.collect();
         let runs: Vec<Run> = writes.iter().map(|write| write.run.clone()).collect();
-        let written = self.store.commit(writes).await?;
+        let written = self.store.commit(writes).await;
+        if written.as_ref().is_err_and(|error| !matches!(error, store::Error::Unknown(_))) {
+            for run in &runs {
+                let _ = self.forget_sealed(run.id);
+            }
+        }
+        let written = written?;
         let mut there = Vec::new();
         for ((run, asked), written) in runs.into_iter().zip(asked).zip(written) {
             there.push(match (written, asked) {
                 (Written::Done(_), _) => (run, true),
                 (Written::KeyBusy { key, holders, .. }, Some(asked)) => {
                     // What stays behind of it is sealed, private and never asked for.
-                    let _ = self.forget_argv(run.id);
+                    let _ = self.forget_sealed(run.id);
                     match self.holder(&key, &holders).await? {
                         Some(holder) => (holder, false),
                         None => self.enqueue_once(asked).await?,
@@ -200,7 +206,7 @@ impl Registry {
         for run in waiting {
             let (Some(schedule), State::Pending(pending)) = (&run.spec.schedule, &run.state) else { continue };
             let slot = run.spec.not_before.unwrap_or(run.created_at);
-            if !pending.is_due(now) || self.executable(run).is_err() {
+            if !pending.is_due(now) || self.startable(run).is_err() {
                 continue;
             }
             // Later attempts belong to a slot whose follower was made for the first.
@@ -228,6 +234,7 @@ impl Registry {
         if let Some(command) = &mut spec.command {
             let Some(argv) = self.original_argv(run) else { return Ok(false) };
             command.argv = argv;
+            command.sealed = self.kept_environment(run);
             spec.withheld = None;
         }
         let before = run.spec.lineage.as_ref();

@@ -1,12 +1,13 @@
 //! Seeing: a run as a reader is told of it, with what can be seen of its processes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{HANDED_OUT, Registry};
 use crate::error::Error;
 use crate::health::{Health, Judgement, Leftovers, Seen, Sight, judge, see};
 use crate::id::RunId;
-use crate::run::{Owner, Run, State, StateName};
+use crate::process::Liveness;
+use crate::run::{Owner, Release, Run, State, StateName};
 use crate::store::Worker;
 
 impl Registry {
@@ -36,7 +37,7 @@ impl Registry {
         Ok(workers.into_iter().zip(judged).collect())
     }
 
-    /// With what a waiting run waits for that its record does not say: what is left of its last attempt, or a key.
+    /// With what a waiting run waits for that its record does not say: what is left of its last attempt, a key, or trust.
     pub(super) async fn explain(&self, mut seen: Vec<Seen>) -> Result<Vec<Seen>, Error> {
         let now = self.clock.now();
         let is_again =
@@ -45,17 +46,49 @@ impl Registry {
             let left = self.left_behind(&seen.run);
             if !left.is_empty() {
                 seen.reason = Some(format!("waits for what is left of its last attempt: {left}"));
+                seen.add_cancel_request();
                 seen.leftovers = left;
             }
         }
+        self.explain_dependencies(&mut seen).await?;
         let busy = self.locked_out(&seen.iter().map(|seen| &seen.run).collect::<Vec<_>>()).await?;
         for seen in &mut seen {
             if let Some(busy) = busy.get(&seen.run.id) {
                 seen.reason = Some(busy.clone());
             }
         }
+        let is_due = |run: &Run| matches!(&run.state, State::Pending(pending) if pending.is_due(now));
+        for seen in seen.iter_mut().filter(|seen| is_due(&seen.run)) {
+            if !self.signatures_withheld
+                && let Some(why) = self.why_not_started(&seen.run)
+            {
+                seen.reason = Some(why);
+            }
+        }
         self.say_who_takes_them(&mut seen).await?;
         Ok(seen)
+    }
+
+    /// Adds to the reason of a waiting run that a run which it waits for is dead or interrupted, and what to type.
+    ///
+    /// Such a run may yet be resumed, so its dependents wait; but nothing resumes it by itself.
+    async fn explain_dependencies(&self, seen: &mut [Seen]) -> Result<(), Error> {
+        let parents: BTreeSet<RunId> = seen.iter().flat_map(|seen| waits_for_success(&seen.run)).collect();
+        if parents.is_empty() {
+            return Ok(());
+        }
+        let found = self.store.get(&parents.into_iter().collect::<Vec<_>>()).await?;
+        let found = self.see(found.into_iter().map(|record| record.run).collect()).await?;
+        let stopped = found.iter().filter(|parent| parent.is_over() && !parent.state.is_final());
+        let stopped: HashMap<RunId, String> = stopped.map(|parent| (parent.run.id, stopped_parent(parent))).collect();
+        for seen in seen {
+            let reasons: Vec<&String> =
+                waits_for_success(&seen.run).filter_map(|parent| stopped.get(&parent)).collect();
+            for reason in reasons {
+                seen.add_reason(reason.clone());
+            }
+        }
+        Ok(())
     }
 
     /// With whether anybody takes what waits for nothing else. In a directory a worker is there while it works: only of a
@@ -83,11 +116,10 @@ impl Registry {
         Ok(())
     }
 
-    /// With what a run that has ended left alive.
+    /// Adds the live processes of a run without an owner.
     fn look_behind(&self, mut seen: Seen) -> Seen {
-        if seen.run.ending().is_some() && !seen.run.copied {
-            let sight = self.look(&[&seen.run]).and_then(|mut sights| sights.pop());
-            seen.leftovers = sight.map(|sight| sight.leftovers).unwrap_or_default();
+        if seen.run.owner().is_none() && seen.leftovers.is_empty() {
+            seen.leftovers = self.live_processes(&seen.run);
         }
         seen
     }
@@ -116,12 +148,16 @@ impl Registry {
 
     fn see_once(&self, runs: Vec<Run>) -> Vec<Seen> {
         let now = self.clock.now();
-        // Only of an owned run does it depend on its processes how it stands, and only its end can wait in the spool.
-        let owned: Vec<&Run> = runs.iter().filter(|run| run.owner().is_some()).collect();
-        let spooled = if owned.is_empty() { Vec::new() } else { self.spooled() };
-        let mut sights = self.look(&owned).map(Vec::into_iter);
+        // How an owned run stands depends on its processes, and what may be done to a dead or interrupted one.
+        let is_observed = |run: &Run| run.owner().is_some() || may_be_resumed(run);
+        let observed: Vec<&Run> = runs.iter().filter(|run| is_observed(run)).collect();
+        // Only the end of an owned run can be in the spool.
+        let any_owned = observed.iter().any(|run| run.owner().is_some());
+        let spooled = if any_owned { self.spooled() } else { Vec::new() };
+        let mut sights = if observed.is_empty() { None } else { self.look(&observed).map(Vec::into_iter) };
         let one = |run: Run| {
-            let sight = run.owner().and_then(|_| sights.as_mut()?.next());
+            let sight = if is_observed(&run) { sights.as_mut().and_then(Iterator::next) } else { None };
+            let sight = if run.owner().is_some() { sight } else { self.with_sight_here(&run, sight) };
             match self.settled(&run, &spooled) {
                 Some(settled) => {
                     Seen { reason: Some("its result is spooled, and on record soon".into()), ..see(settled, None, now) }
@@ -131,4 +167,36 @@ impl Registry {
         };
         runs.into_iter().map(one).collect()
     }
+
+    /// Adds to what the store observed of a dead or interrupted run the processes that this host has on record.
+    fn with_sight_here(&self, run: &Run, sight: Option<Sight>) -> Option<Sight> {
+        if !may_be_resumed(run) {
+            return None;
+        }
+        let unobserved = || Sight { owner: Liveness::Unknown("not observed".into()), leftovers: Leftovers::default() };
+        let Sight { owner, leftovers } = sight.unwrap_or_else(unobserved);
+        Some(Sight { owner, leftovers: self.with_processes_here(run, leftovers) })
+    }
+}
+
+/// Whether a run is dead or interrupted on record, and of this registry.
+fn may_be_resumed(run: &Run) -> bool {
+    matches!(run.state.name(), StateName::Dead | StateName::Interrupted) && !run.copied
+}
+
+/// The runs whose success a run waits for.
+fn waits_for_success(run: &Run) -> impl Iterator<Item = RunId> {
+    let waits_for = match &run.state {
+        State::Pending(pending) => &pending.waits_for[..],
+        _ => &[],
+    };
+    let after = run.spec.after.iter().filter(|after| after.release == Release::Success).map(|after| after.run);
+    after.filter(|parent| waits_for.contains(parent))
+}
+
+/// Why the dependents of a run wait that nothing continues by itself, and what to type about it.
+fn stopped_parent(parent: &Seen) -> String {
+    let (id, state) = (parent.run.id, parent.state);
+    let stopped = if state == StateName::Dead { "is dead" } else { "was interrupted" };
+    format!("`{id}` {stopped}: `outlive resume {id}` continues it, `outlive cancel {id}` gives it up")
 }

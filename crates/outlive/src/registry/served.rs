@@ -17,10 +17,11 @@ impl Registry {
         })?;
         let store = HttpStore::open(&address).await?;
         let (name, lease, user) = (store.id().map(str::to_owned), store.lease(), store.user().map(str::to_owned));
-        let beating = store.clone();
+        let (beating, reads_only) = (store.clone(), store.reads_only());
         let reopen: Reopen = Arc::new(move || Ok(Arc::new(beating.clone()) as Arc<dyn Store>));
         let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
-        let registry = Self { name, lease, ..Self::assemble(url.into(), Arc::new(store), reopen, trust)? };
+        let assembled = Self::assemble(url.into(), Arc::new(store), reopen, trust)?;
+        let registry = Self { name, lease, signatures_withheld: reads_only, ..assembled };
         Ok(match user {
             Some(user) => registry.acting_for(&user),
             None => registry,

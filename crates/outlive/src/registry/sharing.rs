@@ -10,6 +10,7 @@ impl Registry {
     pub fn again(&self) -> Self {
         Self {
             url: self.url.clone(),
+            opened_by: self.opened_by,
             store: self.store.clone(),
             #[cfg(feature = "sqlite")]
             local: self.local.clone(),
@@ -23,7 +24,11 @@ impl Registry {
             entropy: self.entropy.clone(),
             me: self.me.clone(),
             trust: self.trust.clone(),
+            identities: Mutex::new(self.identities()),
+            artifacts: self.artifacts.clone(),
+            signatures_withheld: self.signatures_withheld,
             redactor: self.redactor.clone(),
+            log_redactor: self.log_redactor.clone(),
             unsigned: self.unsigned.clone(),
             spool: self.spool.clone(),
             worker: Mutex::new(None),

@@ -4,7 +4,7 @@ use super::Registry;
 use crate::error::Error;
 use crate::id::RunId;
 use crate::run::Run;
-use crate::runtime::keeper::deliver_one;
+use crate::runtime::deliver::deliver_one;
 use crate::spool::{Spool, Spooled};
 use crate::store;
 use crate::transition::apply;

@@ -60,6 +60,8 @@ impl Registry {
         (limit, order): (usize, Order),
         claim: &(dyn Fn(&Run, Timestamp) -> Option<Action> + Send + Sync),
     ) -> Result<Vec<Record>, Error> {
+        // A claim may ask whether the run is trusted. Inside the store only what was asked before is known.
+        let _ = self.identities();
         let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
         let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
         let rule = |run: &Run, now| {
@@ -101,7 +103,7 @@ impl Registry {
         .await
     }
 
-    /// What is alive of the attempt before the one that a run waits for.
+    /// Live processes of the attempt before the one that a run waits for.
     pub fn left_behind(&self, run: &Run) -> Leftovers {
         left_behind(self.store.witness().as_deref(), run)
     }
@@ -145,8 +147,6 @@ impl Registry {
 }
 
 fn left_behind(witness: Option<&dyn Witness>, run: &Run) -> Leftovers {
-    let before = run.attempt.checked_sub(1).filter(|attempt| *attempt > 0);
-    let before = before.map(|attempt| Run { attempt, ..run.clone() });
-    let sight = before.and_then(|before| witness?.look(&[&before]).pop());
+    let sight = run.started_attempt().and_then(|_| witness?.look(&[run]).pop());
     sight.map(|sight| sight.leftovers).unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use rustix::fs::{CWD, Mode};
 use super::Registry;
 use crate::error::Error;
 use crate::logs::home_directory;
-use crate::process::attempts::{Attempts, attempts_path, tree_lock};
+use crate::process::attempts::{Attempts, attempts_path, tree_lock_of};
 use crate::process::{Group, Identity, LifeLock, Tree, Vantage};
 use crate::run::Run;
 use crate::store::files;
@@ -47,10 +47,11 @@ impl Registry {
         self.attempts()?.make_group(run)
     }
 
-    /// The processes of a run's attempt, as far as they are on this host. None where nothing tells of them: in a registry
-    /// that cannot be reached, and without a home.
+    /// The processes of the last attempt of a run that has started, as far as they are on this host. None before the
+    /// first, in a registry that cannot be reached, and without a home.
     pub fn tree(&self, run: &Run) -> Option<Tree> {
-        Some(self.attempts()?.tree(run))
+        let attempt = run.started_attempt()?;
+        Some(self.attempts()?.tree(run.id, attempt))
     }
 
     /// Whether processes of an attempt live that may still write to its log.
@@ -58,7 +59,7 @@ impl Registry {
         self.tree(run).is_some_and(|tree| tree.is_held())
     }
 
-    /// Ends what an attempt left alive on this host: asks first, and kills what is there after `grace`.
+    /// Ends the live processes of a run's last attempt on this host: SIGTERM first, SIGKILL after `grace`.
     pub fn end_tree(&self, run: &Run, grace: Duration) {
         // Where nothing tells of it, whoever looks next finds what is left.
         if let Some(tree) = self.tree(run) {
@@ -80,10 +81,11 @@ impl Registry {
             return;
         }
         let (Some(root), Some(tree)) = (home_directory(self.name.as_deref()), self.tree(run)) else { return };
+        let Some(attempt) = run.started_attempt() else { return };
         if tree.is_held() {
             return;
         }
-        let _ = std::fs::remove_file(root.join(tree_lock(run)));
+        let _ = std::fs::remove_file(root.join(tree_lock_of(run.id, attempt)));
         // Unless there is a log.
         let attempts = root.join(attempts_path(run.id));
         if std::fs::remove_dir(&attempts).is_ok() {

@@ -1,18 +1,18 @@
 //! A run of which the record alone tells how it stands, as much of it as a list shows.
 //!
-//! A list may show thousands, and most of what is on record of each is not in it. Of a run that has ended, and of one that
-//! waits for nothing but its first turn, nothing has to be looked at beside it.
+//! A list may show thousands, and most of what is on record of each is not in it. Of a run that is final, and of one that
+//! waits for nothing but its first turn, nothing has to be looked at beside it. A dead or interrupted run may have live
+//! processes, so its record alone does not tell how it stands.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{Arg, End, StateName, Withheld};
+use super::{Arg, End, StateName};
 use crate::id::RunId;
-use crate::policy::Policy;
 use crate::store::Cursor;
 use crate::time::Timestamp;
 
-/// A run that has ended or waits for its first turn, as much of it as a list shows. See [`super::Run`] for what the fields
+/// A run that is final or waits for its first turn, as much of it as a list shows. See [`super::Run`] for what the fields
 /// mean.
 #[allow(missing_docs, reason = "they are those of a run")]
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -22,9 +22,7 @@ pub struct Brief {
     pub name: Option<String>,
     pub kind: String,
     pub argv: Option<Vec<Arg>>,
-    pub withheld: Option<Withheld>,
     pub priority: i32,
-    pub max_attempts: u32,
     /// What it is called as a step.
     pub step: Option<String>,
     /// The step whose result it repeats.
@@ -36,8 +34,6 @@ pub struct Brief {
     pub total: Option<u64>,
     pub created_at: Timestamp,
     pub archived: bool,
-    pub swept: bool,
-    pub copied: bool,
 }
 
 /// The end of a run, as much of it as a list shows.
@@ -78,8 +74,6 @@ struct Stored {
     #[serde(default)]
     archived: Option<IgnoredAny>,
     #[serde(default)]
-    swept: Option<IgnoredAny>,
-    #[serde(default)]
     copied: bool,
 }
 
@@ -91,13 +85,9 @@ struct Spec {
     #[serde(default)]
     command: Option<Command>,
     #[serde(default)]
-    withheld: Option<Withheld>,
-    #[serde(default)]
     priority: i32,
     #[serde(default)]
     keys: Option<IgnoredAny>,
-    #[serde(default)]
-    policy: Promised,
     #[serde(default)]
     step: Option<Step>,
 }
@@ -116,18 +106,6 @@ struct Pending {
 #[derive(Deserialize)]
 struct Command {
     argv: Vec<Arg>,
-}
-
-#[derive(Default, Deserialize)]
-struct Promised {
-    #[serde(default)]
-    retry: Retry,
-}
-
-#[derive(Default, Deserialize)]
-struct Retry {
-    #[serde(default)]
-    max_attempts: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -181,10 +159,11 @@ impl TryFrom<Stored> for Brief {
     type Error = &'static str;
 
     fn try_from(stored: Stored) -> Result<Self, Self::Error> {
-        if stored.ended.is_none() && !stored.waits_plainly() {
+        let is_final = stored.ended.as_ref().is_some_and(|ended| ended.how.name().is_final());
+        if !is_final && !stored.waits_plainly() {
             return Err("its record alone does not tell how it stands");
         }
-        let Stored { id, spec, attempt, ended, pending: _, progress, created_at, archived, swept, copied } = stored;
+        let Stored { id, spec, attempt, ended, pending: _, progress, created_at, archived, copied: _ } = stored;
         let (step, replays) = spec.step.map_or((None, None), |step| (Some(step.name), step.replays));
         let end = ended.map(|ended| BriefEnd {
             how: ended.how,
@@ -197,9 +176,7 @@ impl TryFrom<Stored> for Brief {
             name: spec.name,
             kind: spec.kind,
             argv: spec.command.map(|command| command.argv),
-            withheld: spec.withheld,
             priority: spec.priority,
-            max_attempts: spec.policy.retry.max_attempts.unwrap_or(Policy::default().retry.max_attempts),
             step,
             replays,
             attempt,
@@ -208,8 +185,6 @@ impl TryFrom<Stored> for Brief {
             total: progress.total,
             created_at,
             archived: archived.is_some(),
-            swept: swept.is_some(),
-            copied,
         })
     }
 }

@@ -9,6 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::{EnvMode, Variables};
 use crate::redact::Redactor;
 
 /// What of a command is not in its spec.
@@ -31,15 +32,21 @@ pub struct Command {
     /// The file that the first word meant when the run was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
-    /// The variables that were listed to be kept, as they were then. A later attempt finds them again.
+    /// The variables that are listed with the run and are no secrets: every attempt is given them, on every host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// Which other variables an attempt is given.
+    #[serde(default, skip_serializing_if = "EnvMode::is_default")]
+    pub env_mode: EnvMode,
+    /// The variables to keep in the maker's home when the run is made. They are never on record.
+    #[serde(skip)]
+    pub sealed: Option<Variables>,
 }
 
 impl Command {
     /// These words, executed there.
     pub fn new(argv: Vec<Arg>, cwd: Arg) -> Self {
-        Self { argv, cwd, program: None, env: BTreeMap::new() }
+        Self { argv, cwd, program: None, env: BTreeMap::new(), env_mode: EnvMode::default(), sealed: None }
     }
 }
 
@@ -66,6 +73,8 @@ impl fmt::Debug for Command {
             .field("cwd", &self.cwd)
             .field("program", &self.program)
             .field("env", &self.env.iter().map(named).collect::<BTreeMap<_, _>>())
+            .field("env_mode", &self.env_mode)
+            .field("sealed", &self.sealed)
             .finish()
     }
 }

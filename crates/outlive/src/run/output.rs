@@ -74,6 +74,14 @@ impl Output {
         if below.split('/').any(|part| part == "." || part == "..") || self.prefix.chars().any(char::is_control) {
             return refuse(format!("the prefix `{}` has parts that lead elsewhere", self.prefix.escape_default()));
         }
+        let is_bucket = ["s3://", "gs://", "az://"].iter().any(|scheme| self.prefix.starts_with(scheme));
+        if is_bucket && self.prefix.contains(['@', '?', '#']) {
+            return refuse(
+                "the prefix names an endpoint, a region or credentials: those come from the registry's URL, the \
+                 environment or `[sweep.artifacts]` of the home's configuration"
+                    .into(),
+            );
+        }
         // Nor the tree of another run.
         let is_below = |part: &str| is_name(part) && !part.contains("run_id=");
         if !self.shard_prefix.split('/').all(is_below) {

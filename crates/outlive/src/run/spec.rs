@@ -186,7 +186,7 @@ impl fmt::Debug for Spec {
 }
 
 fn word(what: &str, text: &str) -> Result<(), InvalidSpec> {
-    if text.is_empty() {
+    if text.trim().is_empty() {
         Err(InvalidSpec(format!("an empty {what}")))
     } else if text.len() > NAME_LIMIT {
         Err(InvalidSpec(format!("a {what} of {} bytes; the longest is {NAME_LIMIT}", text.len())))

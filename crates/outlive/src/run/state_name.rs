@@ -54,6 +54,11 @@ impl StateName {
         }
     }
 
+    /// Whether no further attempt follows by itself or by `resume`: succeeded, failed or cancelled.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
+    }
+
     /// Whether an attempt is over.
     pub fn is_ended(self) -> bool {
         !matches!(self, Self::Pending | Self::Running | Self::Suspended)

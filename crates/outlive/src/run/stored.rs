@@ -51,6 +51,8 @@ struct Stored {
     swept: Option<Box<Swept>>,
     #[serde(default)]
     copied: bool,
+    #[serde(default)]
+    foreign: bool,
 }
 
 impl<'de> Deserialize<'de> for Run {
@@ -83,6 +85,7 @@ impl<'de> Deserialize<'de> for Run {
             archived: stored.archived,
             swept: stored.swept,
             copied: stored.copied,
+            foreign: stored.foreign,
         })
     }
 }

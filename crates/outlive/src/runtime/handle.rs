@@ -20,7 +20,7 @@ use crate::redact::Redactor;
 use crate::run::{Event, Exit, Interruption, Progress, Run, Spec, StateName};
 use crate::settle::{Doubt, settle};
 use crate::spool::OwnEnd;
-use crate::store::{Record, Store, Write};
+use crate::store::{Record, Store, Write, fork_guard};
 use crate::transition::{Action, Fence, Refusal, Report, Transition, Verdict, apply};
 
 /// How often an owner's write is tried when others change the run meanwhile.
@@ -92,19 +92,34 @@ impl RunHandle {
     }
 
     /// Why the work should stop, if it should. Cheap: what the last beat brought.
+    /// In a forked child the run is lost: it is the parent's.
     pub fn stop_requested(&self) -> Option<Stop> {
+        if !self.keeping.made_by.is_this_process() {
+            return Some(Stop::Lost);
+        }
         self.held.stop()
     }
 
-    /// Has `watcher` called from the keeper's thread as soon as there is a reason to stop. Whoever watches also ends
-    /// runs that are past their timeout; without a watcher the keeper does.
-    pub fn on_stop(&self, watcher: impl Fn(&Stop) + Send + 'static) {
-        self.held.watch(Box::new(watcher));
+    /// Calls `callback` as soon as there is a reason to stop, on a thread of its own: heartbeats continue while it runs.
+    /// A run with a callback is also expected to end itself at its timeout; without one, the heartbeat thread ends it.
+    pub fn on_stop(&self, callback: impl Fn(&Stop) + Send + 'static) {
+        self.held.watch(Box::new(callback));
     }
 
-    /// Says how far the work is.
+    /// Says how far the work is. At most one report a second is written; a later one waits for the next second, the next
+    /// heartbeat or any other write of this run, and replaces the one that waits.
     pub async fn progress(&self, progress: Progress) -> Result<(), Error> {
-        self.report(Report { progress: Some(progress), ..Report::default() }).await
+        fork_guard::check(self.keeping.made_by)?;
+        let report = conceal::report(&self.redactor, Report { progress: Some(progress), ..Report::default() });
+        let Some(progress) = report.progress else { return Ok(()) };
+        let (is_due, is_first) = self.held.coalesce(progress, self.keeping.clock.awake());
+        if is_due || self.held.stop() == Some(Stop::Lost) {
+            return self.report(Report::default()).await;
+        }
+        if is_first {
+            self.keeping.ask_for_progress();
+        }
+        Ok(())
     }
 
     /// Keeps what the next attempt is to be handed. Durable when this returns.
@@ -114,8 +129,19 @@ impl RunHandle {
 
     /// Says anything that can be said of a run in flight. Durable when this returns.
     pub async fn report(&self, report: Report) -> Result<(), Error> {
-        let action = Action::Report { fence: self.fence(), report: conceal::report(&self.redactor, report) };
-        self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await
+        let report = self.with_progress(conceal::report(&self.redactor, report));
+        let progress = report.progress.clone();
+        let action = Action::Report { fence: self.fence(), report };
+        self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await?;
+        if let Some(progress) = progress {
+            self.held.note_written(&progress, self.keeping.clock.awake());
+        }
+        Ok(())
+    }
+
+    /// A report that also says the progress that waits to be written, unless it says a later one.
+    fn with_progress(&self, report: Report) -> Report {
+        Report { progress: report.progress.or_else(|| self.held.unwritten_progress()), ..report }
     }
 
     /// Lets go of the run until somebody wakes it.
@@ -187,9 +213,11 @@ impl RunHandle {
         end: OwnEnd,
         exit: Option<Exit>,
     ) -> Result<Recorded, Error> {
+        fork_guard::check(self.keeping.made_by)?;
         let end = conceal::end(&self.redactor, end);
         let action = end.action(self.fence(), exit);
-        let said = report.map(|report| conceal::report(&self.redactor, report));
+        let said = report.map(|report| conceal::report(&self.redactor, report)).unwrap_or_default();
+        let said = Some(self.with_progress(said)).filter(|report| *report != Report::default());
         let said = said.map(|report| Action::Report { fence: self.fence(), report });
         let stamp = Stamp::draw(&*self.keeping.entropy);
         let mut doubt = Doubt::default();
@@ -234,6 +262,7 @@ impl RunHandle {
         stamp: Stamp,
         doubt: &mut Doubt,
     ) -> Result<(), Error> {
+        fork_guard::check(self.keeping.made_by)?;
         let mut record = self.held.record();
         let mut remembered = true;
         for _ in 0..TRIES {
@@ -296,9 +325,17 @@ impl RunHandle {
     /// The write that ends it, as far as what is known of it here allows one. What it says is masked already.
     pub(super) fn ending(&self, end: &OwnEnd, stamp: Stamp) -> Option<Write> {
         let action = end.action(self.fence(), None);
+        let (me, now) = (&self.keeping.me, self.keeping.clock.now());
+        let progress = self.held.unwritten_progress();
+        let report = progress.map(|progress| Report { progress: Some(progress), ..Report::default() });
+        let report = report.map(|report| Action::Report { fence: self.fence(), report });
         let record = lock(&self.held.record);
-        let ended = apply(&record.run, &action, &self.keeping.me, self.keeping.clock.now()).ok()?;
-        Some(Write::change(&record, ended, stamp))
+        let reported = report.and_then(|report| apply(&record.run, &report, me, now).ok());
+        let before = reported.as_ref().map_or(&record.run, |reported| &reported.run);
+        let ended = apply(before, &action, me, now).ok()?;
+        let mut write = Write::change(&record, ended, stamp);
+        write.events.splice(0..0, reported.map(|reported| reported.event));
+        Some(write)
     }
 
     /// Leaves an end to the keeper, which delivers it when the store takes it.
@@ -326,6 +363,11 @@ fn may_pass(error: &Error) -> bool {
 
 impl Drop for RunHandle {
     fn drop(&mut self) {
+        if !self.keeping.made_by.is_this_process() {
+            // A forked child lets go of nothing: the run, its worker and its connections are the parent's.
+            std::mem::forget(self.worker.clone());
+            return;
+        }
         if !self.open.load(Ordering::SeqCst) {
             return;
         }

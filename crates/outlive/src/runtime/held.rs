@@ -1,12 +1,14 @@
-//! A run that a worker holds: what its holder and the thread that beats share.
+//! A run that a worker holds: what its holder and the heartbeat thread share.
 
-use std::sync::Mutex;
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::keeper::lock;
 use crate::id::{Epoch, RunId};
 use crate::policy::{Lease, OnLeaseLoss};
-use crate::run::CancelRequest;
+use crate::run::{CancelRequest, Progress};
 use crate::store::Record;
 
 /// Why a holder should stop.
@@ -22,7 +24,19 @@ pub enum Stop {
     LeaseOver,
 }
 
-type Watcher = Box<dyn Fn(&Stop) + Send>;
+impl Stop {
+    /// The reason in one word, as logs name it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Cancelled(_) => "cancelled",
+            Self::TimedOut => "timed_out",
+            Self::LeaseOver => "lease_over",
+        }
+    }
+}
+
+type Callback = Box<dyn Fn(&Stop) + Send>;
 
 /// A run that this worker holds.
 pub(crate) struct Held {
@@ -37,13 +51,39 @@ pub(crate) struct Held {
     stops_unheard: bool,
     /// As it was last read or written.
     pub(crate) record: Mutex<Record>,
-    told: Mutex<Told>,
+    stopping: Arc<Mutex<Stopping>>,
+    progress: Mutex<Unwritten>,
 }
 
+/// The least time between two writes of a run's progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// Progress that was reported and waits to be written.
 #[derive(Default)]
-struct Told {
-    stop: Option<Stop>,
-    watcher: Option<Watcher>,
+struct Unwritten {
+    progress: Option<Progress>,
+    /// When progress was last written, in time awake.
+    written_at: Option<Duration>,
+}
+
+/// The reason to stop, and the callback that is told of it.
+#[derive(Default)]
+struct Stopping {
+    reason: Option<Stop>,
+    /// Absent while its thread calls it.
+    callback: Option<Callback>,
+    /// A callback was installed.
+    watched: bool,
+    /// Reasons that the callback has not been called with yet, oldest first.
+    pending: VecDeque<Stop>,
+    /// A thread calls the callback until `pending` is empty.
+    calling: bool,
+}
+
+impl Unwritten {
+    fn is_due(&self, now: Duration) -> bool {
+        self.written_at.is_none_or(|at| now.saturating_sub(at) >= PROGRESS_EVERY)
+    }
 }
 
 impl Held {
@@ -59,8 +99,37 @@ impl Held {
             timeout: policy.limits.timeout,
             stops_unheard: policy.on_lease_loss.unwrap_or(careful) == OnLeaseLoss::Stop,
             record: Mutex::new(record),
-            told: Mutex::default(),
+            stopping: Arc::default(),
+            progress: Mutex::default(),
         }
+    }
+
+    /// Takes progress in. Answers with whether it is to be written now, and whether it is the first that waits.
+    pub(super) fn coalesce(&self, progress: Progress, now: Duration) -> (bool, bool) {
+        let mut unwritten = lock(&self.progress);
+        let is_first = unwritten.progress.replace(progress).is_none();
+        (unwritten.is_due(now), is_first)
+    }
+
+    /// The progress that waits to be written.
+    pub(super) fn unwritten_progress(&self) -> Option<Progress> {
+        lock(&self.progress).progress.clone()
+    }
+
+    /// Notes that progress is on record; what was reported since waits on.
+    pub(super) fn note_written(&self, written: &Progress, now: Duration) {
+        let mut unwritten = lock(&self.progress);
+        unwritten.written_at = Some(now);
+        if unwritten.progress.as_ref() == Some(written) {
+            unwritten.progress = None;
+        }
+    }
+
+    /// How long the progress that waits may wait on; none where none does.
+    pub(super) fn progress_due_in(&self, now: Duration) -> Option<Duration> {
+        let unwritten = lock(&self.progress);
+        unwritten.progress.as_ref()?;
+        Some(unwritten.written_at.map_or(Duration::ZERO, |at| (at + PROGRESS_EVERY).saturating_sub(now)))
     }
 
     /// Whether a clock alone may stop it.
@@ -89,33 +158,83 @@ impl Held {
     }
 
     pub(crate) fn stop(&self) -> Option<Stop> {
-        lock(&self.told).stop.clone()
+        lock(&self.stopping).reason.clone()
     }
 
-    /// Has `watcher` called with every reason to stop, the present one included.
-    pub(crate) fn watch(&self, watcher: Watcher) {
-        let mut told = lock(&self.told);
-        if let Some(stop) = &told.stop {
-            watcher(stop);
+    /// Has `callback` called with every reason to stop. A reason that is known already is passed before this returns.
+    pub(crate) fn watch(&self, callback: Callback) {
+        let known = {
+            let mut stopping = lock(&self.stopping);
+            stopping.watched = true;
+            stopping.reason.clone()
+        };
+        if let Some(stop) = &known {
+            callback(stop);
         }
-        told.watcher = Some(watcher);
+        let mut stopping = lock(&self.stopping);
+        stopping.callback = Some(callback);
+        if let Some(stop) = stopping.reason.clone().filter(|stop| known.as_ref() != Some(stop)) {
+            stopping.pending.push_back(stop);
+            drop(stopping);
+            self.call_back();
+        }
     }
 
-    /// Tells the holder to stop. What it was told first stands, unless the run is lost.
+    /// Tells the holder to stop. The first reason stands, unless the run is lost.
     pub(super) fn tell(&self, stop: Stop) {
-        let mut told = lock(&self.told);
-        if told.stop.is_none() || stop == Stop::Lost && told.stop != Some(Stop::Lost) {
-            // Before it is called: one that panics is not called again.
-            told.stop = Some(stop.clone());
-            if let Some(watcher) = &told.watcher {
-                watcher(&stop);
+        let mut stopping = lock(&self.stopping);
+        if stopping.reason.is_none() || stop == Stop::Lost && stopping.reason != Some(Stop::Lost) {
+            tracing::info!(run = %self.id, epoch = self.epoch.0, reason = stop.name(), "stop requested");
+            stopping.reason = Some(stop.clone());
+            if stopping.callback.is_some() || stopping.calling {
+                stopping.pending.push_back(stop);
+                drop(stopping);
+                self.call_back();
             }
         }
     }
 
-    /// Whether somebody sees to it that its work ends when it is told to stop. Of an adopted run that goes without
-    /// saying: processes that live on are not ended by saying so.
+    /// Calls the callback on a thread of its own: heartbeats continue however long it takes.
+    fn call_back(&self) {
+        {
+            let mut stopping = lock(&self.stopping);
+            if std::mem::replace(&mut stopping.calling, true) {
+                return;
+            }
+        }
+        let stopping = self.stopping.clone();
+        let thread = std::thread::Builder::new().name("outlive-on-stop".into());
+        if thread.spawn(move || call_pending(&stopping)).is_err() {
+            // Without a thread a late heartbeat is better than a holder that never stops.
+            call_pending(&self.stopping);
+        }
+    }
+
+    /// Whether the holder ends its work when it is told to stop. The holder of an adopted run always does: processes
+    /// that live on do not end because their record says so.
     pub(super) fn is_watched(&self) -> bool {
-        self.ran_for.is_some() || lock(&self.told).watcher.is_some()
+        self.ran_for.is_some() || lock(&self.stopping).watched
+    }
+}
+
+/// Calls the callback with every pending reason, in order and outside the lock.
+fn call_pending(stopping: &Mutex<Stopping>) {
+    loop {
+        let (callback, stop) = {
+            let mut stopping = lock(stopping);
+            let Some(callback) = stopping.callback.take() else {
+                stopping.calling = false;
+                return;
+            };
+            let Some(stop) = stopping.pending.pop_front() else {
+                stopping.callback = Some(callback);
+                stopping.calling = false;
+                return;
+            };
+            (callback, stop)
+        };
+        // A callback that panics is called with later reasons nevertheless.
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| callback(&stop)));
+        lock(stopping).callback.get_or_insert(callback);
     }
 }

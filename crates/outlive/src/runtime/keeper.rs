@@ -5,33 +5,38 @@
 //! transaction open never keeps it from beating. What one beat does is [`Keeping::tick`], which the thread calls in a
 //! loop and the simulation calls by itself.
 
+mod thread;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub(crate) use self::thread::Keeper;
+use super::deliver::deliver_one;
 use super::held::{Held, Stop};
 use super::suspects::Suspects;
 use super::wake::Wake;
 use crate::id::{Entropy, Epoch, RunId, Stamp, WorkerId};
 use crate::policy::Lease;
-use crate::process::Identity;
+use crate::process::{Identity, MadeBy};
 use crate::run::{Actor, Heard, Interruption, Owner};
 use crate::spool::{OwnEnd, Spool, Spooled};
-use crate::store::{self, Beat, Expect, Offer, Store, Write, Written};
+use crate::store::{self, Beat, Expect, Offer, Record, Store, Write, Written};
 use crate::time::Clock;
-use crate::transition::{Action, Fence, Verdict, apply};
+use crate::transition::{Action, Fence, Report, Verdict, apply};
 
 /// The least time between two beats that a bell asked for.
 const BELL_REST: Duration = Duration::from_millis(20);
+/// How often a write of progress is tried where others change the run meanwhile.
+const PROGRESS_TRIES: usize = 3;
 /// How long to wait before an end that was not taken is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
 /// What a worker holds and owes. Shared by its run handles and the thread that beats.
 pub(crate) struct Keeping {
+    /// The process that beats. In a forked child of it every handle is inert.
+    pub(crate) made_by: MadeBy,
     pub(crate) worker: WorkerId,
     pub(crate) identity: Identity,
     pub(crate) me: Actor,
@@ -66,6 +71,8 @@ struct Keep {
     offer: Arc<Offer>,
     /// The thread is at a beat.
     beating: bool,
+    /// Since when heartbeats fail, by time since boot; absent while the store takes them.
+    outage: Option<Duration>,
 }
 
 impl Keep {
@@ -128,6 +135,7 @@ impl Keeping {
         spool: Option<Spool>,
     ) -> Self {
         Self {
+            made_by: MadeBy::this_process(),
             worker,
             identity,
             me,
@@ -201,6 +209,7 @@ impl Keeping {
         let run = held.id;
         let (registry, at) = (self.registry.clone(), self.clock.now());
         let spooled = Spooled { registry, run, worker: self.worker, epoch: held.epoch, stamp, at, end, exit };
+        tracing::warn!(run = %run, epoch = held.epoch.0, on_disk = self.spool.is_some(), "outcome spooled");
         let kept = self.spool.as_ref().map_or(Ok(()), |spool| spool.keep(&spooled));
         let mut keep = self.keep();
         keep.release(held);
@@ -220,6 +229,43 @@ impl Keeping {
         self.wake.call();
     }
 
+    /// Has the thread write progress when that is due.
+    pub(crate) fn ask_for_progress(&self) {
+        self.wake.call();
+    }
+
+    /// How long it is until progress is to be written; none where none waits.
+    fn progress_due_in(&self) -> Option<Duration> {
+        let (held, now) = (self.keep().held.clone(), self.clock.awake());
+        held.values().filter_map(|held| held.progress_due_in(now)).min()
+    }
+
+    /// Writes the progress that waits of every run. What cannot be written waits for the next beat.
+    async fn write_progress(&self, store: &dyn Store) -> Result<(), store::Error> {
+        let held = self.keep().held.clone();
+        for held in held.values() {
+            let Some(progress) = held.unwritten_progress() else { continue };
+            let report = Report { progress: Some(progress.clone()), ..Report::default() };
+            let action = Action::Report { fence: self.fence(held.epoch), report };
+            let known = held.record();
+            let mut record = Some(known);
+            for _ in 0..PROGRESS_TRIES {
+                let Some(current) = record.take() else { break };
+                // A run that is no longer its own is told of by the beat.
+                let Ok(transition) = apply(&current.run, &action, &self.me, self.clock.now()) else { break };
+                let write = Write::change(&current, transition, Stamp::draw(&*self.entropy));
+                let (run, stamp) = (write.run.clone(), write.stamp);
+                match store.commit(vec![write]).await?.pop() {
+                    Some(Written::Done(revision)) => *lock(&held.record) = Record { run, revision, stamp },
+                    Some(Written::Conflict(found)) => record = found.map(|found| *found),
+                    _ => {}
+                }
+            }
+            held.note_written(&progress, self.clock.awake());
+        }
+        Ok(())
+    }
+
     fn keep(&self) -> MutexGuard<'_, Keep> {
         lock(&self.state)
     }
@@ -229,17 +275,45 @@ impl Keeping {
         self.wake.call();
     }
 
-    /// One beat: delivers what is owed, renews the lease, and passes on what the store says.
+    /// One beat: renews the lease, passes on what the store says, and delivers what is owed.
     pub(crate) async fn tick(&self, store: &dyn Store) -> Result<(), store::Error> {
         // Before the store is asked, which may take its time, and after it has answered.
         self.check_limits(false);
+        // What cannot be written of it waits on; the beat says what is wrong with the store.
+        let _ = self.write_progress(store).await;
         let ticked = self.beat(store).await;
+        self.note_outage(ticked.as_ref().err());
         self.check_limits(ticked.is_err());
         ticked.and(self.deliver(store).await)
     }
 
+    /// Logs failed heartbeats, and where an outage begins and ends.
+    fn note_outage(&self, error: Option<&store::Error>) {
+        let (now, worker) = (self.clock.since_boot(), self.worker);
+        let mut keep = self.keep();
+        match error {
+            Some(error) => {
+                tracing::warn!(%worker, held = keep.held.len(), %error, "heartbeat failed");
+                if error.is_passing() && keep.outage.is_none() {
+                    keep.outage = Some(now);
+                    tracing::warn!(%worker, %error, "outage began");
+                }
+            }
+            None => {
+                if let Some(began) = keep.outage.take() {
+                    let lasted_ms = now.saturating_sub(began).as_millis() as u64;
+                    tracing::info!(%worker, lasted_ms, "outage ended");
+                }
+            }
+        }
+    }
+
     async fn beat(&self, store: &dyn Store) -> Result<(), store::Error> {
-        self.deliver(store).await?;
+        // Ends that are owed are written after the beat, so that one that cannot be written keeps no lease from being
+        // renewed. Whoever leaves owns nothing once they are.
+        if self.keep().leaving {
+            self.deliver(store).await?;
+        }
         let (beat, held) = {
             let mut keep = self.keep();
             let Summary { named, lease, .. } = keep.summary();
@@ -278,6 +352,7 @@ impl Keeping {
 
     fn lose(&self, held: &BTreeMap<RunId, Arc<Held>>, id: RunId) {
         if let Some(held) = held.get(&id) {
+            tracing::warn!(run = %id, epoch = held.epoch.0, worker = %self.worker, "claim lost");
             self.release(held);
             held.tell(Stop::Lost);
         }
@@ -296,6 +371,7 @@ impl Keeping {
             Write { expect, run: known.run, events: Vec::new(), ended: None, stamp: Stamp::draw(&*self.entropy) };
         let stamp = write.stamp;
         if let Some(Written::Done(revision)) = store.commit(vec![write]).await?.pop() {
+            tracing::warn!(run = %held.id, epoch = held.epoch.0, "run registered again: its record was missing");
             let mut record = lock(&held.record);
             record.revision = revision;
             record.stamp = stamp;
@@ -373,6 +449,7 @@ impl Keeping {
         for next in owed {
             match deliver_one(store, &next, &self.me).await {
                 Ok(()) => {
+                    tracing::info!(run = %next.run, epoch = next.epoch.0, "spooled outcome delivered");
                     if let Some(spool) = &self.spool {
                         spool.forget(&next);
                     }
@@ -384,6 +461,16 @@ impl Keeping {
             }
         }
         left
+    }
+
+    /// Has the thread end where this worker holds nothing any more. Answers whether it does.
+    pub(crate) fn retire(&self) -> bool {
+        let holds_nothing = self.keep().held.is_empty();
+        if holds_nothing {
+            self.leave();
+            self.wake.call();
+        }
+        holds_nothing
     }
 
     /// Has the thread end. Answers whether nothing more will come of it.
@@ -413,134 +500,6 @@ impl Keeping {
         // A moment later, so that it is over by then.
         let due = jittered.min(next_limit + Duration::from_millis(1));
         if keep.owed.is_empty() { due } else { due.min(RETRY) }
-    }
-}
-
-/// Records one end, unless it is on record or void.
-pub(crate) async fn deliver_one(store: &dyn Store, spooled: &Spooled, me: &Actor) -> Result<(), store::Error> {
-    const TRIES: usize = 16;
-    for _ in 0..TRIES {
-        let Some(record) = store.get(&[spooled.run]).await?.pop() else { return Ok(()) };
-        if record.stamp == spooled.stamp {
-            return Ok(());
-        }
-        match apply(&record.run, &spooled.action(), me, spooled.at) {
-            // Another owner or end has made it void.
-            Err(_) => return Ok(()),
-            Ok(transition) => {
-                let written = store.commit(vec![Write::change(&record, transition, spooled.stamp)]).await?;
-                if matches!(written.first(), Some(Written::Done(_))) {
-                    return Ok(());
-                }
-            }
-        }
-    }
-    Err(store::Error::Unavailable(format!("run `{}` kept changing while its end was to be recorded", spooled.run)))
-}
-
-/// The thread that beats for a worker until it is dropped.
-pub(crate) struct Keeper {
-    keeping: Arc<Keeping>,
-    beat: Arc<dyn Fn() + Send + Sync>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Keeper {
-    /// A thread that is yet to be started. It opens its own connection when the first beat is due, so that a short run
-    /// never pays for it; where that cannot be opened, because descriptors have run out, it beats on the `shared` one.
-    /// Whoever rings the bell has it beat at once.
-    pub(crate) fn new(
-        keeping: Arc<Keeping>,
-        bell: Option<OwnedFd>,
-        shared: Arc<dyn Store>,
-        open: impl Fn() -> Result<Arc<dyn Store>, store::Error> + Send + Sync + 'static,
-    ) -> Self {
-        let kept = keeping.clone();
-        let beat = move || keep_beating(&kept, bell.as_ref(), &*shared, &open);
-        Self { keeping, beat: Arc::new(beat), thread: Mutex::default() }
-    }
-
-    /// Starts the thread, unless it was started before.
-    pub(crate) fn start(&self) -> std::io::Result<()> {
-        let mut thread = lock(&self.thread);
-        if thread.is_none() {
-            let beat = self.beat.clone();
-            *thread = Some(std::thread::Builder::new().name("outlive-keeper".into()).spawn(move || beat())?);
-        }
-        Ok(())
-    }
-
-    /// Whether anybody beats, or has.
-    pub(crate) fn is_started(&self) -> bool {
-        lock(&self.thread).is_some()
-    }
-}
-
-fn keep_beating(
-    keeping: &Keeping,
-    bell: Option<&OwnedFd>,
-    shared: &dyn Store,
-    open: &dyn Fn() -> Result<Arc<dyn Store>, store::Error>,
-) {
-    let mut store: Option<Arc<dyn Store>> = None;
-    let mut last = keeping.clock.awake();
-    loop {
-        let next = last + keeping.interval();
-        let rung = keeping.wake.wait(bell, next.saturating_sub(keeping.clock.awake()));
-        let rung = keeping.asked.swap(false, Ordering::SeqCst) || rung;
-        let (leaving, owes) = {
-            let keep = keeping.keep();
-            (keep.leaving, !keep.owed.is_empty())
-        };
-        if leaving && !owes {
-            return;
-        }
-        if !owes && !rung && keeping.clock.awake() < next {
-            continue;
-        }
-        if rung && keeping.clock.awake().saturating_sub(last) < BELL_REST {
-            // Whoever rings without end does not keep us beating without end.
-            keeping.wake.wait(None, BELL_REST);
-        }
-        last = keeping.clock.awake();
-        if !keeping.begin_beat() {
-            return;
-        }
-        if store.is_none() {
-            store = open().ok();
-        }
-        let beating = store.as_deref().unwrap_or(shared);
-        // A defect in one beat must not end all beats.
-        let beat =
-            |store: &dyn Store| std::panic::catch_unwind(AssertUnwindSafe(|| pollster::block_on(keeping.tick(store))));
-        if matches!(beat(beating), Ok(Err(store::Error::Denied(_)))) && store.take().is_some() {
-            // A connection of its own that was opened with the last descriptors has none left to work with.
-            drop(beat(shared));
-        }
-        keeping.keep().beating = false;
-        if leaving {
-            return;
-        }
-        if keeping.owes() {
-            // What the store did not take is tried again soon, not at once.
-            keeping.wake.wait(None, RETRY);
-        }
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        let is_done = self.keeping.leave();
-        if !is_done {
-            // What is owed is delivered even by a worker that never had to beat; else it stays in the spool.
-            let _ = self.start();
-        }
-        self.keeping.wake.call();
-        // One that will never beat again ends by itself, and a process that is about to end need not wait for it.
-        if let Some(thread) = lock(&self.thread).take().filter(|_| !is_done) {
-            // A panic of the thread was its own; there is nobody left to tell.
-            let _ = thread.join();
-        }
     }
 }
 

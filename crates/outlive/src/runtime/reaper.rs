@@ -35,6 +35,8 @@ pub struct Reaped {
     pub unjudged: Vec<Run>,
     /// Nothing is wrong with these.
     pub live: usize,
+    /// Written by other programs, whose leases are over. Their records stay as they are.
+    pub abandoned: usize,
 }
 
 /// A reaper that remembers since when it has been able to see.
@@ -90,6 +92,7 @@ impl Reaper {
             let mut verdicts = BTreeMap::new();
             let runs: Vec<&Run> = records.iter().map(|record| &record.run).collect();
             self.judge_all(registry, &runs, &mut verdicts, reaped);
+            self.note_missing(registry, &runs).await?;
             runs.iter().filter(|run| verdicts.contains_key(&run.id)).for_each(|run| registry.remove_group(run));
             while !verdicts.is_empty() {
                 let rest = verdicts.keys().nth(BATCH).copied().map(|id| verdicts.split_off(&id));
@@ -103,6 +106,20 @@ impl Reaper {
                 None => reaped.unresponsive.push(run),
             }
         }
+        Ok(())
+    }
+
+    /// Has the store look at runs whose owner it has never heard of, though it counts every claim as a beat: the owner's
+    /// lease begins when the store notes that it is missing. No run is changed.
+    async fn note_missing(&self, registry: &Registry, runs: &[&Run]) -> Result<(), Error> {
+        let is_missing = |run: &&&Run| !run.copied && run.owner().is_some_and(|owner| owner.heard.beat == 0);
+        let ids: Vec<RunId> = runs.iter().filter(is_missing).map(|run| run.id).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let filter = Filter { ids: Some(ids), ..Filter::in_states([StateName::Running]) };
+        let selection = Selection { filter, order: Order::Oldest, limit: 1, due: false };
+        registry.store().update(&selection, &|_, _| None).await?;
         Ok(())
     }
 
@@ -143,7 +160,10 @@ impl Reaper {
         for (index, run) in runs.iter().copied().enumerate() {
             let Some(owner) = run.owner() else { continue };
             if run.copied || self.worker == Some(owner.worker) {
-                reaped.live += 1;
+                // The record of another program is not ours to end, and an abandoned one is not live.
+                let is_abandoned = run.foreign && owner.lease.lapsed(owner.heard.silent_for);
+                reaped.live += usize::from(!is_abandoned);
+                reaped.abandoned += usize::from(is_abandoned);
                 continue;
             }
             let evidence = match judge(owner, sights.as_ref().map(|sights| &sights[index])) {
@@ -211,6 +231,10 @@ impl Reaper {
             }
             Err(error) => return Err(error.into()),
         };
+        for record in &ended {
+            let evidence = verdicts.get(&record.run.id).map(|verdict| verdict.evidence.to_string());
+            tracing::info!(run = %record.run.id, state = %record.run.state.name(), evidence, "run reaped");
+        }
         Ok(ended.into_iter().map(|record| record.run).collect())
     }
 }

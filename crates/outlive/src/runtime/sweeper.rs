@@ -3,12 +3,18 @@
 //! What is to become of a run's artifacts is a pure function of its record, of what manifests and the pointer name, and of
 //! the time ([`decide`]). Whatever cannot be read or understood is kept, and told. A run is marked before anything of it is
 //! deleted, so that nobody goes on with it meanwhile and no two sweep it at once.
+//!
+//! Whether a record may have anything read or deleted is not decided here but by [`crate::trust::may`] (ADR 0018).
 
 mod forget;
+mod grounds;
 mod manifest;
+mod marks;
 mod naming;
+mod neighbours;
 mod pass;
 mod place;
+mod records;
 mod trees;
 
 use std::collections::BTreeSet;
@@ -80,6 +86,8 @@ impl Default for Spare {
 pub struct Facts<'a> {
     /// The run.
     pub run: &'a Run,
+    /// The records that its writer keeps of it.
+    pub writers: &'a [Run],
     /// What its manifest names below the place; none where it has no manifest.
     pub manifest: Option<Result<&'a Names, &'a str>>,
     /// What the pointer's manifest names below the place, or why that cannot be known.
@@ -137,10 +145,13 @@ fn over_since(run: &Run, now: Timestamp) -> Result<(Timestamp, &'static str), St
             if !owner.lease.lapsed(owner.heard.silent_for) {
                 return Err("it is in flight".into());
             }
-            if !run.copied {
-                return Err("its owner is silent; `outlive reap` puts its death on record".into());
+            if !run.foreign {
+                return Err(match run.copied {
+                    true => "it belongs to the registry that this one was copied from".into(),
+                    false => "its owner is silent; `outlive reap` marks it dead".into(),
+                });
             }
-            // Whoever writes its own record alone says so itself, or is silent for good.
+            // A writer of another program ends its own record, or is silent for good.
             Ok((owner.heard.at.after(owner.lease.lasts()).min(now), "abandoned"))
         }
         State::Ended(ending) => match ending.how {
@@ -153,6 +164,20 @@ fn over_since(run: &Run, now: Timestamp) -> Result<(Timestamp, &'static str), St
     }
 }
 
+/// Since when nothing more is to be expected of a run and of its writer, and how it ended.
+fn all_over_since(run: &Run, writers: &[Run], now: Timestamp) -> Result<(Timestamp, &'static str), String> {
+    let (mut since, mut how) = over_since(run, now)?;
+    for writer in writers {
+        let (writer_since, writer_how) =
+            over_since(writer, now).map_err(|why| format!("by the record of its writer, {why}"))?;
+        since = since.max(writer_since);
+        if writer_how == "succeeded" {
+            how = writer_how;
+        }
+    }
+    Ok((since, how))
+}
+
 /// What becomes of a run's artifacts: they stay unless everything speaks for it.
 pub fn decide(facts: &Facts<'_>, spare: &Spare) -> Decision {
     let (run, now) = (facts.run, facts.now);
@@ -161,7 +186,7 @@ pub fn decide(facts: &Facts<'_>, spare: &Spare) -> Decision {
         Ok(tree) => tree,
         Err(error) => return Decision::problem(error.to_string()),
     };
-    let (since, how) = match over_since(run, now) {
+    let (since, how) = match all_over_since(run, facts.writers, now) {
         Ok(over) => over,
         Err(why) => return Decision::usual(why),
     };
@@ -244,6 +269,12 @@ pub struct Line {
     pub kept: u64,
     /// How many could not be deleted.
     pub left: u64,
+}
+
+impl Line {
+    fn new(id: RunId, prefix: String) -> Self {
+        Self { id, prefix, reason: String::new(), objects: 0, bytes: 0, kept: 0, left: 0 }
+    }
 }
 
 /// What is not as it should be.

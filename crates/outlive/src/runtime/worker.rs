@@ -105,6 +105,10 @@ impl Worker {
     }
 
     fn end(&mut self) {
+        if !self.registry.is_usable() {
+            self.leave_threads_to_the_parent();
+            return;
+        }
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
@@ -134,6 +138,20 @@ impl Worker {
             }
         }
         pollster::block_on(self.registry.leave());
+    }
+}
+
+impl Worker {
+    /// In a forked child there is no thread to join, and nothing to end.
+    fn leave_threads_to_the_parent(&mut self) {
+        std::mem::forget((
+            std::mem::take(&mut self.slots),
+            std::mem::take(&mut self.claimers),
+            self.chores.take(),
+            std::mem::take(&mut self.finishers),
+            self.listening.take(),
+            self.registry.clone(),
+        ));
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -19,7 +20,7 @@ use crate::health::Witness;
 use crate::id::RunId;
 use crate::run::{Event, Key, Run};
 use crate::store::{
-    Beat, BeatReply, Change, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
+    Beat, BeatReply, Change, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
 };
 use crate::time::Clock;
 use crate::transition::Start;
@@ -102,8 +103,8 @@ impl Faulty {
             return Fate::Well;
         } else {
             match (operation, entropy.below(6)) {
-                ("get" | "list" | "events" | "starts" | "workers", 3..) => return Fate::Well,
-                ("get" | "list" | "events" | "starts" | "workers", _) | (_, 0) => (Fate::Refused, "refused"),
+                ("get" | "list" | "events" | "starts" | "counts" | "workers", 3..) => return Fate::Well,
+                ("get" | "list" | "events" | "starts" | "counts" | "workers", _) | (_, 0) => (Fate::Refused, "refused"),
                 (_, 1) => (Fate::Swallowed, "its answer is lost, it has no effect"),
                 ("commit", 2..=4) => (Fate::Late, "its answer is lost, it is on its way"),
                 _ => (Fate::AnswerLost, "its answer is lost, it takes effect"),
@@ -240,8 +241,16 @@ impl Store for Faulty {
         .await
     }
 
+    async fn counts(&self) -> Result<Vec<Count>, Error> {
+        self.call("counts", |_, _| at_once(self.world.memory.counts())).await
+    }
+
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.call("workers", |_, _| at_once(self.world.memory.workers())).await
+    }
+
+    async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
+        self.call("next_due", |_, _| at_once(self.world.memory.next_due(filter))).await
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

@@ -91,7 +91,12 @@ fn check_from(before: &Run, wrote: &Wrote<'_>) -> Result<(), String> {
             })
         }
         "request cancel" => {
-            demand(before.ending().is_none(), || format!("final is final: a cancel request changed a {state} run"))
+            let is_final = matches!(state, StateName::Succeeded | StateName::Failed | StateName::Cancelled);
+            demand(!is_final, || format!("final is final: a cancel request changed a {state} run"))?;
+            let is_resumable = matches!(state, StateName::Interrupted | StateName::Dead);
+            demand(!is_resumable || after.state.name() == StateName::Cancelled, || {
+                format!("a {state} run without processes was not cancelled on request")
+            })
         }
         other => Err(format!("`{other}` is nothing that can be done to a run")),
     }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::id::{Entropy, Stamp, SystemEntropy};
@@ -113,8 +113,19 @@ pub(crate) fn read(dir: &OwnedFd, name: &Path, limit: u64) -> io::Result<Vec<u8>
 
 /// Opens a file to read it, never through a link and never waiting for whoever writes to a pipe.
 pub(crate) fn open_file(dir: &OwnedFd, name: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?.into())
+    Ok(open_below(dir, name, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK)?.into())
+}
+
+/// Opens what is below `dir`. No part of a relative path may be a symbolic link, not even a directory on the way.
+fn open_below(dir: impl AsFd, name: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    if name.is_relative() {
+        match rustix::fs::openat2(&dir, name, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            // Kernels before 5.6 and some sandboxes have no such call; the last part is checked all the same.
+            Err(Errno::NOSYS | Errno::PERM) => {}
+            opened => return Ok(opened?),
+        }
+    }
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
 /// Reads a whole file of at most `limit` bytes.
@@ -153,8 +164,7 @@ pub(crate) fn exists(dir: &OwnedFd, name: &Path) -> bool {
 
 /// Opens a directory below `dir`, never through a link.
 pub(crate) fn open_dir(dir: impl AsFd, name: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+    open_below(dir, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW)
 }
 
 /// Opens a directory below `dir`, made if it is missing.

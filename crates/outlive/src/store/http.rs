@@ -64,6 +64,11 @@ impl HttpStore {
         self.inner.hello.user.as_deref()
     }
 
+    /// Whether the token only reads: then the signatures of runs are withheld, and nobody here can tell who made one.
+    pub fn reads_only(&self) -> bool {
+        self.inner.hello.reads_only
+    }
+
     /// The lease of runs that ask for none there.
     pub fn lease(&self) -> Option<Lease> {
         self.inner.hello.lease

@@ -1,49 +1,101 @@
-//! Where requests are made: on a thread of their own, so that whoever calls the store may await it on any executor or none.
+//! The thread that makes requests, so that callers may await a store on any executor or none.
+//!
+//! Both the queue and the number of requests under way are bounded: a caller that asks for more waits.
 
-use std::sync::OnceLock;
+use std::sync::Arc;
 
 use tokio::runtime::Builder;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 
+use crate::process::PerProcess;
 use crate::store::Error;
 
-type Job = Box<dyn FnOnce() + Send>;
+/// The most jobs that wait for the thread.
+const QUEUED: usize = 64;
+/// The most jobs under way at a time. A job never waits for another job, so none waits for itself.
+const UNDER_WAY: usize = 256;
 
-/// Where work is handed in.
-fn door() -> Result<&'static mpsc::UnboundedSender<Job>, Error> {
-    static DOOR: OnceLock<Result<mpsc::UnboundedSender<Job>, String>> = OnceLock::new();
-    let made = DOOR.get_or_init(|| {
+type Job = Box<dyn FnOnce(OwnedSemaphorePermit) + Send>;
+
+/// The queue of the thread, which is started by the first call.
+fn queue() -> Result<&'static mpsc::Sender<Job>, Error> {
+    static QUEUE: PerProcess<Result<mpsc::Sender<Job>, String>> = PerProcess::new();
+    let made = QUEUE.get_or_init(|| {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
-        let (door, mut jobs) = mpsc::unbounded_channel::<Job>();
+        let (queue, mut jobs) = mpsc::channel::<Job>(QUEUED);
         let work = move || {
             LocalSet::new().block_on(&runtime, async move {
+                let slots = Arc::new(Semaphore::new(UNDER_WAY));
                 while let Some(job) = jobs.recv().await {
-                    job();
+                    let Ok(slot) = slots.clone().acquire_owned().await else { return };
+                    job(slot);
                 }
             });
         };
         let thread = std::thread::Builder::new().name("outlive-requests".into()).spawn(work);
-        thread.map(|_| door).map_err(|error| error.to_string())
+        thread.map(|_| queue).map_err(|error| error.to_string())
     });
     made.as_ref().map_err(|error| Error::Unavailable(format!("no thread for requests: {error}")))
 }
 
-/// Does the work there.
+/// Does the work on the thread that makes requests.
 pub(crate) async fn spawn<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, Error>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, Error>> + 'static,
 {
-    let (tell, told) = oneshot::channel();
-    let job = move || {
+    let (reply, replied) = oneshot::channel();
+    let job = move |slot: OwnedSemaphorePermit| {
         spawn_local(async move {
-            // Whoever asked may have gone.
-            let _ = tell.send(work().await);
+            let done = work().await;
+            drop(slot);
+            // The caller may have gone.
+            let _ = reply.send(done);
         });
     };
-    let gone = || Error::Unknown("the thread that makes requests ended".into());
-    door()?.send(Box::new(job)).map_err(|_| gone())?;
-    told.await.unwrap_or_else(|_| Err(gone()))
+    let ended = || Error::Unknown("the thread that makes requests ended".into());
+    queue()?.send(Box::new(job)).await.map_err(|_| ended())?;
+    replied.await.unwrap_or_else(|_| Err(ended()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn t5_b4_no_more_requests_are_under_way_than_the_limit() {
+        const JOBS: usize = UNDER_WAY + QUEUED + 30;
+        let gate = Arc::new(Semaphore::new(0));
+        // How many are under way, and how many at most were at once.
+        let counts = Arc::new(Mutex::new((0_usize, 0_usize)));
+        let callers: Vec<_> = (0..JOBS)
+            .map(|_| {
+                let (gate, counts) = (gate.clone(), counts.clone());
+                std::thread::spawn(move || {
+                    pollster::block_on(spawn(move || async move {
+                        {
+                            let mut counts = counts.lock().unwrap();
+                            counts.0 += 1;
+                            counts.1 = counts.1.max(counts.0);
+                        }
+                        let _ = gate.acquire().await;
+                        counts.lock().unwrap().0 -= 1;
+                        Ok(())
+                    }))
+                })
+            })
+            .collect();
+        while counts.lock().unwrap().0 < UNDER_WAY {
+            std::thread::yield_now();
+        }
+        gate.add_permits(JOBS);
+        for caller in callers {
+            caller.join().unwrap().unwrap();
+        }
+        assert_eq!(*counts.lock().unwrap(), (0, UNDER_WAY));
+    }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Beat, BeatReply, Cursor, Error, Expect, Listing, Order, Page, Record, Revision, Rule, Selection, Standing, Store,
-    Worker, Write, Written, silence,
+    Beat, BeatReply, Count, Cursor, Error, Expect, Listing, Order, Page, Record, Revision, Rule, Selection, Standing,
+    Store, Tally, Worker, Write, Written, next_due_of, silence,
 };
 use crate::filter::Filter;
 use crate::health::Witness;
@@ -214,12 +214,25 @@ impl Store for MemoryStore {
         BeatReply::compare(beat, attention, owned, find)
     }
 
+    async fn counts(&self) -> Result<Vec<Count>, Error> {
+        let (inner, mut tally) = (self.lock(), Tally::default());
+        let idle = inner.runs.values().map(|(record, _)| &record.run).filter(|run| run.owner().is_none());
+        idle.for_each(|run| tally.add(run));
+        Ok(tally.counts())
+    }
+
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         let (inner, now) = (self.lock(), self.clock.awake());
         let seen = |known: &Known| Worker { heard: known.heard(now, inner.hears_since), ..known.worker.clone() };
         let mut workers: Vec<Worker> = inner.workers.values().map(seen).collect();
         workers.sort_by_key(|worker| worker.id);
         Ok(workers)
+    }
+
+    async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
+        let (inner, now) = (self.lock(), self.clock.now());
+        let runs = inner.runs.values().map(|(record, _)| &record.run).filter(|run| filter.matches(run));
+        Ok(next_due_of(runs, now))
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

@@ -7,18 +7,22 @@
 mod address;
 mod beats;
 mod bucket;
+mod cache;
 mod calls;
 mod charter;
 mod commits;
-mod deaf;
+mod credentials;
+mod ended;
 mod forget;
 #[cfg(any(test, feature = "testing"))]
 mod hands;
 mod keys;
-mod known;
+mod neighbours;
+mod outage;
 mod probe;
 mod record;
 mod server_time;
+mod sweeps;
 mod wire;
 mod yaml;
 
@@ -28,7 +32,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::address::{Address, InvalidAddress, RUNS};
 pub(crate) use self::bucket::{Bucket, DELETED_AT_ONCE, Listed};
-use self::known::Known;
+use self::cache::Cache;
+use self::ended::EndedRecords;
+pub(crate) use self::neighbours::{records_below, registries_at};
 pub use self::probe::{Finding, Probed};
 use self::server_time::Dates;
 pub use self::server_time::ServerTime;
@@ -42,8 +48,6 @@ use crate::time::{SystemClock, Timestamp};
 
 /// The file of one run.
 const RECORD: &str = "run.yaml";
-/// For how long a reader tries to reach the bucket.
-const READER_PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// A registry in a bucket.
 ///
@@ -58,13 +62,19 @@ struct Inner {
     bucket: Bucket,
     /// What tells this registry from any other.
     id: Mutex<String>,
-    known: Mutex<Known>,
+    cache: Mutex<Cache>,
+    /// Ended records on this host's disk; absent where they are not cached there.
+    ended: Mutex<Option<EndedRecords>>,
+    /// When the records of the last full look were put, by the server's clock.
+    dates: Mutex<HashMap<RunId, Timestamp>>,
+    /// Nothing is written: it was opened for reading.
+    read_only: bool,
     /// Claims whose answer was lost, by worker.
     doubtful: Mutex<HashMap<WorkerId, BTreeSet<RunId>>>,
     /// What workers that beat through this store were last told.
     told: Mutex<HashMap<WorkerId, beats::Told>>,
-    /// Since when the bucket could hear anybody, in microseconds since 1970.
-    hears_since: AtomicI64,
+    /// Since when the bucket is reachable, in microseconds since 1970.
+    reachable_since: AtomicI64,
 }
 
 impl ObjectStore {
@@ -77,15 +87,17 @@ impl ObjectStore {
         Ok(store)
     }
 
-    /// Opens the registry at `address` to be read: nothing is made or tried out.
-    pub async fn read(address: &Address) -> Result<Self, Error> {
+    /// Opens the registry at `address` for reading. Nothing is written, so that read permission suffices; without a
+    /// registry there, the records of other writers are read and [`ObjectStore::id`] is empty. A failing request is
+    /// repeated for at most `patience`; absent means as long as for a store that writes.
+    pub async fn read(address: &Address, patience: Option<std::time::Duration>) -> Result<Self, Error> {
         let mut store = Self::at(address, system_time())?;
         if let Some(inner) = Arc::get_mut(&mut store.inner) {
-            // Whoever only reads comes again.
-            inner.bucket.patience = READER_PATIENCE;
+            inner.read_only = true;
+            inner.bucket.patience = patience.unwrap_or(inner.bucket.patience);
         }
         let opening = store.clone();
-        link::spawn(move || async move { opening.find_charter().await }).await?;
+        link::spawn(move || async move { opening.read_charter().await }).await?;
         Ok(store)
     }
 
@@ -112,10 +124,13 @@ impl ObjectStore {
                 address: address.clone(),
                 bucket,
                 id: Mutex::default(),
-                known: Mutex::default(),
+                cache: Mutex::default(),
+                ended: Mutex::default(),
+                dates: Mutex::default(),
+                read_only: false,
                 doubtful: Mutex::default(),
                 told: Mutex::default(),
-                hears_since: AtomicI64::new(i64::MIN),
+                reachable_since: AtomicI64::new(i64::MIN),
             }),
         })
     }
@@ -179,8 +194,8 @@ impl ObjectStore {
             Some(modified) if beats.fresh => self.bucket().time.put_at(modified, beats.at),
             _ => beats.at,
         };
-        let hears_since = Timestamp::from_micros(self.inner.hears_since.load(Ordering::Relaxed));
-        Heard { beat: beats.count, at, silent_for: now.since(at.max(hears_since)) }
+        let reachable_since = Timestamp::from_micros(self.inner.reachable_since.load(Ordering::Relaxed));
+        Heard { beat: beats.count, at, silent_for: now.since(at.max(reachable_since)) }
     }
 }
 

@@ -9,6 +9,8 @@ mod beats;
 mod calls;
 mod clock;
 mod copies;
+mod due;
+mod examine;
 mod keys;
 mod link;
 mod news;
@@ -24,10 +26,12 @@ mod updates;
 mod writes;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::address::{Address, SCHEMA};
 use self::clock::ServerClock;
+pub use self::examine::Finding;
 use self::link::Links;
 pub use self::news::Listening;
 use self::news::Told;
@@ -57,6 +61,10 @@ struct Inner {
     untidy: Untidy,
     told: Told,
     clock: Arc<ServerClock>,
+    /// Keys that a claim passed over because another had them locked.
+    contended: AtomicU64,
+    /// The last claim found nothing.
+    found_nothing: AtomicBool,
 }
 
 impl PostgresStore {
@@ -69,9 +77,15 @@ impl PostgresStore {
 
     /// Opens the registry at `address` to be read: nothing is made, and a server that can only be read will do.
     pub async fn read(address: &Address) -> Result<Self, Error> {
+        let none = || Error::Unavailable(format!("`{address}`: there is no registry of this format in the schema"));
+        Self::open_existing(address).await?.ok_or_else(none)
+    }
+
+    /// Opens the registry at `address` to be read; none where there is none of this format.
+    pub async fn open_existing(address: &Address) -> Result<Option<Self>, Error> {
         let (links, schema, clock) = (Links::new(address.clone()), address.quoted_schema(), Arc::default());
         let id = schema::find(&links, &schema, address, &clock).await?;
-        Ok(Self::over(links, schema, id, clock))
+        Ok(id.map(|id| Self::over(links, schema, id, clock)))
     }
 
     fn over(links: Links, schema: String, id: String, clock: Arc<ServerClock>) -> Self {
@@ -85,6 +99,8 @@ impl PostgresStore {
                 untidy: Untidy::default(),
                 told: Told::default(),
                 clock,
+                contended: AtomicU64::default(),
+                found_nothing: AtomicBool::default(),
             }),
         }
     }
@@ -111,12 +127,19 @@ impl PostgresStore {
         &self.inner.untidy
     }
 
+    fn found_nothing(&self) -> &AtomicBool {
+        &self.inner.found_nothing
+    }
+
     fn links(&self) -> &Links {
         &self.inner.links
     }
 
     /// SQL with the schema's name where it has `@`.
+    #[track_caller]
     fn sql(&self, text: &str) -> String {
+        #[cfg(any(test, feature = "testing"))]
+        crate::testing::called::note(std::panic::Location::caller());
         text.replace('@', &self.inner.schema)
     }
 

@@ -5,13 +5,16 @@
 
 mod briefs;
 mod calls;
+mod claims;
 mod damage;
+mod delete;
 mod doctor;
 mod keys;
 mod lineage;
 mod log_files;
 mod lost_log;
 mod mapped;
+mod notify;
 mod place;
 mod presence;
 mod query;
@@ -23,11 +26,13 @@ mod spare;
 mod told_files;
 mod tree_files;
 mod turn;
+mod updates;
+mod verify;
 mod wait;
-mod watch;
 mod witness;
 mod workers;
 
+use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +45,9 @@ use self::damage::Damage;
 pub use self::doctor::Finding;
 use self::mapped::Unblocked;
 pub use self::mapped::survive_cuts;
+use self::notify::Noted;
+pub(crate) use self::notify::bell;
+pub use self::notify::{Topic, Watch};
 use self::place::Place;
 pub use self::place::Sharing;
 use self::schema::{Database, PATIENCE};
@@ -47,14 +55,12 @@ pub(crate) use self::schema::{WRITTEN, from_sqlite};
 pub use self::told_files::Telling;
 use self::turn::Queue;
 pub(crate) use self::wait::Wait;
-pub use self::watch::Watch;
-pub(crate) use self::watch::bell;
 pub use self::witness::HEARD_WITHIN;
 use self::workers::Moment;
-use super::{Cursor, Error, Expect, Record, Revision, Rule, Selection, Write, Written};
+use super::{Cursor, Error, Expect, Record, Revision, Write, Written};
 use crate::filter::Filter;
 use crate::id::{Entropy, RunId, WorkerId};
-use crate::process::Vantage;
+use crate::process::{MadeBy, Vantage};
 use crate::run::{Event, Owner, Run};
 use crate::time::Clock;
 
@@ -62,8 +68,6 @@ use crate::time::Clock;
 const REPLACEMENTS: usize = 32;
 /// The lock of a worker that has left, for the next to take.
 const FREE_LOCK: &str = "workers/free";
-/// How many runs an update reads at a time, at most. It begins with as many as it wants, which mostly are enough.
-const SCAN_STEP: usize = 256;
 
 /// A registry in a directory of this machine.
 pub struct SqliteStore {
@@ -73,6 +77,7 @@ pub struct SqliteStore {
     vantage: Vantage,
     damage: Arc<Damage>,
     access: Access,
+    opened_by: MadeBy,
     inner: Mutex<Inner>,
 }
 
@@ -99,6 +104,12 @@ struct Inner {
     leaving: Option<WorkerId>,
     /// The rows that could not be understood.
     damage: Arc<Damage>,
+    /// The files that the transaction has written so far and that are deleted if it is refused.
+    noted: RefCell<Vec<PathBuf>>,
+    /// What the transaction has changed so far, for subscribers.
+    changed: RefCell<Noted>,
+    /// Runs that a killed process has deleted in part, which readers ignore.
+    half_deleted: Vec<RunId>,
 }
 
 /// The registry as it is on disk, for one thread; a cut of its shared memory does not end that one.
@@ -172,7 +183,7 @@ impl SqliteStore {
         let now = Moment::read(&*clock, &vantage);
         let _unblocked = Unblocked::new();
         let inner = Mutex::new(open_inner(place, access, &now, &*entropy, damage.clone())?);
-        Ok(Self { path, clock, entropy, vantage, damage, access, inner })
+        Ok(Self { path, clock, entropy, vantage, damage, access, opened_by: MadeBy::this_process(), inner })
     }
 
     /// Has `tell` called, once for each, with what is wrong with records that cannot be understood and are left out.
@@ -192,9 +203,25 @@ impl SqliteStore {
         self.lock().ok().filter(|inner| !inner.place.copied).map(own).unwrap_or_default()
     }
 
+    /// The names of this registry, unless another call uses the store now: a rule that runs inside it may ask.
+    pub(crate) fn names_unless_busy(&self) -> Option<Vec<String>> {
+        drop(self.inner.try_lock().ok()?);
+        Some(self.names())
+    }
+
     /// Where the registry is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether the registry's directory is gone together with the one that it was in: no write makes it again.
+    pub fn is_gone(&self) -> bool {
+        let is_linked = self.inner.lock().unwrap_or_else(PoisonError::into_inner).place.is_linked();
+        !is_linked && !self.has_parent()
+    }
+
+    fn has_parent(&self) -> bool {
+        self.path.parent().is_some_and(Path::exists)
     }
 
     /// Who may see it.
@@ -212,6 +239,7 @@ impl SqliteStore {
 
     /// The registry as it is on disk: reopened if its directory or database was replaced under us.
     fn lock(&self) -> Result<Locked<'_>, Error> {
+        super::fork_guard::check(self.opened_by)?;
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let mut inner = Locked { inner, _unblocked: Unblocked::new() };
         let is_linked = inner.place.is_linked();
@@ -219,7 +247,7 @@ impl SqliteStore {
             *inner = self.open_inner(Place::open(&self.path)?)?;
         } else if !is_linked {
             // Where its repository is gone as well, there is nothing to make it again in.
-            if !self.path.parent().is_some_and(Path::exists) {
+            if !self.has_parent() {
                 return Err(Error::Unavailable(format!("the registry `{}` is gone", self.path.display())));
             }
             let place = Place::create(&self.path, inner.place.sharing, &*self.entropy)?;
@@ -309,6 +337,9 @@ fn open_inner(
     entropy: &dyn Entropy,
     damage: Arc<Damage>,
 ) -> Result<Inner, Error> {
+    if access == Access::Write {
+        place.close_to_others();
+    }
     let fill = |connection: &Connection| fill(connection, &place, now, entropy);
     let opened = match access {
         Access::Write => schema::open(&place, fill).map(Some),
@@ -335,8 +366,19 @@ fn open_inner(
         spare::set_aside(&place);
     }
     let log_is_cut = database.log_is_cut;
-    let mut inner =
-        Inner { place, database, patience: PATIENCE, queue, trouble, suspect: false, leaving: None, damage };
+    let mut inner = Inner {
+        place,
+        database,
+        patience: PATIENCE,
+        queue,
+        trouble,
+        suspect: false,
+        leaving: None,
+        damage,
+        noted: RefCell::default(),
+        changed: RefCell::default(),
+        half_deleted: Vec::new(),
+    };
     if log_is_cut && !inner.database.read_only {
         let read_back = inner.read_back();
         // One that was deleted meanwhile is made again with what is in the files.
@@ -346,13 +388,24 @@ fn open_inner(
     } else if log_is_cut && access == Access::Read {
         // Whoever writes the first change to a log has files before it has a log: what it does is seen whole, or not yet.
         let _standstill = turn::standstill(&inner.place);
-        let behind = if schema::is_log_cut(&inner.place) { inner.behind()?.len() } else { 0 };
+        let ahead = if schema::is_log_cut(&inner.place) { inner.behind()? } else { Vec::new() };
+        let behind = ahead.len();
         if behind > 0 {
-            let what =
-                format!("the log of the database was cut or taken away: {behind} runs are known to their files alone");
-            inner.salvage(Error::Corrupt(what), now, entropy)?;
+            let knows = |id| rows::knows(inner.connection(), id).unwrap_or(false);
+            let knows_all = ahead.iter().all(|known| knows(known.record.run.id));
+            let trouble = if knows_all && schema::is_log_torn(&inner.place) {
+                Error::Unavailable(format!(
+                    "its log ends within a change, as a full disk leaves it: the files of {behind} runs know more, and the next write reads them back"
+                ))
+            } else {
+                Error::Corrupt(format!(
+                    "the log of the database was cut or taken away: {behind} runs are known to their files alone"
+                ))
+            };
+            inner.salvage(trouble, now, entropy)?;
         }
     }
+    inner.complete_deletions(access);
     Ok(inner)
 }
 
@@ -383,6 +436,7 @@ impl Inner {
     ) -> Result<T, Error> {
         let turn = self.queue.as_ref().map(|queue| queue.wait(self.patience)).transpose()?;
         let (cuts, changes) = (mapped::cuts(), self.connection().total_changes());
+        self.noted.get_mut().clear();
         self.database.sync_commits(durable)?;
         self.database.shorten_log();
         self.execute("BEGIN IMMEDIATE")?;
@@ -404,13 +458,21 @@ impl Inner {
         if !self.connection().is_autocommit() {
             let _ = self.execute("ROLLBACK");
         }
-        if matches!(ended, Err(Error::Unknown(_))) || matches!(done, Err(Error::Unknown(_))) {
+        let is_unknown = matches!(ended, Err(Error::Unknown(_))) || matches!(done, Err(Error::Unknown(_)));
+        if is_unknown {
             self.suspect = true;
+        } else if ended.is_err() || done.is_err() {
+            // Before the next writer's turn, which may read the files back.
+            run_files::take_back(&self.place, self.noted.get_mut());
         }
-        if self.connection().total_changes() != changes
-            && let Some(turn) = turn
-        {
-            turn.tell();
+        let (noted, changed) = (self.changed.take(), self.connection().total_changes() != changes);
+        // What was written can be read only now. Heartbeats, which are not durable, notify nobody.
+        match turn {
+            Some(turn) if changed && durable => turn.tell(),
+            turn => drop(turn),
+        }
+        if changed {
+            noted.send(&self.place);
         }
         ended.and(done)
     }
@@ -438,14 +500,17 @@ impl Inner {
         filter: &Filter,
         order: super::Order,
         after: Option<Cursor>,
-        visit: impl FnMut(Record) -> Result<bool, Error>,
+        mut visit: impl FnMut(Record) -> Result<bool, Error>,
     ) -> Result<(), Error> {
         let damaged = |damaged: rows::Damaged| self.damage.note(&damaged.id, &damaged.why);
-        rows::scan(self.connection(), filter, order, after, damaged, visit)
+        rows::scan(self.connection(), filter, order, after, damaged, |record| {
+            if self.half_deleted.contains(&record.run.id) { Ok(true) } else { visit(record) }
+        })
     }
 
     fn find(&self, id: RunId, now: &Moment) -> Result<Option<Record>, Error> {
-        rows::find(self.connection(), id)?.map(|record| self.read(record, now)).transpose()
+        let found = rows::find(self.connection(), id)?.filter(|_| !self.half_deleted.contains(&id));
+        found.map(|record| self.read(record, now)).transpose()
     }
 
     /// Writes down an end that a file knows and the database does not. Answers with what is on record then.
@@ -481,7 +546,7 @@ impl Inner {
             run_files::file_end(&self.place, ended, write, rows::events(self.connection(), write.run.id)?)?;
             *named += 1;
         }
-        run_files::note(&self.place, before.as_ref(), write)?;
+        run_files::note(&self.place, before.as_ref(), write, &mut self.noted.borrow_mut())?;
         let owner = write.run.owner();
         let taker =
             owner.filter(|owner| before.as_ref().and_then(Run::owner).map(|owner| owner.worker) != Some(owner.worker));
@@ -500,10 +565,12 @@ impl Inner {
     fn put(&self, before: Option<&Run>, record: &Record, events: &[Event]) -> Result<(), Error> {
         rows::put(self.connection(), record, events)?;
         rows::move_keys(self.connection(), before, &record.run)?;
+        let has_dependents = || claims::has_dependents(self.connection());
+        self.changed.borrow_mut().note(before, &record.run, has_dependents)?;
         let asked = record.run.cancel.is_some() && before.is_some_and(|before| before.cancel.is_none());
         if let Some(owner) = record.run.owner().filter(|_| asked) {
             // It beats behind this transaction, and learns of it then.
-            watch::ring(owner.worker);
+            notify::ring(owner.worker);
         }
         Ok(())
     }
@@ -524,65 +591,6 @@ impl Inner {
         let done =
             self.transaction(true, |inner| writes.iter().map(|write| inner.apply(write, now, &mut named)).collect());
         settle(done, named)
-    }
-
-    /// Whether anything may be selected.
-    fn has_any(&self, selection: &Selection) -> Result<bool, Error> {
-        // What is shown instead of a database in trouble does not say; and whoever writes may be rid of the trouble.
-        let mut any = self.trouble.is_some();
-        self.scan(&selection.filter, selection.order, None, |_| {
-            any = true;
-            Ok(false)
-        })?;
-        Ok(any)
-    }
-
-    fn update(&mut self, selection: &Selection, rule: Rule<'_>, now: &Moment) -> Result<Vec<Record>, Error> {
-        let mut named = 0;
-        let done = self.transaction(true, |inner| {
-            let mut changed = Vec::new();
-            let (mut after, mut step) = (None, selection.limit.clamp(1, SCAN_STEP));
-            loop {
-                let mut batch = Vec::new();
-                inner.scan(&selection.filter, selection.order, after, |record| {
-                    batch.push(record);
-                    Ok(batch.len() < step)
-                })?;
-                after = batch.last().map(|record| Cursor::at(&record.run));
-                let last = batch.len() < step;
-                step = (step * 4).min(SCAN_STEP);
-                for record in batch {
-                    if changed.len() >= selection.limit {
-                        return Ok(changed);
-                    }
-                    changed.extend(inner.update_one(record, selection, rule, now, &mut named)?);
-                }
-                if last {
-                    return Ok(changed);
-                }
-            }
-        });
-        settle(done, named)
-    }
-
-    fn update_one(
-        &self,
-        record: Record,
-        selection: &Selection,
-        rule: Rule<'_>,
-        now: &Moment,
-        named: &mut usize,
-    ) -> Result<Option<Record>, Error> {
-        let record = self.read(self.adopt(record)?, now)?;
-        if !selection.takes(&record.run, now.at) {
-            return Ok(None);
-        }
-        let Some(change) = rule(&record.run, now.at) else { return Ok(None) };
-        let write = Write::change(&record, change.transition, change.stamp);
-        match self.apply(&write, now, named)? {
-            Written::Done(_) => self.find(write.run.id, now),
-            Written::Conflict(_) | Written::KeyBusy { .. } => Ok(None),
-        }
     }
 }
 

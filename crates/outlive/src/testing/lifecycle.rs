@@ -8,7 +8,7 @@ use std::fmt::Write;
 use super::{SeededEntropy, owner, pending, person, spec};
 use crate::health::Leftovers;
 use crate::id::{Epoch, WorkerId};
-use crate::policy::{FailureClass, Lease, OrphanPolicy, Retry};
+use crate::policy::{FailureClass, Lease, OrphanPolicy, Policy, Retry};
 use crate::process::Evidence;
 use crate::run::{After, Interruption, Release, Run, Spec, StateName, Step};
 use crate::steps::KIND;
@@ -45,13 +45,13 @@ const COLUMNS: [Column; 19] = [
     ("finish: failed", |worker, run| finish(worker, run, failure())),
     ("finish: cancelled", |worker, run| finish(worker, run, Verdict::Cancelled)),
     ("interrupt", interrupt),
-    ("request cancel", |_, _| Action::RequestCancel { reason: None, grace: None }),
+    ("request cancel", |_, _| Action::RequestCancel { reason: None, grace: None, live: Leftovers::default() }),
     ("reap", |_, run| reap(run, Evidence::LockFree, None)),
     ("adopt", |_, run| adopt(run, Some(Evidence::LockFree), leftovers())),
     ("resume", |_, _| resume(false, Leftovers::default())),
     ("resume, failed too", |_, _| resume(true, Leftovers::default())),
     ("unpark", |_, _| Action::Unpark),
-    ("archive", |_, _| Action::Archive),
+    ("archive", |_, _| Action::Archive { reason: None }),
     ("unarchive", |_, _| Action::Unarchive),
     ("sweep", |_, _| Action::Sweep {
         seen: None,
@@ -126,7 +126,9 @@ pub(crate) fn specimen(state: StateName, spec: Spec, worker: WorkerId) -> Result
         StateName::Dead => act(&claimed, &reap(&claimed, Evidence::LockFree, None)),
         StateName::Succeeded => act(&claimed, &finish(worker, &claimed, Verdict::Succeeded)),
         StateName::Failed => act(&claimed, &finish(worker, &claimed, failure())),
-        StateName::Cancelled => act(&waiting, &Action::RequestCancel { reason: None, grace: None }),
+        StateName::Cancelled => {
+            act(&waiting, &Action::RequestCancel { reason: None, grace: None, live: Leftovers::default() })
+        }
     }
 }
 
@@ -141,6 +143,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::Parked => "parked",
         Refusal::NotParked => "not parked",
         Refusal::IsStep(_) => "is a step",
+        Refusal::CancelRequested => "cancel requested",
         Refusal::NotAsked => "not asked",
         Refusal::HeardOf => "heard of",
         Refusal::LeaseHolds => "lease holds",
@@ -156,6 +159,9 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::BeingSwept(_) => "being swept",
         Refusal::Archived => "archived",
         Refusal::NotArchived => "not archived",
+        Refusal::ProcessesAlive(_) => "processes alive",
+        Refusal::AwaitedBy(_) => "awaited",
+        Refusal::DeletedWith(_) => "step",
     }
 }
 
@@ -169,7 +175,8 @@ impl Table {
     fn cell(&mut self, run: &Run, action: &Action) -> String {
         match apply(run, action, &person("bob"), NOW) {
             Ok(changed) => {
-                let flag = if changed.run.cancel.is_some() && changed.run.owner().is_some() { " + flag" } else { "" };
+                let flag =
+                    if changed.run.cancel.is_some() && !changed.run.state.name().is_final() { " + flag" } else { "" };
                 format!("{}{flag}", changed.run.state.name())
             }
             Err(refusal) => {
@@ -210,6 +217,7 @@ pub fn document() -> Result<String, Refusal> {
     reaps(&mut table, worker)?;
     retries(&mut table, worker)?;
     dependencies(&mut table, worker)?;
+    cancellations(&mut table, worker)?;
     details(&mut table, worker)?;
     table.text.push_str("\n## Refusals\n\n");
     table.head(&["word", "for example"]);
@@ -232,7 +240,13 @@ fn reaps(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
             specimen(StateName::Running, spec, worker)
         };
         let (several, last) = (with(3)?, with(1)?);
-        let asked = apply(&several, &Action::RequestCancel { reason: None, grace: None }, &person("bob"), NOW)?.run;
+        let asked = apply(
+            &several,
+            &Action::RequestCancel { reason: None, grace: None, live: Leftovers::default() },
+            &person("bob"),
+            NOW,
+        )?
+        .run;
         for run in [&several, &last, &asked] {
             let reaped = apply(run, &reap(run, Evidence::LockFree, None), &person("bob"), NOW)?.run;
             assert_eq!(survives_reap(run), !reaped.state.name().is_ended(), "{name}: {:?}", reaped.state);
@@ -256,7 +270,13 @@ fn retries(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     let permanent = vec![FailureClass::Type("exit".into())];
     let permanent = running(Retry { on_failure: true, permanent, ..Retry::default() })?;
     let interrupted = running(Retry { on_interrupt: true, ..Retry::default() })?;
-    let asked = apply(&patient, &Action::RequestCancel { reason: None, grace: None }, &person("bob"), NOW)?.run;
+    let asked = apply(
+        &patient,
+        &Action::RequestCancel { reason: None, grace: None, live: Leftovers::default() },
+        &person("bob"),
+        NOW,
+    )?
+    .run;
     let by_keyboard = Action::Interrupt {
         fence: fence(worker, &interrupted),
         interruption: Interruption { signal: Some(2), reason: "SIGINT".into() },
@@ -302,13 +322,57 @@ fn dependencies(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     Ok(())
 }
 
+fn cancellations(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
+    table.text.push_str("\n## What a request to cancel makes of a run without an owner\n\n");
+    table.head(&[
+        "state",
+        "no live processes",
+        "live processes",
+        "and then another attempt",
+        "and then, when they are gone",
+    ]);
+    let failed = Spec { policy: Policy { retry: retrying(), ..Policy::default() }, ..spec("job") };
+    let failed = specimen(StateName::Running, failed, worker)?;
+    let again = apply(&failed, &finish(worker, &failed, failure()), &person("bob"), NOW)?.run;
+    let claim = Action::Claim { owner: owner(worker, Lease::default()), early: true, leftovers: Default::default() };
+    let ended = |state| specimen(state, spec("job"), worker);
+    let cases = [
+        (again, claim),
+        (ended(StateName::Suspended)?, Action::Wake { owner: owner(worker, Lease::default()) }),
+        (ended(StateName::Interrupted)?, resume(false, Leftovers::default())),
+        (ended(StateName::Dead)?, resume(false, Leftovers::default())),
+    ];
+    let cancel = |live| Action::RequestCancel { reason: None, grace: None, live };
+    for (run, begin) in cases {
+        let requested = apply(&run, &cancel(leftovers()), &person("bob"), NOW)?.run;
+        let cells = [
+            table.cell(&run, &cancel(Leftovers::default())),
+            table.cell(&run, &cancel(leftovers())),
+            table.cell(&requested, &begin),
+            table.cell(&requested, &cancel(Leftovers::default())),
+        ];
+        table.row([format!("**{}**", run.state.name())].into_iter().chain(cells));
+    }
+    Ok(())
+}
+
+fn retrying() -> Retry {
+    Retry { on_failure: true, ..Retry::default() }
+}
+
 fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     table.text.push_str("\n## What decides in the single case\n\n");
     table.head(&["case", "leads to"]);
     let running = specimen(StateName::Running, spec("job"), worker)?;
     let dead = specimen(StateName::Dead, spec("job"), worker)?;
-    let asked = apply(&running, &Action::RequestCancel { reason: None, grace: None }, &person("bob"), NOW)?.run;
-    let archived = apply(&dead, &Action::Archive, &person("bob"), NOW)?.run;
+    let asked = apply(
+        &running,
+        &Action::RequestCancel { reason: None, grace: None, live: Leftovers::default() },
+        &person("bob"),
+        NOW,
+    )?
+    .run;
+    let archived = apply(&dead, &Action::Archive { reason: None }, &person("bob"), NOW)?.run;
     let mut once = spec("job");
     once.policy.retry.max_attempts = 1;
     let used_up = specimen(StateName::Failed, once, worker)?;
@@ -355,7 +419,7 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
         ("resume of a step", &dead_step, resume(false, Leftovers::default())),
         ("resume after the last attempt", &used_up, resume(true, Leftovers::default())),
         ("resume of an archived run", &archived, resume(false, Leftovers::default())),
-        ("archive of an archived run", &archived, Action::Archive),
+        ("archive of an archived run", &archived, Action::Archive { reason: None }),
         ("reap of a run that came with a copied registry", &copied, reap(&copied, Evidence::LockFree, None)),
     ];
     for (case, run, action) in cases {

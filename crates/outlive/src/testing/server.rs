@@ -19,6 +19,12 @@ const USER: &str = "postgres";
 /// Where Debian and its kin keep the programs of the server.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
+/// What a server logs once it can be used.
+const READY: &str = "ready to accept connections";
+/// What a server logs when it breaks a transaction off because two wait for each other. No test leads to one:
+/// `cargo xtask test` counts them in the log of the shared server, and dropping a server of one's own does in its log.
+const DEADLOCK: &str = "deadlock detected";
+
 /// A running server.
 pub struct Server {
     dir: PathBuf,
@@ -103,7 +109,12 @@ impl Server {
 
     /// Starts it again after it was stopped.
     pub fn start(&self) {
-        control(&self.dir, &["start", "-l", self.dir.join("log").to_str().unwrap()]);
+        start_logged(&self.dir);
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(log_path(&self.dir)).unwrap()
     }
 
     /// Kills it as the kernel would, and waits until nothing of it is left.
@@ -141,6 +152,13 @@ impl Drop for Server {
             let words = ["stop", "-m", "immediate", "-D", self.dir.join("data").to_str().unwrap()].map(String::from);
             let _ = unprivileged("pg_ctl", &words).stdout(Stdio::null()).stderr(Stdio::null()).status();
             let _ = std::fs::remove_dir_all(&self.dir);
+            // The log of a test that fails is kept for whoever looks into it.
+            if !std::thread::panicking() {
+                let log = self.log();
+                assert!(log.contains(READY), "not the log of a server: {log}");
+                assert_eq!(log.matches(DEADLOCK).count(), 0, "the server broke transactions off:\n{log}");
+                let _ = std::fs::remove_file(log_path(&self.dir));
+            }
         }
     }
 }
@@ -191,8 +209,24 @@ fn control(dir: &Path, words: &[&str]) {
     let mut all: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     all.extend(["-w".into(), "-D".into(), dir.join("data").display().to_string()]);
     let status = unprivileged("pg_ctl", &all).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-    let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+    let log = std::fs::read_to_string(log_path(dir)).unwrap_or_default();
     assert!(status.success(), "pg_ctl {}: {status}\n{log}", words.join(" "));
+}
+
+/// Where a server logs: all of them in one directory, which `cargo xtask test` looks through.
+fn log_path(dir: &Path) -> PathBuf {
+    let logs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/postgres-logs");
+    std::fs::create_dir_all(&logs).unwrap();
+    logs.join(dir.file_name().unwrap()).with_extension("log")
+}
+
+/// Starts a server that logs to [`log_path`], which the user that it runs as need not be able to open.
+fn start_logged(dir: &Path) {
+    let log = File::options().create(true).append(true).open(log_path(dir)).unwrap();
+    let words = ["start", "-w", "-D", dir.join("data").to_str().unwrap()].map(String::from);
+    let status = unprivileged("pg_ctl", &words).stdout(log.try_clone().unwrap()).stderr(log).status().unwrap();
+    let said = std::fs::read_to_string(log_path(dir)).unwrap_or_default();
+    assert!(status.success(), "pg_ctl start: {status}\n{said}");
 }
 
 fn answers(dir: &Path, port: u16) -> bool {
@@ -220,12 +254,12 @@ fn start(dir: &Path, settings: &[&str]) -> u16 {
     let port = free_port(&[]);
     let mut said = format!(
         "port = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\nmax_connections = 200\n\
-         shared_buffers = '64MB'\nlogging_collector = off\n",
+         shared_buffers = '64MB'\nlogging_collector = off\nlc_messages = 'C'\n",
         dir.display()
     );
     said.push_str(&self::said(settings));
     append(&dir.join("data/postgresql.conf"), &said);
-    control(dir, &["start", "-l", dir.join("log").to_str().unwrap()]);
+    start_logged(dir);
     port
 }
 

@@ -4,7 +4,7 @@
 //! holds it to what is true of every action.
 
 use crate::id::Epoch;
-use crate::run::{Run, State};
+use crate::run::{End, Ending, Run, State};
 
 /// Whether a run has gone on from the claim that somebody writes by.
 pub fn has_passed(run: &Run, claim: Epoch) -> bool {
@@ -28,7 +28,7 @@ pub fn follows(before: Option<&Run>, after: &Run) -> Result<(), &'static str> {
         return Err("epochs and attempts rise by one");
     }
     match (&before.state, &after.state) {
-        (State::Ended(was), State::Ended(is)) if was != is => Err("an end stays as it is"),
+        (State::Ended(was), State::Ended(is)) if was != is && !is_given_up(was, is) => Err("an end stays as it is"),
         (State::Ended(_), State::Ended(_)) => Ok(()),
         (State::Ended(_), _) if after.attempt == before.attempt => Err("an attempt that has ended does not go on"),
         (State::Running(was), State::Running(is))
@@ -41,4 +41,10 @@ pub fn follows(before: Option<&Run>, after: &Run) -> Result<(), &'static str> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether an attempt that could have been followed by another is cancelled, and nothing else of its end has changed.
+fn is_given_up(was: &Ending, is: &Ending) -> bool {
+    let before = Ending { how: was.how.clone(), ..is.clone() };
+    matches!((&was.how, &is.how), (End::Interrupted(_) | End::Dead(_), End::Cancelled(_))) && before == *was
 }

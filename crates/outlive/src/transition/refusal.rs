@@ -41,6 +41,9 @@ pub enum Refusal {
     /// It is suspended by design, not parked.
     #[error("it is not parked; only a parked run can be unparked")]
     NotParked,
+    /// Its cancellation was requested, and processes of it live.
+    #[error("its cancellation was requested; it is not started again")]
+    CancelRequested,
     /// Nobody asked for it to be cancelled.
     #[error("nobody asked for it to be cancelled")]
     NotAsked,
@@ -101,6 +104,15 @@ pub enum Refusal {
     /// It is not archived.
     #[error("it is not archived")]
     NotArchived,
+    /// Processes of it are alive, and it is to be deleted.
+    #[error("processes of it are still alive: {0}")]
+    ProcessesAlive(Leftovers),
+    /// These runs wait for it, and it is to be deleted.
+    #[error("{} for it", wait(.0))]
+    AwaitedBy(Vec<RunId>),
+    /// It is a step of this run, and is to be deleted.
+    #[error("it is a step of run `{0}`, and is deleted only with that run")]
+    DeletedWith(RunId),
 }
 
 fn lost(state: StateName, epoch: Epoch, claimed: Epoch) -> String {
@@ -114,6 +126,10 @@ fn lost(state: StateName, epoch: Epoch, claimed: Epoch) -> String {
 fn names(runs: &[RunId]) -> String {
     let names: Vec<String> = runs.iter().map(|run| format!("run `{run}`")).collect();
     names.join(", ")
+}
+
+fn wait(runs: &[RunId]) -> String {
+    format!("{} {}", names(runs), if runs.len() == 1 { "waits" } else { "wait" })
 }
 
 /// How a run ended, to follow its name.
@@ -152,6 +168,7 @@ fn wrong_state(action: &str, state: StateName) -> String {
         "adopt" => "only a running run can be adopted",
         "sweep" => "only what can no longer go on is swept",
         "rerun" => "only a run that is over is repeated, unless that is forced",
+        "delete" => "only a run that has ended can be deleted",
         "archive" | "unarchive" => "only a run that has ended can be archived",
         "resume" if state == StateName::Failed => "a failed run is resumed only where that is asked for",
         "resume" => "only an interrupted or dead run can be resumed",

@@ -119,7 +119,7 @@ fn run() -> impl Strategy<Value = Run> {
             1 => running,
             2 => act(&running, &Action::Suspend { fence: fence(&running), reason: "waits".into() }),
             3 => finished,
-            _ => act(&finished, &Action::Archive),
+            _ => act(&finished, &Action::Archive { reason: None }),
         }
     })
 }

@@ -1,10 +1,12 @@
 //! A fleet's database in trouble: killed, cut off, put back, locked, full, and reached through a pooler.
 
+mod contention;
 mod crashes;
 mod history;
 mod news;
 mod opening;
 mod owners;
+mod plans;
 mod pooling;
 mod stories;
 mod waiting;

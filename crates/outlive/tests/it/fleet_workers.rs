@@ -314,6 +314,27 @@ fn f07_a_handler_that_does_not_stop_is_left_behind_and_its_late_answer_changes_n
 }
 
 #[test]
+fn t7_10_worker_is_gone_after_a_stop_past_its_grace() {
+    on_each(async |world| {
+        let run = world.process().enqueue(lasting("job")).await.unwrap();
+        let gate = Shared::<bool>::new();
+        let held = gate.clone();
+        let worker = eager(world.process()).grace(Duration::ZERO, Duration::ZERO).handle("job", move |_| {
+            held.wait(|open| *open);
+            Ok(())
+        });
+        let worker = worker.start().unwrap();
+        worker.wait_until(|tally| tally.running == 1);
+        assert_eq!(world.process().store().workers().await.unwrap().len(), 1);
+        assert_eq!(worker.stop().stopped, 1);
+        assert_eq!(state(&world, &run).await, StateName::Pending);
+        // Its handler goes on, and owns nothing.
+        assert_eq!(world.process().store().workers().await.unwrap().len(), 0);
+        gate.change(|open| *open = true);
+    });
+}
+
+#[test]
 fn f09_of_all_workers_one_is_told_of_a_reap() {
     const RUNS: usize = 20;
     on_each(async |world| {

@@ -17,7 +17,9 @@ use outlive::store::memory::MemoryStore;
 use outlive::store::object::{ObjectStore, ServerTime};
 use outlive::store::postgres::PostgresStore;
 use outlive::store::sqlite::{Sharing, SqliteStore};
-use outlive::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
+use outlive::store::{
+    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
+};
 use outlive::testing::ManualClock;
 use outlive::testing::bucket::{Bucket, KEY, url_at};
 use outlive::testing::lender::Lender;
@@ -245,8 +247,16 @@ impl Store for ByOurClock {
         self.tell().beat(beat).await
     }
 
+    async fn counts(&self) -> Result<Vec<Count>, Error> {
+        self.tell().counts().await
+    }
+
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.tell().workers().await
+    }
+
+    async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
+        self.tell().next_due(filter).await
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
@@ -317,6 +327,10 @@ impl Ground for BucketGround {
     fn stretch(&self) -> Duration {
         STRETCH
     }
+
+    fn knows_deletions(&self) -> bool {
+        true
+    }
 }
 
 /// Registries in memory that are lent over HTTP.
@@ -366,7 +380,7 @@ impl Ground for HttpGround {
 pub(crate) struct ByTheTest(pub(crate) Arc<ManualClock>);
 
 impl ServerTime for ByTheTest {
-    fn awake(&self) -> Duration {
+    fn since_boot(&self) -> Duration {
         self.0.since_boot()
     }
 

@@ -4,11 +4,14 @@
 //! processes, and L15 against a store that has a clock of its own host.
 
 mod adopting;
+mod cancelling;
 mod claims;
 mod files;
 mod limits;
+pub(crate) mod logging;
 mod outages;
 mod panics;
 mod reaping;
+mod stopping;
 mod watching;
 mod zombies;

@@ -7,6 +7,7 @@ mod docs;
 mod filters;
 mod fleet;
 mod fleet_workers;
+mod forking;
 mod ground;
 mod index;
 mod lent;

@@ -16,7 +16,7 @@ use outlive::id::{RunId, Stamp, WorkerId};
 use outlive::run::{Event, Heard, Hold, Key, Run, Spec, State};
 use outlive::store::memory::MemoryStore;
 use outlive::store::{
-    Beat, BeatReply, Change, Error, Expect, Listing, Order, Page, Record, Rule, Selection, Store, Worker, Write,
+    Beat, BeatReply, Change, Count, Error, Expect, Listing, Order, Page, Record, Rule, Selection, Store, Worker, Write,
     Written,
 };
 use outlive::testing::ManualClock;
@@ -450,6 +450,16 @@ impl Store for Mutant {
         Ok(reply)
     }
 
+    async fn counts(&self) -> Result<Vec<Count>, Error> {
+        let mut counts = self.inner.counts().await?;
+        match self.defect {
+            Defect::CountsLeaveOutTheEnded => counts.retain(|count| !count.state.is_ended()),
+            Defect::CountsForgetClaims => counts.iter_mut().for_each(|count| count.claims = count.runs),
+            _ => {}
+        }
+        Ok(counts)
+    }
+
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         let mut workers = self.inner.workers().await?;
         workers.retain(|worker| !self.notes().left.contains(&worker.id));
@@ -457,6 +467,14 @@ impl Store for Mutant {
             self.hear(worker.id, &mut worker.heard);
         }
         Ok(workers)
+    }
+
+    async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
+        let left = self.inner.next_due(filter).await?;
+        if self.is(Defect::ForgetsWhatIsDueNext) {
+            return Ok(None);
+        }
+        Ok(if self.is(Defect::IsDueTooLate) { left.map(|left| left * 2) } else { left })
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

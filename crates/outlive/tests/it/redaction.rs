@@ -82,6 +82,41 @@ fn s_28_ordinary_commands_are_not_touched() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn t8_10_no_secret_of_the_corpus_is_missed_and_no_command_mangled() {
+    let redactor = Redactor::default();
+    let secrets = commands(SECRETS);
+    let is_missed = |words: &&Vec<String>| {
+        let words: Vec<(String, String)> = words.iter().map(|word| marked(word)).collect();
+        let found = argv(&redactor, &words.iter().map(|(word, _)| word.clone()).collect::<Vec<_>>());
+        found.iter().zip(&words).any(|(found, (_, expected))| found != expected)
+    };
+    let missed = secrets.iter().filter(is_missed).count();
+    let ordinary = commands(ORDINARY);
+    let mangled = ordinary.iter().filter(|words| argv(&redactor, words) != **words).count();
+    println!("missed {missed} of {} secrets, mangled {mangled} of {} commands", secrets.len(), ordinary.len());
+    assert!(secrets.len() >= 220 && ordinary.len() >= 180, "the corpus has shrunk");
+    assert_eq!((missed, mangled), (0, 0));
+}
+
+#[test]
+fn t8_10_fleet_keys_and_webhooks_are_masked_in_logs() {
+    let redactor = Redactor::default();
+    let key = format!("outlive-fleet-1.{}.{}", "ab".repeat(8), "01".repeat(32));
+    assert_eq!(redactor.text(&format!("key: {key}\n")), format!("key: {MASK}\n"));
+    let hook = format!("posted to https://hooks.{}.com/services/T012345/B012345/abcDEF1234567890", "slack");
+    assert_eq!(redactor.text(&hook), format!("posted to https://hooks.slack.com/services/{MASK}"));
+}
+
+#[test]
+fn t1_23_what_tokenisers_print_is_not_masked() {
+    let redactor = Redactor::default();
+    let printed = "{\"token\": \"hello\", \"id\": 15496}\nbest_token=Paris next_token=' the'\n  \"eos_token\": \"<|endoftext|>\",\n";
+    assert_eq!(redactor.text(printed), printed);
+    let secret = "{\"token\": \"8f14e45fceea167a5a36\", \"access_token\": \"abc\"}";
+    assert_eq!(redactor.text(secret), "{\"token\": \"[redacted]\", \"access_token\": \"[redacted]\"}");
+}
+
 /// What a reader lets go that is handed a text in chunks and holds back what [`Redactor::settled`] says.
 fn in_chunks(redactor: &Redactor, text: &[u8], chunks: &[usize]) -> Vec<u8> {
     let mask = |out: &mut Vec<u8>, text: &[u8], spans: &[std::ops::Range<usize>]| {

@@ -15,7 +15,9 @@ use outlive::process::{Identity, Vantage};
 use outlive::registry::Registry;
 use outlive::run::{Event, Key, Spec};
 use outlive::runtime::reaper::{Reaped, Reaper};
-use outlive::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
+use outlive::store::{
+    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
+};
 use outlive::testing::{ManualClock, SeededEntropy, person};
 use outlive::transition::Start;
 
@@ -228,9 +230,19 @@ impl Store for Watched {
         self.inner.beat(beat).await
     }
 
+    async fn counts(&self) -> Result<Vec<Count>, Error> {
+        self.before("counts")?;
+        self.inner.counts().await
+    }
+
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.before("workers")?;
         self.inner.workers().await
+    }
+
+    async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
+        self.before("next_due")?;
+        self.inner.next_due(filter).await
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

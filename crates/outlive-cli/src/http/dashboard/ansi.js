@@ -31,7 +31,7 @@ export class Ansi {
 
   push(nodes, text) {
     // A line that is written over shows what it came to; what cannot be seen is not shown.
-    text = text.replace(/[^\n]*\r(?!\n)/g, "").replace(/[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]/g, "");
+    text = overwritten(text).replace(/[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]/g, "");
     if (!text) return;
     const node = document.createElement("span");
     node.textContent = text;
@@ -68,6 +68,18 @@ export class Ansi {
       } else if (code === 48) i += numbers[i + 1] === 5 ? 2 : 4;
     }
   }
+}
+
+/** What is left of lines whose beginning was written over: what stands behind their last carriage return. */
+function overwritten(text) {
+  if (!text.includes("\r")) return text;
+  const lines = text.split("\n");
+  return lines
+    .map((line, i) => {
+      const whole = i < lines.length - 1 && line.endsWith("\r") ? line.slice(0, -1) : line;
+      return whole.slice(whole.lastIndexOf("\r") + 1);
+    })
+    .join("\n");
 }
 
 /** One of the 256 colours. */

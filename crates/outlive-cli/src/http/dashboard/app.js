@@ -79,23 +79,34 @@ function failed(error) {
 }
 
 function listen() {
-  const changes = new EventSource("/v1/changes");
   const say = (on) => {
     live.textContent = on ? "live" : "reconnecting";
     live.classList.toggle("on", on);
   };
-  // Whatever changes from now on is told, so now is the time to look.
-  changes.addEventListener("hello", () => {
-    runs.load().catch(failed);
-    say(true);
-  });
-  changes.addEventListener("error", () => say(false));
-  changes.addEventListener("again", () => runs.load());
-  changes.addEventListener("runs", (event) => {
-    const changed = JSON.parse(event.data).runs;
-    runs.change(changed);
-    page?.change?.(changed);
-  });
+  const heard = {
+    // Every later change is sent, so now is the time to load.
+    hello: () => {
+      runs.load().catch(failed);
+      say(true);
+    },
+    error: () => say(false),
+    again: () => runs.load(),
+    runs: (text) => {
+      const changed = JSON.parse(text).runs;
+      runs.change(changed);
+      page?.change?.(changed);
+    },
+  };
+  if (globalThis.SharedWorker) {
+    const { port } = new SharedWorker("/assets/live.js");
+    port.onmessage = ({ data }) => heard[data.name](data.text);
+    addEventListener("pagehide", () => port.postMessage("leave"));
+    // A page that the browser kept aside has left the stream.
+    addEventListener("pageshow", (event) => event.persisted && location.reload());
+  } else {
+    const changes = new EventSource("/v1/changes");
+    for (const name of Object.keys(heard)) changes.addEventListener(name, (event) => heard[name](event.data));
+  }
 }
 
 function keys(event) {
@@ -129,9 +140,11 @@ function theme() {
   return chosen;
 }
 
+const linkKey = () => /^#key=([0-9a-f]+)$/.exec(location.hash)?.[1];
+
 /** The key behind the link is exchanged for a cookie, and does not stay in the address. */
 async function begin() {
-  const key = /^#key=([0-9a-f]+)$/.exec(location.hash)?.[1];
+  const key = linkKey();
   if (!key) return;
   history.replaceState(null, "", "/#/");
   await (await fetch("/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ key }) })).text();
@@ -144,7 +157,8 @@ document.getElementById("theme").addEventListener("click", () => {
 });
 document.getElementById("help").addEventListener("click", help);
 addEventListener("keydown", keys);
-addEventListener("hashchange", show);
+// A link that is pasted into an open tab changes the hash alone.
+addEventListener("hashchange", () => (linkKey() ? begin().then(() => location.reload(), failed) : show()));
 
 try {
   await begin();

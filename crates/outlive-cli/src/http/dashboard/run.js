@@ -6,10 +6,14 @@ import { badge, duration, elapsed, el, moment, progress, title } from "/assets/d
 import { table } from "/assets/pages.js";
 import { showSteps } from "/assets/steps.js";
 
+/** The most lines of output that a page holds. */
 const LINES = 5000;
+/** How long to wait, in milliseconds, before asking again for what a run writes. */
+const SHORTEST_PAUSE = 200;
+const LONGEST_PAUSE = 2000;
 
 export async function showRun(main, id) {
-  const state = { id, attempt: null, source: null };
+  const state = { id, attempt: null, stop: null };
   const place = el("div");
   const log = el("pre", { class: "log", tabindex: 0, role: "region", "aria-label": "Output" });
   const attempts = el("select", { "aria-label": "Attempt", onchange: (event) => follow(state, log, Number(event.target.value)) });
@@ -35,7 +39,7 @@ export async function showRun(main, id) {
   };
   await refresh();
   return {
-    leave: () => state.source?.close(),
+    leave: () => state.stop?.(),
     change: (changed) => {
       if (changed.some((run) => run.id === id || run.step_of === id)) refresh().catch((error) => toast(error.message));
     },
@@ -79,17 +83,16 @@ function about(run, refresh) {
 }
 
 function actions(run, refresh) {
-  const ended = !["pending", "running", "suspended"].includes(run.state);
   const offers = [
-    ["cancel", "Cancel", !ended, "It is asked to stop, and killed if it does not.", "danger"],
-    ["resume", "Resume", ["dead", "interrupted", "failed"].includes(run.state), "The same run goes on with its next attempt.", "primary"],
-    ["rerun", "Rerun", ended, "A new run with the same spec is made, linked to this one.", ""],
-    ["archive", "Archive", ended && !run.archived, "It is hidden from lists. Nothing is deleted.", ""],
-    ["unarchive", "Unarchive", run.archived, "It is listed again.", ""],
+    ["cancel", "Cancel", "It is asked to stop, and killed if it does not.", "danger"],
+    ["resume", "Resume", "The same run goes on with its next attempt.", "primary"],
+    ["rerun", "Rerun", "A new run with the same spec is made, linked to this one.", ""],
+    ["archive", "Archive", "It is hidden from lists. Nothing is deleted.", ""],
+    ["unarchive", "Unarchive", "It is listed again.", ""],
   ];
   return offers
-    .filter(([operation, , fits]) => fits && operations.has(operation))
-    .map(([operation, name, , text, look]) =>
+    .filter(([operation]) => run.can.includes(operation) && operations.has(operation))
+    .map(([operation, name, text, look]) =>
       el("button", { type: "button", class: look, "data-action": operation, onclick: async () => {
         if (!(await confirm(`${name} ${title(run)}?`, text))) return;
         try {
@@ -97,7 +100,7 @@ function actions(run, refresh) {
           if (operation === "cancel") fields.reason = "from the dashboard";
           if (operation === "resume" && run.state === "failed") fields.failed = true;
           const answer = await call(operation, fields);
-          toast(`${name}: done`);
+          toast(`${name}: ${became(operation, answer)}`);
           const made = operation === "rerun" ? answer.id : null;
           if (made) location.hash = `#/run/${made}`;
           runs.change([await refresh()]);
@@ -105,6 +108,13 @@ function actions(run, refresh) {
           toast(error.hint ? `${error.message}; ${error.hint}` : error.message);
         }
       } }, name));
+}
+
+/** What became of a request. A run that is asked to stop has not stopped yet. */
+function became(operation, answer) {
+  const [run] = operation === "cancel" ? answer.runs : [];
+  if (!run || run.outcome === "cancelled") return "done";
+  return run.outcome === "cancel_requested" ? `requested${run.note ?? ""}` : `it is ${run.state}`;
 }
 
 function tell(story) {
@@ -127,28 +137,52 @@ function tell(story) {
   return table("Story", ["When", "What", "State", "Attempt", "Who", "Why"], rows, "story");
 }
 
-/** Shows what an attempt has written, and goes on while it writes. */
-function follow(state, log, attempt) {
-  state.source?.close();
+/** Shows what an attempt has written, and goes on while it writes. Asks again and again: a stream would keep a connection. */
+async function follow(state, log, attempt) {
+  state.stop?.();
+  let over = false;
+  state.stop = () => (over = true);
   log.replaceChildren();
   const colours = { out: new Ansi(), err: new Ansi() };
-  const source = new EventSource(`/v1/follow?run=${encodeURIComponent(state.id)}&attempt=${attempt}&lines=${LINES}`);
-  state.source = source;
+  const kept = { parts: [], lines: 0 };
   state.told.textContent = "following";
-  source.addEventListener("page", (event) => {
-    const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-    for (const piece of JSON.parse(event.data).pieces) {
-      const nodes = piece.text !== null ? colours[piece.stream].nodes(piece.text)
-        : [piece.left_out !== null ? `[${piece.left_out} bytes are left out]\n` : "[bytes that are no text]\n"];
-      log.append(piece.stream === "err" ? el("span", { class: "err" }, nodes) : el("span", {}, nodes));
+  let after = null;
+  let pause = SHORTEST_PAUSE;
+  while (!over) {
+    const page = await call("output", { run: state.id, attempt, ...(after === null ? { lines: LINES } : { after }) }).catch((error) => error);
+    if (over) return;
+    if (page instanceof Error) {
+      state.told.textContent = page.message;
+      return;
     }
-    while (log.childNodes.length > LINES) log.firstChild.remove();
+    after = page.next;
+    const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+    for (const piece of page.pieces) append(log, kept, colours, piece);
     if (atEnd) log.scrollTop = log.scrollHeight;
-  });
-  const done = (text) => {
-    source.close();
-    state.told.textContent = text;
-  };
-  source.addEventListener("end", () => done(log.childNodes.length ? "ended" : "nothing was kept of what it wrote"));
-  source.addEventListener("failed", (event) => done(JSON.parse(event.data).error.message));
+    if (page.ended && page.pieces.length === 0) {
+      state.told.textContent = log.childNodes.length ? "ended" : "nothing was kept of what it wrote";
+      return;
+    }
+    pause = page.pieces.length > 0 ? SHORTEST_PAUSE : Math.min(pause * 2, LONGEST_PAUSE);
+    await new Promise((done) => setTimeout(done, pause));
+    if (document.hidden) await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
+  }
+}
+
+/** Appends a piece of output and drops the oldest beyond the last lines: a page cannot hold all that a run may write. */
+function append(log, kept, colours, piece) {
+  let text = piece.text;
+  if (text === null) text = piece.left_out !== null ? `[${piece.left_out} bytes are left out]\n` : "[bytes that are no text]\n";
+  const lines = text.split("\n");
+  if (lines.length > LINES) text = lines.slice(-LINES).join("\n");
+  const node = el("span", piece.stream === "err" ? { class: "err" } : {}, colours[piece.stream === "err" ? "err" : "out"].nodes(text));
+  log.append(node);
+  const count = Math.min(lines.length, LINES);
+  kept.parts.push({ node, count });
+  kept.lines += count;
+  while (kept.parts.length > 1 && kept.lines - kept.parts[0].count >= LINES) {
+    const oldest = kept.parts.shift();
+    kept.lines -= oldest.count;
+    oldest.node.remove();
+  }
 }

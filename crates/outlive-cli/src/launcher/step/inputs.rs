@@ -9,7 +9,7 @@ use std::path::Path;
 use outlive::error::Error;
 use outlive::steps::{Digesting, Fingerprint};
 
-use super::glob;
+use super::super::glob;
 use crate::terminal::plain;
 
 /// What is not part of a directory: what is written by the very work that it is an input of.

@@ -7,8 +7,11 @@ use std::path::Path;
 use clap::Args;
 use outlive::error::Error;
 use outlive::health::Health;
-use outlive::index::{Freshness, Lifecycle, Listed, Order, PAGE_LIMIT, Query, UnknownLifecycle};
-use outlive::time::{Clock, SystemClock, Timestamp, parse_moment, show_duration};
+use outlive::index::{
+    Freshness, Lifecycle, Listed, Named, Order, PAGE_LIMIT, Query, RepositoryProblem, Sort, UnknownLifecycle,
+    Unverified,
+};
+use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_moment, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -16,6 +19,12 @@ use super::{SHOWN, Scope, forget, index, narrowed};
 use crate::operations::ps::parse_label;
 use crate::terminal::table::{Cell, Colour, Step, Table};
 use crate::terminal::{Look, command_line, counted, cut, plain};
+
+/// What is said to be verified where all runs in question were looked at.
+const EVERY_RUN: &str = "device, inode, size and times of every run in question, revisions where a database changed; content where they differ";
+/// What is said to be verified where some were not.
+const LISTED_RUNS: &str = "device, inode, size and times of each run that is listed, its content where they differ; not every \
+                           run that was left out: see `unverified`";
 
 /// Which runs are meant.
 #[derive(Debug, Clone, Args)]
@@ -40,7 +49,7 @@ pub struct Wanted {
     pub until: Option<String>,
     /// Only runs that bear this label (repeatable)
     #[arg(long = "label", value_name = "KEY=VALUE")]
-    pub label: Vec<String>,
+    pub labels: Vec<String>,
     /// Only runs whose id, title, app, workflow, repository, status, labels or inputs have these words
     #[arg(long, value_name = "WORDS")]
     pub text: Option<String>,
@@ -53,6 +62,15 @@ pub struct Wanted {
     /// The page behind an earlier one: its `next`
     #[arg(long, value_name = "NEXT")]
     pub after: Option<String>,
+    /// Leave out so many runs first
+    #[arg(long, default_value_t = 0)]
+    pub offset: usize,
+    /// Also count all runs that match, which takes longer the more there are
+    #[arg(long)]
+    pub total: bool,
+    /// Look at every run on this machine before any is left out, however many there are
+    #[arg(long)]
+    pub verify: bool,
     /// Runs of this repository, or of every one that is known
     #[arg(long, value_enum, default_value_t)]
     pub scope: Scope,
@@ -67,11 +85,14 @@ impl Default for Wanted {
             repo: None,
             since: None,
             until: None,
-            label: Vec::new(),
+            labels: Vec::new(),
             text: None,
             unarchived: false,
             limit: 50,
             after: None,
+            offset: 0,
+            total: false,
+            verify: false,
             scope: Scope::Home,
         }
     }
@@ -82,7 +103,8 @@ impl Wanted {
     pub fn query(&self, more: Option<&str>, order: Order) -> Result<Query, Error> {
         let invalid = |error: &dyn fmt::Display| Error::Invalid(error.to_string());
         let now = SystemClock.now();
-        let moment = |text: &Option<String>| text.as_deref().map(|text| parse_moment(text, now)).transpose();
+        let moment =
+            |text: &Option<String>| text.as_deref().map(|text| parse_moment(text, now, Towards::Past)).transpose();
         if self.limit == 0 || self.limit > PAGE_LIMIT {
             return Err(Error::Invalid(format!("a page has 1 to {PAGE_LIMIT} runs, not {}", self.limit)));
         }
@@ -94,7 +116,7 @@ impl Wanted {
         };
         let statuses: Result<BTreeSet<Lifecycle>, Error> = self.status.iter().map(status).collect();
         let labels: Result<BTreeMap<String, String>, Error> =
-            self.label.iter().map(|label| parse_label(label)).collect();
+            self.labels.iter().map(|label| parse_label(label)).collect();
         let text = [more, self.text.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
         let after = self.after.as_deref().map(str::parse).transpose();
         Ok(Query {
@@ -109,7 +131,10 @@ impl Wanted {
             archived: self.unarchived.then_some(false),
             order,
             after: after.map_err(|error| invalid(&error))?,
+            offset: self.offset,
             limit: self.limit,
+            count_all: self.total,
+            verify_all: self.verify,
         })
     }
 
@@ -131,14 +156,22 @@ impl Wanted {
     /// The page of runs that are meant.
     pub fn page(&self, verb: &'static str, more: Option<&str>, order: Order) -> Result<Page, Error> {
         let query = self.query(more, order)?;
-        let found = index()?.search(&query)?.ok_or(Error::NoIndex)?;
+        let found = index()?.search(&query)?;
         let next = found.next.as_ref().map(ToString::to_string);
         Ok(Page {
             scope: self.scope,
-            verified: "device, inode, size and times of each run that is listed, its content where they differ",
+            verified: match found.unverified {
+                Unverified { sources: 0, unread: 0, .. } => EVERY_RUN,
+                _ => LISTED_RUNS,
+            },
+            indexed: found.indexed,
             more: next.as_deref().map(|next| self.again(verb, more, next)),
             runs: found.runs,
             missing: found.missing,
+            unreadable: found.unreadable,
+            unverified: found.unverified,
+            problems: found.problems,
+            total: found.total,
             changed_sources: found.changed_sources,
             unavailable: found.unavailable.into_iter().map(|(repo, reason)| Unavailable { repo, reason }).collect(),
             next,
@@ -160,9 +193,10 @@ impl Wanted {
         ];
         words.extend(one.into_iter().filter_map(|(flag, value)| Some(format!("{flag}={}", value.as_ref()?))));
         words.extend(self.status.iter().map(|word| format!("--status={word}")));
-        words.extend(self.label.iter().map(|word| format!("--label={word}")));
+        words.extend(self.labels.iter().map(|word| format!("--label={word}")));
         words.extend(self.unarchived.then(|| "--unarchived".into()));
         words.extend((self.scope == Scope::Repo).then(|| "--scope=repo".into()));
+        words.extend(self.verify.then(|| "--verify".into()));
         words.extend([format!("--limit={}", self.limit), format!("--after={next}")]);
         command_line(words.iter().map(String::as_bytes))
     }
@@ -173,13 +207,23 @@ impl Wanted {
 pub struct Page {
     /// Which repositories were meant.
     scope: Scope,
-    /// What was looked at before a run was called valid.
+    /// What was looked at before a run was listed or left out.
     verified: &'static str,
+    /// There is an index. Where there is none, what is listed was read from the sources.
+    indexed: bool,
     /// The runs.
     pub runs: Vec<Listed>,
     /// Runs that would be here if their sources were.
     missing: Vec<Listed>,
-    /// How many sources have changed since they were indexed, or are not indexed yet: runs of theirs may be left out.
+    /// Runs of these repositories that cannot be understood, whether or not they would be listed.
+    unreadable: Sort,
+    /// What was not looked at: runs that have changed may be listed or left out for what they were.
+    unverified: Unverified,
+    /// What in these repositories cannot be understood beside runs.
+    problems: Vec<RepositoryProblem>,
+    /// How many runs match, where that was asked for.
+    total: Option<usize>,
+    /// How many sources have changed since they were indexed, or are not indexed yet.
     changed_sources: usize,
     /// The repositories of missing runs that cannot be looked at.
     unavailable: Vec<Unavailable>,
@@ -252,14 +296,17 @@ pub fn repo_name(repo: &str) -> &str {
 impl fmt::Display for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.runs.is_empty() {
-            writeln!(f, "no such runs are indexed")?;
+            writeln!(f, "no such runs")?;
         } else {
+            let on_terminal = Look::of_stdout().on_terminal;
+            // A program needs the whole of it.
+            let id = |id: &str| if on_terminal { cut(&plain(id), 40).into_owned() } else { plain(id) };
             let row = |listed: &Listed| {
                 let record = &listed.record;
                 let age = show_duration(self.now.since(record.made()));
                 let fresh = (listed.freshness != Freshness::Valid).then_some(Colour::Doubtful);
                 vec![
-                    Cell::new(cut(&plain(&record.run_id), 40).into_owned()),
+                    Cell::new(id(&record.run_id)),
                     Cell::new(plain(repo_name(&record.repo))),
                     Cell::new(status(listed)).coloured(colour(record.lifecycle)),
                     Cell::new(listed.freshness.as_str()).coloured(fresh),
@@ -278,11 +325,7 @@ impl fmt::Display for Page {
         for Unavailable { repo, reason } in self.unavailable.iter().take(SHOWN) {
             writeln!(f, "unavailable: {}: {}; {}", plain(repo), plain(reason), forget(repo))?;
         }
-        match self.changed_sources {
-            0 => {}
-            1 => writeln!(f, "1 source has changed since it was indexed; `outlive registry refresh`")?,
-            many => writeln!(f, "{many} sources have changed since they were indexed; `outlive registry refresh`")?,
-        }
+        self.tell_doubts(f)?;
         if let Some(more) = &self.more {
             writeln!(f, "more: {more}")?;
         }
@@ -291,24 +334,62 @@ impl fmt::Display for Page {
 }
 
 impl Page {
+    /// Says what could not be read or was not looked at.
+    fn tell_doubts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Named { repo, name, reason } in self.unreadable.runs.iter().take(SHOWN) {
+            let reason = plain(reason.as_deref().unwrap_or_default());
+            writeln!(f, "unreadable: {}:{}: {reason}", plain(repo), plain(name))?;
+        }
+        match self.unreadable.count.saturating_sub(SHOWN) {
+            0 => {}
+            more => writeln!(f, "unreadable: {more} more; `outlive registry show` names them")?,
+        }
+        for problem in self.problems.iter().take(SHOWN) {
+            let (repo, what, reason) = (plain(&problem.repo), plain(&problem.what), plain(&problem.reason));
+            writeln!(f, "problem: {repo}: {what}: {reason}")?;
+        }
+        match self.unverified {
+            Unverified { sources: 0, unread: 0, .. } => {}
+            Unverified { sources: 0, unread, .. } => {
+                let unread = counted(unread, "run");
+                writeln!(f, "unverified: {unread} were not read, too many at once; `outlive registry refresh`")?;
+            }
+            Unverified { sources, runs, .. } => {
+                let runs = counted(usize::try_from(runs).unwrap_or(usize::MAX), "run");
+                let sources = counted(sources, "source");
+                writeln!(
+                    f,
+                    "unverified: {runs} of {sources} are filtered as they were indexed; --verify looks at all"
+                )?;
+            }
+        }
+        let now = "; what is listed is as it is now";
+        match (self.indexed, self.changed_sources) {
+            (false, _) => writeln!(f, "there is no index: read from the sources; `outlive registry refresh` makes one"),
+            (true, 0) => Ok(()),
+            (true, 1) => writeln!(f, "1 source has changed since it was indexed{now}"),
+            (true, many) => writeln!(f, "{many} sources have changed since they were indexed{now}"),
+        }
+    }
+
     fn summary(&self) -> String {
         let mut counts: BTreeMap<Lifecycle, usize> = BTreeMap::new();
         self.runs.iter().for_each(|listed| *counts.entry(listed.record.lifecycle).or_default() += 1);
         let stands = counts.iter().map(|(lifecycle, count)| format!("{count} {lifecycle}"));
         let doubtful = |freshness| self.runs.iter().filter(|listed| listed.freshness == freshness).count();
-        let doubts =
-            [Freshness::Stale, Freshness::Unreadable].map(|freshness| (doubtful(freshness), freshness.as_str()));
-        let doubts = doubts.into_iter().chain([(self.missing.len(), "missing")]).filter(|(count, _)| *count > 0);
+        let doubts = [Freshness::Stale, Freshness::New].map(|freshness| (doubtful(freshness), freshness.as_str()));
+        let others = [(self.missing.len(), "missing"), (self.unreadable.count, "unreadable")];
+        let doubts = doubts.into_iter().chain(others).filter(|(count, _)| *count > 0);
         let doubts = doubts.map(|(count, word)| format!("{count} {word}"));
-        format!("{}: {}", counted(self.runs.len(), "run"), stands.chain(doubts).collect::<Vec<_>>().join(", "))
-            .trim_end_matches(": ")
-            .to_owned()
+        let of = self.total.map(|total| format!(" of {total}")).unwrap_or_default();
+        let runs = counted(self.runs.len(), "run");
+        format!("{runs}{of}: {}", stands.chain(doubts).collect::<Vec<_>>().join(", ")).trim_end_matches(": ").to_owned()
     }
 
     fn next_action(&self) -> &'static str {
         let is_valid = |listed: &Listed| listed.freshness == Freshness::Valid;
         let away = |listed: &Listed| self.unavailable.iter().any(|away| away.repo == listed.record.repo);
-        let is_told = self.changed_sources == 0 && self.missing.iter().all(away);
+        let is_told = self.indexed && self.changed_sources == 0 && self.missing.iter().all(away);
         match self.runs.iter().all(is_valid) && is_told {
             true if self.runs.is_empty() => "`outlive registry show` tells whether the index is up to date",
             true => "`outlive show ID` tells about one of them",

@@ -4,7 +4,7 @@ use outlive::error::Error;
 use outlive::health::Seen;
 use outlive::registry::Registry;
 
-use super::{Elsewhere, elsewhere, gone};
+use super::{Elsewhere, Scope, elsewhere, gone};
 use crate::operation::Effect;
 use crate::settings::Context;
 use crate::terminal::plain;
@@ -32,7 +32,8 @@ impl Located {
     }
 }
 
-/// Finds runs, to be read or to have this done to them, in the registry here or else in any that is known.
+/// Finds runs, to be read or to have this done to them, in the registry here or else in any that is known: by the same rule
+/// whatever is done. A name that runs of several registries bear is refused.
 pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Result<Located, Error> {
     let mut located = Located { places: Vec::new(), runs: Vec::new() };
     let opened = open(context, words.first().map_or("", String::as_str), effect).await;
@@ -49,12 +50,14 @@ pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Resu
             }
             Err(error) => error,
         };
-        // A name may be borne by any run anywhere: what is not meant to be read is to be named with its repository.
-        if effect != Effect::Read && !names_one(word) {
-            return Err(error);
-        }
-        match elsewhere(context, word, error).await? {
-            Elsewhere::Registry(there, run) => located.add(there, &run, effect).await?,
+        match elsewhere(context, Scope::Home, word, error).await? {
+            Elsewhere::Registry(there, run) => {
+                if effect != Effect::Read && !word.contains(':') {
+                    let (word, place) = (plain(word), plain(&there.place()?));
+                    crate::cli::talk(&format!("outlive: `{word}` is run {run} of {place}\n"));
+                }
+                located.add(there, &run, effect).await?;
+            }
             Elsewhere::Foreign(listed) => {
                 let (run, repo) = (plain(&listed.record.run_id), plain(&listed.record.repo));
                 return Err(Error::Invalid(format!(
@@ -65,11 +68,6 @@ pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Resu
         }
     }
     Ok(located)
-}
-
-/// Whether a word can only mean one run: it says of which repository, or is an id, or the beginning of one.
-fn names_one(word: &str) -> bool {
-    word.contains(':') || word.len() >= 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// The same of one run.

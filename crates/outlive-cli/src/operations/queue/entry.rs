@@ -61,8 +61,19 @@ impl EntryFlags {
         self.app.is_some() || self.workflow.is_some() || self.run.is_some()
     }
 
+    /// Refuses an entry that is about nothing.
+    pub fn check(&self) -> Result<(), Error> {
+        let named = [("--app", &self.app), ("--workflow", &self.workflow), ("--run", &self.run)];
+        let is_blank = |value: &Option<String>| value.as_ref().is_some_and(|value| value.trim().is_empty());
+        match named.into_iter().find(|(_, value)| is_blank(value)) {
+            Some((flag, _)) => Err(Error::Invalid(format!("`{flag}` needs a name"))),
+            None => Ok(()),
+        }
+    }
+
     /// The same spec, as an entry.
     pub fn entry(&self, spec: Spec) -> Result<Spec, Error> {
+        self.check()?;
         let repo = match &self.repo {
             Some(repo) => canonical(repo)?,
             None => repository()?.display().to_string(),
@@ -95,8 +106,8 @@ fn canonical(path: &str) -> Result<String, Error> {
 }
 
 /// The registry of the home, which has the queue of all repositories.
-pub fn home_registry() -> Result<Context, Error> {
-    Ok(Context::new(Some(format!("sqlite:{}", home()?.join("registry").display()))))
+pub fn home_registry(context: &Context) -> Result<Context, Error> {
+    Ok(context.at(format!("sqlite:{}", home()?.join("registry").display())))
 }
 
 /// An entry as every surface shows it.
@@ -251,7 +262,7 @@ impl Operate for Drain {
         true
     }
 
-    async fn operate(self, _: &Context) -> Result<Drained, Error> {
+    async fn operate(self, context: &Context) -> Result<Drained, Error> {
         if self.limit == 0 || self.limit > MOST {
             return Err(Error::Invalid(format!("1 to {MOST} entries are handed out at once, not {}", self.limit)));
         }
@@ -262,7 +273,9 @@ impl Operate for Drain {
         }
         let lease = Lease::new(lasts / BEATS, lasts).map_err(|error| Error::Invalid(error.to_string()))?;
         let (order, repo) = (QueueOrder::read()?, self.repo.as_deref().map(canonical).transpose()?);
-        let Some(registry) = existing_home().await? else { return Ok(Drained { entries: Vec::new(), remaining: 0 }) };
+        let Some(registry) = existing_home(context).await? else {
+            return Ok(Drained { entries: Vec::new(), remaining: 0 });
+        };
         let is_wanted = |run: &Run| repo.is_none() || run.spec.labels.get("repo") == repo.as_ref();
         let waiting = registry.waiting().await?;
         registry.release(&waiting).await?;
@@ -276,8 +289,8 @@ impl Operate for Drain {
 }
 
 /// The registry of the home, to be changed; none where there is none yet.
-async fn existing_home() -> Result<Option<Registry>, Error> {
-    let context = home_registry()?;
+pub async fn existing_home(context: &Context) -> Result<Option<Registry>, Error> {
+    let context = home_registry(context)?;
     match context.to_change().await {
         Err(Error::NoRegistry { .. }) => Ok(None),
         opened => opened,
@@ -285,8 +298,8 @@ async fn existing_home() -> Result<Option<Registry>, Error> {
 }
 
 /// The entry that is meant, and where it is.
-async fn find(entry: &str) -> Result<(Registry, RunId), Error> {
-    let registry = existing_home().await?.ok_or_else(|| Error::NotFound(entry.chars().take(80).collect()))?;
+async fn find(context: &Context, entry: &str) -> Result<(Registry, RunId), Error> {
+    let registry = existing_home(context).await?.ok_or_else(|| Error::NotFound(entry.chars().take(80).collect()))?;
     let id = registry.find(entry).await?.run.id;
     Ok((registry, id))
 }
@@ -307,8 +320,8 @@ impl Operate for Beat {
         true
     }
 
-    async fn operate(self, _: &Context) -> Result<Changed, Error> {
-        let (registry, id) = find(&self.entry).await?;
+    async fn operate(self, context: &Context) -> Result<Changed, Error> {
+        let (registry, id) = find(context, &self.entry).await?;
         let cancelled = registry.beat_handed(id, Epoch(self.epoch)).await?;
         changed(&registry.glance(id).await?.run, "is kept, and", cancelled)
     }
@@ -325,8 +338,8 @@ impl Operate for Done {
         true
     }
 
-    async fn operate(self, _: &Context) -> Result<Changed, Error> {
-        let (registry, id) = find(&self.entry).await?;
+    async fn operate(self, context: &Context) -> Result<Changed, Error> {
+        let (registry, id) = find(context, &self.entry).await?;
         let verdict = match self.failed {
             Some(error_message) => Verdict::Failed { error_type: "entry".into(), error_message },
             None => Verdict::Succeeded,
@@ -347,8 +360,8 @@ impl Operate for Release {
         true
     }
 
-    async fn operate(self, _: &Context) -> Result<Changed, Error> {
-        let (registry, id) = find(&self.entry).await?;
+    async fn operate(self, context: &Context) -> Result<Changed, Error> {
+        let (registry, id) = find(context, &self.entry).await?;
         let run = registry.give_back(id, Epoch(self.epoch), self.reason).await?;
         changed(&run, "is given back, and", run.cancel.is_some())
     }

@@ -8,6 +8,7 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::health::Seen;
+use outlive::index::{PeerEntry, Problem, peer_queue};
 use outlive::registry::{HANDED_OUT, Registry};
 use outlive::run::StateName;
 use outlive::store::{Cursor, Order, Page};
@@ -27,12 +28,16 @@ const MOST: usize = 10_000;
 
 /// Show what waits in the queue, in the order in which it is executed, and why
 ///
-/// What is executed comes first. Behind what waits are the entries of the queue of all repositories.
+/// What is executed comes first. Behind what waits are the entries of the queue of all repositories, and on the first page
+/// those of the queue of cool-workflow, which only cool-workflow hands out.
 #[derive(Debug, Args)]
 pub struct List {
     /// Only entries about this repository
     #[arg(long, value_name = "PATH")]
     pub repo: Option<PathBuf>,
+    /// Only what stands so: pending, running, suspended, dead, or a status of cool-workflow such as drained (repeatable)
+    #[arg(long = "status", value_name = "STATUS")]
+    pub status: Vec<String>,
     /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 100)]
     pub limit: usize,
@@ -43,18 +48,22 @@ pub struct List {
 
 impl Default for List {
     fn default() -> Self {
-        Self { repo: None, limit: 100, after: None }
+        Self { repo: None, status: Vec::new(), limit: 100, after: None }
     }
 }
 
 /// A page of what waits and what runs.
-#[derive(Debug, JsonSchema, Serialize)]
+#[derive(Debug, Default, JsonSchema, Serialize)]
 pub struct Queued {
     /// In the order in which they are executed.
     waiting: Vec<RunView>,
     running: Vec<RunView>,
     /// The queue of all repositories: what waits in the order in which it is handed out, then what is.
     entries: Vec<EntryView>,
+    /// The queue of cool-workflow, in the order in which it hands them out. Only on the first page.
+    peer_entries: Vec<PeerEntry>,
+    /// What is wrong with the file of that queue.
+    peer_problem: Option<Problem>,
     /// Where the next page begins.
     next: Option<String>,
     /// The call for it.
@@ -146,10 +155,19 @@ impl Operate for List {
         let repo = self.repo.as_ref().map(canonical);
         let here = context.existing().await?;
         let home = match context.permit_beyond(Self::NAME) {
-            Ok(()) => entries_registry().await?,
+            Ok(()) => entries_registry(context).await?,
             Err(_) => None,
         };
-        let mut page = Queued { waiting: Vec::new(), running: Vec::new(), entries: Vec::new(), next: None, more: None };
+        let mut page = Queued::default();
+        if self.after.is_none() && context.permit_beyond(Self::NAME).is_ok() {
+            match peer_queue() {
+                Ok(entries) => page.peer_entries = entries,
+                Err(problem) => page.peer_problem = Some(problem),
+            }
+            let is_about = |entry: &PeerEntry| repo.is_none() || entry.repo == repo;
+            let is_so = |entry: &PeerEntry| self.status.is_empty() || self.status.contains(&entry.status);
+            page.peer_entries.retain(|entry| is_about(entry) && is_so(entry));
+        }
         let mut left = self.limit;
         for part in Part::ALL.into_iter().skip_while(|part| *part != first.part) {
             let is_entry = matches!(part, Part::WaitingEntries | Part::HandedOut);
@@ -161,7 +179,7 @@ impl Operate for List {
             };
             let order = if is_entry { QueueOrder::read()?.into() } else { Order::Claim };
             let place = (part, order, after);
-            let next = take(registry, place, &mut left, repo.as_deref(), |seen| match part {
+            let next = take(registry, place, &mut left, (repo.as_deref(), &self.status), |seen| match part {
                 Part::Running => page.running.push(view(&seen, registry)),
                 Part::Waiting => page.waiting.push(view(&seen, registry)),
                 Part::WaitingEntries | Part::HandedOut => {
@@ -182,15 +200,16 @@ impl List {
     /// This call again, for the page that begins at `next`.
     fn again(&self, next: &str) -> String {
         let repo = self.repo.as_ref().map(|repo| format!("--repo={}", repo.display()));
-        let words = ["outlive".into(), "queue".into(), "list".into()].into_iter().chain(repo);
+        let statuses = self.status.iter().map(|status| format!("--status={status}"));
+        let words = ["outlive".into(), "queue".into(), "list".into()].into_iter().chain(repo).chain(statuses);
         let words: Vec<String> = words.chain([format!("--limit={}", self.limit), format!("--after={next}")]).collect();
         command_line(words.iter().map(String::as_bytes))
     }
 }
 
 /// The registry with the queue of all repositories, if there is one.
-async fn entries_registry() -> Result<Option<Registry>, Error> {
-    match home_registry()?.existing().await {
+async fn entries_registry(context: &Context) -> Result<Option<Registry>, Error> {
+    match home_registry(context)?.existing().await {
         Err(Error::NoRegistry { .. }) => Ok(None),
         opened => opened,
     }
@@ -201,14 +220,15 @@ async fn take(
     registry: &Registry,
     (part, order, mut after): (Part, Order, Option<Cursor>),
     left: &mut usize,
-    repo: Option<&str>,
+    (repo, statuses): (Option<&str>, &[String]),
     mut keep: impl FnMut(Seen),
 ) -> Result<Option<Place>, Error> {
     let mut last = after;
     loop {
         let page = Page { after, limit: (*left + 1).min(AT_A_TIME), order };
         let (found, next) = registry.list(&part.filter(), &page).await?;
-        for seen in found.into_iter().filter(|seen| part.has(seen, repo)) {
+        let is_so = |seen: &Seen| statuses.is_empty() || statuses.iter().any(|status| status == seen.state.as_str());
+        for seen in found.into_iter().filter(|seen| part.has(seen, repo) && is_so(seen)) {
             if *left == 0 {
                 return Ok(Some(Place { part, after: last }));
             }
@@ -225,13 +245,18 @@ async fn take(
 
 impl fmt::Display for Queued {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.waiting.is_empty() && self.running.is_empty() && self.entries.is_empty() {
+        if let Some(Problem { what, reason }) = &self.peer_problem {
+            writeln!(f, "problem: {}: {}", plain(what), plain(reason))?;
+        }
+        let is_empty = self.waiting.is_empty() && self.running.is_empty() && self.entries.is_empty();
+        if is_empty && self.peer_entries.is_empty() {
             return writeln!(f, "nothing is queued");
         }
         if !self.waiting.is_empty() || !self.running.is_empty() {
             self.tell_commands(f)?;
         }
         self.tell_entries(f)?;
+        self.tell_peer_entries(f)?;
         self.more.as_ref().map_or(Ok(()), |more| writeln!(f, "more: {more}"))
     }
 }
@@ -252,6 +277,27 @@ impl Queued {
         let steps = [Step::LeaveOut("PRIORITY"), Step::LeaveOut("ATTEMPT"), Step::Narrow("ABOUT", 24)];
         writeln!(f, "{}", table.show(Look::of_stdout(), &steps, &[]))?;
         writeln!(f, "next: `outlive queue drain` hands out what is due")
+    }
+
+    fn tell_peer_entries(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.peer_entries.is_empty() {
+            return Ok(());
+        }
+        let row = |entry: &PeerEntry| {
+            let parts = [("app", &entry.app), ("workflow", &entry.workflow), ("run", &entry.run), ("in", &entry.repo)];
+            let about =
+                parts.into_iter().filter_map(|(word, value)| Some(format!("{word} {}", plain(value.as_ref()?))));
+            let note = entry.note.iter().map(|note| format!("({})", plain(note)));
+            let about = about.chain(note).collect::<Vec<_>>().join(" ");
+            [plain(&entry.id), plain(&entry.status), entry.priority.to_string(), about]
+                .map(Cell::new)
+                .into_iter()
+                .collect::<Vec<_>>()
+        };
+        let table = Table::new(&["COOL-WORKFLOW", "STATUS", "PRIORITY", "ABOUT"], self.peer_entries.iter().map(row));
+        let steps = [Step::LeaveOut("PRIORITY"), Step::Narrow("ABOUT", 24)];
+        writeln!(f, "{}", table.show(Look::of_stdout(), &steps, &[]))?;
+        writeln!(f, "next: `cw queue drain` hands out those of cool-workflow")
     }
 
     fn tell_commands(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

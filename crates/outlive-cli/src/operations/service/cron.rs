@@ -11,15 +11,18 @@ use crate::terminal::quote;
 /// The lines: every five minutes for what happened meanwhile, and once when the machine starts.
 fn lines(service: &Service) -> String {
     let words: Vec<String> = service.words(true).iter().map(|word| quote(word.as_bytes()).into_owned()).collect();
+    let (variable, home) = service.environment();
+    let words = format!("{variable}={} {}", quote(home.as_bytes()), words.join(" "));
     // A percent sign is a line's end to cron.
-    let words = words.join(" ").replace('%', "\\%");
+    let words = words.replace('%', "\\%");
     let mark = mark(service);
-    format!("@reboot {words} {mark}\n*/5 * * * * {words} {mark}\n")
+    // What goes wrong stays on standard error: cron mails it.
+    format!("@reboot {words} >/dev/null {mark}\n*/5 * * * * {words} >/dev/null {mark}\n")
 }
 
 /// What tells the lines of this registry from all others.
 fn mark(service: &Service) -> String {
-    format!(">/dev/null 2>&1 # {}", service.name)
+    format!("# {}", service.name)
 }
 
 fn without(table: &str, service: &Service) -> String {

@@ -22,14 +22,14 @@ fn path(service: &Service) -> Result<PathBuf, Error> {
 /// The unit. What it has started is not ended with it: every run has an owner of its own.
 fn unit(service: &Service) -> String {
     let words: Vec<String> = service.words(false).iter().map(|word| quoted(word)).collect();
-    let home = std::env::var("OUTLIVE_HOME").ok().filter(|home| !home.is_empty());
-    let home =
-        home.map(|home| format!("Environment={}\n", quoted(&format!("OUTLIVE_HOME={home}")))).unwrap_or_default();
+    let (variable, home) = service.environment();
+    let home = assigned(&format!("{variable}={home}"));
     format!(
         "[Unit]\n\
          Description=outlive supervises {}\n\n\
          [Service]\n\
-         ExecStart={}\n{home}\
+         ExecStart={}\n\
+         Environment={home}\n\
          Restart=always\n\
          RestartSec=5\n\
          KillMode=process\n\n\
@@ -40,9 +40,14 @@ fn unit(service: &Service) -> String {
     )
 }
 
-/// A word as systemd takes it.
+/// A word of a command as systemd takes it.
 fn quoted(word: &str) -> String {
-    let escaped = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
+    assigned(word).replace('$', "$$")
+}
+
+/// An assignment as systemd takes it. Unlike in a command, `$` stands for itself there.
+fn assigned(word: &str) -> String {
+    let escaped = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
     format!("\"{escaped}\"")
 }
 
@@ -111,6 +116,7 @@ mod tests {
         let service = Service {
             name: "outlive-00000000".into(),
             registry: "sqlite:/home/ada/100% \"done\"/$x/.outlive".into(),
+            home: "/home/ada/50% $y/outlive".into(),
             program: "/usr/bin/outlive".into(),
             slots: 2,
         };

@@ -11,6 +11,7 @@ use outlive::policy::Retention;
 use outlive::run::{Run, State, StateName};
 use outlive::runtime::sweeper::{Report, sweep};
 use outlive::store::{Page, Walk};
+use outlive::transition::deletes_unnamed;
 use serde_json::json;
 
 use super::{Supervisor, swept};
@@ -62,6 +63,7 @@ impl Supervisor<'_> {
             let since = now.as_micros().saturating_sub(i64::try_from(MISSED_SINCE.as_micros()).unwrap_or(i64::MAX));
             let since = Some(outlive::time::Timestamp::from_micros(since));
             hooks::catch_up(self.registry, &Filter { since, is_step: Some(false), ..Filter::default() })?;
+            self.delete_old()?;
         }
         self.tell_swept(false);
         if let Some(every) = self.chores.sweeps.every
@@ -77,6 +79,7 @@ impl Supervisor<'_> {
 
     fn begin_sweep(&mut self) -> Result<(), Error> {
         let (registry, spare) = (self.registry.again(), self.chores.sweeps.spare());
+        let registry = registry.naming_artifacts(self.chores.sweeps.locations(self.registry.url())?);
         let work = move || pollster::block_on(sweep(&registry, &spare, false));
         let thread = std::thread::Builder::new().name("outlive-sweep".into()).spawn(work);
         let failed = |error: std::io::Error| Error::Invalid(format!("no thread for the sweep: {error}"));
@@ -139,6 +142,37 @@ impl Supervisor<'_> {
             if seen.health == Some(Health::Stalled) {
                 hooks::tell(self.registry, seen.run.id, seen.run.attempt, Event::Stalled);
             }
+        }
+        Ok(())
+    }
+
+    /// Deletes the runs that the retention policy no longer keeps.
+    fn delete_old(&self) -> Result<(), Error> {
+        if self.chores.retention.delete_after.is_none() {
+            return Ok(());
+        }
+        let ended = StateName::ALL.into_iter().filter(|state| state.is_ended());
+        let mut walk = Walk::from(Filter { is_step: Some(false), ..Filter::in_states(ended) }, Page::default());
+        let (mut rank, mut old, now) = (0, Vec::new(), self.registry.clock().now());
+        while let Some(records) = pollster::block_on(walk.next(self.registry.store()))? {
+            for run in records.iter().map(|record| &record.run) {
+                let Some(ending) = run.ending() else { continue };
+                let is_old = self.chores.retention.deletes(rank, now.since(ending.at));
+                old.extend((is_old && deletes_unnamed(run)).then_some(run.id));
+                rank += 1;
+            }
+        }
+        let mut deleted = 0;
+        for run in old {
+            match pollster::block_on(self.registry.delete(run)) {
+                Ok(()) => deleted += 1,
+                // Its processes are alive, another run waits for it, or somebody has changed or deleted it.
+                Err(Error::Refused { .. } | Error::Contended(_) | Error::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if deleted > 0 {
+            self.say("deleted", &json!({ "runs": deleted }), &format!("{deleted} old runs deleted"));
         }
         Ok(())
     }

@@ -27,6 +27,8 @@ const STARTING: usize = 8;
 const OUTLIVES: Duration = Duration::from_millis(200);
 /// How often those are looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How often the queue is read where nothing says that it has changed.
+const QUEUE_EVERY: Duration = Duration::from_secs(30);
 /// How long a run that could not go on is left alone.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
@@ -35,17 +37,38 @@ impl Supervisor<'_> {
     pub(super) fn pass(&mut self) -> Result<Duration, Error> {
         self.hear_starting();
         self.reap()?;
+        if self.is_queue_due() {
+            self.look_at_queue()?;
+        }
+        self.do_chores()?;
+        let again = if self.has_young_orphans() { LOOK_AGAIN } else { LOOK_EVERY };
+        let now = self.registry.clock().now();
+        let due = self.queue.due_at.map(|at| at.since(now) + Duration::from_millis(1));
+        Ok(due.map_or(again, |due| due.min(again)))
+    }
+
+    /// Whether anything may have changed in the queue, or is due in it.
+    fn is_queue_due(&self) -> bool {
+        let is_due = self.queue.due_at.is_some_and(|at| at <= self.registry.clock().now());
+        self.queue.is_due || is_due || self.registry.clock().awake() >= self.queue.again_at
+    }
+
+    /// Reads the queue, and has those go on that are due.
+    fn look_at_queue(&mut self) -> Result<(), Error> {
         let waiting = pollster::block_on(self.registry.waiting())?;
         let released = pollster::block_on(self.registry.release(&waiting))?;
         let followed = pollster::block_on(self.registry.follow_schedules(&waiting))?;
         let waiting =
             if released > 0 || !followed.is_empty() { pollster::block_on(self.registry.waiting())? } else { waiting };
-        let running = self.watch_owners()?;
+        let running = self.running_of_queue()?;
         self.note_queue(running.last, waiting.iter().any(|run| run.spec.queued));
         self.begin_due(&waiting, &followed, running.in_slots)?;
-        self.do_chores()?;
-        let again = if self.has_young_orphans() { LOOK_AGAIN } else { LOOK_EVERY };
-        Ok(next_due(&waiting, self.registry.clock().now()).map_or(again, |next| next.min(again)))
+        let now = self.registry.clock().now();
+        self.queue.due_at = next_due(&waiting, now).map(|left| now.after(left));
+        self.queue.again_at = self.registry.clock().awake() + QUEUE_EVERY;
+        // What could not be begun because too many are starting is begun when they have.
+        self.queue.is_due = self.starting.len() >= STARTING;
+        Ok(())
     }
 
     /// Whether there are runs that have outlived their owner for too short a time to be taken over.
@@ -56,16 +79,17 @@ impl Supervisor<'_> {
 
     /// Puts deaths on record, and takes over what lives on.
     fn reap(&mut self) -> Result<(), Error> {
-        let reaped = pollster::block_on(hooks::reap(self.registry, &mut self.reaper, Filter::default()))?;
+        pollster::block_on(self.registry.deliver_spooled())?;
+        let reaped = pollster::block_on(self.maintenance.reap(self.registry))?;
+        hooks::tell_reaped(self.registry, &reaped);
+        self.queue.is_due |= !reaped.ended.is_empty();
         for run in &reaped.ended {
             let state = run.state.name();
-            self.owners.remove(&run.id);
             let fields = json!({ "id": run.id, "name": run.spec.name, "state": state });
             self.say("reaped", &fields, &format!("{} reaped: its owner is gone; it is {state}", title(run)));
         }
         let now = self.registry.clock().awake();
-        let is_orphaned = |id: &RunId| reaped.orphaned.iter().any(|(run, _)| run.id == *id);
-        self.orphans.retain(|id, _| is_orphaned(id));
+        self.orphans.retain(|id, _| self.maintenance.is_suspect(*id));
         for (run, leftovers) in &reaped.orphaned {
             if now.saturating_sub(*self.orphans.entry(run.id).or_insert(now)) < OUTLIVES {
                 continue;
@@ -82,10 +106,9 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Watches the owners of runs that run. Answers with those of the queue.
-    fn watch_owners(&mut self) -> Result<Queued, Error> {
+    /// The runs of the queue that run.
+    fn running_of_queue(&mut self) -> Result<Queued, Error> {
         let mut queued = Queued::default();
-        let mut running = BTreeSet::new();
         let mut walk = Walk::from(Filter::in_states([StateName::Running]), Page::default());
         while let Some(records) = pollster::block_on(walk.next(self.registry.store()))? {
             for run in records.into_iter().map(|record| record.run).filter(|run| run.spec.kind != KIND) {
@@ -93,15 +116,8 @@ impl Supervisor<'_> {
                     queued.in_slots += 1;
                     queued.last = Some(run.id);
                 }
-                running.insert(run.id);
-                let is_watched = self.owners.get(&run.id).is_some_and(|(epoch, _)| *epoch == run.epoch);
-                let living = run.owner().filter(|_| !is_watched).and_then(|owner| owner.identity.watch());
-                if let Some(living) = living {
-                    self.owners.insert(run.id, (run.epoch, living));
-                }
             }
         }
-        self.owners.retain(|run, _| running.contains(run));
         self.refused.retain(|_, (_, until)| *until > self.registry.clock().awake());
         Ok(queued)
     }

@@ -28,7 +28,7 @@ pub(super) fn note(registry: &Registry, at: Timestamp) -> Result<(), Error> {
     let Some(path) = file(registry) else { return Ok(()) };
     let write = || -> io::Result<()> {
         let dir = path.parent().unwrap_or(&path);
-        outlive::home::make(dir)?;
+        outlive::home::make(dir).map_err(std::io::Error::other)?;
         let next = path.with_extension(std::process::id().to_string());
         std::fs::write(&next, format!("{at}\n"))?;
         std::fs::rename(&next, &path)

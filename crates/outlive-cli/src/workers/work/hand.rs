@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
 use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,14 +13,14 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::libc;
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
-use outlive::filter::Filter;
 use outlive::id::{Entropy, RunId, SystemEntropy};
-use outlive::registry::Registry;
-use outlive::run::{Pending, Run, State, StateName};
+use outlive::registry::{Bell, Registry};
+use outlive::run::{Pending, Run, State};
+use outlive::runtime::claims::Claims;
 use outlive::runtime::handle::RunHandle;
-use outlive::runtime::reaper::Reaper;
-use outlive::store::{Offer, Order, Page, Walk, postgres};
-use outlive::time::Timestamp;
+use outlive::runtime::maintenance::Maintenance;
+use outlive::store::sqlite::{SqliteStore, Topic, Watch};
+use outlive::store::{Offer, postgres};
 use serde_json::{Value, json};
 
 use super::wait_for;
@@ -35,12 +36,16 @@ pub const HAND: &str = "__hand";
 
 /// How long a hand that finds nothing waits before it looks again, where nothing wakes it.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// How often a hand reads all that waits, where many share a registry and that may be much. What comes up for a claim
-/// meanwhile is met there.
-const LOOK_AROUND_EVERY: Duration = Duration::from_secs(15);
-/// How often a hand that is busy looks after what nobody else may look after: schedules, ends that others wait for, dead
-/// owners that hold keys.
-const TIDY_EVERY: Duration = Duration::from_secs(1);
+/// How often it asks where a notification may have been lost.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+/// The least time between two looks that a clock asks for.
+const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(20);
+/// How often the registry is maintained: ends that were not recorded, dead owners that hold keys, runs that wait for others.
+const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
+/// The most runs that are remembered as not executable here.
+const PASSED: usize = 10_000;
+/// The most runs of one claim that are looked at for a warning.
+const PASSED_AT_ONCE: usize = 64;
 
 /// Executes runs. Called by outlive itself.
 #[derive(Args)]
@@ -102,16 +107,19 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
         };
         let mut hand = Hand {
             registry: &registry,
-            reaper: Reaper::new(registry.worker()),
+            maintenance: Maintenance::new(registry.worker()),
             owning,
+            claims: Claims::of(flags.kinds.iter().cloned()),
             flags,
             said: &mut said,
-            followed: BTreeSet::new(),
-            met: Vec::new(),
-            tidy_at: Duration::ZERO,
+            maintain_at: Duration::ZERO,
+            ask_at: Duration::ZERO,
+            passed: BTreeSet::new(),
             woken: false,
-            around: Around::default(),
+            maintains: None,
         };
+        // Whoever waits for a run sees that it is served. A store that cannot be reached is met again by the first claim.
+        let _ = pollster::block_on(registry.announce());
         let worked = hand.work();
         pollster::block_on(registry.close());
         worked
@@ -164,28 +172,21 @@ impl Said {
 
 struct Hand<'a> {
     registry: &'a Registry,
-    reaper: Reaper,
+    maintenance: Maintenance,
     owning: Owning<'a>,
     flags: Flags,
     said: &'a mut Said,
-    /// Runs of schedules whose next run is made.
-    followed: BTreeSet<RunId>,
-    /// Runs of schedules that a claim came upon, and whose next run is not known to be made.
-    met: Vec<Run>,
-    /// When it looks after things next, in time awake.
-    tidy_at: Duration,
-    /// It has waited, and looked after things before that: whoever has woken it need not wait for that again.
+    claims: Claims,
+    /// When it maintains the registry next, in time awake.
+    maintain_at: Duration,
+    /// When it asks for work next though nothing notifies it, in time awake.
+    ask_at: Duration,
+    /// Runs that cannot be executed here, and that were looked at for a warning.
+    passed: BTreeSet<RunId>,
+    /// It was woken: a claim comes before maintenance, which was done before it waited.
     woken: bool,
-    around: Around,
-}
-
-/// What a hand saw when it last read all that waits.
-#[derive(Default)]
-struct Around {
-    /// When it reads that again, in time awake.
-    again_at: Duration,
-    /// When what waits for its time, or for a rate, is due.
-    due: Vec<Timestamp>,
+    /// Keeps others from maintaining a local registry while this slot does.
+    maintains: Option<OwnedFd>,
 }
 
 impl Hand<'_> {
@@ -195,6 +196,13 @@ impl Hand<'_> {
         loop {
             match self.work_on(&mut is_told) {
                 Err(Error::Store(error)) if error.is_passing() => {
+                    // Asked here too: `work_on` may fail before it asks, and both descriptors then stay readable.
+                    if self.said.is_over() || self.is_asked_to_end() {
+                        return Ok(());
+                    }
+                    if self.registry.local().is_some_and(SqliteStore::is_gone) {
+                        return Err(error.into());
+                    }
                     if !std::mem::replace(&mut is_told, true) {
                         self.said.trouble(&error);
                     }
@@ -207,35 +215,38 @@ impl Hand<'_> {
 
     fn work_on(&mut self, is_told: &mut bool) -> Result<(), Error> {
         // Left to the end of the process: the kernel takes tens of milliseconds to forget it, and whoever closes it waits.
-        let watch = ManuallyDrop::new(self.registry.local().map(|local| local.watch()).transpose()?);
+        let local = self.registry.local();
+        let watch = ManuallyDrop::new(local.map(|local| local.watch(&[Topic::Work])).transpose()?);
         let bell = self.registry.bell();
         loop {
             if self.said.is_over() || self.is_asked_to_end() {
                 return Ok(());
             }
-            if let Some(watch) = &*watch {
-                watch.forget();
-            }
-            if let Some(bell) = &bell {
-                bell.forget();
-            }
-            if let Some(handle) = self.claim()? {
+            let notified = [watch.as_ref().map(Watch::forget), bell.as_ref().map(Bell::forget)];
+            if let Some(handle) = self.claim(notified.contains(&Some(true)))? {
+                // Another slot maintains the registry while this one is busy.
+                self.maintains = None;
                 self.execute(handle)?;
                 continue;
             }
             if self.flags.drain {
                 let waiting = pollster::block_on(self.registry.waiting())?;
                 if !self.is_anything_left(&waiting)? {
+                    self.tell_untrusted(&waiting);
                     return Ok(());
                 }
             }
             *is_told = false;
-            let patience = self.next_due().map_or_else(|| spread(LOOK_EVERY), |next| next.min(spread(LOOK_EVERY)));
-            match (&*watch, &bell) {
-                (Some(watch), _) => wait_for(&[watch, &self.said.0, &self.owning.signals], patience),
-                (None, Some(bell)) => wait_for(&[bell, &self.said.0, &self.owning.signals], patience),
-                (None, None) => wait_for(&[&self.said.0, &self.owning.signals], patience),
-            }
+            let patience = self.patience(watch.is_some() || bell.is_some())?;
+            let notified = match (&*watch, &bell) {
+                (Some(watch), _) => Some(watch as &dyn AsFd),
+                (None, Some(bell)) => Some(bell as &dyn AsFd),
+                (None, None) => None,
+            };
+            let owners: Vec<BorrowedFd<'_>> = self.maintenance.owners().filter(|_| self.maintains.is_some()).collect();
+            let fds = [&self.said.0 as &dyn AsFd, &self.owning.signals].into_iter().chain(notified);
+            let fds: Vec<&dyn AsFd> = fds.chain(owners.iter().map(|owner| owner as &dyn AsFd)).collect();
+            wait_for(&fds, patience);
             self.woken = true;
         }
     }
@@ -246,95 +257,106 @@ impl Hand<'_> {
         std::iter::from_fn(|| signals.next()).any(|arrived| asks(arrived.signal))
     }
 
-    /// Claims the next run, if there is one.
-    fn claim(&mut self) -> Result<Option<RunHandle>, Error> {
-        let is_stale = self.registry.clock().awake() >= self.tidy_at;
-        if (std::mem::take(&mut self.woken) || !is_stale)
-            && let Some(handle) = self.claim_one()?
-        {
-            return Ok(Some(handle));
+    /// Claims the next run, if there is one. The store is asked after a run, a notification or a time, and where maintenance
+    /// has made something claimable.
+    fn claim(&mut self, notified: bool) -> Result<Option<RunHandle>, Error> {
+        let now = self.registry.clock().awake();
+        let woken = std::mem::take(&mut self.woken);
+        if !woken && now >= self.maintain_at {
+            self.maintain(true)?;
         }
-        self.tidy()?;
-        self.claim_one()
+        if !woken || notified || now >= self.ask_at {
+            self.ask_at = Duration::ZERO;
+            if let Some(handle) = self.claim_one()? {
+                return Ok(Some(handle));
+            }
+        }
+        if self.maintain(!woken || notified)? { self.claim_one() } else { Ok(None) }
+    }
+
+    /// How long to wait for a notification.
+    fn patience(&mut self, is_notified: bool) -> Result<Duration, Error> {
+        let now = self.registry.clock().awake();
+        if self.ask_at <= now {
+            let next = pollster::block_on(self.claims.until_next(self.registry))?;
+            let floor = spread(if is_notified { ASK_EVERY } else { LOOK_EVERY });
+            self.ask_at = now + next.map_or(floor, |next| next.min(floor));
+        }
+        Ok(self.ask_at.min(self.maintain_at).saturating_sub(now).max(LOOK_AT_MOST_EVERY))
     }
 
     fn claim_one(&mut self) -> Result<Option<RunHandle>, Error> {
-        // Those that the last claim passed over, for one that needed no schedule to go on.
-        self.follow_met()?;
-        let claimed = self.try_claim()?;
-        if claimed.is_some() || !self.follow_met()? {
-            return Ok(claimed);
+        if self.passed.len() > PASSED {
+            self.passed.clear();
         }
-        self.try_claim()
-    }
-
-    /// Has the schedules go on whose runs were met. Answers whether any can be claimed now.
-    fn follow_met(&mut self) -> Result<bool, Error> {
-        let followed = pollster::block_on(self.registry.follow_schedules(&std::mem::take(&mut self.met)))?;
-        let any = !followed.is_empty();
-        self.followed.extend(followed);
-        Ok(any)
-    }
-
-    /// Claims one, past runs of schedules whose next run nobody has made yet: they are noted.
-    fn try_claim(&mut self) -> Result<Option<RunHandle>, Error> {
-        let (registry, followed, met) = (self.registry, &self.followed, Mutex::new(Vec::new()));
+        let (registry, known, unclaimed) = (self.registry, &self.passed, Mutex::<Vec<Run>>::default());
+        // A worker that drains the queue warns of what is left at its end.
+        let warns = !self.flags.drain;
         let wanted = |run: &Run| {
-            let is_free = run.spec.schedule.is_none() || followed.contains(&run.id);
-            if !is_free && let Ok(mut met) = met.lock() {
-                met.push(run.clone());
+            let is_executable = Job::of(registry, run, false).is_ok();
+            if warns
+                && !is_executable
+                && !known.contains(&run.id)
+                && let Ok(mut unclaimed) = unclaimed.lock()
+                && unclaimed.len() < PASSED_AT_ONCE
+            {
+                unclaimed.push(run.clone());
             }
-            is_free && Job::of(registry, run, false).is_ok()
+            is_executable
         };
-        let kinds = Some(self.flags.kinds.iter().cloned().collect()).filter(|kinds: &BTreeSet<_>| !kinds.is_empty());
-        let filter = Filter { kinds, ..Filter::default() };
-        let claimed = pollster::block_on(registry.claim_those(filter, 1, &wanted))?.pop();
-        self.met = met.into_inner().unwrap_or_default();
+        let claimed = pollster::block_on(self.claims.claim(registry, 1, &wanted))?.0.pop();
+        self.tell_untrusted(&unclaimed.into_inner().unwrap_or_default());
         Ok(claimed)
     }
 
-    /// Sees to it that what can be claimed is: dead owners free their keys, ends are told, schedules go on.
-    fn tidy(&mut self) -> Result<(), Error> {
+    /// Maintains the registry, unless another slot does: results that wait are recorded, dead owners reaped, dependents
+    /// released. Answers whether there may be more to claim than before.
+    fn maintain(&mut self, notified: bool) -> Result<bool, Error> {
         let registry = self.registry;
         let now = registry.clock().awake();
-        self.tidy_at = now + spread(TIDY_EVERY);
-        pollster::block_on(hooks::reap(registry, &mut self.reaper, Filter::default()))?;
-        if registry.local().is_some() || now >= self.around.again_at {
-            return self.look_around();
+        let is_due = now >= self.maintain_at;
+        if let Some(local) = registry.local() {
+            if self.maintains.is_none() {
+                self.maintains = local.hold_maintenance_lock();
+            }
+            if self.maintains.is_none() {
+                if is_due {
+                    self.maintain_at = now + spread(ASK_EVERY);
+                }
+                return Ok(false);
+            }
         }
-        let waits = Filter { waits: Some(true), ..Filter::in_states([StateName::Pending]) };
-        let mut walk = Walk::from(waits, Page { order: Order::Claim, ..Page::default() });
-        while let Some(records) = pollster::block_on(walk.next(registry.store()))? {
-            let waiting: Vec<Run> = records.into_iter().map(|record| record.run).collect();
-            pollster::block_on(registry.release(&waiting))?;
+        let is_asked = registry.local().is_some() && (notified || self.maintenance.has_ended_owners());
+        if !is_due && !is_asked {
+            return Ok(false);
         }
-        Ok(())
+        let mut changed = false;
+        if is_due || self.maintenance.has_ended_owners() {
+            self.maintain_at = now + spread(MAINTAIN_EVERY);
+            pollster::block_on(registry.deliver_spooled())?;
+            let reaped = pollster::block_on(self.maintenance.reap(registry))?;
+            hooks::tell_reaped(registry, &reaped);
+            changed = !reaped.ended.is_empty();
+        }
+        Ok(pollster::block_on(self.maintenance.release(registry))? > 0 || changed)
     }
 
-    /// Reads all that waits: what waits for others is told of their ends, and schedules go on however far behind they are.
-    fn look_around(&mut self) -> Result<(), Error> {
-        let registry = self.registry;
-        self.around.again_at = registry.clock().awake() + spread(LOOK_AROUND_EVERY);
-        let waiting = pollster::block_on(registry.waiting())?;
-        pollster::block_on(registry.release(&waiting))?;
-        self.followed = pollster::block_on(registry.follow_schedules(&waiting))?;
-        let due = |run: &Run| match &run.state {
-            State::Pending(pending) => pending.not_before,
-            _ => None,
-        };
-        self.around.due = waiting.iter().filter_map(due).collect();
-        let rated: Vec<&Run> = waiting.iter().filter(|run| run.rates().next().is_some()).collect();
-        let free = pollster::block_on(registry.rates_used_up(&rated))?;
-        self.around.due.extend(free.into_iter().map(|(_, free_at)| free_at));
-        Ok(())
-    }
-
-    /// How long it is until the next of those that were seen is due by the clock.
-    fn next_due(&self) -> Option<Duration> {
+    /// Reports runs that wait for nothing but a user who may execute them, each once.
+    fn tell_untrusted(&mut self, waiting: &[Run]) {
         let now = self.registry.clock().now();
-        let left = self.around.due.iter().filter(|at| **at > now).map(|at| at.since(now));
-        // A moment later, so that it is due by then.
-        left.min().map(|left| left + Duration::from_millis(1))
+        for run in waiting {
+            let is_due = matches!(&run.state, State::Pending(pending) if pending.is_due(now));
+            if !is_due || !self.is_wanted(run) || !self.passed.insert(run.id) {
+                continue;
+            }
+            if let Some(reason) = self.registry.why_not_started(run) {
+                self.said.say(&json!({ "event": "untrusted", "id": run.id, "reason": reason }));
+            }
+        }
+    }
+
+    fn is_wanted(&self, run: &Run) -> bool {
+        self.flags.kinds.is_empty() || self.flags.kinds.contains(&run.spec.kind)
     }
 
     fn execute(&mut self, handle: RunHandle) -> Result<(), Error> {
@@ -352,6 +374,9 @@ impl Hand<'_> {
         self.owning.see_through(handle, job, None);
         let seen = pollster::block_on(self.registry.glance(run.id))?;
         let view = RunView::new(&seen, self.registry);
+        if seen.state.is_ended() {
+            hooks::tell_queue_empty(self.registry, &seen.run)?;
+        }
         let event = if seen.state.is_ended() { "ended" } else { "again" };
         self.said.say(&json!({
             "event": event, "id": view.id, "title": view.title(), "state": view.state,
@@ -363,8 +388,7 @@ impl Hand<'_> {
     /// Whether anything waits that will be due without a clock or a person.
     fn is_anything_left(&self, waiting: &[Run]) -> Result<bool, Error> {
         let now = self.registry.clock().now();
-        let by_kind = |run: &&Run| self.flags.kinds.is_empty() || self.flags.kinds.contains(&run.spec.kind);
-        let ours = waiting.iter().filter(|run| by_kind(run) && Job::of(self.registry, run, false).is_ok());
+        let ours = waiting.iter().filter(|run| self.is_wanted(run) && Job::of(self.registry, run, false).is_ok());
         let mut waits: Vec<(RunId, &Pending)> = Vec::new();
         for run in ours {
             match &run.state {

@@ -8,7 +8,9 @@ use serde::de::{MapAccess, SeqAccess};
 use serde_json::{Map, Value};
 
 use super::lenient::{Field, Shape, Wanted, from_object, present};
+use super::next::NextTask;
 use super::script::{bounded, by_units, collapsed, document, is_truthy, joined, said, slug, spelt, title};
+use super::surrogates;
 use crate::index::record::{Lifecycle, Tasks};
 use crate::index::source::content_fingerprint;
 
@@ -47,10 +49,16 @@ pub(super) struct State {
 impl State {
     /// Reads the file of the run in the directory called `name`.
     pub(super) fn read(name: &str, bytes: &[u8]) -> Result<Self, String> {
-        let file: Field<File> = serde_json::from_slice(bytes).map_err(|error| format!("not understood: {error}"))?;
-        let Field::Is(file) = file else { return Err("a run's state is an object".into()) };
-        file.check()?;
-        Ok(file.derive(name))
+        Ok(File::read(bytes)?.derive(name))
+    }
+
+    /// The tasks in a file that can be continued, up to `limit`, in their order.
+    pub(super) fn next_tasks(bytes: &[u8], limit: usize) -> Result<Vec<NextTask>, String> {
+        let file = File::read(bytes)?;
+        let is_next =
+            |part: &&Part| matches!(part.status.as_ref().and_then(Value::as_str), Some("pending" | "running"));
+        let tasks = parts(&file.tasks).iter().filter(is_next).take(limit).cloned();
+        Ok(tasks.map(|Part { id, phase, status, task_path, .. }| NextTask { id, phase, status, task_path }).collect())
     }
 
     /// How it stands: the first rule that fits.
@@ -83,7 +91,7 @@ impl<'de> Wanted<'de> for List {
 }
 
 /// A task, commit, phase or piece of feedback.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Part {
     #[serde(default, deserialize_with = "present")]
@@ -96,6 +104,8 @@ struct Part {
     verifier_gated: Option<Value>,
     #[serde(default, deserialize_with = "present")]
     backend_id: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    task_path: Option<Value>,
 }
 
 impl<'de> Wanted<'de> for Part {
@@ -205,6 +215,18 @@ impl<'de> Wanted<'de> for File {
 }
 
 impl File {
+    /// What bytes say, unless cool-workflow would refuse them.
+    fn read(bytes: &[u8]) -> Result<Self, String> {
+        let parsed = match serde_json::from_slice(bytes) {
+            Err(error) => surrogates::replaced(bytes).map_or(Err(error), |bytes| serde_json::from_slice(&bytes)),
+            parsed => parsed,
+        };
+        let file: Field<Self> = parsed.map_err(|error| format!("not understood: {error}"))?;
+        let Field::Is(file) = file else { return Err("a run's state is an object".into()) };
+        file.check()?;
+        Ok(file)
+    }
+
     /// Refuses what cool-workflow refuses.
     fn check(&self) -> Result<(), String> {
         match &self.schema_version {
@@ -263,7 +285,10 @@ impl File {
         let (tasks, commits) = (parts(&self.tasks), parts(&self.commits));
         let is = |part: &Part, status: &str| part.status.as_ref().and_then(Value::as_str) == Some(status);
         let count = |status: &str| tasks.iter().filter(|task| is(task, status)).count() as u64;
-        let text = |value: Option<&Value>| value.map(|value| bounded(spelt(Some(value)), LONGEST));
+        // What is null says nothing.
+        let text = |value: Option<&Value>| {
+            value.filter(|value| !value.is_null()).map(|value| bounded(spelt(Some(value)), LONGEST))
+        };
         // Each stands in for the other.
         let created = text(self.created_at.as_ref()).or_else(|| said(self.updated_at.as_ref()).map(Into::into));
         let created = created.unwrap_or_else(|| EPOCH.into());
@@ -286,10 +311,13 @@ impl File {
             .collect();
         backends.sort_by(|one, other| by_units(one, other));
         backends.dedup();
-        let id = self.id.as_ref().filter(|id| !id.is_null());
-        let id = text(id).filter(|id| !id.is_empty()).unwrap_or_else(|| name.into());
+        let id = text(self.id.as_ref()).filter(|id| !id.is_empty()).unwrap_or_else(|| name.into());
         State {
-            fingerprint: self.fingerprint(&id, &updated, stage),
+            // The fingerprint is of the field as it is, null or not.
+            fingerprint: match &self.updated_at {
+                Some(Value::Null) => self.fingerprint(&id, "null", stage),
+                _ => self.fingerprint(&id, &updated, stage),
+            },
             id,
             created_at: created,
             updated_at: updated,

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::manifest::Names;
+use super::manifest::{Names, plainly};
 use super::place::Place;
 use crate::run::Run;
 use crate::store;
@@ -18,9 +18,22 @@ pub(super) fn name_of(run: &Run) -> String {
     run.spec.output.as_ref().and_then(|output| output.run_id.clone()).unwrap_or_else(|| run.id.to_string())
 }
 
+/// Whether a text that leads nowhere may name something of a run. `plain` is the text in lower case, its escapes resolved.
+pub(super) fn may_name(plain: &str, run: &str) -> bool {
+    let run = plainly(run);
+    let is_run = |part: &str| {
+        let rest = part.strip_prefix("run_id=").and_then(|name| name.strip_prefix(&*run));
+        rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+    };
+    plain.split(['/', '\\']).any(is_run)
+}
+
 /// Manifests by the run that they are of: `ID`, `ID_…` and `ID.…` are of ID, and of the longest such name.
-pub(super) fn by_run(manifests: Vec<(String, String)>, runs: &[Run]) -> HashMap<String, Vec<String>> {
-    let known: HashSet<String> = runs.iter().map(name_of).collect();
+pub(super) fn manifests_by_run<'a>(
+    manifests: Vec<(String, String)>,
+    runs: impl Iterator<Item = &'a Run>,
+) -> HashMap<String, Vec<String>> {
+    let known: HashSet<String> = runs.map(name_of).collect();
     let mut named: HashMap<String, Vec<String>> = HashMap::new();
     for (of, path) in manifests {
         let ends = [of.len()].into_iter().chain(of.rmatch_indices(['_', '.']).map(|(end, _)| end));
@@ -31,11 +44,10 @@ pub(super) fn by_run(manifests: Vec<(String, String)>, runs: &[Run]) -> HashMap<
     named
 }
 
-/// What the manifests of a run name: the one that its record names, and what is there that says it is of it.
-pub(super) async fn names(place: &Place, run: &Run, found: Option<&Vec<String>>) -> Option<Result<Names, String>> {
+/// What the manifests of a run name: those that its records name, and what is there that says it is of it.
+pub(super) async fn names(place: &Place, run: &Run, references: &BTreeSet<&String>) -> Option<Result<Names, String>> {
     let winners = run.spec.output.as_ref().and_then(|output| output.winners.as_deref());
     let mut all: Option<Result<Names, String>> = None;
-    let references: BTreeSet<&String> = run.manifest_ref.iter().chain(found.into_iter().flatten()).collect();
     for reference in references {
         let named = place.names_in(reference, winners).await;
         all = Some(match (all, named) {
@@ -97,4 +109,23 @@ async fn names_in_plain_tree(
         }
     }
     Err("nothing of what it names is there".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t6_10_text_that_leads_nowhere_names_its_own_run_alone() {
+        let may = |text: &str, run: &str| may_name(&plainly(text), run);
+        for text in ["shards/run_id%3Drun-1/db=0", "SHARDS\\RUN_ID=RUN-1", "run_id=run-1?versionId=3", "run_id=run-1\n"]
+        {
+            assert!(may(text, "run-1"), "{text}");
+        }
+        for (text, run) in
+            [("shards/run_id%3Drun-10/db=0", "run-1"), ("shards/run_id=abc/db=0", "db"), ("shards/run_id=abc", "a")]
+        {
+            assert!(!may(text, run), "{text} {run}");
+        }
+    }
 }

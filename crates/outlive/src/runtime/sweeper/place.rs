@@ -1,7 +1,8 @@
 //! Places: where artifacts are, a prefix of a bucket or a directory, read, listed and deleted alike.
 
-use std::collections::{BTreeSet, HashMap};
-use std::path::{Component, Path, PathBuf};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use object_store::local::LocalFileSystem;
 
 use super::manifest::{LIMIT, Names, means_attempts, texts};
 use crate::store::Error;
-use crate::store::object::{Address, Bucket, Listed, spawn, system_time};
+use crate::store::object::{Address, Bucket, InvalidAddress, Listed, spawn, system_time};
 use crate::time::{Clock, SystemClock, Timestamp};
+use crate::trust::{Location, Named};
 
 /// What the pointer is called.
 const POINTER: &str = "_CURRENT";
@@ -37,36 +39,86 @@ pub(super) struct Place {
     directory: Option<PathBuf>,
     /// Or where in a bucket it is.
     address: Option<Address>,
+    /// The prefix of that bucket that the user vouches for: it, or one above.
+    vouched: String,
+    /// Only trees that belong to this user may be deleted.
+    is_owned: bool,
     /// What trees of runs are in, here or elsewhere.
     shards: Arc<BTreeSet<String>>,
 }
 
+/// How a place is reached. A record names where it is, and never how it is reached.
+pub(super) enum Reach<'a> {
+    /// It is below the prefix of the registry, and reached as the registry is.
+    Registry(&'a Address),
+    /// The user's configuration names it, or a location above it.
+    Named(&'a Named),
+    /// This user's signature vouches for it. A bucket is reached as the registry is, or as the environment says.
+    Signed(Option<&'a Address>),
+}
+
 impl Place {
-    /// The place that a record names, reached as its registry is.
-    pub(super) fn new(named: &str, registry: Option<&Address>, shards: Arc<BTreeSet<String>>) -> Result<Self, String> {
-        if Address::is_meant(named) {
-            let address = match registry {
-                Some(registry) => registry.beside(named),
-                None => named.parse(),
-            };
-            let address = address.map_err(|error| error.to_string())?;
-            let bucket = Bucket::new(&address, system_time()).map_err(|error| error.to_string())?;
-            let (prefix, shown) = (address.prefix.clone(), address.to_string());
-            return Ok(Self { bucket, prefix, shown, directory: None, address: Some(address), shards });
+    /// The place that a record names, of which `trust` has decided that it may be used.
+    pub(super) fn new(named: &str, reach: &Reach<'_>, shards: Arc<BTreeSet<String>>) -> Result<Self, String> {
+        match Location::parse(named).map_err(|error| error.to_string())? {
+            Location::Bucket { prefix, .. } => Self::bucket(named, &prefix, reach, shards),
+            Location::Directory(path) => Self::directory(&path, reach, shards),
         }
-        let path = named.strip_prefix("file://").unwrap_or(named);
-        if path.contains("://") || !Path::new(path).is_absolute() {
-            return Err("it is neither a bucket nor the full path of a directory".into());
+    }
+
+    fn bucket(named: &str, prefix: &str, reach: &Reach<'_>, shards: Arc<BTreeSet<String>>) -> Result<Self, String> {
+        let via = match reach {
+            Reach::Registry(address) => Some((*address).clone()),
+            Reach::Named(via) => Some(via.url.parse().map_err(|error: InvalidAddress| error.to_string())?),
+            Reach::Signed(registry) => registry.cloned(),
+        };
+        let address = via.as_ref().map_or_else(|| named.parse(), |via| via.beside(named));
+        let address = address.map_err(|error| error.to_string())?;
+        let vouched = match (reach, via) {
+            (Reach::Registry(_) | Reach::Named(_), Some(via)) => via.prefix,
+            _ => prefix.to_owned(),
+        };
+        let bucket = Bucket::new(&address, system_time()).map_err(|error| error.to_string())?;
+        let (prefix, shown) = (address.prefix.clone(), address.to_string());
+        Ok(Self { bucket, prefix, shown, directory: None, address: Some(address), vouched, is_owned: false, shards })
+    }
+
+    fn directory(path: &Path, reach: &Reach<'_>, shards: Arc<BTreeSet<String>>) -> Result<Self, String> {
+        let text = path.to_str().ok_or("its path is no text")?;
+        let directory = std::fs::canonicalize(path).map_err(|error| format!("`{text}`: {error}"))?;
+        if let Reach::Named(Named { location: Location::Directory(named), .. }) = reach
+            && !std::fs::canonicalize(named).is_ok_and(|named| directory.starts_with(named))
+        {
+            return Err(format!("`{text}` leads out of `{}`, which is the location that was named", named.display()));
         }
-        if Path::new(path).components().any(|part| matches!(part, Component::ParentDir)) {
-            return Err("its path leads elsewhere".into());
-        }
-        let directory = LocalFileSystem::new_with_prefix(path).map_err(|error| error.to_string())?;
-        let client = Arc::new(directory.with_automatic_cleanup(true));
-        let bucket = Bucket::over(client, path.to_owned(), system_time());
-        let shown = path.trim_end_matches('/').to_owned();
-        let directory = std::fs::canonicalize(path).map_err(|error| error.to_string())?;
-        Ok(Self { bucket, prefix: String::new(), shown, directory: Some(directory), address: None, shards })
+        let client = LocalFileSystem::new_with_prefix(path).map_err(|error| error.to_string())?;
+        let bucket = Bucket::over(Arc::new(client.with_automatic_cleanup(true)), text.to_owned(), system_time());
+        let (prefix, shown) = (String::new(), text.trim_end_matches('/').to_owned());
+        let is_owned = matches!(reach, Reach::Signed(_));
+        let (vouched, directory) = (String::new(), Some(directory));
+        Ok(Self { bucket, prefix, shown, directory, address: None, vouched, is_owned, shards })
+    }
+
+    /// The bucket that it is in, and where in it.
+    pub(super) fn in_bucket(&self) -> Option<(&Bucket, &Address)> {
+        Some((&self.bucket, self.address.as_ref()?))
+    }
+
+    /// Whether a prefix of its bucket is the one that the user vouches for, or below it.
+    pub(super) fn is_vouched_for(&self, prefix: &str) -> bool {
+        let rest = prefix.strip_prefix(self.vouched.as_str());
+        rest.is_some_and(|rest| self.vouched.is_empty() || rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Whose a tree is, where only trees of this user may be deleted and it is another user's.
+    pub(super) fn other_owner(&self, tree: &str) -> Option<String> {
+        let directory = self.directory.as_ref().filter(|_| self.is_owned)?;
+        let found = match std::fs::symlink_metadata(directory.join(tree)) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(error) => return Some(format!("an owner that cannot be told: {error}")),
+            Ok(found) => found,
+        };
+        (found.uid() != rustix::process::geteuid().as_raw()).then(|| format!("user {}", found.uid()))
     }
 
     pub(super) fn shown(&self, path: &str) -> String {
@@ -123,6 +175,11 @@ impl Place {
     }
 
     async fn read(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
+        if let Some(directory) = &self.directory
+            && std::fs::canonicalize(directory.join(path)).is_ok_and(|real| !real.starts_with(directory))
+        {
+            return Err(format!("`{path}` leads out of `{}`", self.shown));
+        }
         let (bucket, key) = (self.bucket.clone(), self.key(path));
         let found = spawn(move || async move { bucket.get(&key).await }).await;
         match found {
@@ -243,9 +300,19 @@ impl Place {
         *known.entry(parent.to_owned()).or_insert_with(look)
     }
 
+    /// Everything below a path, now.
+    pub(super) async fn all_below(&self, path: &str) -> Result<HashSet<String>, Error> {
+        let (bucket, prefix) = (self.bucket.clone(), self.key(path));
+        let listed = spawn(move || async move { bucket.list_all(&prefix).await }).await?;
+        Ok(listed.iter().filter_map(|object| self.path(&object.key)).map(str::to_owned).collect())
+    }
+
     /// Deletes objects; answers with those that could not be.
     pub(super) async fn delete(&self, paths: &[String]) -> Result<Vec<(String, Error)>, Error> {
-        let keys: Vec<String> = paths.iter().map(|path| self.key(path)).collect();
+        let mut links = HashMap::new();
+        // A directory may have become a link since it was listed.
+        let here = paths.iter().filter(|path| self.is_really_below(path, &mut links));
+        let keys: Vec<String> = here.map(|path| self.key(path)).collect();
         let bucket = self.bucket.clone();
         let left = spawn(move || async move { bucket.delete(&keys).await }).await?;
         let named = |(key, error): (String, Error)| (self.path(&key).unwrap_or(&key).to_owned(), error);

@@ -1,6 +1,7 @@
 //! The calls of the store trait, on a registry that a server lends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::Serialize;
@@ -14,7 +15,9 @@ use crate::health::{Sight, Witness};
 use crate::id::{RunId, WorkerId};
 use crate::process::Liveness;
 use crate::run::{Event, Key, Owner, Run};
-use crate::store::{Beat, BeatReply, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
+use crate::store::{
+    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
+};
 use crate::transition::Start;
 
 /// The fewest runs that a rule is offered at a time: others may take what it wants meanwhile.
@@ -81,8 +84,17 @@ impl Store for HttpStore {
         self.inner.lines.repeat("beat", beat).await
     }
 
+    async fn counts(&self) -> Result<Vec<Count>, Error> {
+        self.inner.lines.ask("counts", &()).await
+    }
+
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.inner.lines.ask("workers", &()).await
+    }
+
+    async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
+        let left: Option<u64> = self.inner.lines.ask("next_due", filter).await?;
+        Ok(left.map(Duration::from_micros))
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

@@ -1,11 +1,12 @@
 //! The other side: what a server answers to whoever borrows its store.
 //!
-//! A server knows nothing of who sends a write but their token. So what a write says is compared with what is on record:
-//! a spec never changes, epochs never fall, an end stays. And nobody far away is a process of this machine: what would
-//! prove here that their owner is dead, or have it signalled, is taken out of what they say of themselves.
+//! A server knows nothing of who sends a write but their token. So it applies the lifecycle itself: a write that no action
+//! makes of what is on record is refused, and what is written, with its event, is the server's own result. The author of
+//! a run and of an event is whoever the token belongs to. And a process of another machine is no process of this one: what
+//! would prove here that an owner is dead, or have it signalled, is taken out of what it says of itself.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,10 +22,10 @@ use crate::hex::hex;
 use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::Lease;
 use crate::process::{Identity, Liveness, Vantage};
-use crate::run::{Event, Key, Owner, Run};
-use crate::store::{Beat, Change, Error, Expect, Page, Record, Selection, Store, Write, Written};
+use crate::run::{Actor, Event, Key, Owner, Run, State, StateName};
+use crate::store::{Beat, Change, Error, Expect, Listing, Page, Record, Selection, Store, Write, Written};
 use crate::time::Timestamp;
-use crate::transition::{follows, has_passed};
+use crate::transition::{Sent, Transition, has_passed, replay};
 
 /// The most bytes of a call: a run with all that it may keep, and as it was left, some times over.
 pub const BODY_LIMIT: usize = 16 << 20;
@@ -42,12 +43,34 @@ pub struct Lending {
     pub lease: Option<Lease>,
     /// Whoever borrows it may be on another machine.
     pub is_far: bool,
+    /// Whoever borrows it may only read, and has no use for the signatures of runs.
+    pub reads_only: bool,
+}
+
+impl Lending {
+    /// Records without what whoever borrows the store has no use for.
+    fn readable(&self, mut records: Vec<Record>) -> Vec<Record> {
+        if self.reads_only {
+            records.iter_mut().for_each(|record| record.run.signature = None);
+        }
+        records
+    }
+
+    /// Who a write is from, as far as the server knows.
+    fn author(&self, run: &Run) -> Actor {
+        let claimed = run.spec.created_by.clone();
+        let user = self.user.as_deref().map_or(claimed.user, Into::into);
+        let pid = run.owner().map_or(claimed.pid, |owner| owner.identity.pid);
+        Actor { user, host: claimed.host, pid }
+    }
 }
 
 /// Whether a call changes anything; none where there is no such call.
 pub fn changes(call: &str) -> Option<bool> {
     match call {
-        "hello" | "get" | "list" | "workers" | "starts" | "events" | "look" | "look_at_workers" => Some(false),
+        "hello" | "get" | "list" | "counts" | "workers" | "starts" | "events" | "look" | "look_at_workers" => {
+            Some(false)
+        }
         "commit" | "select" | "change" | "beat" => Some(true),
         _ => None,
     }
@@ -72,10 +95,12 @@ pub async fn answer(store: &dyn Store, lending: &Lending, call: &str, body: &[u8
     let mut stale = 0;
     let body = match call {
         "hello" => say(Ok(hello(store, lending))),
-        "get" => say(store.get(&read::<Vec<RunId>>(body)?).await.map(told)),
+        "get" => say(store.get(&read::<Vec<RunId>>(body)?).await.map(|records| told(lending.readable(records)))),
         "list" => {
             let List { filter, page } = read(body)?;
-            say(store.list(&filter, &page).await.map(Listed::from))
+            let readable =
+                |listing: Listing| Listing { records: lending.readable(listing.records), next: listing.next };
+            say(store.list(&filter, &page).await.map(readable).map(Listed::from))
         }
         "commit" => say(commit(store, lending, read(body)?, &mut stale).await),
         "select" => say(select(store, read(body)?).await),
@@ -87,7 +112,12 @@ pub async fn answer(store: &dyn Store, lending: &Lending, call: &str, body: &[u8
             }
             say(store.beat(&beat).await)
         }
+        "counts" => say(store.counts().await),
         "workers" => say(store.workers().await),
+        "next_due" => {
+            let left = store.next_due(&read::<Filter>(body)?).await;
+            say(left.map(|left| left.map(|left| u64::try_from(left.as_micros()).unwrap_or(u64::MAX))))
+        }
         "starts" => say(store.starts(&read::<Vec<Key>>(body)?).await),
         "events" => say(store.events(read(body)?).await),
         "look" => say(look(store, read(body)?).await),
@@ -112,6 +142,7 @@ fn hello(store: &dyn Store, lending: &Lending) -> Hello {
         user: lending.user.clone(),
         lease: lending.lease,
         sees: store.witness().is_some(),
+        reads_only: lending.reads_only,
     }
 }
 
@@ -120,6 +151,8 @@ async fn commit(store: &dyn Store, lending: &Lending, commit: Commit, stale: &mu
     let ids: Vec<RunId> = commit.writes.iter().map(|write| write.run.id).collect();
     let before: HashMap<RunId, Record> =
         store.get(&ids).await?.into_iter().map(|record| (record.run.id, record)).collect();
+    let ended =
+        ended_parents(store, commit.writes.iter().map(|write| (&write.run.id, &write.events[..])), &before).await?;
     let (mut became, mut writes) = (Vec::new(), Vec::new());
     for mut write in commit.writes {
         let before = before.get(&write.run.id);
@@ -129,7 +162,7 @@ async fn commit(store: &dyn Store, lending: &Lending, commit: Commit, stale: &mu
         };
         // One that expects another version than there is was compared with nothing, and changes nothing.
         if is_meant {
-            admit(lending, before.map(|record| &record.run), &mut write)?;
+            admit(lending, before.map(|record| &record.run), &ended, &mut write)?;
             writes.push(write);
             became.push(None);
         } else {
@@ -149,28 +182,63 @@ async fn commit(store: &dyn Store, lending: &Lending, commit: Commit, stale: &mu
         .collect()
 }
 
-/// Refuses what no rule makes of a run, and has the rest say no more than whoever sends it can know.
-fn admit(lending: &Lending, before: Option<&Run>, write: &mut Write) -> Result<(), Error> {
-    admit_run(lending, before, &mut write.run, &mut write.events)?;
-    write.ended.iter_mut().try_for_each(|ended| admit_run(lending, before, ended, &mut []))
+/// How the runs ended that others wait for which are told of that.
+async fn ended_parents<'a>(
+    store: &dyn Store,
+    writes: impl Iterator<Item = (&'a RunId, &'a [Event])>,
+    before: &HashMap<RunId, Record>,
+) -> Result<HashMap<RunId, StateName>, Error> {
+    let is_release = |events: &[Event]| events.iter().any(|event| event.action == "release");
+    let waiting = writes.filter(|(_, events)| is_release(events)).filter_map(|(id, _)| before.get(id));
+    let parents = waiting.flat_map(|record| match &record.run.state {
+        State::Pending(pending) => pending.waits_for.clone(),
+        _ => Vec::new(),
+    });
+    let parents: Vec<RunId> = parents.collect();
+    if parents.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let found = store.get(&parents).await?.into_iter();
+    Ok(found.filter_map(|record| Some((record.run.id, record.run.ending()?.how.name()))).collect())
 }
 
-fn admit_run(lending: &Lending, before: Option<&Run>, run: &mut Run, events: &mut [Event]) -> Result<(), Error> {
-    let refused = |why| Error::Denied(format!("run `{}` cannot be written so: {why}", run.id));
-    follows(before, run).map_err(refused)?;
-    if let Some(user) = &lending.user {
-        events.iter_mut().for_each(|event| event.by.user = user.as_str().into());
+/// Has a write say no more than whoever sends it can know, and puts what the lifecycle makes of it in its place. A write
+/// that no action makes is refused.
+fn admit(
+    lending: &Lending,
+    before: Option<&Run>,
+    ended: &HashMap<RunId, StateName>,
+    write: &mut Write,
+) -> Result<(), Error> {
+    let known = before.and_then(owner_of).map(|owner| (owner.worker, owner.identity.clone()));
+    for run in [&mut write.run].into_iter().chain(write.ended.as_deref_mut()) {
+        admit_run(lending, before, known.as_ref(), run);
     }
-    if lending.is_far {
-        let known = before.and_then(owner_of).map(|owner| (owner.worker, owner.identity.clone()));
-        if let Some(owner) = run.any_owner_mut() {
-            match known {
-                Some((worker, identity)) if worker == owner.worker => owner.identity = identity,
-                _ => make_far(&mut owner.identity),
-            }
+    if let Some(user) = &lending.user {
+        write.events.iter_mut().for_each(|event| event.by.user = user.as_str().into());
+    }
+    let (id, by) = (write.run.id, lending.author(&write.run));
+    let sent = Sent { run: &write.run, ended: write.ended.as_deref(), events: &write.events, by: &by };
+    let replayed = replay(before, &sent, &|parent| ended.get(&parent).copied())
+        .map_err(|why| Error::Denied(format!("run `{id}` cannot be written so: {why}")))?;
+    (write.run, write.ended, write.events) = (replayed.run, replayed.ended, replayed.events);
+    Ok(())
+}
+
+/// Puts what the server knows in place of what whoever sends a run says of itself.
+fn admit_run(lending: &Lending, before: Option<&Run>, known: Option<&(WorkerId, Identity)>, run: &mut Run) {
+    if let Some(user) = lending.user.as_deref().filter(|user| before.is_none() && *run.spec.created_by.user != **user) {
+        Arc::make_mut(&mut run.spec).created_by.user = user.into();
+    }
+    if !lending.is_far {
+        return;
+    }
+    if let Some(owner) = run.any_owner_mut() {
+        match known {
+            Some((worker, identity)) if *worker == owner.worker => owner.identity = identity.clone(),
+            _ => make_far(&mut owner.identity),
         }
     }
-    Ok(())
 }
 
 fn owner_of(run: &Run) -> Option<&crate::run::Owner> {
@@ -221,17 +289,24 @@ async fn change(store: &dyn Store, lending: &Lending, changes: Changes) -> Resul
     let ids: Vec<RunId> = changes.iter().map(|change| change.transition.run.id).collect();
     let limit = ids.len();
     let wanted: HashMap<RunId, _> = changes.into_iter().map(|change| (change.transition.run.id, change)).collect();
+    let told_of =
+        wanted.values().map(|change| (&change.transition.run.id, std::slice::from_ref(&change.transition.event)));
+    let releases = |(_, events): &(&RunId, &[Event])| events.iter().any(|event| event.action == "release");
+    let releasing: Vec<RunId> = told_of.clone().filter(releases).map(|(id, _)| *id).collect();
+    let before = store.get(&releasing).await?.into_iter().map(|record| (record.run.id, record)).collect();
+    let ended = ended_parents(store, told_of, &before).await?;
     let refused: Mutex<Option<Error>> = Mutex::default();
     let rule = |run: &Run, _: Timestamp| {
         let change = wanted.get(&run.id).filter(|change| change.mark == mark(run))?;
-        let mut transition = change.transition.clone();
-        let mut events = [transition.event];
-        let admitted = admit_run(lending, Some(run), &mut transition.run, &mut events).and_then(|()| {
-            transition.ended.iter_mut().try_for_each(|ended| admit_run(lending, Some(run), ended, &mut []))
-        });
-        [transition.event] = events;
-        match admitted {
-            Ok(()) => Some(Change { transition, stamp: change.stamp }),
+        let Transition { run: sent, event, ended: left } = change.transition.clone();
+        let expect = Expect::Absent;
+        let mut write = Write { expect, run: sent, events: vec![event], ended: left, stamp: change.stamp };
+        match admit(lending, Some(run), &ended, &mut write) {
+            Ok(()) => {
+                let event = write.events.pop()?;
+                let transition = Transition { run: write.run, event, ended: write.ended };
+                Some(Change { transition, stamp: change.stamp })
+            }
             Err(error) => {
                 *refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 None
@@ -269,3 +344,6 @@ async fn look_at_workers(store: &dyn Store, workers: &[WorkerId]) -> Result<Vec<
     let unknown = || Liveness::Unknown("the server does not see it".into());
     Ok(workers.iter().map(|worker| seen.remove(worker).unwrap_or_else(unknown)).collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,6 +38,9 @@ pub(super) struct Hello {
     pub(super) lease: Option<Lease>,
     /// It can see the processes that own its runs.
     pub(super) sees: bool,
+    /// The token only reads: signatures of runs are withheld.
+    #[serde(default)]
+    pub(super) reads_only: bool,
 }
 
 /// A run with what was heard of its owner.

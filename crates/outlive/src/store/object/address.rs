@@ -9,6 +9,7 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::{BackoffConfig, ObjectStore as Client, RetryConfig};
 
+use super::credentials::{self, FromProcess, Missing, Profile, Source};
 use super::wire::{Connector, Wire};
 use crate::store::escapes;
 
@@ -25,8 +26,8 @@ enum Kind {
 
 /// Where something in a bucket is: `s3://BUCKET/PREFIX?endpoint=https://HOST&region=NAME&runs=runs`.
 ///
-/// Who may use it is told by the environment, as for every other client of such a bucket, or by the URL:
-/// `s3://KEY:SECRET@BUCKET/PREFIX`.
+/// Credentials are those that every other client of such a bucket finds (the environment, the shared files of the AWS tools,
+/// a web identity, a container, the instance), or those of the URL: `s3://KEY:SECRET@BUCKET/PREFIX`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
     kind: Kind,
@@ -63,6 +64,11 @@ impl Address {
         Ok(other)
     }
 
+    /// The server that is asked, where it is not the provider's own.
+    pub(super) fn endpoint(&self) -> Option<&str> {
+        self.endpoint.as_deref()
+    }
+
     /// Whether both are of one bucket, wherever in it.
     pub fn is_same_bucket(&self, other: &Self) -> bool {
         (self.kind, &self.bucket, &self.endpoint) == (other.kind, &other.bucket, &other.endpoint)
@@ -78,20 +84,7 @@ impl Address {
         let is_plain = endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
         Ok(match self.kind {
             Kind::S3 => {
-                let mut builder = AmazonS3Builder::from_env()
-                    .with_bucket_name(&self.bucket)
-                    .with_conditional_put(S3ConditionalPut::ETagMatch)
-                    .with_retry(retry)
-                    .with_http_connector(connector);
-                if let Some(endpoint) = endpoint {
-                    builder = builder.with_endpoint(endpoint).with_allow_http(is_plain);
-                }
-                if let Some(region) = &self.region {
-                    builder = builder.with_region(region);
-                }
-                if let Some((key, secret)) = &self.key {
-                    builder = builder.with_access_key_id(key).with_secret_access_key(secret);
-                }
+                let builder = self.amazon()?.with_retry(retry).with_http_connector(connector);
                 Arc::new(builder.build().map_err(unusable)?)
             }
             Kind::Google => {
@@ -108,6 +101,53 @@ impl Address {
                 }
                 Arc::new(builder.with_retry(retry).with_http_connector(connector).build().map_err(unusable)?)
             }
+        })
+    }
+}
+
+impl Address {
+    /// What the URL says, else the environment, else the profile of the shared files.
+    fn amazon(&self) -> Result<AmazonS3Builder, InvalidAddress> {
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(&self.bucket)
+            .with_conditional_put(S3ConditionalPut::ETagMatch);
+        let is_set =
+            |names: &[&str]| names.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+        let has_keys = self.key.is_some() || is_set(&["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]);
+        let profile = match credentials::profile() {
+            Err(_) if has_keys => Profile::default(),
+            profile => profile.map_err(InvalidAddress)?,
+        };
+        let endpoint = self.endpoint.clone().or_else(|| {
+            let is_named = is_set(&["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"]);
+            profile.endpoint.filter(|_| !is_named)
+        });
+        if let Some(endpoint) = endpoint {
+            let is_plain = endpoint.starts_with("http://");
+            builder = builder.with_endpoint(endpoint).with_allow_http(is_plain);
+        }
+        let is_placed = is_set(&["AWS_REGION", "AWS_DEFAULT_REGION"]);
+        if let Some(region) = self.region.clone().or_else(|| profile.region.filter(|_| !is_placed)) {
+            builder = builder.with_region(region);
+        }
+        if let Some((key, secret)) = &self.key {
+            return Ok(builder.with_access_key_id(key).with_secret_access_key(secret));
+        }
+        if has_keys {
+            return Ok(builder);
+        }
+        let asks_others = ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"];
+        let is_off = std::env::var("AWS_EC2_METADATA_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+        Ok(match profile.source {
+            Some(Source::Keys { id, secret, token }) => {
+                let builder = builder.with_access_key_id(id).with_secret_access_key(secret);
+                token.into_iter().fold(builder, |builder, token| builder.with_token(token))
+            }
+            Some(Source::Process(line)) => builder.with_credentials(Arc::new(FromProcess::new(line))),
+            None if is_off && !is_set(&asks_others) && !is_set(&["AWS_CONTAINER_CREDENTIALS_FULL_URI"]) => {
+                builder.with_credentials(Arc::new(Missing))
+            }
+            None => builder,
         })
     }
 }

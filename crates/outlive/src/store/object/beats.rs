@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::bucket::AT_ONCE;
-use super::known::Entry;
+use super::cache::Entry;
 use super::record::{Beats, Document};
 use super::{ObjectStore, lock, yaml};
 use crate::id::{Epoch, RunId, WorkerId};
@@ -81,27 +81,28 @@ impl ObjectStore {
     }
 
     fn owned_by(&self, worker: WorkerId) -> HashMap<RunId, Standing> {
-        let known = lock(&self.inner.known);
-        let runs = known.entries().filter_map(|entry| entry.document.as_ref().ok()).map(|document| &document.run);
+        let cache = lock(&self.inner.cache);
+        let runs = cache.entries().filter_map(|entry| entry.document.as_ref().ok()).map(|document| &document.run);
         runs.filter(|run| run.owner().is_some_and(|owner| owner.worker == worker))
             .map(|run| (run.id, run.into()))
             .collect()
     }
 
-    /// Renews the lease of one run, if it is still held by that claim. Answers with how it stands; none where it is not on
-    /// record.
+    /// Renews the lease of one run, if it is still held by that claim. Answers with how it stands; none where its whole
+    /// registry is gone, so that its holder registers it again.
     async fn renew(&self, worker: WorkerId, id: RunId, epoch: Epoch) -> Result<Option<Standing>, Error> {
         let key = self.place_of(id);
-        let mut found = lock(&self.inner.known).find(&key);
+        let mut found = lock(&self.inner.cache).get(&key);
         if found.is_none() {
             found = self.fetch(&key).await?;
         }
         for _ in 0..TRIES {
-            let Some(entry) = found else {
-                // What was deleted is lost; of what never was, its owner knows more than anybody.
-                let lost = Standing { epoch, owner: None, cancel: None };
-                return Ok(lock(&self.inner.known).is_gone(&key).then_some(lost));
-            };
+            // The holder has seen the record once: in a registry that is still there it was deleted since.
+            let deleted = Standing { epoch, owner: None, cancel: None };
+            let Some(entry) = found else { return Ok(self.is_still_there().await?.then_some(deleted)) };
+            if entry.closed.is_some() {
+                return Ok(Some(deleted));
+            }
             let document = entry.document.clone()?;
             let is_held = |run: &Run| run.epoch == epoch && run.owner().is_some_and(|owner| owner.worker == worker);
             if !is_held(&document.run) {
@@ -126,7 +127,7 @@ impl ObjectStore {
         let Some(owner) = claimed.owner() else { return };
         let Ok(now) = self.now() else { return };
         let due: Vec<(RunId, Epoch)> = {
-            let known = lock(&self.inner.known);
+            let cache = lock(&self.inner.cache);
             let is_due = |entry: &&Entry| {
                 let Ok(document) = &entry.document else { return false };
                 document.run.id != claimed.id
@@ -134,7 +135,7 @@ impl ObjectStore {
                         other.worker == owner.worker && now.since(document.beats.at) >= other.lease.beat()
                     })
             };
-            let runs = known.entries().filter(is_due).filter_map(|entry| entry.document.as_ref().ok());
+            let runs = cache.entries().filter(is_due).filter_map(|entry| entry.document.as_ref().ok());
             runs.map(|document| (document.run.id, document.run.epoch)).collect()
         };
         let renewing = stream::iter(due).map(async |(id, epoch)| self.renew(owner.worker, id, epoch).await);
@@ -220,7 +221,7 @@ impl ObjectStore {
             }
         }
         // Before anybody is called silent: could anybody be heard?
-        self.learn_since_when_it_hears().await?;
+        self.learn_reachable_since().await?;
         let owning: BTreeSet<WorkerId> = workers.keys().copied().collect();
         for object in self.bucket().list_all(&self.own("workers")).await? {
             let name = object.key.rsplit('/').next().and_then(|name| name.strip_suffix(".yaml"));
@@ -233,8 +234,8 @@ impl ObjectStore {
             let read = yaml::read(&found.bytes).ok().and_then(|value| serde_json::from_value::<Presence>(value).ok());
             let Some(Presence { identity, lease, beats, at, offer, .. }) = read else { continue };
             let (now, at) = (self.now()?, self.bucket().time.put_at(found.modified, at));
-            let hears_since = self.hears_since();
-            let heard = Heard { beat: beats, at, silent_for: now.since(at.max(hears_since)) };
+            let reachable_since = self.reachable_since();
+            let heard = Heard { beat: beats, at, silent_for: now.since(at.max(reachable_since)) };
             workers.insert(id, Worker { id, identity, lease, heard, offer });
         }
         Ok(workers.into_values().collect())

@@ -11,9 +11,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use object_store::path::Path;
-use object_store::{GetOptions, ObjectStore as Client, PutMode, PutOptions, UpdateVersion};
+use object_store::{Attribute, Attributes, GetOptions, ObjectStore as Client, PutMode, PutOptions, UpdateVersion};
 
 use super::address::{Address, InvalidAddress};
+use super::credentials::NO_CREDENTIALS;
 use super::server_time::ServerTime;
 use super::wire::{Counted, Fared, Wire, watched};
 use crate::id::{Entropy, SystemEntropy};
@@ -22,6 +23,8 @@ use crate::time::Timestamp;
 
 /// How long a call usually goes on asking.
 const PATIENCE: Duration = Duration::from_secs(12);
+/// How long it goes on asking a server that has never answered this process: a wrong address is reported quickly.
+const FIRST_CONTACT: Duration = Duration::from_secs(2);
 /// The first pause before asking again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(40), Duration::from_secs(2));
 /// How many requests of one call are under way at once.
@@ -76,6 +79,11 @@ pub(crate) struct Version {
 }
 
 impl Version {
+    /// The version that a listing names.
+    pub(super) fn of_tag(tag: Option<String>) -> Self {
+        Self { tag, generation: None }
+    }
+
     fn condition(&self) -> UpdateVersion {
         UpdateVersion { e_tag: self.tag.clone(), version: self.generation.clone() }
     }
@@ -180,7 +188,7 @@ impl Bucket {
         let path = path(key)?;
         let is_ours = |object: &Object| contains(&object.bytes, mark);
         let mut doubt = None;
-        let mut tries = Tries::new(self.patience);
+        let mut tries = Tries::new(self.patience());
         loop {
             let error = match self.try_put(&path, bytes.clone(), instead).await {
                 Tried::Done(version) => return Ok(Landed::Done(version)),
@@ -226,7 +234,7 @@ impl Bucket {
 
     async fn try_put(&self, path: &Path, bytes: Bytes, instead: Option<&Version>) -> Tried {
         let mode = instead.map_or(PutMode::Create, |version| PutMode::Update(version.condition()));
-        let options = PutOptions { mode, ..PutOptions::default() };
+        let options = PutOptions { mode, attributes: attributes(path), ..PutOptions::default() };
         let (done, fared) = watched(self.client.put_opts(path, bytes.into(), options)).await;
         let error = match done {
             Ok(done) => return Tried::Done(Version { tag: done.e_tag, generation: done.version }),
@@ -234,6 +242,9 @@ impl Bucket {
         };
         let told = self.told(&error, &fared);
         match fared.status {
+            _ if fared.for_credentials || matches!(&told, Error::Denied(why) if why.contains(NO_CREDENTIALS)) => {
+                Tried::Never(told)
+            }
             Some(412 | 304) => Tried::Refused,
             // Some servers say so where there is nothing to be replaced.
             Some(404) if instead.is_some() && !says(&error, "NoSuchBucket") => Tried::Refused,
@@ -252,7 +263,8 @@ impl Bucket {
     pub(crate) async fn overwrite(&self, key: &str, bytes: Bytes) -> Result<(), Error> {
         let path = path(key)?;
         self.again(async || {
-            let put = self.client.put_opts(&path, bytes.clone().into(), PutOptions::default());
+            let options = PutOptions { attributes: attributes(&path), ..PutOptions::default() };
+            let put = self.client.put_opts(&path, bytes.clone().into(), options);
             let (done, fared) = watched(put).await;
             done.map(drop).map_err(|error| self.told(&error, &fared))
         })
@@ -268,7 +280,7 @@ impl Bucket {
     ) -> Result<(), Error> {
         let prefix = path(prefix)?;
         let mut after: Option<Path> = None;
-        let mut tries = Tries::new(self.patience);
+        let mut tries = Tries::new(self.patience());
         loop {
             let mut listed = match &after {
                 None => self.client.list(Some(&prefix)),
@@ -284,7 +296,7 @@ impl Bucket {
                 }
                 if page.len() == PAGE {
                     after = page.last().map(|meta| meta.location.clone());
-                    tries = Tries::new(self.patience);
+                    tries = Tries::new(self.patience());
                     hand_over(page.drain(..).map(listed_as).collect()).await?;
                 }
             };
@@ -334,7 +346,7 @@ impl Bucket {
     pub(crate) async fn delete(&self, keys: &[String]) -> Result<Vec<(String, Error)>, Error> {
         let mut left: Vec<String> = keys.to_vec();
         let mut stay = Vec::new();
-        let mut tries = Tries::new(self.patience);
+        let mut tries = Tries::new(self.patience());
         loop {
             let mut failed = Vec::new();
             for batch in left.chunks(DELETED_AT_ONCE) {
@@ -390,9 +402,13 @@ impl Bucket {
         }
     }
 
+    fn patience(&self) -> Duration {
+        if self.wire.has_answered() { self.patience } else { self.patience.min(FIRST_CONTACT) }
+    }
+
     /// Asks until there is an answer, as long as one may come.
     async fn again<T>(&self, ask: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
-        let mut tries = Tries::new(self.patience);
+        let mut tries = Tries::new(self.patience());
         loop {
             match ask().await {
                 Err(error) if error.is_passing() && tries.again().await => {}
@@ -407,6 +423,9 @@ impl Bucket {
         let (bucket, code) = (&self.name, code(&whole).unwrap_or_default());
         let because = if code.is_empty() { String::new() } else { format!(" ({code})") };
         let denied = |why: &str| Error::Denied(format!("bucket `{bucket}`: {why}{because}"));
+        if fared.for_credentials || whole.contains(NO_CREDENTIALS) {
+            return Error::Denied(format!("bucket `{bucket}`: {}", without_credentials(&whole)));
+        }
         match (code, fared.status) {
             ("NoSuchBucket", _) => denied("there is no such bucket; make it, or check the name in the URL"),
             ("RequestTimeTooSkewed", _) => {
@@ -436,6 +455,27 @@ impl Bucket {
             (_, None) => Error::Denied(format!("bucket `{bucket}`: {}", last_cause(error))),
         }
     }
+}
+
+/// What to do where no credentials were found, or could not be obtained.
+fn without_credentials(whole: &str) -> String {
+    // An error quotes its causes, so that the last time it is said is the first cause.
+    match whole.rsplit_once(NO_CREDENTIALS).map(|(_, why)| why).filter(|why| !why.is_empty()) {
+        Some(why) => format!("{NO_CREDENTIALS}{why}"),
+        None => format!(
+            "{NO_CREDENTIALS} were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or `aws configure`"
+        ),
+    }
+}
+
+/// The metadata of an object: the media type of its contents, by its name.
+fn attributes(path: &Path) -> Attributes {
+    let media_type = match path.extension() {
+        Some("yaml") => "application/yaml",
+        Some("jsonl") => "application/jsonl",
+        _ => return Attributes::new(),
+    };
+    Attributes::from_iter([(Attribute::ContentType, media_type)])
 }
 
 /// How many names of a listing are handed over at a time.

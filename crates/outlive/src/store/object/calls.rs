@@ -2,20 +2,21 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 
 use super::bucket::AT_ONCE;
-use super::known::Entry;
+use super::cache::Entry;
 use super::{ObjectStore, link, lock};
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::RunId;
-use crate::run::{Event, Key};
+use crate::run::{Event, Key, StateName};
 use crate::store::{
-    Beat, BeatReply, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
-    Written,
+    Beat, BeatReply, Count, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker,
+    Write, Written, counts, next_due_of,
 };
 use crate::time::Timestamp;
 use crate::transition::Start;
@@ -54,7 +55,7 @@ impl ObjectStore {
             return Ok(records);
         }
         // Before anybody is called silent: could anybody be heard?
-        self.learn_since_when_it_hears().await?;
+        self.learn_reachable_since().await?;
         Ok(tell())
     }
 
@@ -78,6 +79,8 @@ impl ObjectStore {
         link::spawn(move || async move {
             let now = store.now()?;
             let all = store.refresh().await?;
+            let date = |(_, entry): &(String, Entry)| Some((entry.document.as_ref().ok()?.run.id, entry.modified?));
+            *lock(&store.inner.dates) = all.iter().filter_map(date).collect();
             // One that was closed says so: it is none that cannot be read.
             let is_run = |(_, entry): &&(String, Entry)| entry.closed.is_none();
             let unreadable =
@@ -88,19 +91,21 @@ impl ObjectStore {
         .await
     }
 
-    /// When the record of a run was put as it was last read, that its writer dates `claimed`: by the server's clock, for the
-    /// writer may have a wrong one.
+    /// When the record of a run was put that its writer dates `claimed`, as of the last call of [`ObjectStore::everything`]:
+    /// by the server's clock, for the writer may have a wrong one.
     pub fn put_at(&self, id: RunId, claimed: Timestamp) -> Timestamp {
-        let key = self.place_of(id);
-        let known = lock(&self.inner.known).find(&key);
-        let put = known.and_then(|entry| entry.modified);
+        let put = lock(&self.inner.dates).get(&id).copied();
         put.map_or(claimed, |put| self.bucket().time.put_at(put, claimed))
     }
 
     async fn all(&self, filter: &Filter) -> Result<Vec<(String, Entry)>, Error> {
         match &filter.ids {
             Some(ids) if ids.len() <= PAGE_LIMIT => self.find(ids).await,
-            _ => self.refresh().await,
+            // What is in flight is read however many have ended.
+            _ => {
+                let ended = filter.states.as_ref().is_none_or(|states| states.iter().any(|state| state.is_ended()));
+                self.refresh_with(ended).await
+            }
         }
     }
 
@@ -199,9 +204,19 @@ impl Store for ObjectStore {
         link::spawn(move || async move { store.beat_once(&beat).await }).await
     }
 
+    async fn counts(&self) -> Result<Vec<Count>, Error> {
+        counts::read(self).await
+    }
+
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         let store = self.clone();
         link::spawn(move || async move { store.all_workers().await }).await
+    }
+
+    async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
+        let (store, filter) = (self.clone(), Filter { states: Some([StateName::Pending].into()), ..filter.clone() });
+        let (records, now) = link::spawn(move || async move { store.selected(&filter, Order::Claim).await }).await?;
+        Ok(next_due_of(records.iter().map(|record| &record.run), now))
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

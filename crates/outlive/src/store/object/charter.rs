@@ -27,9 +27,9 @@ pub(super) struct Charter {
     /// The server that was found to keep to its conditions; none before that is known.
     #[serde(default)]
     checked: Option<Checked>,
-    /// Since when the bucket could be reached again, after it was away for everybody.
+    /// Since when the bucket is reachable again, after an outage that every process met.
     #[serde(default)]
-    pub(super) hears_since: Option<Timestamp>,
+    pub(super) reachable_since: Option<Timestamp>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -46,9 +46,9 @@ impl ObjectStore {
             None => self.make_charter().await?,
         };
         let (mut charter, mut version, is_ours) = made;
-        let until = self.bucket().time.awake() + PATIENCE;
+        let until = self.bucket().time.since_boot() + PATIENCE;
         while probes && charter.checked.is_none() {
-            if is_ours || self.bucket().time.awake() > until {
+            if is_ours || self.bucket().time.since_boot() > until {
                 self.probe().await?.verdict()?;
                 let checked = Checked { server: self.bucket().wire.server().unwrap_or_default(), at: self.now()? };
                 charter.checked = Some(checked);
@@ -62,17 +62,24 @@ impl ObjectStore {
             }
         }
         *lock(&self.inner.id) = charter.id.clone();
-        self.hear(&charter);
+        self.learn_from(&charter);
         Ok(())
     }
 
-    /// Reads the charter that there is.
-    pub(super) async fn find_charter(&self) -> Result<(), Error> {
-        let none = || Error::Unavailable(format!("there is no registry: `{}` is missing", self.place_of_charter()));
-        let (charter, ..) = self.charter().await?.ok_or_else(none)?;
-        *lock(&self.inner.id) = charter.id.clone();
-        self.hear(&charter);
+    /// Reads the charter, if there is one. Records of other writers need none.
+    pub(super) async fn read_charter(&self) -> Result<(), Error> {
+        if let Some((charter, ..)) = self.charter().await? {
+            *lock(&self.inner.id) = charter.id.clone();
+            self.learn_from(&charter);
+        }
         Ok(())
+    }
+
+    /// Whether the registry that was opened is still there. Where it is, a missing record was deleted; where it is not,
+    /// the whole registry was.
+    pub(super) async fn is_still_there(&self) -> Result<bool, Error> {
+        let id = lock(&self.inner.id).clone();
+        Ok(self.charter().await?.is_some_and(|(charter, ..)| charter.id == id))
     }
 
     fn place_of_charter(&self) -> String {
@@ -95,7 +102,7 @@ impl ObjectStore {
     async fn make_charter(&self) -> Result<(Charter, Version, bool), Error> {
         let id = Stamp::draw(&SystemEntropy).to_string();
         let charter =
-            Charter { format: FORMAT, id, nonce: Stamp::draw(&SystemEntropy), checked: None, hears_since: None };
+            Charter { format: FORMAT, id, nonce: Stamp::draw(&SystemEntropy), checked: None, reachable_since: None };
         match self.put_charter(&charter, None).await? {
             Landed::Done(version) => Ok((charter, version, true)),
             Landed::Other(_) => {

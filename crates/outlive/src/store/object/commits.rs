@@ -10,8 +10,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 
 use super::bucket::{AT_ONCE, Landed, Version};
-use super::known::Entry;
-use super::record::{Beats, Document};
+use super::cache::Entry;
+use super::record::{self, Beats, Document};
 use super::{ObjectStore, RECORD, lock};
 use crate::id::{Stamp, SystemEntropy};
 use crate::run::{Event, Heard, Run};
@@ -63,8 +63,8 @@ impl ObjectStore {
     /// Writes only where nothing was heard of the owner since `seen` was told.
     async fn write_if_unheard(&self, write: &Write, seen: &Record) -> Result<Written, Error> {
         let key = self.place_of(write.run.id);
-        let known = lock(&self.inner.known).find(&key);
-        let beats = known.and_then(|entry| entry.document.ok()).map(|document| document.beats.count);
+        let cached = lock(&self.inner.cache).get(&key);
+        let beats = cached.and_then(|entry| entry.document.ok()).map(|document| document.beats.count);
         let heard = seen.run.owner().map(|owner| owner.heard.beat);
         if heard.is_some() && heard != beats {
             return Ok(Written::Conflict(None));
@@ -87,7 +87,8 @@ impl ObjectStore {
 
     async fn create(&self, write: &Write) -> Result<Written, Error> {
         let key = self.key_of(write.run.id);
-        if lock(&self.inner.known).is_gone(&key) {
+        // A run that is made has an event to tell of it. Without one it is registered again by its holder.
+        if write.events.is_empty() && self.is_still_there().await? {
             return Err(Error::Denied(format!("the record of run `{}` was deleted", write.run.id)));
         }
         if let Some(busy) = self.take_keys(None, write).await? {
@@ -99,6 +100,7 @@ impl ObjectStore {
             revision: Revision(1),
             stamp: write.stamp,
             beats: Beats { count, at: self.now()?, fresh: count > 0 },
+            first_started_at: record::started(&write.run),
             story: write.events.clone(),
             parts: Vec::new(),
             others: Default::default(),
@@ -115,9 +117,9 @@ impl ObjectStore {
 
     async fn change(&self, write: &Write, expected: Revision, base: Base) -> Result<Written, Error> {
         let key = self.place_of(write.run.id);
-        let known = lock(&self.inner.known).find(&key);
+        let cached = lock(&self.inner.cache).get(&key);
         let is_meant = |entry: &Entry| entry.document.as_ref().is_ok_and(|document| document.revision == expected);
-        let mut found = match known.filter(is_meant) {
+        let mut found = match cached.filter(|entry| is_meant(entry) && !entry.partial) {
             Some(entry) => Some(entry),
             None => self.fetch(&key).await?,
         };
@@ -180,6 +182,7 @@ impl ObjectStore {
             revision: Revision(before.revision.0 + 1),
             stamp: write.stamp,
             beats,
+            first_started_at: before.first_started_at.or_else(|| record::started(&write.run)),
             story,
             parts,
             others: before.others.clone(),
@@ -207,16 +210,17 @@ impl ObjectStore {
         instead: Option<&Version>,
     ) -> Result<Result<(), Option<Entry>>, Error> {
         let nonce = Stamp::draw(&SystemEntropy);
-        let bytes = Bytes::from(document.write(nonce, self.now()?)?);
+        let bytes = Bytes::from(document.write(nonce, self.now()?, &self.inner.address)?);
         match self.bucket().put(key, bytes, &nonce.to_string(), instead).await? {
             Landed::Done(version) => {
-                let entry = Entry { version, modified: None, document: Ok(Arc::new(document)), closed: None };
-                lock(&self.inner.known).take(key, entry);
+                let entry =
+                    Entry { version, modified: None, document: Ok(Arc::new(document)), closed: None, partial: false };
+                lock(&self.inner.cache).insert(key, entry);
                 Ok(Ok(()))
             }
             Landed::Other(found) => {
                 if found.is_none() {
-                    lock(&self.inner.known).forget(key);
+                    lock(&self.inner.cache).evict(key);
                 }
                 Ok(Err(found.map(|object| self.note(key, &object))))
             }

@@ -4,7 +4,7 @@
 //! put there, and what is deleted is what was decided on. Whoever dies in between leaves the mark, which others clear away.
 
 use super::bucket::Landed;
-use super::known::Entry;
+use super::cache::Entry;
 use super::record::closed;
 use super::{ObjectStore, RECORD, link, lock};
 use crate::id::{RunId, Stamp, SystemEntropy};
@@ -60,7 +60,7 @@ impl ObjectStore {
             }
         }
         debug_assert!(key.ends_with(RECORD));
-        lock(&self.inner.known).forget(key);
+        lock(&self.inner.cache).evict(key);
         Ok(())
     }
 }

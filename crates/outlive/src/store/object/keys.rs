@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::bucket::{Landed, Object};
-use super::known::Entry;
+use super::cache::Entry;
 use super::{ObjectStore, yaml};
 use crate::id::{Epoch, RunId, Stamp, SystemEntropy};
 use crate::run::{Key, Run};

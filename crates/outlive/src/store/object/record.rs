@@ -10,9 +10,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::yaml;
+use super::{Address, yaml};
 use crate::id::{Epoch, RunId, Stamp, WorkerId};
-use crate::policy::Lease;
+use crate::policy::{LONGEST, Lease};
 use crate::process::{Identity, Vantage};
 use crate::run::{Actor, End, Ending, Event, Failure, Heard, Output, Owner, Run, Running, Spec, State};
 use crate::store::{Error, Record, Revision};
@@ -27,16 +27,20 @@ const OURS: i64 = 1;
 /// How long a run that may go on is kept from sweepers that know only leases.
 const MAY_GO_ON: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// A run and everything that is kept with it.
-#[derive(Debug, Clone)]
+/// A run and everything that is kept with it. As JSON, it has no events.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Document {
     pub(super) run: Run,
     pub(super) revision: Revision,
     pub(super) stamp: Stamp,
     pub(super) beats: Beats,
+    /// When the first attempt started; absent before that.
+    pub(super) first_started_at: Option<Timestamp>,
     /// What happened since the last part of the story was put aside.
+    #[serde(skip)]
     pub(super) story: Vec<Event>,
     /// Where the parts before it are, first to last.
+    #[serde(skip)]
     pub(super) parts: Vec<String>,
     /// What others wrote beside what is known here.
     pub(super) others: Map<String, Value>,
@@ -64,6 +68,8 @@ struct Ours {
     /// Never the same twice, so that no two versions of a record have the same ETag.
     nonce: Stamp,
     beats: Beats,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first_started_at: Option<Timestamp>,
     run: Run,
     story: Vec<Event>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -98,8 +104,8 @@ impl Document {
         Record { run, revision: self.revision, stamp: self.stamp }
     }
 
-    /// The object, put at `now` by the server's clock.
-    pub(super) fn write(&self, nonce: Stamp, now: Timestamp) -> Result<String, Error> {
+    /// The object, put at `now` by the server's clock into the registry at `registry`.
+    pub(super) fn write(&self, nonce: Stamp, now: Timestamp, registry: &Address) -> Result<String, Error> {
         let unwritable = |error| Error::Corrupt(format!("run `{}` cannot be written down: {error}", self.run.id));
         let ours = Ours {
             format: OURS,
@@ -107,12 +113,13 @@ impl Document {
             stamp: self.stamp,
             nonce,
             beats: self.beats,
+            first_started_at: self.first_started_at,
             run: self.run.clone(),
             story: self.story.clone(),
             parts: self.parts.clone(),
         };
         let mut fields = self.others.clone();
-        fields.extend(shared(&self.run, self.beats.at, now));
+        fields.extend(self.shared(now, registry));
         fields.insert("outlive".into(), serde_json::to_value(ours).map_err(unwritable)?);
         Ok(yaml::write(&Value::Object(fields)))
     }
@@ -141,8 +148,9 @@ impl Document {
         for name in SHARED {
             fields.remove(name);
         }
-        let Ours { revision, stamp, beats, run, story, parts, .. } = ours;
-        Ok(Self { run, revision: Revision(revision), stamp, beats, story, parts, others: fields, foreign: false })
+        let Ours { revision, stamp, beats, first_started_at, run, story, parts, .. } = ours;
+        let revision = Revision(revision);
+        Ok(Self { run, revision, stamp, beats, first_started_at, story, parts, others: fields, foreign: false })
     }
 }
 
@@ -158,19 +166,52 @@ pub(super) fn closed_at(bytes: &[u8]) -> Option<Timestamp> {
     (*fields.get("format_version")? == json!(CLOSED)).then(|| at.unwrap_or(Timestamp::from_micros(0)))
 }
 
-/// A run in the fields and words that are shared.
-fn shared(run: &Run, heard_at: Timestamp, now: Timestamp) -> Map<String, Value> {
-    let (status, lease_expires_at) = match &run.state {
-        State::Running(running) => ("running", heard_at.after(running.owner.lease.lasts())),
-        // It may go on, and what it has made is then needed.
-        State::Pending(_) | State::Suspended(_) => ("running", now.after(MAY_GO_ON)),
-        State::Ended(ending) => match ending.how {
-            End::Interrupted(_) => ("running", now.after(MAY_GO_ON)),
-            End::Succeeded => ("succeeded", now),
-            End::Failed(_) | End::Cancelled(_) | End::Dead(_) => ("failed", now),
-        },
-    };
-    let (error_type, error_message) = match run.ending().map(|ending| &ending.how) {
+impl Document {
+    /// The run in the fields and words that writers share.
+    fn shared(&self, now: Timestamp, registry: &Address) -> Map<String, Value> {
+        let run = &self.run;
+        let (status, lease_expires_at) = match &run.state {
+            State::Running(running) => ("running", self.beats.at.after(running.owner.lease.lasts())),
+            // It may continue, and needs what it has written.
+            State::Pending(_) | State::Suspended(_) => ("running", now.after(MAY_GO_ON)),
+            State::Ended(ending) => match ending.how {
+                End::Interrupted(_) => ("running", now.after(MAY_GO_ON)),
+                End::Succeeded => ("succeeded", now),
+                End::Failed(_) | End::Cancelled(_) | End::Dead(_) => ("failed", now),
+            },
+        };
+        let (error_type, error_message) = failure(run);
+        let started_at = self.first_started_at.unwrap_or(run.created_at);
+        // A run without artifacts has its own tree below the registry, and nothing in it.
+        let output =
+            run.spec.output.clone().unwrap_or_else(|| Output { prefix: registry.to_string(), ..Output::default() });
+        let fields = json!({
+            "format_version": FORMAT,
+            "run_id": output.run_id.clone().unwrap_or_else(|| run.id.to_string()),
+            "writer_type": run.spec.kind,
+            "status": status,
+            "state": run.state.name().as_str(),
+            "started_at": started_at,
+            // A clock that was set back moves no record before its start.
+            "updated_at": now.max(started_at),
+            "lease_expires_at": lease_expires_at.max(started_at),
+            "s3_prefix": output.prefix,
+            "shard_prefix": output.shard_prefix,
+            "db_path_template": output.db_path_template,
+            "manifest_ref": run.manifest_ref.as_deref().map(|reference| url_of(&output.prefix, reference)),
+            "error_type": error_type,
+            "error_message": error_message,
+        });
+        match fields {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }
+    }
+}
+
+/// The type and the message of a failure; absent unless the run failed.
+fn failure(run: &Run) -> (Option<String>, Option<String>) {
+    match run.ending().map(|ending| &ending.how) {
         Some(End::Failed(failure)) => (Some(failure.error_type.clone()), Some(failure.error_message.clone())),
         Some(End::Cancelled(request)) => (
             Some("cancelled".into()),
@@ -178,38 +219,29 @@ fn shared(run: &Run, heard_at: Timestamp, now: Timestamp) -> Map<String, Value> 
         ),
         Some(End::Dead(reap)) => (Some("dead".into()), Some(reap.evidence.to_string())),
         _ => (None, None),
-    };
-    let output = run.spec.output.clone().unwrap_or_default();
-    let fields = json!({
-        "format_version": FORMAT,
-        "run_id": run.id,
-        "writer_type": run.spec.kind,
-        "status": status,
-        "state": run.state.name().as_str(),
-        "started_at": started_at(run),
-        // A clock that was set back moves no record before its start.
-        "updated_at": now.max(started_at(run)),
-        "lease_expires_at": lease_expires_at.max(started_at(run)),
-        "s3_prefix": output.prefix,
-        "shard_prefix": output.shard_prefix,
-        "db_path_template": output.db_path_template,
-        "manifest_ref": run.manifest_ref,
-        "error_type": error_type,
-        "error_message": error_message,
-    });
-    match fields {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
     }
 }
 
-/// When the run began, or was made where it has not begun.
-fn started_at(run: &Run) -> Timestamp {
+/// The URL of a manifest that a writer names in full, or from its prefix on.
+fn url_of(prefix: &str, reference: &str) -> String {
+    if reference.contains("://") {
+        return reference.to_owned();
+    }
+    let place = match reference.strip_prefix('/') {
+        // A path of the host, where the artifacts are in a directory.
+        Some(_) if !prefix.contains("://") => reference.to_owned(),
+        _ => format!("{}/{}", prefix.trim_end_matches('/'), reference.trim_start_matches('/')),
+    };
+    if place.starts_with('/') { format!("file://{place}") } else { place }
+}
+
+/// When the present attempt started; absent where none has.
+pub(super) fn started(run: &Run) -> Option<Timestamp> {
     match &run.state {
-        State::Running(running) => running.started_at,
-        State::Suspended(suspended) => suspended.started_at,
-        State::Ended(ending) => ending.started_at.unwrap_or(run.created_at),
-        State::Pending(_) => run.created_at,
+        State::Running(running) => Some(running.started_at),
+        State::Suspended(suspended) => Some(suspended.started_at),
+        State::Ended(ending) => ending.started_at,
+        State::Pending(_) => None,
     }
 }
 
@@ -266,18 +298,31 @@ fn foreign(key: &str, mut fields: Map<String, Value>) -> Result<Document, String
         manifest_ref,
         updated_at,
         copied: true,
+        foreign: true,
         ..Run::new(id, Arc::new(spec), None, started_at)
     };
     let stamp = Stamp::of(key.as_bytes());
     let beats = Beats { count: 1, at: updated_at, fresh: true };
     let revision = Revision(u64::try_from(updated_at.as_micros()).unwrap_or(1).max(1));
-    Ok(Document { run, revision, stamp, beats, story: Vec::new(), parts: Vec::new(), others: fields, foreign: true })
+    Ok(Document {
+        run,
+        revision,
+        stamp,
+        beats,
+        first_started_at: Some(started_at),
+        story: Vec::new(),
+        parts: Vec::new(),
+        others: fields,
+        foreign: true,
+    })
 }
 
 /// An owner of whom nothing is known but how long it promised to be heard of.
 fn stranger(key: &str, lease: Duration) -> Owner {
     let vantage = Vantage { host: "unknown".into(), boot_id: "unknown".into(), pid_ns: 0, time_ns: 0 };
     let identity = Identity { vantage, pid: 0, start_ticks: 0, pidfs_inode: None, lock_inode: None };
+    // One that is longer than any of ours is as long as the longest, and never as short as the usual.
+    let lease = lease.min(LONGEST);
     let lease = Lease::new(lease / 3, lease).unwrap_or_default();
     Owner { worker: WorkerId::of(key.as_bytes()), identity, lease, heard: Heard::default() }
 }

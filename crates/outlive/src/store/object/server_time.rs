@@ -17,7 +17,7 @@ const SECOND: i64 = 1_000_000;
 /// A server's clock, read from afar.
 pub trait ServerTime: Send + Sync {
     /// How long this machine has been up; sleep counts, as it does for the server.
-    fn awake(&self) -> Duration;
+    fn since_boot(&self) -> Duration;
 
     /// Notes an answer of that date to a request that was sent at `sent`.
     fn heard(&self, date: &str, sent: Duration);
@@ -54,13 +54,13 @@ fn micros(duration: Duration) -> i64 {
 }
 
 impl ServerTime for Dates {
-    fn awake(&self) -> Duration {
+    fn since_boot(&self) -> Duration {
         self.clock.since_boot()
     }
 
     fn heard(&self, date: &str, sent: Duration) {
         let Some(date) = parse(date) else { return };
-        let came = self.awake();
+        let came = self.since_boot();
         let told = Span {
             least: date.as_micros() - micros(came),
             most: date.as_micros() + SECOND - micros(sent),
@@ -80,7 +80,7 @@ impl ServerTime for Dates {
     fn now(&self) -> Option<Timestamp> {
         let span = (*self.span.lock().unwrap_or_else(PoisonError::into_inner))?;
         let middle = span.least + (span.most - span.least) / 2;
-        Some(Timestamp::from_micros(micros(self.awake()) + middle))
+        Some(Timestamp::from_micros(micros(self.since_boot()) + middle))
     }
 
     /// The server's word counts; what the writer says may only tell when within that second it was.

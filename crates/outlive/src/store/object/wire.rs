@@ -29,6 +29,9 @@ const CONNECTING: Duration = Duration::from_secs(3);
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a service for credentials may take: on a host without one, nobody answers.
+const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How long what was sent may take to be looked at.
 const ARRIVING: Duration = Duration::from_millis(100);
 
@@ -46,6 +49,8 @@ pub(super) struct Fared {
     pub(super) status: Option<u16>,
     /// No connection was made: nothing can have reached the server.
     pub(super) unsent: bool,
+    /// It was a request for credentials, to somebody else than the bucket's server.
+    pub(super) for_credentials: bool,
     /// Of many objects that were to be deleted, those that were not, each with a code. The crate above takes some codes
     /// for an answer to the whole.
     pub(super) refused: Vec<(String, String)>,
@@ -128,6 +133,13 @@ impl Requests {
     }
 }
 
+/// Whether a request asks a metadata service or a token service for credentials.
+fn is_for_credentials(request: &HttpRequest) -> bool {
+    let (host, path) = (request.uri().host().unwrap_or_default(), request.uri().path());
+    let is_metadata = path == "/latest/api/token" || path.starts_with("/latest/meta-data/iam/");
+    host.starts_with("169.254.") || host.starts_with("sts.") && host.ends_with(".amazonaws.com") || is_metadata
+}
+
 /// Whether a request deletes many objects.
 fn is_of_many(request: &HttpRequest) -> bool {
     let query = request.uri().query().unwrap_or_default();
@@ -189,6 +201,8 @@ pub(super) struct Wire {
     pub(super) requests: Requests,
     /// What the server calls itself.
     server: Mutex<Option<String>>,
+    /// Any request was answered.
+    answered: AtomicBool,
     /// An object was told to be one version of several.
     versions: AtomicBool,
     /// Since when nothing was answered, if that is so.
@@ -210,10 +224,16 @@ impl Wire {
             time,
             requests: Requests::default(),
             server: Mutex::default(),
+            answered: AtomicBool::new(false),
             versions: AtomicBool::new(false),
             unanswered: Mutex::default(),
             outage: Mutex::default(),
         })
+    }
+
+    /// Whether the server has answered any request.
+    pub(super) fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// What the server calls itself, once it has answered.
@@ -236,7 +256,7 @@ impl Wire {
         let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
         if answer.as_ref().is_ok_and(|response| !response.status().is_server_error()) {
             if let Some(began) = unanswered.take() {
-                let outage = Outage { began, ended: self.time.awake() };
+                let outage = Outage { began, ended: self.time.since_boot() };
                 *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = Some(outage);
             }
         } else {
@@ -245,6 +265,7 @@ impl Wire {
     }
 
     fn note(&self, sent: Duration, response: &HttpResponse) {
+        self.answered.store(true, Ordering::Relaxed);
         let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         if let Some(date) = text(DATE) {
             self.time.heard(date, sent);
@@ -293,21 +314,32 @@ struct Line {
 #[async_trait]
 impl HttpService for Line {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        self.wire.requests.count(&request);
+        let for_credentials = is_for_credentials(&request);
+        let timeout = if for_credentials { METADATA_TIMEOUT } else { PATIENCE };
+        if !for_credentials {
+            self.wire.requests.count(&request);
+        }
         let deletes = is_of_many(&request);
-        let sent = self.wire.time.awake();
-        let answer = tokio::time::timeout(PATIENCE, self.exchange(request)).await;
+        let sent = self.wire.time.since_boot();
+        let answer = tokio::time::timeout(timeout, self.exchange(request)).await;
         let answer = answer.unwrap_or_else(|late| Err(HttpError::new(HttpErrorKind::Timeout, late)));
-        self.wire.note_answer(sent, &answer);
+        if !for_credentials {
+            self.wire.note_answer(sent, &answer);
+        }
         // Without anybody who watches there is nobody to tell.
         let _ = FARED.try_with(|fared| {
             *fared.borrow_mut() = Fared {
                 status: answer.as_ref().ok().map(|response| response.status().as_u16()),
                 unsent: answer.as_ref().is_err_and(|error| error.kind() == HttpErrorKind::Connect),
+                for_credentials,
                 refused: Vec::new(),
             }
         });
         let response = answer?;
+        if for_credentials {
+            // Neither its date nor its name is the bucket's.
+            return Ok(response);
+        }
         self.wire.note(sent, &response);
         if deletes && response.status().is_success() { without_refusals(response).await } else { Ok(response) }
     }

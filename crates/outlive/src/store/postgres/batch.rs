@@ -10,9 +10,9 @@ use super::copies::{Columns, Copy};
 use super::link::Bound;
 use super::owners::Named;
 use super::reads::Table;
-use super::{beats, rows, stories};
-use crate::run::{Owner, State, StateName};
-use crate::store::{Error, Expect, Worker, Write};
+use super::{beats, keys, rows, stories};
+use crate::run::{Owner, Run, State, StateName};
+use crate::store::{Error, Expect, Worker, Write, counts};
 
 /// Where the run of a write is before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +41,13 @@ pub(super) struct Way {
     pub(super) to: Table,
 }
 
+/// Whether the transaction has locked the rows that a statement changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rows {
+    Locked,
+    Unlocked,
+}
+
 /// The columns of a batch, a list each.
 #[derive(Default)]
 pub(super) struct Batch {
@@ -62,6 +69,11 @@ pub(super) struct Batch {
     owned_by: Vec<Option<Uuid>>,
     started: Vec<Option<i64>>,
     ended: Vec<Option<i64>>,
+    /// What a claim asks for, separated.
+    keys: Vec<Option<String>>,
+    claims: Vec<i32>,
+    evidence: Vec<Option<String>>,
+    labels: Labels,
     /// Whom the writers take for the owner of what runs.
     believed: Vec<Option<Uuid>>,
     names: Vec<Option<String>>,
@@ -69,6 +81,26 @@ pub(super) struct Batch {
     signatures: Vec<Option<String>>,
     specs: Vec<String>,
     owners: Owners,
+}
+
+/// The labels of a batch's new runs, a row each.
+#[derive(Default)]
+struct Labels {
+    runs: Vec<Uuid>,
+    names: Vec<String>,
+    values: Vec<String>,
+    created: Vec<i64>,
+}
+
+impl Labels {
+    fn add(&mut self, run: &Run) {
+        for (name, value) in &run.spec.labels {
+            self.runs.push(run.id.as_uuid());
+            self.names.push(name.clone());
+            self.values.push(value.clone());
+            self.created.push(run.created_at.as_micros());
+        }
+    }
 }
 
 /// The owners of a batch's runs, each once.
@@ -139,6 +171,9 @@ impl Batch {
         self.workers.push(run.owner().map(|owner| owner.worker.as_uuid()));
         self.started.push(rows::started_at(run).map(|at| at.as_micros()));
         self.ended.push(run.ending().map(|ending| ending.at.as_micros()));
+        self.keys.push(keys::asked(run));
+        self.claims.push(i32::try_from(counts::claims(run)).unwrap_or(i32::MAX));
+        self.evidence.push(counts::evidence(run));
         let from_running = write.events.first().filter(|event| event.from == Some(StateName::Running));
         self.believed.push(from_running.and_then(|event| event.worker).map(|worker| worker.as_uuid()));
         match write.expect {
@@ -149,20 +184,22 @@ impl Batch {
                 self.names.push(run.spec.name.clone());
                 self.steps_of.push(run.spec.step.as_ref().map(|step| step.of.as_uuid()));
                 self.signatures.push(run.signature.clone());
+                self.labels.add(run);
                 self.specs.push(serde_json::to_string(&run.spec).map_err(unwritable)?);
             }
         }
         Ok(())
     }
 
-    /// The same runs, all of them new and waiting, as rows of the two tables that they go into.
-    pub(super) fn copies(&self) -> Result<[Copy; 2], Error> {
+    /// The same runs, all of them new and waiting, as rows of the tables that they go into.
+    pub(super) fn copies(&self) -> Result<Vec<Copy>, Error> {
         let made = Columns {
             sql: "COPY @.spec (id, created_at, priority, name, kind, step_of, signature, body) FROM STDIN (FORMAT binary)",
             types: [Type::UUID, Type::INT8, Type::INT4, Type::TEXT, Type::TEXT, Type::UUID, Type::TEXT, Type::TEXT],
         };
         let waiting = Columns {
-            sql: "COPY @.waiting (id, revision, stamp, epoch, created_at, priority, body, story, ready, due_at, state, kind)
+            sql: "COPY @.waiting (id, revision, stamp, epoch, created_at, priority, body, story, ready, due_at, state, kind,
+                                   keys, claims)
                   FROM STDIN (FORMAT binary)",
             types: [
                 Type::UUID,
@@ -177,9 +214,15 @@ impl Batch {
                 Type::INT8,
                 Type::TEXT,
                 Type::TEXT,
+                Type::TEXT,
+                Type::INT4,
             ],
         };
-        Ok([
+        let labels = Columns {
+            sql: "COPY @.label (run, name, value, created_at) FROM STDIN (FORMAT binary)",
+            types: [Type::UUID, Type::TEXT, Type::TEXT, Type::INT8],
+        };
+        let mut copies = vec![
             made.copy((0..self.ids.len()).map(|at| -> [&(dyn ToSql + Sync); 8] {
                 [
                     &self.ids[at],
@@ -192,7 +235,7 @@ impl Batch {
                     &self.specs[at],
                 ]
             }))?,
-            waiting.copy((0..self.ids.len()).map(|at| -> [&(dyn ToSql + Sync); 12] {
+            waiting.copy((0..self.ids.len()).map(|at| -> [&(dyn ToSql + Sync); 14] {
                 [
                     &self.ids[at],
                     &1_i64,
@@ -206,9 +249,21 @@ impl Batch {
                     &self.due[at],
                     &self.states[at],
                     &self.kinds[at],
+                    &self.keys[at],
+                    &self.claims[at],
                 ]
             }))?,
-        ])
+        ];
+        let Labels { runs, names, values, created } = &self.labels;
+        if !runs.is_empty() {
+            copies.push(
+                labels
+                    .copy((0..runs.len()).map(|at| -> [&(dyn ToSql + Sync); 4] {
+                        [&runs[at], &names[at], &values[at], &created[at]]
+                    }))?,
+            );
+        }
+        Ok(copies)
     }
 
     /// The columns that a way needs, by name.
@@ -220,11 +275,13 @@ impl Batch {
             ("body", (&self.bodies, Type::TEXT_ARRAY)),
             ("story", (&self.stories, Type::TEXT_ARRAY)),
         ];
-        if way.from == Origin::New || way.to == Table::Waiting {
+        if way.from == Origin::New || way.to != Table::Live {
             columns.push(("kind", (&self.kinds, Type::TEXT_ARRAY)));
         }
         match way.to {
-            Table::Waiting => columns.extend::<[(&'static str, Bound<'_>); 3]>([
+            Table::Waiting => columns.extend::<[(&'static str, Bound<'_>); 5]>([
+                ("keys", (&self.keys, Type::TEXT_ARRAY)),
+                ("claims", (&self.claims, Type::INT4_ARRAY)),
                 ("ready", (&self.ready, Type::BOOL_ARRAY)),
                 ("due_at", (&self.due, Type::INT8_ARRAY)),
                 ("state", (&self.states, Type::TEXT_ARRAY)),
@@ -235,7 +292,9 @@ impl Batch {
                 ("owned_by", (&self.owned_by, Type::UUID_ARRAY)),
                 ("since", (&self.started, Type::INT8_ARRAY)),
             ]),
-            Table::Ended => columns.extend::<[(&'static str, Bound<'_>); 5]>([
+            Table::Ended => columns.extend::<[(&'static str, Bound<'_>); 7]>([
+                ("claims", (&self.claims, Type::INT4_ARRAY)),
+                ("evidence", (&self.evidence, Type::TEXT_ARRAY)),
                 ("archived", (&self.archived, Type::BOOL_ARRAY)),
                 ("started_at", (&self.started, Type::INT8_ARRAY)),
                 ("ended_at", (&self.ended, Type::INT8_ARRAY)),
@@ -264,7 +323,10 @@ impl Batch {
 
     /// The statement that takes the runs that way, and its values. `own` are the workers that beat through this store:
     /// they need not be told what they have done.
-    pub(super) fn statement<'a>(&'a self, way: Way, own: &'a Vec<Uuid>) -> (String, Vec<Bound<'a>>) {
+    ///
+    /// Several rows that are not locked yet are locked first, in the order of their ids, so that two batches never wait for
+    /// each other. Workers are locked after them, in order as well.
+    pub(super) fn statement<'a>(&'a self, way: Way, own: &'a Vec<Uuid>, rows: Rows) -> (String, Vec<Bound<'a>>) {
         let (names, mut values): (Vec<&str>, Vec<Bound<'a>>) = self.columns(way).into_iter().unzip();
         // Side by side in the list of what is selected they are read as they come; as a table each is written down first.
         let lists = names.iter().enumerate().map(|(place, name)| format!("unnest(${}) AS {name}", place + 1));
@@ -274,16 +336,35 @@ impl Batch {
             format!("${}", values.len())
         };
         let mut parts = vec![format!("input AS MATERIALIZED (SELECT {input})")];
+        let locks = rows == Rows::Unlocked && self.ids.len() > 1;
+        if let (true, Origin::In(table)) = (locks, way.from) {
+            let table = table.name();
+            parts[0] = format!(
+                "turn AS MATERIALIZED (SELECT id FROM @.{table} WHERE id = ANY($1) ORDER BY id FOR UPDATE),
+                 input AS MATERIALIZED (SELECT {input} FROM (SELECT count(*) FROM turn) AS locked)"
+            );
+        }
         parts.extend(moved(way));
+        if way.from == Origin::New && !self.labels.runs.is_empty() {
+            let Labels { runs, names, values, created } = &self.labels;
+            let (runs, names) = (bind((runs, Type::UUID_ARRAY)), bind((names, Type::TEXT_ARRAY)));
+            let (values, created) = (bind((values, Type::TEXT_ARRAY)), bind((created, Type::INT8_ARRAY)));
+            parts.push(format!(
+                "labelled AS (INSERT INTO @.label (run, name, value, created_at)
+                     SELECT l.* FROM unnest({runs}, {names}, {values}, {created}) AS l (run, name, value, created_at)
+                     WHERE l.run IN (SELECT id FROM new))"
+            ));
+        }
         if !self.owners.ids.is_empty() {
             let ids = bind((&self.owners.ids, Type::UUID_ARRAY));
             let workers = bind((&self.owners.workers, Type::UUID_ARRAY));
             let bodies = bind((&self.owners.bodies, Type::TEXT_ARRAY));
             parts.push(format!(
                 "named AS (INSERT INTO @.owner SELECT o.id, o.worker, @.clock(), o.body
-                     FROM unnest({ids}, {workers}, {bodies}) AS o (id, worker, body) ORDER BY o.id
-                     ON CONFLICT (id) DO UPDATE SET noted_at = excluded.noted_at
-                     WHERE owner.noted_at < excluded.noted_at - 86400000000)"
+                     FROM unnest({ids}, {workers}, {bodies}) AS o (id, worker, body)
+                     WHERE NOT EXISTS (SELECT 1 FROM @.owner WHERE owner.id = o.id
+                                       AND owner.noted_at >= (SELECT @.clock()) - 86400000000)
+                     ORDER BY o.id ON CONFLICT (id) DO UPDATE SET noted_at = excluded.noted_at)"
             ));
             if way.to == Table::Live {
                 let told = bind((&self.owners.told, Type::TEXT_ARRAY));
@@ -295,8 +376,9 @@ impl Batch {
             let own = bind((own, Type::UUID_ARRAY));
             let but = if way.to == Table::Live { "AND id NOT IN (SELECT id FROM took)" } else { "" };
             parts.push(format!(
-                "alerted AS (UPDATE @.worker SET attention = attention + 1
-                     WHERE id IN (SELECT was FROM done UNION SELECT owner FROM done) AND id <> ALL ({own}) {but})"
+                "alerted AS (UPDATE @.worker SET attention = attention + 1 WHERE id IN (
+                     SELECT id FROM @.worker WHERE id IN (SELECT was FROM done UNION SELECT owner FROM done)
+                         AND id <> ALL ({own}) {but} ORDER BY id FOR NO KEY UPDATE))"
             ));
         }
         (format!("WITH {} SELECT id, was, long FROM done", parts.join(",\n")), values)
@@ -321,9 +403,9 @@ fn took(workers: &str, told: &str) -> String {
 /// What a table has besides what all of them have.
 fn columns(table: Table) -> &'static str {
     match table {
-        Table::Waiting => "ready, due_at, state, kind",
+        Table::Waiting => "ready, due_at, state, kind, keys, claims",
         Table::Live => "cancel, owner, owned_by, since",
-        Table::Ended => "archived, started_at, ended_at, owned_by, state",
+        Table::Ended => "archived, started_at, ended_at, owned_by, state, kind, claims, evidence",
     }
 }
 

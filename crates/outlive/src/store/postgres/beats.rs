@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::link::{BEAT_PATIENCE, on_link};
+use super::link::{BEAT_PATIENCE, Fault, Link, on_link};
 use super::reads::{Table, heard};
 use crate::id::{Epoch, RunId, WorkerId};
 use crate::policy::Lease;
@@ -33,10 +33,11 @@ pub(super) fn body(worker: &Worker) -> Result<String, Error> {
         .map_err(|error| Error::Corrupt(format!("worker `{}` cannot be written down: {error}", worker.id)))
 }
 
-/// A beat that is lost with a server's crash is followed by another: nobody waits for it to be on the disk.
+/// A beat that is lost with a server's crash is followed by another: nobody waits for it to be on the disk. A row without
+/// beats only notes since when the worker was missed.
 const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock(), room = @.room(worker.ctid)
     FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', $2, true)) AS settings
-    WHERE id = $1 RETURNING attention, @.hears_since(), heard_at";
+    WHERE id = $1 AND beat > 0 RETURNING attention, @.hears_since(), heard_at";
 const FIRST_BEAT: &str = "WITH said AS (INSERT INTO @.process VALUES ($1, $2)
         ON CONFLICT (id) DO UPDATE SET body = excluded.body)
     INSERT INTO @.worker VALUES ($1, 1, @.clock(), 0, @.room(NULL))
@@ -48,8 +49,10 @@ const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
     SELECT EXISTS (SELECT 1 FROM @.live WHERE owner = $1)";
 
 /// Rows of workers that have said nothing for an hour and own nothing. One that beats meanwhile keeps its row.
-pub(super) const FORGET_SILENT: &str = "WITH gone AS (DELETE FROM @.worker w WHERE w.heard_at < @.clock() - 3600000000
-        AND @.hears_since() < @.clock() - 3600000000 AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = w.id)
+pub(super) const FORGET_SILENT: &str = "WITH gone AS (DELETE FROM @.worker WHERE id IN (
+            SELECT w.id FROM @.worker w WHERE w.heard_at < (SELECT @.clock()) - 3600000000
+                AND (SELECT @.hears_since()) < (SELECT @.clock()) - 3600000000
+                AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = w.id) FOR UPDATE SKIP LOCKED)
         RETURNING id)
     DELETE FROM @.process WHERE id IN (SELECT id FROM gone)";
 
@@ -111,24 +114,51 @@ impl PostgresStore {
         if known && beat.attention == Some(attention) {
             return Ok(BeatReply { attention, ..BeatReply::default() });
         }
-        self.compare(beat, attention).await
+        match self.compare(beat, attention, lock).await {
+            // The lease is renewed whatever others do to the tables of runs. The next beat compares again: the count that
+            // it is told has been, and never comes back.
+            Err(Error::Unavailable(_)) => {
+                Ok(BeatReply { attention: attention.wrapping_sub(1), ..BeatReply::default() })
+            }
+            compared => compared,
+        }
     }
 
-    async fn compare(&self, beat: &Beat, attention: u64) -> Result<BeatReply, Error> {
-        let owned = self.owned(beat.worker).await?;
-        let missing: Vec<Uuid> =
-            beat.held.iter().map(|(id, _)| *id).filter(|id| !owned.contains_key(id)).map(|id| id.as_uuid()).collect();
-        let others = if missing.is_empty() { HashMap::new() } else { self.standings(&missing).await? };
+    /// Compares what a worker holds with what it owns, waiting for no lock for longer than `patience`.
+    async fn compare(&self, beat: &Beat, attention: u64, patience: Duration) -> Result<BeatReply, Error> {
+        let (owned, others) = on_link!(self.links(), |link| self.compared(&mut link, beat, patience))?;
         BeatReply::compare(beat, attention, owned, |id| Ok(others.get(&id).cloned()))
     }
 
-    async fn owned(&self, worker: WorkerId) -> Result<HashMap<RunId, Standing>, Error> {
+    /// The runs that a worker owns, and those that it holds and does not own.
+    async fn compared(
+        &self,
+        link: &mut Link<'_>,
+        beat: &Beat,
+        patience: Duration,
+    ) -> Result<(HashMap<RunId, Standing>, HashMap<RunId, Standing>), Fault> {
+        let ms = patience.as_millis();
+        let deadline = format!("SET LOCAL lock_timeout = {ms}; SET LOCAL statement_timeout = {ms}");
+        let owned = self.owned(link, &deadline, beat.worker).await?;
+        let missing: Vec<Uuid> =
+            beat.held.iter().map(|(id, _)| *id).filter(|id| !owned.contains_key(id)).map(|id| id.as_uuid()).collect();
+        let others = if missing.is_empty() { HashMap::new() } else { self.standings(link, &missing).await? };
+        link.roll_back().await?;
+        Ok((owned, others))
+    }
+
+    async fn owned(
+        &self,
+        link: &mut Link<'_>,
+        deadline: &str,
+        worker: WorkerId,
+    ) -> Result<HashMap<RunId, Standing>, Fault> {
         // The body only of those that somebody wants stopped.
         let sql = self.sql(
             "SELECT id, epoch, nullif(body, body) FROM @.live WHERE owner = $1 AND NOT cancel
                             UNION ALL SELECT id, epoch, body FROM @.live WHERE owner = $1 AND cancel",
         );
-        let rows = on_link!(self.links(), |link| link.read(&sql, &[(&worker.as_uuid(), Type::UUID)]))?;
+        let rows = link.begin_with(Some(deadline), &sql, &[(&worker.as_uuid(), Type::UUID)]).await?;
         let mut owned = HashMap::new();
         for row in rows {
             let cancel = row.get::<_, Option<&str>>(2).and_then(cancel_in);
@@ -138,13 +168,13 @@ impl PostgresStore {
         Ok(owned)
     }
 
-    async fn standings(&self, ids: &[Uuid]) -> Result<HashMap<RunId, Standing>, Error> {
+    async fn standings(&self, link: &mut Link<'_>, ids: &[Uuid]) -> Result<HashMap<RunId, Standing>, Fault> {
         let of = |table: Table| {
             let owner = if table == Table::Live { "owner" } else { "NULL::uuid" };
             format!("SELECT id, epoch, {owner} FROM @.{} WHERE id = ANY($1)", table.name())
         };
         let sql = self.sql(&Table::ALL.map(of).join(" UNION ALL "));
-        let rows = on_link!(self.links(), |link| link.read(&sql, &[(&ids, Type::UUID_ARRAY)]))?;
+        let rows = link.then(&sql, &[(&ids, Type::UUID_ARRAY)]).await?;
         let standing = |row: &tokio_postgres::Row| Standing {
             epoch: Epoch(row.get::<_, i64>(1).unsigned_abs()),
             owner: row.get::<_, Option<Uuid>>(2).map(WorkerId::from_uuid),

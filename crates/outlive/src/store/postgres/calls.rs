@@ -1,6 +1,7 @@
 //! The calls of the store trait, on a registry in a database.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio_postgres::Row;
@@ -13,10 +14,10 @@ use super::stories;
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::RunId;
-use crate::run::{Event, Key};
+use crate::run::{Event, Key, StateName};
 use crate::store::{
-    Beat, BeatReply, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
-    Written,
+    Beat, BeatReply, Count, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Tally,
+    Worker, Write, Written,
 };
 use crate::time::Timestamp;
 use crate::transition::Start;
@@ -47,6 +48,24 @@ impl PostgresStore {
             }
         }
         Ok(found)
+    }
+
+    /// What the statements that changed runs have counted.
+    async fn all_counts(&self) -> Result<Vec<Count>, Error> {
+        let sql = self.sql(
+            "SELECT state, kind, evidence, sum(runs)::int8, sum(claims)::int8 FROM @.tally GROUP BY 1, 2, 3
+             HAVING sum(runs) > 0",
+        );
+        let rows = on_link!(self.links(), |link| link.read(&sql, &[]))?;
+        let mut tally = Tally::default();
+        for row in rows {
+            let state = row.get::<_, &str>(0).parse::<StateName>();
+            let state = state.map_err(|error| Error::Corrupt(format!("a count cannot be understood: {error}")))?;
+            let (kind, evidence) = (row.get(1), row.get(2));
+            let (runs, claims) = (row.get::<_, i64>(3).unsigned_abs(), row.get::<_, i64>(4).unsigned_abs());
+            tally.extend(vec![Count { state, kind, evidence, runs, claims }]);
+        }
+        Ok(tally.counts())
     }
 
     async fn lines(&self, link: &mut Link<'_>, id: RunId) -> Result<Vec<String>, Fault> {
@@ -110,8 +129,16 @@ impl Store for PostgresStore {
         self.beat_once(beat).await
     }
 
+    async fn counts(&self) -> Result<Vec<Count>, Error> {
+        self.all_counts().await
+    }
+
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.all_workers().await
+    }
+
+    async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
+        self.until_next_due(filter).await
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{join, join3};
@@ -21,6 +21,7 @@ use super::address::Address;
 use super::copies::Copy;
 use super::session::{self, Session};
 use super::tls::Tls;
+use crate::process::PerProcess;
 use crate::store::Error;
 use crate::time::show_duration;
 
@@ -37,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(3);
 pub(super) type Bound<'a> = (&'a (dyn ToSql + Sync), Type);
 
 fn runtime() -> Result<&'static Runtime, Error> {
-    static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
+    static RUNTIME: PerProcess<Result<Runtime, String>> = PerProcess::new();
     let built = RUNTIME.get_or_init(|| {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).thread_name("outlive-pg").enable_io().enable_time();
@@ -139,6 +140,8 @@ pub(super) struct Links {
     beating: tokio::sync::Mutex<Option<Session>>,
     /// A pooler has been seen: nothing is prepared.
     pub(super) shared: AtomicBool,
+    /// A pooler has refused the settings of sessions: every transaction sets them.
+    unset: AtomicBool,
 }
 
 /// A connection that is taken. It goes back only if it is said to be in order.
@@ -153,8 +156,8 @@ pub(super) struct Link<'a> {
 impl Links {
     pub(super) fn new(address: Address) -> Self {
         let room = Arc::new(Semaphore::new(address.connections));
-        let shared = AtomicBool::default();
-        Self { address, idle: Mutex::default(), room, beating: tokio::sync::Mutex::default(), shared }
+        let (shared, unset) = (AtomicBool::default(), AtomicBool::default());
+        Self { address, idle: Mutex::default(), room, beating: tokio::sync::Mutex::default(), shared, unset }
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Session>> {
@@ -162,7 +165,27 @@ impl Links {
     }
 
     async fn connect(&self, patience: Duration) -> Result<Session, Error> {
-        let Address { config, tls, .. } = self.address.clone();
+        let has_settings = !self.unset.load(Ordering::Relaxed);
+        match self.connect_with(has_settings, patience).await? {
+            Err(error) if has_settings && is_unset(&error) => {
+                self.unset.store(true, Ordering::Relaxed);
+                let refused = |error| from_connecting(&self.address.to_string(), &error);
+                self.connect_with(false, patience).await?.map_err(refused)
+            }
+            connected => connected.map_err(|error| from_connecting(&self.address.to_string(), &error)),
+        }
+    }
+
+    async fn connect_with(
+        &self,
+        has_settings: bool,
+        patience: Duration,
+    ) -> Result<Result<Session, tokio_postgres::Error>, Error> {
+        let Address { mut config, tls, .. } = self.address.clone();
+        if has_settings {
+            let theirs = config.get_options().unwrap_or_default().to_owned();
+            config.options(format!("{theirs} {}", session::SETTINGS));
+        }
         let shown = self.address.to_string();
         let connecting = runtime()?.spawn(async move {
             let (client, connection) = config.connect(tls).await?;
@@ -171,8 +194,7 @@ impl Links {
             Ok::<Client, tokio_postgres::Error>(client)
         });
         match within(patience, connecting).await? {
-            Some(Ok(Ok(client))) => Ok(Session::new(client)),
-            Some(Ok(Err(error))) => Err(from_connecting(&shown, &error)),
+            Some(Ok(connected)) => Ok(connected.map(|client| Session::new(client, has_settings))),
             Some(Err(error)) => Err(Error::Unavailable(format!("`{shown}` cannot be reached: {error}"))),
             None => Err(Error::Unavailable(format!("`{shown}` did not answer for {} s", patience.as_secs()))),
         }
@@ -388,6 +410,11 @@ impl Link<'_> {
         self.session()?.say("ROLLBACK", Effect::None).await
     }
 
+    /// A statement without values that takes as long as it takes, outside of any transaction.
+    pub(super) async fn run_patiently(&mut self, sql: &str) -> Result<(), Fault> {
+        self.session()?.say_patiently(sql).await
+    }
+
     /// Several statements without values.
     pub(super) async fn run(&mut self, sql: &str) -> Result<(), Fault> {
         self.session()?.say(sql, Effect::None).await
@@ -400,6 +427,12 @@ impl Link<'_> {
         }
         answer
     }
+}
+
+/// Whether a pooler refuses to open sessions with settings.
+fn is_unset(error: &tokio_postgres::Error) -> bool {
+    let said = error.as_db_error();
+    said.is_some_and(|said| said.code().code() == "08P01" || said.message().contains("startup parameter"))
 }
 
 /// A session that somebody ended while nobody used it says so when it is used.

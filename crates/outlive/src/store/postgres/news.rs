@@ -15,7 +15,8 @@ use uuid::Uuid;
 use super::PostgresStore;
 use super::link;
 use crate::id::WorkerId;
-use crate::store::{Error, News};
+use crate::process::MadeBy;
+use crate::store::{Error, Notification};
 use crate::time::{Clock, SystemClock};
 
 /// The least time between two pieces of news of the same process that there is work.
@@ -24,11 +25,13 @@ const REST: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Hears news until it is dropped.
-pub struct Listening(AbortHandle);
+pub struct Listening(AbortHandle, MadeBy);
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.0.abort();
+        if self.1.is_this_process() {
+            self.0.abort();
+        }
     }
 }
 
@@ -38,7 +41,7 @@ pub(super) struct Told(AtomicU64);
 
 impl PostgresStore {
     /// Calls `heard` with every piece of news from now on, until what is answered is dropped.
-    pub fn listen(&self, heard: impl Fn(News) + Send + Sync + 'static) -> Result<Listening, Error> {
+    pub fn listen(&self, heard: impl Fn(Notification) + Send + Sync + 'static) -> Result<Listening, Error> {
         let (store, heard) = (self.clone(), Arc::new(heard));
         let listening = async move {
             loop {
@@ -46,11 +49,11 @@ impl PostgresStore {
                 tokio::time::sleep(AGAIN).await;
             }
         };
-        Ok(Listening(link::in_passing(listening)?.abort_handle()))
+        Ok(Listening(link::in_passing(listening)?.abort_handle(), MadeBy::this_process()))
     }
 
     /// Hears until the connection is lost.
-    async fn hear(&self, heard: &(dyn Fn(News) + Send + Sync)) {
+    async fn hear(&self, heard: &(dyn Fn(Notification) + Send + Sync)) {
         let Ok((client, mut connection)) = self.links().connect_raw().await else { return };
         let listening = format!("LISTEN \"{}\"", self.channel());
         let listen = client.batch_execute(&listening);
@@ -59,8 +62,8 @@ impl PostgresStore {
             while let Some(Ok(message)) = messages.next().await {
                 if let AsyncMessage::Notification(told) = message {
                     match told.payload().parse::<Uuid>() {
-                        Ok(worker) => heard(News::Attention(WorkerId::from_uuid(worker))),
-                        Err(_) => heard(News::Work),
+                        Ok(worker) => heard(Notification::Request(WorkerId::from_uuid(worker))),
+                        Err(_) => heard(Notification::Work),
                     }
                 }
             }
@@ -68,7 +71,7 @@ impl PostgresStore {
         // What came before it could be heard is found by asking.
         let listen = async {
             if listen.await.is_ok() {
-                heard(News::Work);
+                heard(Notification::Work);
                 std::future::pending::<()>().await;
             }
         };

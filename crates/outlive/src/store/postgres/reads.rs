@@ -15,7 +15,7 @@ use crate::filter::Filter;
 use crate::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::run::{Heard, StateName};
 use crate::steps;
-use crate::store::{Cursor, Error, Order, Record, Revision};
+use crate::store::{Cursor, Error, Order, Record, Revision, Selection};
 use crate::time::Timestamp;
 
 /// The tables that a run moves between.
@@ -76,6 +76,19 @@ impl Table {
                         started_at, ended_at, owned_by, body, false AS waits
                  FROM @.ended"
             }
+        }
+    }
+
+    /// Its parts that an index has in order, as conditions.
+    fn parts(self, filter: &Filter, by: Lead, order: Order) -> Vec<String> {
+        let is_meant = |state: &StateName| filter.states.as_ref().is_none_or(|states| states.contains(state));
+        match (self, by, order) {
+            (Self::Ended, Lead::Run, Order::Newest | Order::Oldest) => {
+                let states = StateName::ALL.into_iter().filter(|state| Self::of(*state) == self).filter(is_meant);
+                states.map(|state| format!("r.state = '{state}'")).collect()
+            }
+            (Self::Waiting, Lead::Run, Order::Claim) => vec!["r.ready".into(), "NOT r.ready".into()],
+            _ => vec!["true".into()],
         }
     }
 
@@ -164,50 +177,142 @@ impl Query {
 }
 
 /// The runs that may match, in order, right behind `after`, of these tables.
+///
+/// Each part is read from an index in that order, and no further than the page is long: however many runs there are, as many
+/// are read of each part as are wanted.
 pub(super) fn select(tables: &[Table], filter: &Filter, order: Order, after: Option<Cursor>, limit: usize) -> Query {
-    let all: Vec<&str> = tables.iter().map(|table| table.rows()).collect();
-    let mut clauses = Clauses::of(filter, order, after);
+    let by = Lead::of(tables, filter, order);
+    let mut clauses = Clauses::of(filter, by);
+    clauses.say_place(by, order, after);
     let limit = clauses.bind(Value::Long(i64::try_from(limit).unwrap_or(i64::MAX)));
-    let sql = format!(
-        "SELECT {COLUMNS} FROM ({}) r {JOINED} WHERE {} ORDER BY {} LIMIT {limit}",
-        all.join(" UNION ALL "),
-        clauses.said(),
-        sorted(order)
-    );
+    let said = clauses.said();
+    let parts: Vec<String> = match by {
+        Lead::Label | Lead::Spec => vec![led(tables, by, &said, order, &limit)],
+        Lead::Run | Lead::Few => {
+            let of = |table: Table| table.parts(filter, by, order).into_iter().map(move |part| (table, part));
+            let parts = tables.iter().copied().flat_map(of);
+            parts.map(|(table, part)| part_of(table, &part, &said, by.sorted(order), &limit)).collect()
+        }
+    };
+    let sql = match parts.as_slice() {
+        [one] => one.clone(),
+        parts => format!("({}) ORDER BY {} LIMIT {limit}", parts.join(") UNION ALL ("), merged(order)),
+    };
     Query { sql, values: clauses.values }
 }
 
-/// The same, of one table, locked, with those left out that others hold.
+/// A part of a table, in order.
+fn part_of(table: Table, part: &str, said: &str, sorted: &str, limit: &str) -> String {
+    let (columns, joined, name) = (table.said(COLUMNS), table.said(JOINED), table.name());
+    let said = table.said(said);
+    format!("SELECT {columns} FROM @.{name} r {joined} WHERE {part} AND {said} ORDER BY {sorted} LIMIT {limit}")
+}
+
+/// Runs found by what they were made with.
+fn led(tables: &[Table], by: Lead, said: &str, order: Order, limit: &str) -> String {
+    let (from, id) = match by {
+        Lead::Label => ("@.label l JOIN @.spec s ON s.id = l.run", "l.run"),
+        _ => ("@.spec s", "s.id"),
+    };
+    let all: Vec<String> = tables.iter().map(|table| format!("{} WHERE id = {id}", table.rows())).collect();
+    format!(
+        "SELECT {COLUMNS} FROM {from} JOIN LATERAL ({}) r ON true LEFT JOIN @.worker w ON w.id = r.owner
+         WHERE {said} ORDER BY {} LIMIT {limit}",
+        all.join(" UNION ALL "),
+        by.sorted(order)
+    )
+}
+
+/// What leads to the runs of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lead {
+    /// The runs themselves, in the order of an index.
+    Run,
+    /// The runs themselves, of which few are meant: they are found first, and sorted then.
+    Few,
+    /// Their names, or the run whose steps they are.
+    Spec,
+    /// One of their labels.
+    Label,
+}
+
+impl Lead {
+    fn of(tables: &[Table], filter: &Filter, order: Order) -> Self {
+        let is_few = filter.ids.is_some() || filter.id_prefix.is_some() || filter.owner.is_some();
+        // What runs is little beside what bears a name, and no order of claims is kept of that.
+        let by_itself = tables == [Table::Live] || order == Order::Claim;
+        if is_few {
+            Self::Few
+        } else if by_itself {
+            Self::Run
+        } else if filter.step_of.is_some() || filter.name.is_some() {
+            Self::Spec
+        } else if !filter.labels.is_empty() {
+            Self::Label
+        } else {
+            Self::Run
+        }
+    }
+
+    /// The columns that lists are in the order of, as SQL sorts by them.
+    fn sorted(self, order: Order) -> &'static str {
+        match (self, order) {
+            (Self::Label, Order::Newest) => "l.created_at DESC, l.run DESC",
+            (Self::Label, _) => "l.created_at, l.run",
+            (Self::Spec, Order::Newest) => "s.created_at DESC, s.id DESC",
+            (Self::Spec, _) => "s.created_at, s.id",
+            (Self::Run, Order::Newest) => "r.created_at DESC, r.id DESC",
+            (Self::Run, Order::Oldest) => "r.created_at, r.id",
+            (Self::Run, Order::Claim) => "r.priority, r.created_at, r.id",
+            // No index is in the order of a sum: none is gone through for few runs.
+            (Self::Few, Order::Newest) => "r.created_at + 0 DESC, r.id DESC",
+            (Self::Few, Order::Oldest) => "r.created_at + 0, r.id",
+            (Self::Few, Order::Claim) => "r.priority + 0, r.created_at, r.id",
+        }
+    }
+
+    /// The place of a run in the order of time, as SQL compares it.
+    fn place(self) -> &'static str {
+        match self {
+            Self::Label => "(l.created_at, l.run)",
+            Self::Spec => "(s.created_at, s.id)",
+            Self::Run | Self::Few => "(r.created_at, r.id)",
+        }
+    }
+}
+
+/// How parts are merged, by the places of what they are sorted by among [`COLUMNS`].
+fn merged(order: Order) -> &'static str {
+    match order {
+        Order::Newest => "11 DESC, 1 DESC",
+        Order::Oldest => "11, 1",
+        Order::Claim => "10, 11, 1",
+    }
+}
+
+/// Runs of one table that may match, locked, without those that other transactions have locked, and without those that want
+/// keys of which it is known that they cannot have them.
 pub(super) fn lock(
     table: Table,
-    filter: &Filter,
-    due: bool,
-    order: Order,
+    selection: &Selection,
     after: Option<Cursor>,
     limit: usize,
+    passed_over: Vec<String>,
 ) -> Query {
-    let mut clauses = Clauses::of(filter, order, after);
-    if due && table == Table::Waiting {
+    let (filter, order) = (&selection.filter, selection.order);
+    let by = if filter.ids.is_some() || filter.owner.is_some() { Lead::Few } else { Lead::Run };
+    let mut clauses = Clauses::of(filter, by);
+    clauses.say_place(by, order, after);
+    if selection.due && table == Table::Waiting {
         clauses.said.push("r.ready".into());
     }
-    let limit = clauses.bind(Value::Long(i64::try_from(limit).unwrap_or(i64::MAX)));
-    let sql = format!(
-        "SELECT {} FROM @.{} r {} WHERE {} ORDER BY {} LIMIT {limit} FOR UPDATE OF r SKIP LOCKED",
-        table.said(COLUMNS),
-        table.name(),
-        table.said(JOINED),
-        table.said(&clauses.said()),
-        sorted(order)
-    );
-    Query { sql, values: clauses.values }
-}
-
-fn sorted(order: Order) -> &'static str {
-    match order {
-        Order::Newest => "r.created_at DESC, r.id DESC",
-        Order::Oldest => "r.created_at, r.id",
-        Order::Claim => "r.priority, r.created_at, r.id",
+    if !passed_over.is_empty() {
+        let clause = "(r.keys IS NULL OR NOT string_to_array(r.keys, chr(31)) && ?)";
+        clauses.say(clause, Value::Texts(passed_over));
     }
+    let limit = clauses.bind(Value::Long(i64::try_from(limit).unwrap_or(i64::MAX)));
+    let sql = part_of(table, "true", &clauses.said(), by.sorted(order), &limit);
+    Query { sql: format!("{sql} FOR UPDATE OF r SKIP LOCKED"), values: clauses.values }
 }
 
 #[derive(Default)]
@@ -217,11 +322,23 @@ struct Clauses {
 }
 
 impl Clauses {
-    fn of(filter: &Filter, order: Order, after: Option<Cursor>) -> Self {
+    fn of(filter: &Filter, by: Lead) -> Self {
         let mut clauses = Self::default();
         clauses.say_run(filter);
         clauses.say_spec(filter);
-        clauses.say_place(order, after);
+        // The others are left to [`Filter::matches`].
+        if let Some((name, value)) = filter.labels.first_key_value() {
+            let (name, value) = (clauses.bind(Value::Text(name.clone())), clauses.bind(Value::Text(value.clone())));
+            let bears = format!("l.name = {name} AND l.value = {value}");
+            // The offset has the label looked up for each run: joined, all runs that bear it would be read.
+            clauses.said.push(match by {
+                Lead::Label => bears,
+                _ => format!(
+                    "EXISTS (SELECT 1 FROM @.label l WHERE {bears} AND l.created_at = r.created_at AND l.run = r.id
+                             OFFSET 0)"
+                ),
+            });
+        }
         clauses
     }
 
@@ -242,6 +359,10 @@ impl Clauses {
     fn say_run(&mut self, filter: &Filter) {
         if let Some(ids) = &filter.ids {
             self.say("r.id = ANY(?)", Value::Ids(ids.iter().map(RunId::as_uuid).collect()));
+        }
+        if let Some((first, last)) = filter.id_prefix.as_deref().and_then(range) {
+            self.say("r.id >= ?", Value::Id(first));
+            self.say("r.id <= ?", Value::Id(last));
         }
         if let Some(prefix) = &filter.id_prefix {
             self.say("starts_with(r.id::text, ?)", Value::Text(prefix.clone()));
@@ -286,13 +407,13 @@ impl Clauses {
         }
     }
 
-    fn say_place(&mut self, order: Order, after: Option<Cursor>) {
+    fn say_place(&mut self, by: Lead, order: Order, after: Option<Cursor>) {
         let Some(after) = after else { return };
         let at = self.bind(Value::Long(after.created_at.as_micros()));
         let id = self.bind(Value::Id(after.id.as_uuid()));
         let place = match order {
-            Order::Newest => format!("(r.created_at, r.id) < ({at}, {id})"),
-            Order::Oldest => format!("(r.created_at, r.id) > ({at}, {id})"),
+            Order::Newest => format!("{} < ({at}, {id})", by.place()),
+            Order::Oldest => format!("{} > ({at}, {id})", by.place()),
             Order::Claim => {
                 let priority = self.bind(Value::Int(after.priority));
                 format!("(r.priority, r.created_at, r.id) > ({priority}, {at}, {id})")
@@ -300,6 +421,13 @@ impl Clauses {
         };
         self.said.push(place);
     }
+}
+
+/// The first and the last id that begin so.
+fn range(prefix: &str) -> Option<(Uuid, Uuid)> {
+    let digits = prefix.replace('-', "");
+    let id = |fill: &str| Uuid::parse_str(&format!("{digits}{}", fill.repeat(32 - digits.len()))).ok();
+    (digits.len() <= 32).then(|| Some((id("0")?, id("f")?))).flatten()
 }
 
 /// The place of a record, though it cannot be understood.
@@ -336,12 +464,20 @@ pub(super) fn record(row: &Row, owners: &Owners) -> Result<(Record, Timestamp), 
     Ok((Record { run, revision, stamp: Stamp::from_uuid(row.get(2)) }, Timestamp::from_micros(now)))
 }
 
-/// What was heard of a worker, by the server's clock.
+/// The owner of a run of which no beat is on record: the table was emptied, or a backup was put back in part.
+pub(super) fn missing_worker(row: &Row) -> Option<Uuid> {
+    let worker: Option<Uuid> = row.get(17);
+    worker.filter(|_| row.get::<_, Option<i64>>(8).is_none())
+}
+
+/// When a worker last beat, by the server's clock. A worker that is missing has not been silent for any time that this
+/// store could tell: its lease begins when a reaper notes that it is missing.
 pub(super) fn heard(now: i64, hears_since: i64, beat: Option<i64>, heard_at: Option<i64>) -> Heard {
-    let silent = now.saturating_sub(heard_at.unwrap_or(hears_since).max(hears_since));
+    let heard_at = heard_at.unwrap_or(now);
+    let silent = now.saturating_sub(heard_at.max(hears_since));
     Heard {
         beat: beat.unwrap_or(0).unsigned_abs(),
-        at: Timestamp::from_micros(heard_at.unwrap_or(hears_since)),
+        at: Timestamp::from_micros(heard_at),
         silent_for: Duration::from_micros(silent.max(0).unsigned_abs()),
     }
 }

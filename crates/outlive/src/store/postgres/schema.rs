@@ -9,11 +9,12 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 /// What brings format n to format n+1. Never edited once released.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("format_1.sql"),
     include_str!("format_2.sql"),
     include_str!("format_3.sql"),
     include_str!("format_4.sql"),
+    include_str!("format_5.sql"),
 ];
 
 /// The format this outlive writes.
@@ -32,23 +33,39 @@ pub(super) async fn open(links: &Links, schema: &str, address: &Address, clock: 
     let began = SystemClock.awake();
     loop {
         let opened = try_open(links, schema, address, clock).await;
-        let waited = SystemClock.awake().saturating_sub(began);
-        match opened {
-            Err(Error::Unavailable(text)) if waited >= OPENING => {
-                return Err(Error::Unavailable(format!("{text}; tried for {} s", waited.as_secs())));
-            }
-            // What was asked for is there or not, and is asked for again as it was.
-            Err(Error::Unavailable(_) | Error::Unknown(_)) if waited < OPENING => link::rest(REST).await?,
-            opened => return opened.map_err(|error| link::named(&address.to_string(), error)),
+        if let Some(id) = unless_away(opened, address, began).await? {
+            return Ok(id);
         }
     }
 }
 
-/// The id of the registry as it is, which is neither made nor brought up to date.
-pub(super) async fn find(links: &Links, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Error> {
-    let found: Result<Option<String>, Error> = on_link!(links, |link| find_on(&mut link, schema, address, clock));
-    let none = || Error::Unavailable(format!("there is no registry of this format in the schema {schema}"));
-    found.and_then(|id| id.ok_or_else(none)).map_err(|error| link::named(&address.to_string(), error))
+/// The id of the registry as it is, which is neither made nor brought up to date; none where there is none.
+pub(super) async fn find(
+    links: &Links,
+    schema: &str,
+    address: &Address,
+    clock: &ServerClock,
+) -> Result<Option<String>, Error> {
+    let began = SystemClock.awake();
+    loop {
+        let found = try_find(links, schema, address, clock).await;
+        if let Some(id) = unless_away(found, address, began).await? {
+            return Ok(id);
+        }
+    }
+}
+
+/// What a call answered; none, after a pause, where the server cannot be reached yet and the call is to be made again.
+async fn unless_away<T>(answered: Result<T, Error>, address: &Address, began: Duration) -> Result<Option<T>, Error> {
+    let waited = SystemClock.awake().saturating_sub(began);
+    match answered {
+        Err(Error::Unavailable(text)) if waited >= OPENING => {
+            Err(Error::Unavailable(format!("{text}; tried for {} s", waited.as_secs())))
+        }
+        // What was asked for is there or not, and is asked for again as it was.
+        Err(Error::Unavailable(_) | Error::Unknown(_)) if waited < OPENING => link::rest(REST).await.map(|()| None),
+        answered => answered.map(Some).map_err(|error| link::named(&address.to_string(), error)),
+    }
 }
 
 async fn find_on(
@@ -63,6 +80,15 @@ async fn find_on(
 
 async fn try_open(links: &Links, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Error> {
     on_link!(links, |link| open_on(&mut link, schema, address, clock))
+}
+
+async fn try_find(
+    links: &Links,
+    schema: &str,
+    address: &Address,
+    clock: &ServerClock,
+) -> Result<Option<String>, Error> {
+    on_link!(links, |link| find_on(&mut link, schema, address, clock))
 }
 
 async fn open_on(link: &mut Link<'_>, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Fault> {

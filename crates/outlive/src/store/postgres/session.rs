@@ -19,9 +19,14 @@ use super::link::{Bound, Effect, Fault, PATIENCE, answered, within};
 use crate::id::{Entropy, SystemEntropy};
 use crate::store::Error;
 
-/// How a transaction begins: it waits for nobody longer than a beat may be late, and whoever is stopped in the middle of
-/// one lets go of its locks before a lease is over. There is an index for whatever is looked for: a table that has grown
-/// since it was last counted is not to be read from end to end, or sorted, for that; nor is anything worth compiling.
+/// The settings that every session is opened with. It waits for no lock for longer than a beat may be late, and a process
+/// that is stopped in the middle of a transaction loses its locks before its lease is over. There is an index for whatever
+/// is looked for: a table that has grown since it was last counted is not to be read from end to end, or sorted, for that;
+/// nor is anything worth compiling. `outlive.settings` tells that they hold.
+pub(super) const SETTINGS: &str = "-c lock_timeout=2s -c statement_timeout=8s -c idle_in_transaction_session_timeout=8s
+                                   -c jit=off -c enable_seqscan=off -c enable_sort=off -c outlive.settings=on";
+
+/// How a transaction begins where a session may not have those settings: a pooler refuses them, or shares its sessions.
 const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '8s';
                      SET LOCAL idle_in_transaction_session_timeout = '8s'; SET LOCAL jit = off;
                      SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off";
@@ -38,6 +43,8 @@ const STATEMENTS: usize = 64;
 /// One connection.
 pub(super) struct Session {
     client: Client,
+    /// It was opened with [`SETTINGS`].
+    has_settings: bool,
     /// How a transaction begins on it, once it is marked.
     begin: Option<String>,
     uses: u32,
@@ -45,8 +52,19 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client, begin: None, uses: 0, prepared: HashMap::new() }
+    pub(super) fn new(client: Client, has_settings: bool) -> Self {
+        Self { client, has_settings, begin: None, uses: 0, prepared: HashMap::new() }
+    }
+
+    /// A statement that takes as long as it takes.
+    pub(super) async fn say_patiently(&self, sql: &str) -> Result<(), Fault> {
+        if !self.has_settings {
+            return self.say(sql, Effect::None).await;
+        }
+        self.say("SET statement_timeout = 0", Effect::None).await?;
+        let said = self.say(sql, Effect::None).await;
+        self.say("RESET statement_timeout", Effect::None).await?;
+        said
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -75,7 +93,13 @@ impl Session {
                 let mark = format!("{:x}", SystemEntropy.draw());
                 self.say(&format!("SET outlive.session = '{mark}'"), Effect::None).await?;
                 let is_ours = format!("coalesce(current_setting('outlive.session', true), '') = '{mark}'");
-                format!("{BEGIN}; SET LOCAL plan_cache_mode = force_generic_plan; SELECT 1 / ({is_ours})::int")
+                let generic = "set_config('plan_cache_mode', 'force_generic_plan', true)";
+                if self.has_settings {
+                    let is_set = "coalesce(current_setting('outlive.settings', true), '') = 'on'";
+                    format!("BEGIN; SELECT {generic}, 1 / ({is_ours} AND {is_set})::int")
+                } else {
+                    format!("{BEGIN}; SELECT {generic}, 1 / ({is_ours})::int")
+                }
             }
         };
         let (begun, statement, ended) =

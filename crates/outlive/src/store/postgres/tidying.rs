@@ -23,6 +23,10 @@ const EVERY: u64 = 3_600;
 /// How long a process has been about before it does so for the first time: most are over by then. Both in seconds.
 const FIRST: u64 = 60;
 
+/// Tables are locked in another order than others lock them. So whoever keeps this waiting is given way to, long before the
+/// server would call it a deadlock.
+const GIVE_WAY: &str = "SET LOCAL lock_timeout = '100ms'";
+
 /// What is to be tidied.
 #[derive(Default)]
 pub(super) struct Untidy {
@@ -63,6 +67,7 @@ impl PostgresStore {
             return Ok(0);
         }
         link.then(&self.sql(FORGET_SILENT), &[]).await?;
+        link.run(GIVE_WAY).await?;
         let rows = link.commit_with(&self.sql("SELECT @.tidy()"), &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
     }
@@ -73,8 +78,11 @@ impl PostgresStore {
         if untidy.moved.fetch_add(count as u64, Ordering::Relaxed) + count as u64 >= MOVED {
             untidy.moved.store(0, Ordering::Relaxed);
             self.in_passing(|store| async move {
-                let sql = store.sql("VACUUM (SKIP_LOCKED, TRUNCATE false) @.waiting, @.live");
-                on_link!(store.links(), |link| link.run(&sql))
+                let sql = store.sql("VACUUM (SKIP_LOCKED, TRUNCATE false) @.waiting, @.live, @.tally");
+                let fold = store.sql("SELECT @.fold()");
+                let folded: Result<(), Error> = on_link!(store.links(), |link| link.write(&fold, &[])).map(drop);
+                folded?;
+                on_link!(store.links(), |link| link.run_patiently(&sql))
             });
         }
     }
@@ -87,7 +95,13 @@ impl PostgresStore {
             self.untidy().due.store(now + FIRST, Ordering::Relaxed);
         } else if now >= due {
             self.untidy().due.store(now + EVERY, Ordering::Relaxed);
-            self.in_passing(|store| async move { store.tidy().await.map(drop) });
+            self.in_passing(move |store| async move {
+                let tidied = store.tidy().await;
+                if tidied.is_err() {
+                    store.untidy().due.store(now + FIRST, Ordering::Relaxed);
+                }
+                tidied.map(drop)
+            });
         }
     }
 

@@ -1,9 +1,13 @@
 //! Updates: a rule applied to the runs of a selection, each locked while it is, those passed over that others hold.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use tokio_postgres::types::Type;
+use uuid::Uuid;
 
 use super::PostgresStore;
-use super::keys::BusyKeys;
+use super::keys::{Grants, wants_keys};
 use super::link::{Fault, Link, on_link};
 use super::reads::{self, Table};
 use super::writes::next;
@@ -18,12 +22,32 @@ impl PostgresStore {
         if selection.limit == 0 {
             return Ok(Vec::new());
         }
+        if self.found_nothing().load(Ordering::Relaxed) && !self.may_find(selection).await? {
+            return Ok(Vec::new());
+        }
         let changed = on_link!(self.links(), |link| self.update_once(&mut link, selection, rule));
+        let is_idle = selection.due && changed.as_ref().is_ok_and(Vec::is_empty);
+        self.found_nothing().store(is_idle, Ordering::Relaxed);
         self.note_own();
         self.note_moved(changed.as_ref().map_or(0, Vec::len));
         changed
     }
 
+    /// Whether there is anything to claim. A worker that found nothing asks this much first, in one statement, and begins no
+    /// transaction for nothing.
+    async fn may_find(&self, selection: &Selection) -> Result<bool, Error> {
+        if !selection.due || Table::searched(&selection.filter) != [Table::Waiting] {
+            return Ok(true);
+        }
+        let sql = self.sql(
+            "SELECT EXISTS (SELECT 1 FROM @.waiting WHERE ready)
+                 OR EXISTS (SELECT 1 FROM @.waiting WHERE NOT ready AND due_at <= (SELECT @.clock()))",
+        );
+        let rows = on_link!(self.links(), |link| link.read(&sql, &[]))?;
+        Ok(rows.first().is_none_or(|row| row.get(0)))
+    }
+
+    /// Locks runs step by step, then writes all that change at once: workers are locked last, and in one order.
     async fn update_once(
         &self,
         link: &mut Link<'_>,
@@ -31,65 +55,84 @@ impl PostgresStore {
         rule: Rule<'_>,
     ) -> Result<Vec<Record>, Fault> {
         let tables = Table::searched(&selection.filter);
-        let mut begun = false;
-        let (mut changed, mut after) = (Vec::new(), None);
+        let (mut begun, mut missed) = (false, false);
+        let (mut granted, mut after) = (Vec::new(), None);
         // Behind many that wait for a key there may be some that do not: the longer it takes, the more are looked at.
-        let (mut busy, mut least) = (BusyKeys::default(), 1);
+        let (mut grants, mut least) = (Grants::default(), 1);
         loop {
-            let step = (selection.limit - changed.len()).max(least).min(STEP);
+            let step = (selection.limit - granted.len()).max(least).min(STEP);
             least = STEP.min(least * 2);
-            let (batch, now, next) = self.lock_some(link, &tables, selection, after, step, &mut begun).await?;
-            let mut batch = batch.into_iter();
-            while batch.len() > 0 && changed.len() < selection.limit {
-                let mut wanted: Vec<Write> = Vec::new();
-                while changed.len() + wanted.len() < selection.limit
-                    && let Some(record) = batch.next()
-                {
-                    if !selection.takes(&record.run, now) {
-                        continue;
-                    }
-                    if let Some(change) = rule(&record.run, now) {
-                        let write = Write::change(&record, change.transition, change.stamp);
-                        wanted.extend(busy.found(&write).is_none().then_some(write));
-                    }
+            let (batch, now, next) = self
+                .lock_some(link, &tables, selection, (after, step), grants.passed_over(), (&mut begun, &mut missed))
+                .await?;
+            let mut batch = batch.into_iter().filter(|record| selection.takes(&record.run, now));
+            while granted.len() < selection.limit {
+                let change = |record: Record| {
+                    let write = changed_by(rule, &record, now)?;
+                    (!grants.is_hopeless(&write)).then_some((record, write))
+                };
+                let some: Vec<(Record, Write)> =
+                    batch.by_ref().filter_map(change).take(selection.limit - granted.len()).collect();
+                if some.is_empty() {
+                    break;
                 }
-                let is_over = batch.len() == 0 && next.is_none();
-                let is_last = is_over || changed.len() + wanted.len() >= selection.limit;
-                let is_plain = wanted.iter().all(|write| write.run.spec.keys.is_empty());
-                let ends = is_last && is_plain && !wanted.is_empty();
-                changed.extend(self.write_changes(link, wanted, ends, &mut busy).await?);
-                if ends {
-                    return Ok(changed);
-                }
+                granted.extend(self.granted(link, &mut grants, some, rule).await?);
             }
             after = next;
-            if after.is_none() || changed.len() >= selection.limit {
+            if after.is_none() || granted.len() >= selection.limit {
                 break;
             }
         }
-        if changed.is_empty() {
-            link.roll_back().await?;
-        } else {
-            link.commit().await?;
-        }
-        Ok(changed)
-    }
-
-    /// Writes what the rule has changed, and ends the transaction with it if it is to end.
-    async fn write_changes(
-        &self,
-        link: &mut Link<'_>,
-        writes: Vec<Write>,
-        ends: bool,
-        busy: &mut BusyKeys,
-    ) -> Result<Vec<Record>, Fault> {
-        if writes.is_empty() {
+        if granted.is_empty() {
+            if missed {
+                link.commit().await?
+            } else {
+                link.roll_back().await?
+            }
             return Ok(Vec::new());
         }
-        let done: HashSet<usize> =
-            if ends { self.write_last(link, &writes).await? } else { self.write_within(link, &writes, busy).await? };
-        let told = writes.into_iter().enumerate().filter(|(index, _)| done.contains(index));
+        let done = self.write_granted(link, &granted).await?;
+        let told = granted.into_iter().enumerate().filter(|(index, _)| done.contains(index));
         Ok(told.map(|(_, write)| Record { revision: next(write.expect), run: write.run, stamp: write.stamp }).collect())
+    }
+
+    /// Those of the changes that get the keys they want. A run that gets keys starts when they were free, not when it was
+    /// found.
+    async fn granted(
+        &self,
+        link: &mut Link<'_>,
+        grants: &mut Grants,
+        some: Vec<(Record, Write)>,
+        rule: Rule<'_>,
+    ) -> Result<Vec<Write>, Fault> {
+        let keyed: Vec<&Write> = some.iter().map(|(_, write)| write).filter(|write| wants_keys(write)).collect();
+        if keyed.is_empty() {
+            return Ok(some.into_iter().map(|(_, write)| write).collect());
+        }
+        let mut has_keys = self.grant(link, grants, &keyed).await?.into_iter();
+        let write = |(record, write): (Record, Write)| {
+            if !wants_keys(&write) {
+                return Some(write);
+            }
+            has_keys.next().unwrap_or(false).then(|| changed_by(rule, &record, grants.now())).flatten()
+        };
+        Ok(some.into_iter().filter_map(write).collect())
+    }
+
+    /// Notes when owners were first missed of whom no beat is on record: from then on they have a full lease. A beat
+    /// replaces the note.
+    async fn note_missing(&self, link: &mut Link<'_>, workers: BTreeSet<Uuid>, missed: &mut bool) -> Result<(), Fault> {
+        if workers.is_empty() {
+            return Ok(());
+        }
+        let workers: Vec<Uuid> = workers.into_iter().collect();
+        let sql = self.sql(
+            "INSERT INTO @.worker (id, beat, heard_at, attention, room)
+             SELECT w.id, 0, @.clock(), 0, @.room(NULL) FROM unnest($1) AS w (id) ON CONFLICT (id) DO NOTHING",
+        );
+        link.then(&sql, &[(&workers, Type::UUID_ARRAY)]).await?;
+        *missed = true;
+        Ok(())
     }
 
     /// The next runs of the selection that nobody else holds, in order, the store's time, and where to go on, if anywhere.
@@ -98,23 +141,28 @@ impl PostgresStore {
         link: &mut Link<'_>,
         tables: &[Table],
         selection: &Selection,
-        after: Option<Cursor>,
-        step: usize,
-        begun: &mut bool,
+        (after, step): (Option<Cursor>, usize),
+        passed_over: Vec<String>,
+        (begun, missed): (&mut bool, &mut bool),
     ) -> Result<(Vec<Record>, Timestamp, Option<Cursor>), Fault> {
         let (order, due) = (selection.order, selection.due);
         // Those whose time has come since they were written.
-        let ready = self.sql("UPDATE @.waiting SET ready = true WHERE NOT ready AND due_at <= @.clock()");
+        let ready = self.sql(
+            "UPDATE @.waiting SET ready = true WHERE id IN (
+                 SELECT id FROM @.waiting WHERE NOT ready AND due_at <= (SELECT @.clock()) FOR UPDATE SKIP LOCKED)",
+        );
         let before = Some(ready.as_str()).filter(|_| due && tables.contains(&Table::Waiting));
         let (mut batch, mut now, mut horizon) = (Vec::new(), Timestamp::default(), None);
         for table in tables {
-            let query = self.query(reads::lock(*table, &selection.filter, due, order, after, step));
+            let passed_over = if *table == Table::Waiting { passed_over.clone() } else { Vec::new() };
+            let query = self.query(reads::lock(*table, selection, after, step, passed_over));
             let rows = if *begun {
                 link.then(&query.sql, &query.bound()).await?
             } else {
                 link.begin_with(before, &query.sql, &query.bound()).await?
             };
             *begun = true;
+            self.note_missing(link, rows.iter().filter_map(reads::missing_worker).collect(), missed).await?;
             self.meet(link, rows.iter().filter_map(reads::owned_by)).await?;
             let mut last = None;
             for row in &rows {
@@ -136,6 +184,10 @@ impl PostgresStore {
         }
         Ok((batch, now, horizon))
     }
+}
+
+fn changed_by(rule: Rule<'_>, record: &Record, now: Timestamp) -> Option<Write> {
+    rule(&record.run, now).map(|change| Write::change(record, change.transition, change.stamp))
 }
 
 fn nearest(order: Order, one: Option<Cursor>, other: Option<Cursor>) -> Option<Cursor> {

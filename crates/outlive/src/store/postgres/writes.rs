@@ -7,17 +7,21 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::batch::{Batch, Origin, Way};
+use super::batch::{Batch, Origin, Rows, Way};
 use super::copies::{self, Copy};
-use super::keys::{BusyKeys, wants_keys};
+use super::keys::wants_keys;
 use super::link::{Bound, Fault, Link, on_link};
 use super::reads::{Query, Table};
 use crate::id::RunId;
 use crate::run::State;
 use crate::store::{Error, Expect, Revision, Write, Written};
+use crate::time::Timestamp;
 
 /// A story that is longer than this, in bytes, is put aside before it grows.
 const LONG_STORY: i32 = 8 << 10;
+
+/// How many runs one statement of an update writes at most.
+const STATEMENT: usize = 500;
 
 /// How most runs are made of which many are made at once.
 const NEW_WORK: Way = Way { from: Origin::New, to: Table::Waiting };
@@ -61,8 +65,6 @@ struct Outcome {
     /// The writes that took effect.
     done: HashSet<usize>,
     busy: BTreeMap<usize, Written>,
-    /// The keys that were found busy: they stay so until the transaction ends, which has them locked.
-    keys: BusyKeys,
     /// Whose runs they were, or are.
     owners: BTreeSet<Uuid>,
 }
@@ -148,58 +150,82 @@ impl PostgresStore {
                 outcome.done.extend(0..writes.len());
                 return Ok(outcome);
             }
-            let (sql, values) = batch.statement(*way, &own);
+            let (sql, values) = batch.statement(*way, &own, Rows::Unlocked);
             let rows = link.write(&self.sql(&sql), &values).await?;
             let long = outcome.note(part, &rows);
             self.put_aside(link, long).await;
             return Ok(outcome);
         }
-        link.begin_with(None, "SELECT 1", &[]).await?;
-        for round in rounds {
+        let rows = link.begin_with(None, &self.sql("SELECT @.clock()"), &[]).await?;
+        let now = Timestamp::from_micros(rows.first().map_or(i64::MAX, |row| row.get(0)));
+        self.lock_keys(link, writes).await?;
+        if writes.len() > 1 {
+            self.lock_rows(link, writes).await?;
+        }
+        let dated: Vec<Write> = writes.iter().map(|write| write.ended_by(now)).collect();
+        let all: Vec<Numbered<'_>> = dated.iter().enumerate().collect();
+        for round in self::rounds(&all) {
             self.write_round(link, &round, &mut outcome).await?;
         }
         link.commit().await?;
         Ok(outcome)
     }
 
-    fn copies(&self, batch: &Batch) -> Result<[Copy; 2], Error> {
-        Ok(batch.copies()?.map(|copy| Copy { sql: self.sql(&copy.sql), ..copy }))
+    fn copies(&self, batch: &Batch) -> Result<Vec<Copy>, Error> {
+        Ok(batch.copies()?.into_iter().map(|copy| Copy { sql: self.sql(&copy.sql), ..copy }).collect())
     }
 
-    /// Writes that belong to a transaction of the caller's. Those whose keys are busy are left out, and noted.
-    pub(super) async fn write_within(
-        &self,
-        link: &mut Link<'_>,
-        writes: &[Write],
-        busy: &mut BusyKeys,
-    ) -> Result<HashSet<usize>, Fault> {
-        self.announce(link, writes);
-        let mut outcome = Outcome { keys: std::mem::take(busy), ..Outcome::default() };
-        let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
-        self.write_round(link, &all, &mut outcome).await?;
-        *busy = outcome.keys;
-        Ok(outcome.done)
-    }
-
-    /// The last writes of a transaction of the caller's, and its end, in one round trip where they go one way. None of
-    /// the runs has keys.
-    pub(super) async fn write_last(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<HashSet<usize>, Fault> {
+    /// Writes the changes of an update, whose runs and keys are locked, and ends its transaction.
+    pub(super) async fn write_granted(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<HashSet<usize>, Fault> {
         self.announce(link, writes);
         let mut outcome = Outcome::default();
         let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
-        let ways = ways(&all);
-        let own = self.own_ids();
-        let (Some((way, part)), 1) = (ways.first_key_value(), ways.len()) else {
-            self.write_round(link, &all, &mut outcome).await?;
-            link.commit().await?;
+        let parts: Vec<(Way, Vec<Numbered<'_>>)> = ways(&all)
+            .into_iter()
+            .flat_map(|(way, part)| part.chunks(STATEMENT).map(|some| (way, some.to_vec())).collect::<Vec<_>>())
+            .collect();
+        let is_plain = writes.iter().all(|write| write.run.spec.keys.is_empty());
+        if let ([(way, part)], true) = (parts.as_slice(), is_plain) {
+            let (batch, own) = (Batch::of(part.iter().map(|(_, write)| *write))?, self.own_ids());
+            let (sql, values) = batch.statement(*way, &own, Rows::Locked);
+            let rows = link.commit_with(&self.sql(&sql), &values).await?;
+            let long = outcome.note(part, &rows);
+            self.put_aside(link, long).await;
             return Ok(outcome.done);
-        };
-        let batch = Batch::of(part.iter().map(|(_, write)| *write))?;
-        let (sql, values) = batch.statement(*way, &own);
-        let rows = link.commit_with(&self.sql(&sql), &values).await?;
-        let long = outcome.note(part, &rows);
-        self.put_aside(link, long).await;
+        }
+        if parts.len() > 1 {
+            self.lock_workers(link, writes).await?;
+        }
+        for (way, part) in parts {
+            self.write_part(link, way, &part, &mut outcome).await?;
+        }
+        link.commit().await?;
         Ok(outcome.done)
+    }
+
+    /// Locks the runs of writes, and then the workers, each in one order: a transaction of several statements would
+    /// otherwise lock them in the order of its statements.
+    async fn lock_rows(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<(), Fault> {
+        for table in Table::ALL {
+            let is_from = |write: &&Write| Origin::all_of(write).contains(&Origin::In(table));
+            let ids: Vec<Uuid> = writes.iter().filter(is_from).map(|write| write.run.id.as_uuid()).collect();
+            if !ids.is_empty() {
+                let sql = format!("SELECT id FROM @.{} WHERE id = ANY($1) ORDER BY id FOR UPDATE", table.name());
+                link.then(&self.sql(&sql), &[(&ids, Type::UUID_ARRAY)]).await?;
+            }
+        }
+        self.lock_workers(link, writes).await
+    }
+
+    async fn lock_workers(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<(), Fault> {
+        let new = writes.iter().filter_map(|write| write.run.owner()).map(|owner| owner.worker);
+        let old = writes.iter().flat_map(|write| &write.events).filter_map(|event| event.worker);
+        let ids: BTreeSet<Uuid> = new.chain(old).map(|worker| worker.as_uuid()).collect();
+        if !ids.is_empty() {
+            let sql = self.sql("SELECT id FROM @.worker WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE");
+            link.then(&sql, &[(&ids.into_iter().collect::<Vec<_>>(), Type::UUID_ARRAY)]).await?;
+        }
+        Ok(())
     }
 
     async fn write_round(
@@ -215,20 +241,18 @@ impl PostgresStore {
         if keyed.is_empty() {
             return Ok(());
         }
-        self.lock_keys(link, &keyed.iter().map(|(_, write)| *write).collect::<Vec<_>>()).await?;
         // One after the other: whether there is room depends on what became of the one before.
+        let mut known = self.read_wanted(link, keyed.iter().map(|(_, write)| *write)).await?;
         for (index, write) in keyed {
-            let busy = match outcome.keys.found(write) {
-                Some(busy) => Some(busy),
-                None => self.busy_key(link, write).await?,
-            };
-            if let Some(busy) = busy {
-                outcome.keys.note(&busy);
+            if let Some(busy) = known.busy(write) {
                 outcome.busy.insert(index, busy);
                 continue;
             }
             for (way, part) in ways(&[(index, write)]) {
                 self.write_part(link, way, &part, outcome).await?;
+            }
+            if outcome.done.contains(&index) {
+                known.take(write);
             }
         }
         Ok(())
@@ -242,7 +266,7 @@ impl PostgresStore {
         outcome: &mut Outcome,
     ) -> Result<(), Fault> {
         let (batch, own) = (Batch::of(part.iter().map(|(_, write)| *write))?, self.own_ids());
-        let (sql, values) = batch.statement(way, &own);
+        let (sql, values) = batch.statement(way, &own, Rows::Locked);
         let rows = link.then(&self.sql(&sql), &values).await?;
         let long = outcome.note(part, &rows);
         let done = part.iter().filter(|(index, _)| outcome.done.contains(index));
@@ -268,6 +292,7 @@ impl PostgresStore {
         }
     }
 
+    #[track_caller]
     pub(super) fn query(&self, query: Query) -> Query {
         Query { sql: self.sql(&query.sql), values: query.values }
     }
@@ -284,7 +309,7 @@ impl PostgresStore {
 }
 
 const PUT_ASIDE: [&str; 2] = [
-    "INSERT INTO @.story SELECT id, revision, story FROM @.live WHERE id = ANY($1) FOR UPDATE",
+    "INSERT INTO @.story SELECT id, revision, story FROM @.live WHERE id = ANY($1) ORDER BY id FOR UPDATE",
     "UPDATE @.live SET story = '' WHERE id = ANY($1)",
 ];
 

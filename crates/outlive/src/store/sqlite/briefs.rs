@@ -34,6 +34,8 @@ impl SqliteStore {
             let damaged = |damaged: rows::Damaged| inner.damage.note(&damaged.id, &damaged.why);
             rows::scan_briefly(inner.connection(), &wide, page.order, page.after, damaged, |listed| {
                 match listed {
+                    Listed::Brief(brief) if inner.half_deleted.contains(&brief.id) => {}
+                    Listed::Other(record) if inner.half_deleted.contains(&record.run.id) => {}
                     Listed::Brief(brief) => {
                         if filter.states.as_ref().is_none_or(|states| states.contains(&brief.state())) {
                             places.push(brief.place());

@@ -1,16 +1,18 @@
 //! The calls of the store trait, on a local registry.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Access, SqliteStore, rows, run_files, witness, workers};
+use super::{Access, SqliteStore, claims, rows, run_files, witness, workers};
 use crate::filter::Filter;
 use crate::health::Witness;
 use crate::id::{RunId, Stamp};
 use crate::run::{Event, Key, Run};
 use crate::store::{
-    Beat, BeatReply, Cursor, Error, Listing, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write, Written,
+    Beat, BeatReply, Count, Cursor, Error, Listing, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
+    Written, counts,
 };
 use crate::transition::Start;
 
@@ -73,7 +75,7 @@ impl Store for SqliteStore {
 
     async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
         // Whoever waits for work looks often, and mostly nothing is there: nobody who writes waits for that.
-        if self.access == Access::Write && !self.look(|inner| inner.has_any(selection))? {
+        if self.access == Access::Write && !self.look(|inner| inner.may_update(selection, rule, &self.now()))? {
             return Ok(Vec::new());
         }
         let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
@@ -101,8 +103,36 @@ impl Store for SqliteStore {
         self.write(|inner, _| inner.transaction(false, |inner| workers::beat(inner.connection(), beat, &self.now())))
     }
 
+    async fn counts(&self) -> Result<Vec<Count>, Error> {
+        let counted = self.look(|inner| {
+            let Some(mut tally) = rows::counts(inner.connection())? else { return Ok(None) };
+            // An end that only a file knows has not been counted yet.
+            let (running, now) = (Filter::in_states([crate::run::StateName::Running]), self.now());
+            inner.scan(&running, crate::store::Order::Oldest, None, |record| {
+                let run = inner.read(record, &now)?.run;
+                if run.owner().is_none() {
+                    tally.add(&run);
+                }
+                Ok(true)
+            })?;
+            Ok(Some(tally))
+        })?;
+        match counted {
+            Some(tally) => Ok(tally.counts()),
+            // One of an earlier format that is only read.
+            None => counts::read(self).await,
+        }
+    }
+
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.look(|inner| workers::all(inner.connection(), &self.now()))
+    }
+
+    async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
+        self.look(|inner| {
+            let now = self.now().at;
+            Ok(claims::next_due(inner.connection(), filter, now)?.map(|at| at.since(now)))
+        })
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

@@ -8,12 +8,15 @@ use super::schema::{self, DATABASE};
 use super::{Inner, SqliteStore, rows, run_files, spare, workers};
 use crate::filter::Filter;
 use crate::process::{LockState, lock_state};
-use crate::run::State;
+use crate::run::{State, StateName};
 use crate::store::files::{self, TEMPORARY};
 use crate::store::{Error, Order, Revision};
 
 /// How old a file must be before it counts as left behind.
 const LEFT_BEHIND: Duration = Duration::from_secs(3_600);
+
+/// With fewer free bytes than this a disk counts as full: a new run and its log need about as many.
+const FULL: u64 = 256 << 10;
 
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +36,10 @@ impl SqliteStore {
         let mut note = |what: String, remedy: Option<&str>, mended: bool| {
             findings.push(Finding { what, remedy: remedy.map(Into::into), mended });
         };
+        if let Some(free) = self.free_space()?.filter(|free| *free < FULL) {
+            let what = format!("the disk of the registry is full: {} KiB are free", free >> 10);
+            note(what, None, false);
+        }
         let damage = self.damage()?;
         if let Some(damage) = &damage {
             if mend {
@@ -54,6 +61,9 @@ impl SqliteStore {
                 inner.rebuild(&damaged, known, self.clock.now().as_micros())?;
             }
             note(damaged.why.to_string(), remedy, mended);
+        }
+        for what in inner.damaged_specs(mend, self.clock.now().as_micros())? {
+            note(what, Some("it is written again from the database"), mend);
         }
         let old = |inner: &Inner, path: &Path| inner.is_old(path, self.clock.now());
         let mut unknown = Vec::new();
@@ -95,6 +105,10 @@ impl SqliteStore {
         for what in inner.missing_ends(mend)? {
             note(what, Some("it is written again from the database"), mend);
         }
+        match inner.half_deleted.len() {
+            0 => {}
+            count => note(format!("the deletion of {count} runs was not completed"), Some("it is completed"), false),
+        }
         for path in inner.left_behind(self.clock.now())? {
             if mend {
                 let _ = rustix::fs::unlinkat(&inner.place.dir, &path, rustix::fs::AtFlags::empty());
@@ -119,6 +133,12 @@ impl SqliteStore {
             workers::forget_silent(inner.connection(), &self.now(), LEFT_BEHIND)?;
         }
         Ok(findings)
+    }
+
+    /// How many bytes this user may still write to the file system; none where it does not tell.
+    fn free_space(&self) -> Result<Option<u64>, Error> {
+        let found = rustix::fs::fstatvfs(&self.lock()?.place.dir).ok();
+        Ok(found.filter(|found| found.f_blocks > 0).map(|found| found.f_bavail.saturating_mul(found.f_frsize)))
     }
 
     /// What is wrong with the pages of the database, if anything is.
@@ -202,6 +222,23 @@ impl Inner {
             Ok(())
         })?;
         Ok(missing)
+    }
+
+    /// Runs that wait and whose `spec.json` cannot be read: the database alone knows them.
+    fn damaged_specs(&self, mend: bool, mark: i64) -> Result<Vec<String>, Error> {
+        let mut damaged = Vec::new();
+        self.each(&Filter::in_states([StateName::Pending]), |record| {
+            let run = &record.run;
+            if run.attempt == 1 && !run.copied && !run_files::has_spec(&self.place, run.id) {
+                if mend && !self.database.read_only {
+                    let events = rows::events(self.connection(), run.id)?;
+                    run_files::file_spec_again(&self.place, record, events, mark)?;
+                }
+                damaged.push(format!("`runs/{}/spec.json` is missing or damaged", run.id));
+            }
+            Ok(())
+        })?;
+        Ok(damaged)
     }
 
     fn is_old(&self, path: &Path, now: crate::time::Timestamp) -> bool {

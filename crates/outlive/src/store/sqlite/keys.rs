@@ -1,19 +1,35 @@
 //! Keys of runs: who holds them, and what has started with them.
 
+use super::workers::Moment;
 use super::{Inner, rows};
 use crate::run::Run;
-use crate::store::{Error, Write, Written};
+use crate::store::{Error, Record, Write, Written};
 use crate::time::Timestamp;
 use crate::transition::{Start, has_room, starts_at};
 
 impl Inner {
     /// The key that a change wants and others hold, if there is one.
     pub(super) fn busy_key(&self, before: Option<&Run>, after: &Run) -> Result<Option<Written>, Error> {
+        self.busy_key_by(before, after, |record| self.adopt(record))
+    }
+
+    /// Whether a write would get the keys that it takes, told without writing.
+    pub(super) fn has_keys_for(&self, before: &Run, write: &Write, now: &Moment) -> Result<bool, Error> {
+        let busy = self.busy_key_by(Some(before), &write.run, |record| self.read(record, now))?;
+        Ok(busy.is_none() && self.used_up(write, now.at)?.is_none())
+    }
+
+    fn busy_key_by(
+        &self,
+        before: Option<&Run>,
+        after: &Run,
+        with_filed_end: impl Fn(Record) -> Result<Record, Error>,
+    ) -> Result<Option<Written>, Error> {
         for key in after.held_keys().filter(|key| !before.is_some_and(|before| before.holds(key))) {
             let mut holders = Vec::new();
             for id in rows::key_holders(self.connection(), &key.slot(), after.id)? {
                 // One whose end only a file knows holds nothing any more.
-                let record = rows::find(self.connection(), id)?.map(|record| self.adopt(record)).transpose()?;
+                let record = rows::find(self.connection(), id)?.map(&with_filed_end).transpose()?;
                 holders.extend(record.map(|record| record.run).filter(|run| run.holds(key)));
             }
             if !has_room(key, &holders.iter().collect::<Vec<_>>()) {
@@ -25,14 +41,19 @@ impl Inner {
 
     /// Counts a start with the rates of its run, or answers with the one that allows no more.
     pub(super) fn count_start(&self, write: &Write, now: Timestamp) -> Result<Option<Written>, Error> {
-        let counted = write.counted();
-        for (key, _) in &counted {
+        let used_up = self.used_up(write, now)?;
+        for (key, per) in write.counted().into_iter().filter(|_| used_up.is_none()) {
+            rows::note_start(self.connection(), key, &write.run, Start { at: now, until: now.after(per) })?;
+        }
+        Ok(used_up)
+    }
+
+    /// The rate that allows no further start, if there is one.
+    fn used_up(&self, write: &Write, now: Timestamp) -> Result<Option<Written>, Error> {
+        for (key, _) in &write.counted() {
             if let Some(free_at) = starts_at(key, &rows::starts(self.connection(), key, now)?, now) {
                 return Ok(Some(Written::not_before(key, free_at)));
             }
-        }
-        for (key, per) in counted {
-            rows::note_start(self.connection(), key, &write.run, Start { at: now, until: now.after(per) })?;
         }
         Ok(None)
     }

@@ -10,6 +10,11 @@ use crate::process::{file_id, worker_lock};
 use crate::store::{Error, Order, Record, Revision};
 
 impl SqliteStore {
+    /// Makes a copy a registry of its own, as its first write would.
+    pub(crate) fn part_from_original(&self) -> Result<(), Error> {
+        self.writer().map(drop)
+    }
+
     /// Gives the registry at `path` its name again, if the file that says it is lost or damaged: the name that its runs
     /// were recorded under. Locks that are the very ones that owners on record took prove that it is the original; a
     /// registry with runs in flight and none of their locks is taken for a copy, whose runs are nobody's here.

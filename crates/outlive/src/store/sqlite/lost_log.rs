@@ -119,7 +119,7 @@ mod tests {
         let filter = Filter::in_states([StateName::Pending]);
         let selection = Selection { filter, order: Order::Claim, limit: 1, due: true };
         let cancel = |run: &Run, now| {
-            let asked = Action::RequestCancel { reason: None, grace: None };
+            let asked = Action::RequestCancel { reason: None, grace: None, live: Default::default() };
             let transition = apply(run, &asked, &person("ada"), now).ok()?;
             Some(Change { transition, stamp: stamp(&SystemEntropy) })
         };

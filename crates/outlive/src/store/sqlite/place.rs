@@ -104,9 +104,21 @@ impl Place {
                     path.display()
                 )));
             }
+            check_owner(&dir, path)?;
             fill(&dir, sharing, entropy).map_err(failed)?;
         }
         Self::at(dir, path)
+    }
+
+    /// Takes a private registry away from everybody else. `git clone` and `cp` make what others may read, and whoever may
+    /// open its lock files can block every writer.
+    pub(super) fn close_to_others(&self) {
+        let is_open =
+            |stat: rustix::fs::Stat| stat.st_mode & 0o077 != 0 && stat.st_uid == rustix::process::geteuid().as_raw();
+        if self.sharing == Sharing::Private && rustix::fs::fstat(&self.dir).is_ok_and(is_open) {
+            // A file system without modes leaves it as it is.
+            let _ = rustix::fs::fchmod(&self.dir, self.sharing.dir_mode());
+        }
     }
 
     /// Where the directory is now, links resolved.
@@ -282,6 +294,16 @@ fn birth(file: &impl AsFd) -> io::Result<(u64, i64)> {
     Ok((stat.stx_ino, born))
 }
 
+/// Nothing is made in a directory of somebody else, who could replace whatever is in it.
+fn check_owner(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
+    let stat = rustix::fs::fstat(dir).map_err(|error| from_io("the directory cannot be looked at", &error.into()))?;
+    let me = rustix::process::geteuid().as_raw();
+    if stat.st_uid == me {
+        return Ok(());
+    }
+    Err(Error::Denied(format!("`{}` belongs to user {}, not to user {me}", path.display(), stat.st_uid)))
+}
+
 fn check_access(dir: &OwnedFd, path: &Path, sharing: Sharing) -> Result<(), Error> {
     let stat = rustix::fs::fstat(dir).map_err(|error| from_io("the registry cannot be looked at", &error.into()))?;
     let shown = path.display();
@@ -347,6 +369,8 @@ pub(super) fn from_io(what: &str, error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full(text),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Error::Denied(text),
+        // A link where a directory of ours should be, which is not followed.
+        _ if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => Error::Corrupt(text),
         _ => Error::Unavailable(text),
     }
 }
@@ -401,6 +425,38 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
         let Err(refused) = Place::open(&path) else { panic!("an open registry was taken") };
         assert!(refused.to_string().contains("can be written by others"), "{refused}");
+    }
+
+    #[test]
+    fn t8_08_nothing_is_made_in_a_directory_of_another_user() {
+        use std::os::unix::fs::PermissionsExt;
+        if !rustix::process::geteuid().is_root() {
+            return println!("skipped: only root can give a directory away");
+        }
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(".outlive");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+        let Err(refused) = Place::create(&path, Sharing::Private, &SystemEntropy) else { panic!("it was filled") };
+        assert!(refused.to_string().contains("belongs to user 65534"), "{refused}");
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "it was filled before its owner was checked");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o777);
+    }
+
+    #[test]
+    fn t8_08_a_cloned_registry_is_closed_to_others_when_it_is_written() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(".outlive");
+        Place::create(&path, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+        let (clock, entropy) = (std::sync::Arc::new(crate::time::SystemClock), std::sync::Arc::new(SystemEntropy));
+        drop(crate::store::sqlite::SqliteStore::read(&path, clock.clone(), entropy.clone()).unwrap());
+        assert_eq!(mode(), 0o755, "reading changed something");
+        drop(crate::store::sqlite::SqliteStore::open(&path, clock, entropy).unwrap());
+        assert_eq!(mode(), 0o700);
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::process::{Identity, LifeLock, LockState, file_id, holds, id_of, lock_
 use crate::run::Owner;
 use crate::store::{Error, files};
 
+/// The lock of the process that maintains the registry.
+const MAINTENANCE_LOCK: &str = "workers/maintenance.lock";
+
 impl SqliteStore {
     /// Takes the lock that proves, as long as this process lives, that a worker does. Answers with the worker's
     /// identity, which names the lock.
@@ -40,6 +43,16 @@ impl SqliteStore {
         if let Some(held) = held.filter(|held| id_of(held) == id_of(&file)) {
             return Some(held);
         }
+        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(file)
+    }
+
+    /// The lock of the one process that maintains the registry, for as long as it is kept; `None` while another has it.
+    pub fn hold_maintenance_lock(&self) -> Option<OwnedFd> {
+        let inner = self.lock().ok()?;
+        let (dir, sharing) = (&inner.place.dir, inner.place.sharing);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, MAINTENANCE_LOCK, flags, sharing.file_mode()).ok()?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
         Some(file)
     }

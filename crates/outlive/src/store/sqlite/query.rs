@@ -5,9 +5,12 @@
 //! The runs of a state are indexed in the order in which they are claimed, and those of one priority among them so by time.
 //! A list of several states is merged from these, and nothing of them is read or sorted that nobody wants.
 
+use std::collections::BTreeSet;
+
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::claims;
 use super::rows::cached;
 use super::schema::from_sqlite;
 use crate::filter::Filter;
@@ -17,6 +20,8 @@ use crate::store::{Cursor, Error, Order};
 
 /// The most that are merged. Where there are more, all runs of the states are sorted.
 const MERGED: usize = 12;
+/// The most busy keysets that a statement names. Rows of others are read and skipped by the caller.
+const SKIPPED: usize = 500;
 
 /// What is asked of the database.
 pub(super) struct Query {
@@ -39,6 +44,10 @@ impl Query {
             Order::Claim => ("priority, created_at, id", "ASC"),
         };
         let mut rest = Clauses::of(filter);
+        let waits = filter.waits == Some(true) && claims::has_columns(connection)?;
+        if waits {
+            rest.say("ready = 0 AND due_at IS NULL", Vec::new());
+        }
         if let Some(after) = after {
             let mut place = vec![Sql::Integer(after.created_at.as_micros()), Sql::Text(after.id.to_string())];
             if order == Order::Claim {
@@ -48,6 +57,8 @@ impl Query {
             rest.say(&format!("({sorted}) {behind} ({})", marks(place.len())), place);
         }
         let parts = match &filter.states {
+            // Only pending runs wait, and they have an index of their own.
+            _ if waits => vec![rest],
             Some(states) => match sorted_parts(connection, filter, order)? {
                 Some(parts) => parts.iter().map(|part| rest.and(part)).collect(),
                 None => vec![rest.and(&Clauses::of_states(states))],
@@ -62,6 +73,48 @@ impl Query {
         let sorted = sorted.split(", ").map(|column| format!("{column} {direction}")).collect::<Vec<_>>().join(", ");
         let values = parts.into_iter().flat_map(|part| part.values).collect();
         Ok(Some(Self { sql: format!("{merged} ORDER BY {sorted}"), values }))
+    }
+}
+
+impl Query {
+    /// The query for `columns` of the ready runs that may match, in claim order, right behind `after`, but those whose
+    /// keyset is `busy`; none where no kind is wanted.
+    pub(super) fn ready(
+        columns: &str,
+        filter: &Filter,
+        after: Option<Cursor>,
+        busy: &BTreeSet<String>,
+    ) -> Option<Self> {
+        let mut rest = Clauses::of(&Filter { kinds: None, ..filter.clone() });
+        rest.say("ready = 1", Vec::new());
+        if !busy.is_empty() {
+            let busy: Vec<Sql> = busy.iter().take(SKIPPED).map(|keyset| Sql::Text(keyset.clone())).collect();
+            rest.say(&format!("keyset NOT IN ({})", marks(busy.len())), busy);
+        }
+        if let Some(Cursor { priority, created_at, id }) = after {
+            let place =
+                [Sql::Integer(priority.into()), Sql::Integer(created_at.as_micros()), Sql::Text(id.to_string())];
+            rest.say("(priority, created_at, id) > (?, ?, ?)", place.into());
+        }
+        let of_kind = |kind: &String| {
+            let mut part = Clauses { clauses: Vec::new(), values: Vec::new() };
+            part.say("kind = ?", vec![Sql::Text(kind.clone())]);
+            rest.and(&part)
+        };
+        let parts: Vec<Clauses> = match &filter.kinds {
+            // Each kind is in order by itself, and they are merged.
+            Some(kinds) if kinds.len() <= MERGED => kinds.iter().map(of_kind).collect(),
+            Some(kinds) => {
+                rest.say_kinds(kinds);
+                vec![rest]
+            }
+            None => vec![rest],
+        };
+        let select =
+            |part: &Clauses| format!("SELECT {columns}, priority, created_at, id FROM runs WHERE {}", part.text());
+        let merged = parts.iter().map(select).collect::<Vec<_>>().join(" UNION ALL ");
+        let values = parts.iter().flat_map(|part| part.values.clone()).collect();
+        (!parts.is_empty()).then(|| Self { sql: format!("{merged} ORDER BY priority, created_at, id"), values })
     }
 }
 
@@ -118,6 +171,9 @@ impl Clauses {
         if let Some(kind) = &filter.kind {
             all.say("kind = ?", vec![Sql::Text(kind.clone())]);
         }
+        if let Some(kinds) = &filter.kinds {
+            all.say_kinds(kinds);
+        }
         if let Some(worker) = filter.owner {
             all.say("owner = ?", vec![Sql::Text(worker.to_string())]);
         }
@@ -139,6 +195,11 @@ impl Clauses {
     fn say(&mut self, clause: &str, values: Vec<Sql>) {
         self.clauses.push(clause.into());
         self.values.extend(values);
+    }
+
+    fn say_kinds(&mut self, kinds: &BTreeSet<String>) {
+        let values = kinds.iter().map(|kind| Sql::Text(kind.clone())).collect();
+        self.say(&format!("kind IN ({})", marks(kinds.len())), values);
     }
 
     /// That it is in one of these states.

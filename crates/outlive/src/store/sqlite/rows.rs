@@ -3,15 +3,18 @@
 //! The body of a row is the whole run as JSON. The columns beside it repeat what is searched and sorted by; they hold
 //! nothing of their own.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{CachedStatement, Connection, Row, params, params_from_iter};
 
+use super::claims;
 use super::query::Query;
 use super::run_files::Known;
 use super::schema::from_sqlite;
 use crate::filter::Filter;
 use crate::id::RunId;
 use crate::run::{Brief, Event, Key, Run};
-use crate::store::{Cursor, Error, Order, Record, Revision};
+use crate::store::{Count, Cursor, Error, Order, Record, Revision, Tally, counts};
 use crate::time::Timestamp;
 use crate::transition::Start;
 
@@ -76,6 +79,13 @@ pub(super) fn knows(connection: &Connection, id: RunId) -> Result<bool, Error> {
     cached(connection, "SELECT 1 FROM runs WHERE id = ?1")?.exists([id.to_string()]).map_err(from_sqlite)
 }
 
+/// Deletes the row, the keys and the events of a run. Its starts stay: they count against a rate until they expire.
+pub(super) fn delete(connection: &Connection, id: RunId) -> Result<(), Error> {
+    let id = id.to_string();
+    cached(connection, "DELETE FROM events WHERE run = ?1")?.execute([&id]).map_err(from_sqlite)?;
+    remove(connection, &id)
+}
+
 /// Removes the row of a run and the keys it holds.
 pub(super) fn remove(connection: &Connection, id: &str) -> Result<(), Error> {
     for sql in ["DELETE FROM runs WHERE id = ?1", "DELETE FROM keys WHERE run = ?1"] {
@@ -138,14 +148,37 @@ fn scan_as<T>(
     order: Order,
     after: Option<Cursor>,
     read: impl Fn(&Row<'_>) -> Result<T, Error>,
-    mut damaged: impl FnMut(Damaged),
-    mut visit: impl FnMut(T) -> Result<bool, Error>,
+    damaged: impl FnMut(Damaged),
+    visit: impl FnMut(T) -> Result<bool, Error>,
 ) -> Result<(), Error> {
     // One moment for all that is asked, where it is not the moment of a write: else a run that is claimed meanwhile is
     // neither among those that wait nor among those that run.
     let moment = connection.is_autocommit().then(|| connection.unchecked_transaction()).transpose();
     let _moment = moment.map_err(from_sqlite)?;
     let Some(query) = Query::of(connection, COLUMNS, filter, order, after)? else { return Ok(()) };
+    visit_rows(connection, query, read, damaged, visit)
+}
+
+/// Visits the ready runs that may match, in claim order, right behind `after`, but those whose keyset is `busy`.
+pub(super) fn scan_ready(
+    connection: &Connection,
+    filter: &Filter,
+    after: Option<Cursor>,
+    busy: &BTreeSet<String>,
+    damaged: impl FnMut(Damaged),
+    visit: impl FnMut(Record) -> Result<bool, Error>,
+) -> Result<(), Error> {
+    let Some(query) = Query::ready(COLUMNS, filter, after, busy) else { return Ok(()) };
+    visit_rows(connection, query, record, damaged, visit)
+}
+
+fn visit_rows<T>(
+    connection: &Connection,
+    query: Query,
+    read: impl Fn(&Row<'_>) -> Result<T, Error>,
+    mut damaged: impl FnMut(Damaged),
+    mut visit: impl FnMut(T) -> Result<bool, Error>,
+) -> Result<(), Error> {
     let mut statement = cached(connection, &query.sql)?;
     let mut rows = statement.query(params_from_iter(query.values)).map_err(from_sqlite)?;
     while let Some(row) = rows.next().map_err(from_sqlite)? {
@@ -167,12 +200,14 @@ pub(super) fn put(connection: &Connection, record: &Record, events: &[Event]) ->
     let run = &record.run;
     let id = run.id.to_string();
     let body = serde_json::to_string(run).map_err(|error| corrupt(&id, &error))?;
+    let (ready, due_at) = claims::readiness(run);
     cached(
         connection,
-        "INSERT INTO runs (id, revision, stamp, state, epoch, owner, cancel, archived, priority, created_at, name, kind, body)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+        "INSERT INTO runs (id, revision, stamp, state, epoch, owner, cancel, archived, priority, created_at, name, kind, body,
+             ready, due_at, keyset, claims, evidence)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
          ON CONFLICT (id) DO UPDATE SET revision = ?2, stamp = ?3, state = ?4, epoch = ?5, owner = ?6, cancel = ?7,
-             archived = ?8, body = ?13",
+             archived = ?8, body = ?13, ready = ?14, due_at = ?15, claims = ?17, evidence = ?18",
     )?
     .execute(params![
         id,
@@ -188,6 +223,11 @@ pub(super) fn put(connection: &Connection, record: &Record, events: &[Event]) ->
         run.spec.name,
         run.spec.kind,
         body,
+        ready,
+        due_at.map(Timestamp::as_micros),
+        claims::keyset(run),
+        counts::claims(run),
+        counts::evidence(run).unwrap_or_default(),
     ])
     .map_err(from_sqlite)?;
     for event in events {
@@ -239,6 +279,30 @@ pub(super) fn move_keys(connection: &Connection, before: Option<&Run>, after: &R
             .map_err(from_sqlite)?;
     }
     Ok(())
+}
+
+/// What was counted as runs were written; none in a database of an earlier format.
+pub(super) fn counts(connection: &Connection) -> Result<Option<Tally>, Error> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'tally')";
+    if !cached(connection, sql)?.query_row([], |row| row.get(0)).map_err(from_sqlite)? {
+        return Ok(None);
+    }
+    let sql = "SELECT state, kind, evidence, runs, claims FROM tally WHERE runs > 0 AND state <> 'running'";
+    let mut statement = cached(connection, sql)?;
+    let row = |row: &rusqlite::Row<'_>| {
+        let (state, evidence): (String, String) = (row.get(0)?, row.get(2)?);
+        Ok((state, row.get(1)?, evidence, row.get::<_, i64>(3)?, row.get::<_, i64>(4)?))
+    };
+    let mut tally = Tally::default();
+    for row in statement.query_map([], row).map_err(from_sqlite)? {
+        let (state, kind, evidence, runs, claims) = row.map_err(from_sqlite)?;
+        // A state that cannot be understood is one of a later outlive.
+        let Ok(state) = state.parse() else { continue };
+        let (runs, claims) = (runs.unsigned_abs(), claims.unsigned_abs());
+        let evidence = (!evidence.is_empty()).then_some(evidence);
+        tally.extend(vec![Count { state, kind, evidence, runs, claims }]);
+    }
+    Ok(Some(tally))
 }
 
 /// Whether starts are counted in this database at all.

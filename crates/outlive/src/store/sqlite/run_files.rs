@@ -3,7 +3,7 @@
 //! ```text
 //! runs/<id>/spec.json                     when the run is made, and claimed in the same breath or not
 //! runs/<id>/attempts/0001.running-1.json  when it is claimed, suspended or put back later: attempt, state, epoch
-//! runs/<id>/attempts/0001.wish-4.json     when somebody asks for it to be stopped, hidden or shown again: revision
+//! runs/<id>/attempts/0001.wish-4.json     when it is requested that it be cancelled, hidden or shown again: revision
 //! runs/<id>/attempts/0001.json            when an attempt has ended; the truth about it
 //! runs/<id>/archived                      while the run is archived
 //! ```
@@ -79,33 +79,59 @@ pub(super) fn file_end(place: &Place, ended: &Run, write: &Write, mut events: Ve
 }
 
 /// Writes what must be found again if the database is lost while the run is in flight. Not synced: the database is.
-pub(super) fn note(place: &Place, before: Option<&Run>, write: &Write) -> Result<(), Error> {
+/// `noted` gets the paths of the files that are new, for [`take_back`].
+pub(super) fn note(place: &Place, before: Option<&Run>, write: &Write, noted: &mut Vec<PathBuf>) -> Result<(), Error> {
     let run = &write.run;
     let prepared = |dir: &OwnedFd| -> io::Result<Prepared> {
         let bytes = encode(place, run, write, write.events.clone())?;
         Prepared::new(dir, &bytes, place.sharing.file_mode(), false)
     };
-    let noted = || -> io::Result<()> {
+    let mut publish = |dir: &OwnedFd, path: PathBuf| -> io::Result<()> {
+        let name = path.file_name().map(Path::new).unwrap_or(&path);
+        if prepared(dir)?.publish(dir, name)? == Published::Done {
+            noted.push(path);
+        }
+        Ok(())
+    };
+    let mut publish_all = || -> io::Result<()> {
         let moved = before.is_some_and(|before| before.state.name() != run.state.name() || before.epoch != run.epoch);
         if before.is_none() {
             let dir = run_dir(place, run.id)?;
-            prepared(&dir)?.publish(&dir, Path::new("spec.json"))?;
+            publish(&dir, run_path(run.id).join("spec.json"))?;
         } else if moved && run.ending().is_none() {
             let dir = attempts_dir(place, run.id)?;
-            prepared(&dir)?.publish(&dir, &stage_name(run))?;
+            publish(&dir, attempts_path(run.id).join(stage_name(run)))?;
         }
         let marked = before.is_some_and(|before| before.archived.is_some() != run.archived.is_some());
         let asked = before.is_some_and(|before| before.cancel != run.cancel);
-        if marked || (asked && !moved) {
+        // The end of its attempt has its file already, which stays as it is.
+        let given_up = moved && before.is_some_and(|before| before.ending().is_some()) && run.ending().is_some();
+        if marked || given_up || (asked && !moved) {
             let dir = attempts_dir(place, run.id)?;
-            prepared(&dir)?.publish(&dir, &wish_name(run, write))?;
+            publish(&dir, attempts_path(run.id).join(wish_name(run, write)))?;
         }
         if marked {
             mark_archived(place, run)?;
         }
         Ok(())
     };
-    noted().map_err(cannot_file)
+    let done = publish_all();
+    if before.is_none() && done.is_err() {
+        remove_empty(place, run.id);
+    }
+    done.map_err(cannot_file)
+}
+
+/// Deletes what [`note`] wrote for changes that were refused: whoever reads the files would take them for changes that
+/// the database lost.
+pub(super) fn take_back(place: &Place, noted: &[PathBuf]) {
+    for path in noted {
+        let _ = rustix::fs::unlinkat(&place.dir, path, rustix::fs::AtFlags::empty());
+        for dir in path.ancestors().skip(1).take_while(|dir| dir.parent().is_some_and(|above| above != Path::new(""))) {
+            // One that holds anything else stays.
+            let _ = rustix::fs::unlinkat(&place.dir, dir, rustix::fs::AtFlags::REMOVEDIR);
+        }
+    }
 }
 
 fn mark_archived(place: &Place, run: &Run) -> io::Result<()> {
@@ -336,10 +362,34 @@ pub(super) fn attempts_dir(place: &Place, id: RunId) -> io::Result<OwnedFd> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         opened => return opened,
     }
-    match files::make_dir(&place.dir, &path, dir_mode(place)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            files::make_dir(&run_dir(place, id)?, Path::new("attempts"), dir_mode(place))
+    // From the directory of the run, which is never reached through a link.
+    files::make_dir(&run_dir(place, id)?, Path::new("attempts"), dir_mode(place))
+}
+
+/// Whether the file that a run was made with can be read.
+pub(super) fn has_spec(place: &Place, id: RunId) -> bool {
+    read(&place.dir, &run_path(id).join("spec.json")).is_ok_and(|filed| filed.run.id == id)
+}
+
+/// Writes the file again that a run was made with, from what the database knows of a run that was not claimed yet. What is
+/// there and cannot be read is kept under another name.
+pub(super) fn file_spec_again(place: &Place, record: &Record, events: Vec<Event>, mark: i64) -> Result<(), Error> {
+    let write = Write {
+        expect: Expect::Revision(Revision(record.revision.0.saturating_sub(1))),
+        run: record.run.clone(),
+        events: Vec::new(),
+        ended: None,
+        stamp: record.stamp,
+    };
+    let filed = || -> io::Result<()> {
+        let (dir, name) = (run_dir(place, record.run.id)?, Path::new("spec.json"));
+        match rustix::fs::renameat(&dir, name, &dir, format!("spec.json.damaged-{mark}")) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
-        made => made,
-    }
+        let bytes = encode(place, &record.run, &write, events)?;
+        Prepared::new(&dir, &bytes, place.sharing.file_mode(), true)?.publish(&dir, name)?;
+        Ok(rustix::fs::fsync(&dir)?)
+    };
+    filed().map_err(cannot_file)
 }

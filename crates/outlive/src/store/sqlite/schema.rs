@@ -11,6 +11,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 
 use super::place::{Place, from_io};
+use super::verify;
 use super::wait::Wait;
 use crate::store::Error;
 use crate::store::files::{self, Prepared};
@@ -50,7 +51,7 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 const APPLICATION: i32 = 0x6f75_746c;
 
 /// What brings format n to format n+1. Never edited once released.
-const MIGRATIONS: [&str; 4] = [
+pub(super) const MIGRATIONS: [&str; 6] = [
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
      CREATE TABLE runs (
          id TEXT PRIMARY KEY, revision INTEGER NOT NULL, stamp TEXT NOT NULL,
@@ -82,6 +83,49 @@ const MIGRATIONS: [&str; 4] = [
     "CREATE TABLE starts (
          name TEXT NOT NULL, run TEXT NOT NULL, epoch INTEGER NOT NULL, at INTEGER NOT NULL, until INTEGER NOT NULL,
          PRIMARY KEY (name, run, epoch)) WITHOUT ROWID;",
+    // What a claim asks for. Rows of an earlier format are ready until they are written again: the rule decides.
+    "ALTER TABLE runs RENAME TO old_runs;
+     CREATE TABLE runs (
+         id TEXT PRIMARY KEY NOT NULL, revision INTEGER NOT NULL, stamp TEXT NOT NULL,
+         state TEXT NOT NULL, epoch INTEGER NOT NULL, owner TEXT, cancel INTEGER NOT NULL, archived INTEGER NOT NULL,
+         priority INTEGER NOT NULL, created_at INTEGER NOT NULL, name TEXT, kind TEXT NOT NULL,
+         body TEXT NOT NULL, ready INTEGER, due_at INTEGER, keyset TEXT NOT NULL);
+     INSERT INTO runs SELECT *, iif(state <> 'pending', NULL,
+         ifnull(iif(json_valid(body), json_array_length(body, '$.pending.waits_for'), 0), 0) = 0), NULL, ''
+         FROM old_runs ORDER BY created_at, id;
+     DROP TABLE old_runs;
+     CREATE INDEX runs_by_time ON runs (created_at, id);
+     CREATE INDEX runs_by_state ON runs (state, priority, created_at, id);
+     CREATE INDEX runs_by_name ON runs (name, created_at) WHERE name IS NOT NULL;
+     CREATE INDEX runs_by_owner ON runs (owner, id, epoch, cancel) WHERE owner IS NOT NULL;
+     CREATE INDEX runs_ready ON runs (priority, created_at, id, keyset, kind) WHERE ready = 1;
+     CREATE INDEX runs_ready_by_kind ON runs (kind, priority, created_at, id, keyset) WHERE ready = 1;
+     CREATE INDEX runs_unready ON runs (due_at, priority, created_at, id, kind) WHERE ready = 0;",
+    // Runs are counted as they are written.
+    "ALTER TABLE runs ADD COLUMN claims INTEGER NOT NULL DEFAULT 0;
+     ALTER TABLE runs ADD COLUMN evidence TEXT NOT NULL DEFAULT '';
+     UPDATE runs SET claims = ifnull(body ->> '$.attempt', 1)
+         WHERE json_valid(body) AND (state NOT IN ('pending') AND (body ->> '$.ended.started_at' IS NOT NULL
+                                     OR state IN ('running', 'suspended')));
+     CREATE TABLE tally (
+         state TEXT NOT NULL, kind TEXT NOT NULL, evidence TEXT NOT NULL, runs INTEGER NOT NULL, claims INTEGER NOT NULL,
+         PRIMARY KEY (state, kind, evidence)) WITHOUT ROWID;
+     INSERT INTO tally SELECT state, kind, evidence, count(*), sum(claims) FROM runs GROUP BY 1, 2, 3;
+     CREATE TRIGGER counted_in AFTER INSERT ON runs BEGIN
+         INSERT INTO tally VALUES (new.state, new.kind, new.evidence, 1, new.claims)
+             ON CONFLICT DO UPDATE SET runs = runs + 1, claims = claims + excluded.claims;
+     END;
+     CREATE TRIGGER counted_out AFTER DELETE ON runs BEGIN
+         UPDATE tally SET runs = runs - 1, claims = claims - old.claims
+             WHERE (state, kind, evidence) = (old.state, old.kind, old.evidence);
+     END;
+     CREATE TRIGGER counted_anew AFTER UPDATE OF state, claims, evidence ON runs
+         WHEN (old.state, old.claims, old.evidence) <> (new.state, new.claims, new.evidence) BEGIN
+         UPDATE tally SET runs = runs - 1, claims = claims - old.claims
+             WHERE (state, kind, evidence) = (old.state, old.kind, old.evidence);
+         INSERT INTO tally VALUES (new.state, new.kind, new.evidence, 1, new.claims)
+             ON CONFLICT DO UPDATE SET runs = runs + 1, claims = claims + excluded.claims;
+     END;",
 ];
 
 /// The format this outlive writes.
@@ -332,6 +376,14 @@ pub(super) fn is_log_cut(place: &Place) -> bool {
     !has_head || !rustix::fs::fstat(&log).is_ok_and(whole)
 }
 
+/// Whether the log is whole but for its last frame, as a write on a full disk leaves it.
+pub(super) fn is_log_torn(place: &Place) -> bool {
+    let Ok(log) = files::open_file(&place.dir, Path::new(LOG)) else { return false };
+    let mut head = [0; LOG_HEAD as usize];
+    let has_head = rustix::io::pread(&log, &mut head, 0).is_ok_and(|read| read == head.len() && head[..3] == LOG_MAGIC);
+    has_head && rustix::fs::fstat(&log).is_ok_and(|stat| (stat.st_size - LOG_HEAD) % FRAME != 0)
+}
+
 /// Whether somebody made the index of the log shorter. SQLite would fill it up with nothing, and believe what is left.
 fn is_index_cut(place: &Place) -> bool {
     let stat = rustix::fs::statat(&place.dir, INDEX, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
@@ -362,6 +414,7 @@ fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
     let connection = Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(named)?;
     configure(&connection).map_err(named)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(named)?;
+    verify::check(&connection, version).map_err(|error| error.named(&path))?;
     let (read_only, log_is_long) = (version > FORMAT, is_log_long(place));
     Ok(Database { connection, inode, instead_of: None, version, read_only, synced: true, log_is_cut, log_is_long })
 }

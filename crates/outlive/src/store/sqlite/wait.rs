@@ -151,7 +151,10 @@ fn kernels_holder(lock: &OwnedFd) -> Option<u32> {
         let (pid, place) = (words.nth(2)?.parse().ok()?, words.next()?);
         (held && place.ends_with(&inode)).then_some(pid)
     };
-    locks.lines().filter_map(pid).find(|pid| has_open(*pid, file))
+    let holders: Vec<u32> = locks.lines().filter_map(pid).collect();
+    // What another user's process has open cannot be seen.
+    let is_hidden = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/fd")).is_err();
+    holders.iter().copied().find(|pid| has_open(*pid, file)).or_else(|| holders.iter().copied().find(is_hidden))
 }
 
 /// Says in a file whose lock was taken who has it, for whoever waits.

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::health::{Leftovers, Sight, Witness};
-use crate::process::attempts::{group, tree_lock};
-use crate::process::{Evidence, Liveness, LockState, Vantage, carriers, file_id, holders, lock_state, worker_lock};
+use crate::id::RunId;
+use crate::process::attempts::{group, tree_lock_of};
+use crate::process::{Liveness, LockState, Vantage, carriers, file_id, holders, lock_state, weigh, worker_lock};
 use crate::run::{Owner, Run};
 use crate::store::files;
 use crate::time::{Clock, SystemClock, Timestamp};
@@ -49,8 +50,10 @@ impl Witness for LocalWitness {
                 leftovers.unseen = true;
             } else if is_looked_for(run, &verdict) {
                 leftovers.pids.extend(carriers.get(&run.id.to_string()).into_iter().flatten());
-                self.add_holders(&mut leftovers, &tree_lock(run), None);
-                self.add_members(&mut leftovers, run);
+                if let Some(attempt) = run.started_attempt() {
+                    self.add_holders(&mut leftovers, &tree_lock_of(run.id, attempt), None);
+                    self.add_members(&mut leftovers, run.id, attempt);
+                }
                 let owner = owner.filter(|owner| verdict != Liveness::Alive && locks.may_have(owner));
                 if let Some(owner) = owner {
                     self.add_holders(&mut leftovers, &worker_lock(owner.worker), owner.identity.lock_inode);
@@ -104,19 +107,10 @@ impl LocalWitness {
     fn owner(&self, owner: &Owner, locks: &Locks) -> Liveness {
         let identity = &owner.identity;
         let process = identity.probe(&self.vantage);
-        if identity.lock_inode.is_none()
-            || !locks.may_have(owner)
-            || matches!(process, Liveness::Dead(Evidence::OtherBoot { .. }))
-        {
+        if identity.lock_inode.is_none() || !locks.may_have(owner) {
             return process;
         }
-        match (lock_state(&self.dir, &worker_lock(owner.worker), identity.lock_inode), process) {
-            (LockState::Free, _) => Liveness::Dead(Evidence::LockFree),
-            // Somebody holds it who inherited it; the owner itself is proven gone.
-            (LockState::Held, Liveness::Dead(evidence)) => Liveness::Dead(evidence),
-            (LockState::Held, _) => Liveness::Alive,
-            (LockState::Unknown, process) => process,
-        }
+        weigh(lock_state(&self.dir, &worker_lock(owner.worker), identity.lock_inode), process)
     }
 
     fn add_holders(&self, leftovers: &mut Leftovers, name: &Path, inode: Option<u64>) {
@@ -130,8 +124,8 @@ impl LocalWitness {
     }
 
     /// With whoever is in the control group of a run's attempt.
-    fn add_members(&self, leftovers: &mut Leftovers, run: &Run) {
-        if let Some(group) = group(&self.dir, run) {
+    fn add_members(&self, leftovers: &mut Leftovers, run: RunId, attempt: u32) {
+        if let Some(group) = group(&self.dir, run, attempt) {
             let (mut pids, unseen) = group.members();
             leftovers.unseen |= unseen;
             leftovers.pids.append(&mut pids);

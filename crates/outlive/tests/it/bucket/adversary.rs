@@ -2,9 +2,11 @@
 //!
 //! Writers stop at any point between their start and their end; some go on after they were reaped, some are slow, some
 //! have the name of another, the beginning of one, or one in other letters, some write inside another's tree, some trees are
-//! plain, and some records name what no run may. Two sweepers work at a time. After every step nothing that was published,
-//! and nothing of a writer that holds its run, may be gone; after a last sweep nothing is left but what a manifest names, of
-//! those who published as of those who did not, and the trees that are in each other's way.
+//! plain, and some records name what no run may. The registry is copied, records are forged, a program may keep a record of its
+//! own, and data of others lies beside and inside the trees ([`super::hostile`]); copies are swept like the original. Two
+//! sweepers work at a time. After every step nothing that was published, nothing of a writer that holds its run, and
+//! nothing of others may be gone; after a last sweep nothing is left but what a manifest names, of those who published as of
+//! those who did not, the trees that are in each other's way, and what is of others.
 //!
 //! `OUTLIVE_SWEEP_HISTORIES=10000` for more, `OUTLIVE_SWEEP_SEED=n` to replay one.
 
@@ -19,11 +21,12 @@ use outlive::testing::SeededEntropy;
 use outlive::transition::Report;
 
 use super::field::Field;
+use super::hostile::{Hostile, record_of};
 use super::yard::{HOUR, attempt_of};
 
 /// How many there are where all is in a bucket, and where it is in memory and a directory.
 const IN_BUCKETS: u64 = 8;
-const IN_DIRECTORIES: u64 = 300;
+const IN_DIRECTORIES: u64 = 120;
 const STEPS: usize = 60;
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -55,6 +58,8 @@ struct Writer {
     plain: bool,
     /// What it has written.
     mine: BTreeSet<String>,
+    /// Where the record is that its program keeps of its own, with a lease that lasts.
+    own_record: Option<String>,
 }
 
 impl Writer {
@@ -74,6 +79,8 @@ struct Oracle {
     published: BTreeSet<String>,
     /// What any manifest names, whether it was published or its writer stopped before.
     in_manifests: BTreeSet<String>,
+    /// What is of others, in the place.
+    of_others: BTreeSet<String>,
 }
 
 impl Oracle {
@@ -81,6 +88,12 @@ impl Oracle {
         let there: BTreeSet<String> = yard.shards().await.into_iter().collect();
         let gone: Vec<_> = self.published.difference(&there).collect();
         assert!(gone.is_empty(), "seed {seed}, step {step}: published and gone: {gone:?}");
+        let gone: Vec<_> = self.of_others.difference(&there).collect();
+        assert!(gone.is_empty(), "seed {seed}, step {step}: of others and gone: {gone:?}");
+        for writer in writers.iter().filter(|writer| writer.own_record.is_some()) {
+            let gone: Vec<_> = writer.mine.difference(&there).collect();
+            assert!(gone.is_empty(), "seed {seed}, step {step}: its program goes on, and gone: {gone:?}");
+        }
         for writer in writers {
             let Some(handle) = &writer.handle else { continue };
             let run = yard.look().get(handle.id()).await.unwrap();
@@ -220,7 +233,54 @@ async fn begin(yard: &Field, writers: &[Writer], oracle: &mut Oracle, draw: &See
         base,
         plain,
         mine: BTreeSet::new(),
+        own_record: None,
     })
+}
+
+/// The program of a writer keeps a record of its own, under the run's id, and goes on whatever becomes of the run.
+async fn keep_own_record(yard: &Field, writer: &mut Writer) {
+    let Field::Bucket(bucket) = yard else { return };
+    let is_own = writer.handle.as_ref().is_some_and(|handle| handle.id().to_string() == writer.name);
+    if !is_own || writer.plain || !writer.base.is_empty() || writer.own_record.is_some() {
+        return;
+    }
+    let name = &writer.name;
+    let key = format!("{}/runs/2020-01-01T00:00:00.000000Z_run_id={name}_{}/run.yaml", bucket.prefix, "1".repeat(32));
+    let record = record_of(name, &yard.place(), "running", "2220-01-01T00:00:00Z");
+    bucket.store.put_by_hand(&key, record.as_bytes()).await.unwrap();
+    // What was swept of it before is gone.
+    let there: BTreeSet<String> = yard.shards().await.into_iter().collect();
+    writer.mine.retain(|path| there.contains(path));
+    writer.own_record = Some(key);
+}
+
+/// Something that is another's happens: in the place, in the registry, or beside it.
+async fn interfere(
+    yard: &Field,
+    hostile: &mut Hostile,
+    writers: &mut [Writer],
+    oracle: &mut Oracle,
+    draw: &SeededEntropy,
+) {
+    let index = (!writers.is_empty()).then(|| draw.below(writers.len() as u64) as usize);
+    match (draw.below(4), index) {
+        (0, Some(index)) if writers[index].base.is_empty() => {
+            // Somebody writes inside the tree of a run, and has no record here.
+            let path = match writers[index].plain {
+                true => format!("shards/run_id={}/shards/run_id=inner/x", writers[index].name),
+                false => format!("{}/shards/run_id=inner/x", attempt_of(&writers[index].name, 0, 0)),
+            };
+            yard.put(&path, b"12345").await;
+            oracle.of_others.insert(path);
+        }
+        (1, Some(index)) => keep_own_record(yard, &mut writers[index]).await,
+        _ => {
+            let name = index.map(|index| writers[index].name.clone());
+            if hostile.act(yard, name.as_deref(), draw).await {
+                oracle.clashing.extend(name);
+            }
+        }
+    }
 }
 
 /// How many objects were swept while writers were at work.
@@ -229,8 +289,10 @@ async fn history(yard: Field, seed: u64) -> u64 {
     let (mut writers, mut oracle): (Vec<Writer>, Oracle) = Default::default();
     let spare = Spare { grace: Duration::from_secs(30), unsure: Duration::ZERO, ..Spare::default() };
     let (mut swept, mut crashed) = (0, 0);
+    let mut hostile = Hostile::new(&yard).await;
+    oracle.of_others.extend(hostile.precious.iter().cloned());
     for step in 0..STEPS {
-        match draw.below(12) {
+        match draw.below(14) {
             0..=1 => {
                 let writer = begin(&yard, &writers, &mut oracle, &draw).await;
                 writers.extend(writer);
@@ -264,6 +326,11 @@ async fn history(yard: Field, seed: u64) -> u64 {
                 }
             }
             10 => drop(Reaper::new(None).pass(&yard.process().await).await.unwrap()),
+            11 => interfere(&yard, &mut hostile, &mut writers, &mut oracle, &draw).await,
+            12 => {
+                let deleted = hostile.sweep_copies(&yard, &spare).await;
+                assert_eq!(deleted, 0, "seed {seed}, step {step}: the sweep of a copy deleted something");
+            }
             _ => {
                 let (one, other) = (yard.process().await, yard.process().await);
                 let told: u64 = std::thread::scope(|scope| {
@@ -276,7 +343,9 @@ async fn history(yard: Field, seed: u64) -> u64 {
             }
         }
         oracle.check(&yard, &writers, seed, step).await;
+        assert_eq!(hostile.lost_elsewhere(&yard).await, None, "seed {seed}, step {step}: deleted elsewhere");
     }
+    hostile.leave(&yard).await;
     finish(&yard, &mut writers, &oracle, seed).await;
     let (all, clashing) = (writers.len(), oracle.clashing.len());
     println!(
@@ -287,6 +356,12 @@ async fn history(yard: Field, seed: u64) -> u64 {
 
 /// Everybody stops, and what is left is what was published, or may be needed by somebody.
 async fn finish(yard: &Field, writers: &mut [Writer], oracle: &Oracle, seed: u64) {
+    for writer in writers.iter_mut() {
+        if let (Some(key), Field::Bucket(bucket)) = (writer.own_record.take(), yard) {
+            let record = record_of(&writer.name, &yard.place(), "failed", "2020-01-01T00:10:00Z");
+            bucket.store.put_by_hand(&key, record.as_bytes()).await.unwrap();
+        }
+    }
     // They say so when all has been looked at.
     let _silent: Vec<RunHandle> = writers.iter_mut().filter_map(|writer| writer.handle.take()).collect();
     yard.clock().pass(HOUR);
@@ -307,7 +382,9 @@ async fn finish(yard: &Field, writers: &mut [Writer], oracle: &Oracle, seed: u64
         let name = path.split('/').nth(1).unwrap().strip_prefix("run_id=").unwrap();
         // A manifest that was there when its writer stopped keeps what it names, and nothing else; what is in the way of
         // others is for people to look into.
-        let stays = oracle.in_manifests.contains(&path) || oracle.clashing.contains(name) || is_told(name);
+        let is_of_other = oracle.of_others.contains(&path);
+        let stays =
+            is_of_other || oracle.in_manifests.contains(&path) || oracle.clashing.contains(name) || is_told(name);
         assert!(stays, "seed {seed}: {path} was left behind");
     }
     assert_eq!(yard.sweep(&spare, false).await.objects, 0);
@@ -326,10 +403,12 @@ fn whatever_writers_and_sweepers_do_nothing_published_or_in_flight_is_lost_in_a_
     let swept: u64 =
         seeds(IN_BUCKETS).map(|seed| pollster::block_on(async { history(Field::bucket().await, seed).await })).sum();
     assert!(swept > 0, "histories in which nothing is swept prove nothing");
+    println!("{} histories in buckets, {swept} objects swept, no violation", seeds(IN_BUCKETS).count());
 }
 
 #[test]
 fn whatever_writers_and_sweepers_do_nothing_published_or_in_flight_is_lost_in_a_directory() {
     let swept: u64 = seeds(IN_DIRECTORIES).map(|seed| pollster::block_on(history(Field::directory(), seed))).sum();
     assert!(swept > 0, "histories in which nothing is swept prove nothing");
+    println!("{} histories in directories, {swept} objects swept, no violation", seeds(IN_DIRECTORIES).count());
 }

@@ -40,6 +40,8 @@ def load(payload):
 def read(now):
     record = load(sys.stdin.buffer.read())
     expired = moment(record["lease_expires_at"]) < moment(now)
+    manifest = record["manifest_ref"]
+    assert manifest is None or re.match(r"[a-z0-9]+://", manifest), manifest
     if record["status"] == "running":
         view = "abandoned" if expired else "active"
     else:
@@ -51,6 +53,13 @@ def lease(now):
     """How many seconds a reader of the record leaves its writer alone for from now on."""
     record = load(sys.stdin.buffer.read())
     print((moment(record["lease_expires_at"]) - moment(now)).total_seconds())
+
+
+def fields(*names):
+    """The values of these fields, each on a line."""
+    record = load(sys.stdin.buffer.read())
+    for name in names:
+        print(record[name])
 
 
 def create(run_id, prefix, now, seconds):
@@ -107,5 +116,5 @@ def key(name):
     print("ok")
 
 
-verbs = {f.__name__: f for f in (read, lease, create, beat, succeed, fail, key)} | {"sorted": in_order}
+verbs = {f.__name__: f for f in (read, lease, fields, create, beat, succeed, fail, key)} | {"sorted": in_order}
 verbs[sys.argv[1]](*sys.argv[2:])

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use outlive::id::SystemEntropy;
 use outlive::registry::Registry;
 use outlive::run::{Actor, Output, Spec};
 use outlive::runtime::reaper::Reaper;
 use outlive::runtime::sweeper::{Report, Spare, sweep};
 use outlive::store::memory::MemoryStore;
 use outlive::testing::{ManualClock, SeededEntropy, person, spec};
+use outlive::trust::Trust;
 use tempfile::TempDir;
 
 use super::yard::Yard;
@@ -19,6 +21,8 @@ pub(crate) enum Field {
     Directory {
         clock: Arc<ManualClock>,
         store: Box<MemoryStore>,
+        /// This user's key.
+        trust: Trust,
         place: TempDir,
         look: Box<Registry>,
         processes: AtomicU64,
@@ -33,8 +37,10 @@ impl Field {
     pub(crate) fn directory() -> Self {
         let clock = ManualClock::new();
         let store = Box::new(MemoryStore::new(clock.clone()));
-        let look = Box::new(registry(&store, &clock, 0));
-        Self::Directory { clock, store, place: tempfile::tempdir().unwrap(), look, processes: AtomicU64::new(1) }
+        let place = tempfile::tempdir().unwrap();
+        let trust = key();
+        let look = Box::new(registry(&store, &clock, &trust, 0));
+        Self::Directory { clock, store, trust, place, look, processes: AtomicU64::new(1) }
     }
 
     pub(crate) fn clock(&self) -> &ManualClock {
@@ -54,8 +60,8 @@ impl Field {
     pub(crate) async fn process(&self) -> Registry {
         match self {
             Self::Bucket(yard) => yard.process().await,
-            Self::Directory { clock, store, processes, .. } => {
-                registry(store, clock, processes.fetch_add(1, Ordering::SeqCst))
+            Self::Directory { clock, store, trust, processes, .. } => {
+                registry(store, clock, trust, processes.fetch_add(1, Ordering::SeqCst))
             }
         }
     }
@@ -145,7 +151,27 @@ fn walk(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-fn registry(store: &MemoryStore, clock: &Arc<ManualClock>, number: u64) -> Registry {
+/// A key of its own user.
+pub(crate) fn key() -> Trust {
+    let home = tempfile::tempdir().unwrap();
+    Trust::open(home.path(), &SystemEntropy).unwrap()
+}
+
+/// A process of the user with that key, on the registry in a directory.
+pub(crate) fn registry(store: &MemoryStore, clock: &Arc<ManualClock>, trust: &Trust, number: u64) -> Registry {
+    registry_named(store, clock, trust, number, "field")
+}
+
+/// A process of the user with that key, on a registry of that identity.
+pub(crate) fn registry_named(
+    store: &MemoryStore,
+    clock: &Arc<ManualClock>,
+    trust: &Trust,
+    number: u64,
+    name: &str,
+) -> Registry {
     let me = Actor { pid: number as u32, ..person("ada") };
-    Registry::over(Arc::new(store.clone()), clock.clone(), Arc::new(SeededEntropy::new(number)), me, unseen(1))
+    let entropy = Arc::new(SeededEntropy::new(number));
+    let over = Registry::over(Arc::new(store.clone()), clock.clone(), entropy, me, unseen(1));
+    over.signing_as(trust.clone(), name)
 }

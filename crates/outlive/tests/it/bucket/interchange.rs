@@ -4,13 +4,16 @@
 //! ours as its sweeper does.
 
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlive::filter::Filter;
+use outlive::id::RunId;
 use outlive::run::StateName;
 use outlive::runtime::sweeper::Spare;
 use outlive::store::{Page, Store};
-use outlive::testing::bucket::python;
+use outlive::testing::bucket::{Bucket, python};
+use outlive::testing::proxy::{Fate, Proxy};
 use outlive::transition::Report;
 
 use super::yard::Yard;
@@ -77,6 +80,64 @@ fn b01_ours_are_read_by_a_reader_of_the_contract_in_every_state() {
             }
             assert!(read(id).await.contains(state), "{}", read(id).await);
         }
+    });
+}
+
+/// The fields of a run's record, as a reader of the contract reads them.
+async fn fields<const N: usize>(yard: &Yard, id: RunId, names: [&str; N]) -> [String; N] {
+    let bytes = yard.store.get_by_hand(&yard.store.place_of_record(id)).await.unwrap().unwrap();
+    let read = contract(&[&["fields"], &names[..]].concat(), &bytes);
+    read.lines().map(str::to_owned).collect::<Vec<_>>().try_into().unwrap()
+}
+
+#[test]
+fn t6_08_record_has_the_fields_that_the_contract_names() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let mut spec = yard.spec();
+        spec.output.as_mut().unwrap().run_id = Some("writer-7".into());
+        let handle = yard.registry.start(spec).await.unwrap();
+        let id = handle.id();
+        let report = |reference: &str| Report { manifest_ref: Some(reference.into()), ..Report::default() };
+        let names = ["run_id", "manifest_ref", "s3_prefix"];
+        let full = format!("{}/manifests/m.json", yard.place());
+        for reference in ["manifests/m.json", &full] {
+            handle.report(report(reference)).await.unwrap();
+            assert_eq!(fields(&yard, id, names).await, ["writer-7".to_owned(), full.clone(), yard.place()]);
+        }
+        handle.succeed().await.unwrap();
+
+        let bare = yard.registry.start(outlive::testing::spec("bare")).await.unwrap();
+        let expected = [bare.id().to_string(), "None".into(), format!("s3://outlive/{}", yard.prefix)];
+        assert_eq!(fields(&yard, bare.id(), names).await, expected);
+        let started = fields(&yard, bare.id(), ["started_at"]).await;
+        let id = bare.id();
+        bare.interrupt(Some(15), "SIGTERM").await.unwrap();
+        yard.clock.pass(Duration::from_secs(3_600));
+        let resumed = yard.registry.resume(id, false).await.unwrap();
+        assert_eq!(fields(&yard, id, ["started_at"]).await, started, "the second attempt moved the start of the run");
+        resumed.succeed().await.unwrap();
+        assert_eq!(fields(&yard, id, ["started_at"]).await, started);
+    });
+}
+
+#[test]
+fn t6_08_record_is_put_as_yaml() {
+    pollster::block_on(async {
+        let yard = Yard::new().await;
+        let heads: Arc<Mutex<Vec<String>>> = Arc::default();
+        let put = heads.clone();
+        let proxy = Proxy::new(Bucket::shared().port(), move |request| {
+            if request.method == "PUT" && request.target.contains("run.yaml") {
+                put.lock().unwrap().push(request.head.to_ascii_lowercase());
+            }
+            Fate::Pass
+        });
+        let (registry, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
+        registry.start(yard.spec()).await.unwrap().succeed().await.unwrap();
+        let heads = heads.lock().unwrap();
+        assert!(heads.len() == 2, "{heads:?}");
+        assert!(heads.iter().all(|head| head.contains("\r\ncontent-type: application/yaml\r\n")), "{heads:?}");
     });
 }
 

@@ -212,8 +212,11 @@ fn requests_of_a_sweep_grow_with_pages_batches_and_changes() {
         assert_eq!((report.objects, report.left, report.problems.len()), (deleted, 0, 0), "{report:?}");
         let [lists, reads, writes, deletes] = counts.each_ref().map(|count| count.load(Ordering::SeqCst) as u64);
         let (objects, decisions) = (deleted + publishing, failing + publishing);
-        // Records, manifests and trees are a prefix each.
-        assert!(lists <= objects.div_ceil(PAGE as u64) + 3, "{lists} lists of {objects} objects");
+        // Records, manifests and trees are a prefix each. At the place and at every prefix above it other registries are
+        // looked for, however many objects there are.
+        const PREFIXES: u64 = 3;
+        const NEIGHBOURS: u64 = 12;
+        assert!(lists <= objects.div_ceil(PAGE as u64) + PREFIXES + NEIGHBOURS, "{lists} lists of {objects} objects");
         assert_eq!(deletes, deleted.div_ceil(PAGE as u64));
         // Every record once, and then a manifest of each that has one, and the pointer.
         assert_eq!(reads, decisions + publishing + 1, "{reads} reads for {decisions} decisions");

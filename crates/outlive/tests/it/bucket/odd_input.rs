@@ -1,5 +1,7 @@
 //! What is wrong with a bucket or a URL is told so that one knows what to do, and nothing is deleted over it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outlive::filter::Filter;
@@ -50,6 +52,45 @@ fn whoever_may_only_read_reads() {
         assert_eq!(reading.get(&[handle.id()]).await.unwrap().len(), 1);
         handle.succeed().await.unwrap();
     });
+}
+
+#[test]
+fn t6_07_reading_creates_nothing_and_needs_read_permission_alone() {
+    pollster::block_on(async {
+        let (yard, port) = (Yard::new().await, Bucket::shared().port());
+        let missing = format!("{}-missing", yard.prefix);
+        let nothing = Registry::read_bucket(&url_at(port, READ_KEY, &missing)).await.unwrap();
+        assert!(nothing.store().list(&Filter::default(), &Page::default()).await.unwrap().records.is_empty());
+        assert!(nothing.store().workers().await.unwrap().is_empty());
+        let left = yard.store.list_by_hand(&missing).await.unwrap();
+        assert!(left.is_empty(), "reading has written {left:?}");
+
+        let (running, ended) = (yard.start().await, yard.start().await);
+        let id = ended.id();
+        ended.fail("exit", "1").await.unwrap();
+        let reading = Registry::read_bucket(&url_at(port, READ_KEY, &yard.prefix)).await.unwrap();
+        assert_eq!(reading.store().list(&Filter::default(), &Page::default()).await.unwrap().records.len(), 2);
+        assert_eq!(reading.get(id).await.unwrap().state, outlive::run::StateName::Failed);
+        assert!(!reading.store().events(id).await.unwrap().is_empty());
+        let dry = outlive::runtime::sweeper::sweep(&reading, &Default::default(), true).await.unwrap();
+        assert!(dry.problems.is_empty(), "{dry:?}");
+        std::mem::forget(running);
+    });
+}
+
+#[test]
+fn t6_06_server_that_never_answers_is_given_up_soon() {
+    let tries = Arc::new(AtomicUsize::new(0));
+    let counted = tries.clone();
+    let proxy = Proxy::new(Bucket::shared().port(), move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Fate::Cut
+    });
+    let refused = refused(&url_at(proxy.port(), KEY, "x"));
+    assert!(refused.contains("cannot be reached"), "{refused}");
+    // Twelve seconds of patience, as for a server that has answered before, are eleven tries at least.
+    let tries = tries.load(Ordering::SeqCst);
+    assert!((2..=9).contains(&tries), "{tries} tries");
 }
 
 #[test]

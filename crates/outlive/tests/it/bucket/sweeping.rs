@@ -172,7 +172,7 @@ fn b05_no_combination_of_flags_removes_what_any_one_of_them_spares_nor_what_is_i
     pointed.insert(&attempt_of(ids[0], 0, 0));
     let none = Names::default();
     let decided = |run: &Run, rank: usize, pointer: Result<&Names, &str>, spare: &Spare| -> Decision {
-        decide(&Facts { run, manifest: None, pointer, borrowed: &Names::default(), rank, now }, spare)
+        decide(&Facts { run, writers: &[], manifest: None, pointer, borrowed: &Names::default(), rank, now }, spare)
     };
     let goes = |index: usize, spare: &Spare| {
         matches!(decided(&runs[index], 2 - index, Ok(&none), spare), Decision::Delete { .. })

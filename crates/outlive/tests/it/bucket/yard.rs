@@ -72,6 +72,13 @@ impl Yard {
         self.process_at(self.port, Duration::from_secs(20)).await.0
     }
 
+    /// A process on the registry at another prefix of the bucket.
+    pub(crate) async fn registry_at(&self, prefix: &str) -> Registry {
+        let opened = open_in(self.port, self.bucket, prefix, &self.clock, Duration::from_secs(20)).await;
+        let store = Arc::new(opened.unwrap_or_else(|error| panic!("{error}")));
+        process(&store, &self.clock, &self.processes)
+    }
+
     /// Where artifacts are, as records say it.
     pub(crate) fn place(&self) -> String {
         format!("s3://{}/{}/data", self.bucket, self.prefix)

@@ -63,7 +63,7 @@ fn kills_the_server(way: fn(&Server) -> Way) {
                     }
                     let record =
                         outlive::store::Record { run: making.run.clone(), revision: Revision(1), stamp: making.stamp };
-                    let action = Action::RequestCancel { reason: None, grace: None };
+                    let action = Action::RequestCancel { reason: None, grace: None, live: Default::default() };
                     let change = apply(&record.run, &action, &person("bob"), SystemClock.now()).unwrap();
                     try_write(&store, &Write::change(&record, change, stamp(&SystemEntropy)), &told, &acked);
                 }

@@ -1,6 +1,9 @@
 //! Opening: many at once (L21, F08), by whoever may not (F-61), and in private.
 
 use super::*;
+use outlive::filter::Filter;
+use outlive::run::{Key, Spec, StateName};
+use outlive::store::Page;
 
 #[test]
 fn l21_f08_thirty_open_a_fresh_schema_and_one_makes_it() {
@@ -61,6 +64,11 @@ fn l22_f08_an_older_format_is_brought_up_to_date_by_one_of_many_and_its_runs_are
         "SET search_path = {schema}; DROP TABLE start; ALTER TABLE worker DROP COLUMN room, ADD COLUMN body text;
          UPDATE worker SET body = process.body FROM process WHERE process.id = worker.id; DROP TABLE process;
          DROP FUNCTION room; DROP INDEX live_by_time;
+         DROP FUNCTION count_waiting CASCADE; DROP FUNCTION count_ended CASCADE; DROP FUNCTION fold;
+         DROP TABLE tally, label; DROP INDEX waiting_by_time, waiting_later, ended_by_state;
+         ALTER TABLE waiting DROP COLUMN keys, DROP COLUMN claims;
+         ALTER TABLE ended DROP COLUMN kind, DROP COLUMN claims, DROP COLUMN evidence;
+         CREATE INDEX ended_by_time ON ended (created_at, id);
          UPDATE meta SET value = '1' WHERE name = 'format'"
     ));
     let found: Vec<_> = std::thread::scope(|scope| {
@@ -109,6 +117,38 @@ fn f08_whoever_may_not_make_a_schema_is_told_and_may_be_given_one() {
     let refused = open(&theirs).err().unwrap();
     assert!(matches!(refused, Error::Denied(_)), "{refused:?}");
     pollster::block_on(store.commit(vec![making(draft())])).unwrap();
+}
+
+#[test]
+fn t7_11_documented_roles_are_enough() {
+    let url = Server::shared().fresh_url();
+    let schema = schema_of(&url);
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fleet.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    let documented =
+        docs.split_once("## Roles").unwrap().1.split_once("```sql").unwrap().1.split_once("```").unwrap().0;
+    let sql =
+        documented.replace("outlive_", &format!("{schema}_")).replace("SCHEMA outlive", &format!("SCHEMA {schema}"));
+    Server::shared().psql(&sql);
+    let of = |role: &str| url.replace("tester@", &format!("{schema}_{role}@"));
+    open(&of("owner")).unwrap();
+    let worker = registry(&of("worker"));
+    pollster::block_on(async {
+        let keyed = Spec { keys: vec![Key::limit("door", 1)], ..spec("job") };
+        worker.enqueue(keyed).await.unwrap();
+        for handle in worker.claim(Filter::default(), 2).await.unwrap() {
+            worker.tick().await.unwrap();
+            handle.set_checkpoint(1.into()).await.unwrap();
+            handle.succeed().await.unwrap();
+        }
+        let reader = PostgresStore::read(&of("reader").parse().unwrap()).await.unwrap();
+        let listed = reader.list(&Filter::default(), &Page::default()).await.unwrap().records;
+        assert_eq!(listed.len(), 1);
+        assert_eq!(listed[0].run.state.name(), StateName::Succeeded);
+        assert_eq!(reader.counts().await.unwrap().len(), 1);
+        let refused = reader.commit(vec![making(draft())]).await.unwrap_err();
+        assert!(matches!(refused, Error::Denied(_)), "{refused:?}");
+    });
 }
 
 #[test]

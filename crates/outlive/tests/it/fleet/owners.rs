@@ -66,6 +66,44 @@ fn f08_what_runs_with_an_unknown_owner_is_shown_so_and_reaped_for_that_reason() 
 }
 
 #[test]
+fn t7_02_owner_without_a_beat_on_record_has_a_full_lease() {
+    let url = Server::shared().fresh_url();
+    let (owner, schema) = (registry(&url), schema_of(&url));
+    pollster::block_on(async {
+        let mut held = Vec::new();
+        for kind in ["kept", "left"] {
+            held.push(owner.start(spec(kind)).await.unwrap());
+        }
+        let left = registry(&url);
+        let abandoned = left.start(spec("left")).await.unwrap();
+        // As after a backup was put back in part, on a server that has been up for ten minutes.
+        Server::shared().psql(&format!("DELETE FROM {schema}.worker; DELETE FROM {schema}.process"));
+        later(&schema, 600);
+        let reader = registry(&url);
+        let pass = async || Reaper::new(None).pass(&reader).await.unwrap();
+        for seconds in [600, 605] {
+            later(&schema, seconds);
+            let reaped = pass().await;
+            assert_eq!((reaped.ended.len(), reaped.live), (0, 3), "{reaped:?}");
+            assert_eq!(reader.get(abandoned.id()).await.unwrap().state, StateName::Running);
+        }
+        owner.tick().await.unwrap();
+        let known = format!("SELECT count(*) FROM {schema}.worker JOIN {schema}.process USING (id) WHERE beat > 0");
+        assert_eq!(Server::shared().psql(&known), "1", "whoever beats again is known again");
+        later(&schema, 614);
+        let reaped = pass().await;
+        let ended: Vec<_> = reaped.ended.iter().map(|run| (run.id, run.ending().map(|ending| &ending.how))).collect();
+        let [(ended, Some(End::Dead(reap)))] = ended[..] else { panic!("{reaped:?}") };
+        assert_eq!(ended, abandoned.id());
+        // What is told is how long it was missed, not how long the server has been up.
+        assert!(matches!(reap.evidence, Evidence::LeaseLapsed { silent_ms: 12_000..=30_000, .. }), "{reap:?}");
+        for handle in held {
+            handle.succeed().await.unwrap();
+        }
+    });
+}
+
+#[test]
 fn l14_beats_go_on_while_the_work_has_a_transaction_open_and_takes_all_processors() {
     let url = Server::shared().fresh_url();
     let (owner, reader) = (pollster::block_on(Registry::open(&url)).unwrap(), registry(&url));

@@ -2,6 +2,7 @@
 
 use super::*;
 use outlive::run::Progress;
+use outlive::transition::Report;
 
 #[test]
 fn a_story_that_grows_long_is_read_back_whole_and_in_order() {
@@ -13,7 +14,8 @@ fn a_story_that_grows_long_is_read_back_whole_and_in_order() {
         let id = handle.id();
         for done in 0..REPORTS {
             let message = Some(format!("step {done} {}", "x".repeat(90)));
-            handle.progress(Progress { done: Some(done), message, ..Progress::default() }).await.unwrap();
+            let progress = Some(Progress { done: Some(done), message, ..Progress::default() });
+            handle.report(Report { progress, ..Report::default() }).await.unwrap();
             if done % 50 == 0 {
                 handle.set_checkpoint(done.into()).await.unwrap();
             }

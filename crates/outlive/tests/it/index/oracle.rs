@@ -205,7 +205,10 @@ fn check_claims(yard: &Yard, now: &Runs, memory: &Memory) {
                 check_record(record, truth);
             }
             (Freshness::Stale, Some(truth)) => check_record(record, truth),
-            (Freshness::Unreadable, None) => {}
+            (Freshness::New, Some(truth)) => {
+                assert_eq!(memory.indexed.get(&key), None, "{key:?} was called new");
+                check_record(record, truth);
+            }
             other => panic!("{key:?}: {other:?}"),
         }
     }
@@ -217,9 +220,16 @@ fn check_record(record: &outlive::index::Record, truth: &Truth) {
     assert_eq!((&record.run_id, &record.created_at), (&truth.id, &truth.created_at));
 }
 
-/// After a refresh every answer is the oracle's.
+/// After a refresh nothing has changed.
+fn check_standing(yard: &Yard, now: &Runs) {
+    let standing = if now.values().all(Option::is_some) { Standing::Valid } else { Standing::Degraded };
+    assert_eq!(yard.index().report(None).unwrap().freshness, standing);
+    assert!(yard.all().iter().all(|run| run.freshness == Freshness::Valid || run.freshness_reason.is_some()));
+}
+
+/// Every answer is the oracle's, whatever was changed since the last refresh.
 fn check_answers(yard: &Yard, now: &Runs) {
-    assert_eq!(yard.index().report(None).unwrap().freshness, Standing::Valid);
+    let unreadable: BTreeSet<_> = now.iter().filter(|(_, truth)| truth.is_none()).map(|(key, _)| key.clone()).collect();
     let mut all: Vec<(&(PathBuf, String), &Truth)> =
         now.iter().filter_map(|(key, truth)| Some((key, truth.as_ref()?))).collect();
     all.sort_by_key(|(key, truth)| (truth.created_at.clone(), truth.id.clone(), key.0.clone()));
@@ -252,15 +262,16 @@ fn check_answers(yard: &Yard, now: &Runs) {
         ),
     ];
     for (query, is_meant) in queries {
-        let found = yard.search(&query);
-        let found: Vec<(&str, &str, Freshness)> =
-            found.iter().map(|run| (run.record.run_id.as_str(), run.record.repo.as_str(), run.freshness)).collect();
-        let wanted: Vec<(&str, &str, Freshness)> = all
+        let page = yard.index().search(&query).unwrap();
+        let found: Vec<(&str, &str)> =
+            page.runs.iter().map(|run| (run.record.run_id.as_str(), run.record.repo.as_str())).collect();
+        let wanted: Vec<(&str, &str)> = all
             .iter()
             .filter(|(key, truth)| is_meant(key, truth))
-            .map(|(key, truth)| (truth.id.as_str(), key.0.to_str().unwrap(), Freshness::Valid))
+            .map(|(key, truth)| (truth.id.as_str(), key.0.to_str().unwrap()))
             .collect();
         assert_eq!(found, wanted, "{query:?}");
+        assert_eq!(names(&page.unreadable), unreadable, "{query:?}");
     }
 }
 
@@ -287,6 +298,7 @@ fn c03_c04_c06_any_history_of_any_tree_is_told_as_the_oracle_tells_it() {
         for (other, deed) in &history {
             act(&repos[usize::from(*other)], deed);
             let now = truth(&repos);
+            check_answers(&yard, &now);
             if !matches!(deed, Deed::Refresh) {
                 check_claims(&yard, &now, &memory);
                 continue;
@@ -296,6 +308,7 @@ fn c03_c04_c06_any_history_of_any_tree_is_told_as_the_oracle_tells_it() {
             memory.gone.extend(memory.indexed.keys().filter(was_known).cloned());
             memory.gone.retain(|key| !now.contains_key(key));
             memory.indexed = now.clone();
+            check_standing(&yard, &now);
             check_answers(&yard, &now);
         }
         Ok(())

@@ -56,8 +56,8 @@ fn c01_runs_of_outlive_are_found_as_they_stand_and_read_again_only_where_they_ch
         assert_eq!(stands(&labelled).len(), 3);
         let ids: Vec<String> = yard.all().iter().map(|run| run.record.run_id.clone()).collect();
         assert_eq!(stands(&Query { text: Some(ids[2][..13].into()), ..Query::default() }).len(), 1);
-        assert_eq!(yard.index().find(&ids[0], None, 5).unwrap().unwrap().len(), 1);
-        assert_eq!(yard.index().find("failed", None, 5).unwrap().unwrap()[0].record.title, "failed");
+        assert_eq!(yard.index().find(&ids[0], None, 5).unwrap().runs.len(), 1);
+        assert_eq!(yard.index().find("failed", None, 5).unwrap().runs[0].record.title, "failed");
         one.archive(ids[0].parse().unwrap(), true).await.unwrap();
         yard.index().refresh(None).unwrap();
         let archived = yard.search(&Query { statuses: [Lifecycle::Archived].into(), ..Query::default() });
@@ -99,15 +99,16 @@ fn s_08_what_is_searched_for_is_words_and_no_expression() {
         for text in hostile {
             let sought = words(text);
             let found = yard.search(&Query { text: Some(text.into()), limit: 100, ..Query::default() });
-            // A `*` at an end stands for any other end.
-            let is_open = text.ends_with('*');
-            let has = |title: &str, word: &String| {
-                words(title).iter().any(|has| has == word || is_open && has.starts_with(word.as_str()))
+            let has = |run: &outlive::index::Listed, word: &String| {
+                let kind = run.record.kind.as_deref().unwrap_or_default();
+                let said = format!("{} {kind} {} {}", run.record.title, run.record.repo, run.record.lifecycle);
+                let said = said.to_lowercase();
+                said.contains(word.as_str())
             };
-            let other = found.iter().find(|run| !sought.iter().all(|word| has(&run.record.title, word)));
+            let other = found.iter().find(|run| !sought.iter().all(|word| has(run, word)));
             assert!(other.is_none(), "`{text}` found `{}`", other.unwrap().record.title);
             assert!(found.iter().any(|run| run.record.title == text), "`{text}` did not find itself");
-            let by_name = yard.index().find(text, None, 5).unwrap().unwrap_or_default();
+            let by_name = yard.index().find(text, None, 5).unwrap().runs;
             assert!(by_name.iter().all(|run| run.record.title == text), "`{text}` means something else");
             for query in [
                 Query { kind: Some(text.into()), ..Query::default() },
@@ -149,12 +150,12 @@ fn c08_1400_runs_are_archived_by_age_in_one_transaction_and_none_by_default() {
             registry.cancel(run.id, None).await.unwrap();
         }
         let far = registry.clock().now().after(std::time::Duration::from_secs(60));
-        assert!(registry.archive_all(Default::default(), Timestamp::default()).await.unwrap().is_empty());
+        assert!(registry.archive_all(Default::default(), Timestamp::default(), None).await.unwrap().is_empty());
         let (before, log) = logged(&yard, "one");
-        assert_eq!(registry.archive_all(Default::default(), far).await.unwrap().len(), MANY);
+        assert_eq!(registry.archive_all(Default::default(), far, None).await.unwrap().len(), MANY);
         let (after, same) = logged(&yard, "one");
         assert_eq!(after - if log == same { before } else { 0 }, 1, "transactions");
-        assert!(registry.archive_all(Default::default(), far).await.unwrap().is_empty());
+        assert!(registry.archive_all(Default::default(), far, None).await.unwrap().is_empty());
         registry.close().await;
     });
 }
@@ -166,16 +167,16 @@ fn c09_a_rerun_is_linked_its_origin_pinned_and_a_key_makes_it_once() {
     pollster::block_on(async {
         let first = registry.start(named(&registry, "job")).await.unwrap();
         let id = first.run().id;
-        let refused = registry.rerun(id, None, None, false).await.unwrap_err();
+        let refused = registry.rerun(id, None, None, false, None).await.unwrap_err();
         assert!(refused.to_string().contains("it is running"), "{refused}");
         first.fail("exit", "code 3").await.unwrap();
         let before = registry.glance(id).await.unwrap().run;
-        let (again, made) = registry.rerun(id, Some("new data".into()), Some("k"), false).await.unwrap();
+        let (again, made) = registry.rerun(id, Some("new data".into()), Some("k"), false, None).await.unwrap();
         let lineage = again.spec.lineage.clone().unwrap();
         assert_eq!((made, lineage.generation, lineage.origin, lineage.rerun_of), (true, 1, id, id));
-        let (same, made) = registry.rerun(id, None, Some("k"), false).await.unwrap();
+        let (same, made) = registry.rerun(id, None, Some("k"), false, None).await.unwrap();
         assert_eq!((same.id, made), (again.id, false));
-        let (forced, _) = registry.rerun(again.id, None, None, true).await.unwrap();
+        let (forced, _) = registry.rerun(again.id, None, None, true, None).await.unwrap();
         let lineage = forced.spec.lineage.clone().unwrap();
         assert_eq!((lineage.generation, lineage.origin, lineage.rerun_of), (2, id, again.id));
         assert_eq!(registry.glance(id).await.unwrap().run, before);

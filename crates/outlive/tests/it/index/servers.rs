@@ -98,14 +98,14 @@ fn c04_a_server_that_went_takes_its_runs_along_and_no_others_and_brings_them_bac
     });
     assert_eq!(yard.index().refresh(None).unwrap().added, 2);
     server.stop("immediate");
-    let found = yard.index().search(&Query::default()).unwrap().unwrap();
+    let found = yard.index().search(&Query::default()).unwrap();
     assert_eq!((found.runs.len(), found.missing.len()), (1, 1));
     assert_eq!(found.runs[0].record.run_id, "beside");
     put(&yard.path().join("repo"), "another", &state("another", DAY, &["completed"]));
     let refreshed = yard.index().refresh(None).unwrap();
     assert_eq!((refreshed.unavailable, refreshed.added, refreshed.gone), (1, 1, 0));
     let report = yard.index().report(None).unwrap();
-    assert_eq!((report.freshness, report.missing_runs.count), (Standing::Valid, 1));
+    assert_eq!((report.freshness, report.missing_runs.count), (Standing::Degraded, 1));
     assert!(report.sources.iter().any(|source| source.state == "unavailable" && source.reason.is_some()));
     server.start();
     assert_eq!(yard.index().report(None).unwrap().freshness, Standing::Stale, "it is back");

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use outlive::index::NextSteps;
 use serde_json::{Value, json};
 
 use super::yard::{Yard, put, put_bytes, state};
@@ -48,6 +49,61 @@ fn c01_every_vector_is_derived_as_cool_workflow_derives_it() {
 /// `runId` is `run_id`.
 fn snake(field: &str) -> String {
     field.chars().flat_map(|c| [c.is_uppercase().then_some('_'), Some(c.to_ascii_lowercase())]).flatten().collect()
+}
+
+#[test]
+fn t2_04_next_tasks_and_actions_are_those_of_cool_workflow() {
+    let yard = Yard::new();
+    let repo = yard.repo("repo");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/index/cw_vectors");
+    let expected: Value = serde_json::from_slice(&std::fs::read(data.join("resume_expected.json")).unwrap()).unwrap();
+    let root = repo.to_str().unwrap();
+    let mut checked = 0;
+    for (name, expected) in expected.as_object().unwrap().iter().filter(|(_, expected)| expected["found"] == true) {
+        put_bytes(&repo, name, &std::fs::read(data.join("runs").join(name).join("state.json")).unwrap());
+        let found = yard.index().find(name, None, 5).unwrap().runs;
+        let steps = serde_json::to_value(NextSteps::of(&found[0].record, 5).unwrap()).unwrap();
+        let wanted: Value = serde_json::from_str(&expected.to_string().replace("<repo>", root)).unwrap();
+        assert_eq!(steps["lifecycle"], wanted["lifecycle"], "{name}");
+        assert_eq!(steps["resumable"], wanted["resumable"], "{name}");
+        assert_eq!(steps["next_actions"], wanted["nextActions"], "{name}");
+        let tasks = steps["next_tasks"].as_array().unwrap().iter();
+        let tasks: Vec<Value> = tasks.map(|task| json!({"id": task["id"], "status": task["status"]})).collect();
+        assert_eq!(json!(tasks), wanted["nextTasks"], "{name}");
+        checked += 1;
+    }
+    assert_eq!(checked, 9);
+    let mut state = state("many", "2026-01-01T00:00:00.000Z", &["running", "completed", "pending", "pending"]);
+    state["tasks"][0]["phase"] = json!("Build");
+    state["tasks"][0]["taskPath"] = json!("tasks/t0.md");
+    put(&repo, "many", &state);
+    let steps = NextSteps::of(&yard.index().find("many", None, 5).unwrap().runs[0].record, 2).unwrap();
+    let tasks = serde_json::to_value(&steps.next_tasks).unwrap();
+    let first = json!({"id": "t0", "phase": "Build", "status": "running", "task_path": "tasks/t0.md"});
+    assert_eq!(tasks, json!([first, {"id": "t2", "phase": null, "status": "pending", "task_path": null}]));
+}
+
+#[test]
+fn t2_00_lone_surrogates_are_read_and_null_is_no_text() {
+    let yard = Yard::new();
+    let repo = yard.repo("repo");
+    let text = state("odd", "2026-01-01T00:00:00.000Z", &["completed"]).to_string();
+    put_bytes(&repo, "odd", text.replace("Title of odd", r"lone \ud800 half").as_bytes());
+    let mut nulls = state("nulls", "2026-01-02T00:00:00.000Z", &["completed"]);
+    for field in ["createdAt", "id", "loopStage"] {
+        nulls[field] = Value::Null;
+    }
+    nulls["workflow"] = json!({"id": null, "title": null, "app": {"id": null, "version": null}});
+    nulls["dispatches"] = json!([{"id": "d", "backendId": null}]);
+    put(&repo, "nulls", &nulls);
+    yard.index().refresh(None).unwrap();
+    let all = yard.all();
+    assert_eq!(all.len(), 2, "{:?}", yard.index().report(None).unwrap().unreadable_runs);
+    assert_eq!(all[0].record.title, "lone \u{fffd} half");
+    let record = serde_json::to_value(&all[1].record).unwrap();
+    assert!(record.as_object().unwrap().values().all(|value| value != "null"), "{record}");
+    assert_eq!((&record["app_id"], &record["run_id"]), (&Value::Null, &json!("nulls")));
+    assert_eq!(record["created_at"], "2026-01-02T00:00:00.000Z");
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Yard {
     }
 
     pub(crate) fn search(&self, query: &Query) -> Vec<Listed> {
-        self.index().search(query).unwrap().expect("an index").runs
+        self.index().search(query).unwrap().runs
     }
 }
 

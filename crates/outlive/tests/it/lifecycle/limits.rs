@@ -98,8 +98,41 @@ fn l17_a_run_past_its_timeout_is_ended_with_that_reason() {
         let Some(End::Failed(failure)) = run.ending().map(|ending| &ending.how) else { panic!("{run:?}") };
         assert_eq!(failure.error_type, "timeout");
         assert_eq!(unwatched.stop_requested(), Some(Stop::TimedOut));
-        assert_eq!(told.try_recv(), Ok(Stop::TimedOut));
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Stop::TimedOut));
         assert_eq!(world.see(watched.id()).await.state, StateName::Running, "whoever watches ends it first");
         watched.fail("timeout", "stopped in time").await.unwrap();
+    });
+}
+
+#[test]
+fn t5_progress_is_written_once_a_second_and_never_lost() {
+    on_each(async |world| {
+        let owner = world.process();
+        let handle = owner.start(spec("job")).await.unwrap();
+        let id = handle.id();
+        let done = async || world.see(id).await.run.progress.and_then(|progress| progress.done);
+        let reports = async || {
+            let story = world.store.events(id).await.unwrap();
+            story.iter().filter(|event| event.action == *"report").count()
+        };
+        let report = async |done| {
+            handle.progress(Progress { done: Some(done), ..Progress::default() }).await.unwrap();
+        };
+        for number in 1..=10 {
+            report(number).await;
+        }
+        assert_eq!((done().await, reports().await), (Some(1), 1), "the first report is written at once");
+        owner.tick().await.unwrap();
+        assert_eq!((done().await, reports().await), (Some(10), 2), "the last one with the next beat");
+        report(11).await;
+        world.clock.pass(Duration::from_secs(1));
+        report(12).await;
+        assert_eq!((done().await, reports().await), (Some(12), 3), "a second later it is written at once");
+        report(13).await;
+        handle.set_checkpoint(7.into()).await.unwrap();
+        assert_eq!((done().await, reports().await), (Some(13), 4), "a checkpoint carries what waits");
+        report(14).await;
+        handle.succeed().await.unwrap();
+        assert_eq!((done().await, reports().await), (Some(14), 5), "and so does the end");
     });
 }

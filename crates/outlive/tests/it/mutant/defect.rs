@@ -78,8 +78,12 @@ pub(crate) enum Defect {
     ListEndsAtOnePage,
     ListIgnoresOrder,
     ListSortsByIdAlone,
+    CountsLeaveOutTheEnded,
+    CountsForgetClaims,
     MissingIsAnError,
     MissingHasNoStory,
+    ForgetsWhatIsDueNext,
+    IsDueTooLate,
 }
 
 /// Every defect, and the promise that it breaks.
@@ -147,6 +151,10 @@ pub(crate) const DEFECTS: &[(Defect, u8)] = &[
     (Defect::ListEndsAtOnePage, 7),
     (Defect::ListIgnoresOrder, 7),
     (Defect::ListSortsByIdAlone, 7),
+    (Defect::CountsLeaveOutTheEnded, 7),
+    (Defect::CountsForgetClaims, 7),
     (Defect::MissingIsAnError, 8),
     (Defect::MissingHasNoStory, 8),
+    (Defect::ForgetsWhatIsDueNext, 9),
+    (Defect::IsDueTooLate, 9),
 ];

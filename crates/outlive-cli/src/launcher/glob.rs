@@ -13,7 +13,8 @@ pub fn is_pattern(path: &Path) -> bool {
     is_magic(path.as_os_str().as_bytes())
 }
 
-fn is_magic(part: &[u8]) -> bool {
+/// Whether a word has to be expanded.
+pub fn is_magic(part: &[u8]) -> bool {
     part.iter().any(|byte| b"*?[".contains(byte))
 }
 
@@ -75,7 +76,7 @@ fn names(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
 
 /// Whether a name fits a pattern. Where it does not, the last star takes one byte more: never more than length times
 /// length.
-fn fits(pattern: &[u8], name: &[u8]) -> bool {
+pub fn fits(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut pos) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while pos < name.len() {

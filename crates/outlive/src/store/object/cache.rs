@@ -1,6 +1,8 @@
-//! What is known of the bucket's records, by their names and versions: only what has changed is read again.
+//! The cache of records, by object key and version: only what has changed is read again.
 //!
-//! What is known may be old, and is never what a decision rests on: a write names the version it was made from.
+//! A cached record may be outdated, and no decision rests on it: a write names the version it was made from. Eviction says
+//! nothing of the record itself. There are no tombstones here either: whether a missing record was deleted is asked of the
+//! bucket ([`ObjectStore::is_still_there`]), which answers alike for every process, restarted ones included.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,18 +13,19 @@ use super::bucket::{AT_ONCE, Listed, Object, Version};
 use super::record::{Document, closed_at};
 use super::{ObjectStore, RECORD, lock};
 use crate::id::RunId;
+use crate::run::State;
 use crate::store::Error;
 use crate::time::Timestamp;
 
+/// The most records that are cached. Ended runs are evicted first; runs in flight stay, as heartbeats rest on them.
+const LIMIT: usize = 20_000;
+
 /// The records that were read or written here.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct Cache {
     records: HashMap<String, Entry>,
-    /// Where the records are whose ids do not tell.
+    /// The keys of records whose run ids do not give them.
     foreign: HashMap<RunId, String>,
-    /// Those that were there and are no more. Whoever held such a run is not to make it again: it was deleted by somebody
-    /// who knows what became of it since.
-    gone: HashSet<String>,
 }
 
 /// A record in one of its versions.
@@ -35,6 +38,8 @@ pub(super) struct Entry {
     pub(super) document: Result<Arc<Document>, Error>,
     /// Since when nothing may be put there any more, if that is what it says.
     pub(super) closed: Option<Timestamp>,
+    /// The document lacks its events: no write is made from it.
+    pub(super) partial: bool,
 }
 
 impl Entry {
@@ -43,10 +48,16 @@ impl Entry {
     }
 }
 
-impl Known {
-    /// Takes a version in, unless a later one is known.
-    pub(super) fn take(&mut self, key: &str, entry: Entry) {
-        let is_late = |known: &Entry| known.document.is_ok() && known.order() > entry.order();
+impl Entry {
+    pub(super) fn has_ended(&self) -> bool {
+        self.document.as_ref().is_ok_and(|document| matches!(document.run.state, State::Ended(_)))
+    }
+}
+
+impl Cache {
+    /// Inserts a version, unless a later one is cached.
+    pub(super) fn insert(&mut self, key: &str, entry: Entry) {
+        let is_late = |cached: &Entry| cached.document.is_ok() && cached.order() > entry.order();
         if self.records.get(key).is_some_and(is_late) && entry.document.as_ref().is_ok_and(|document| !document.foreign)
         {
             return;
@@ -56,23 +67,32 @@ impl Known {
         {
             self.foreign.insert(document.run.id, key.to_owned());
         }
-        self.gone.remove(key);
         self.records.insert(key.to_owned(), entry);
-    }
-
-    pub(super) fn find(&self, key: &str) -> Option<Entry> {
-        self.records.get(key).cloned()
-    }
-
-    pub(super) fn forget(&mut self, key: &str) {
-        if self.records.remove(key).is_some() {
-            self.gone.insert(key.to_owned());
+        if self.records.len() > LIMIT {
+            self.shrink(LIMIT / 4 * 3);
         }
     }
 
-    /// Whether the record was there, and is no more.
-    pub(super) fn is_gone(&self, key: &str) -> bool {
-        self.gone.contains(key)
+    /// Evicts ended runs, oldest first, until no more than `limit` records are left.
+    fn shrink(&mut self, limit: usize) {
+        let mut ended: Vec<String> =
+            self.records.iter().filter(|(_, entry)| entry.has_ended()).map(|(key, _)| key.clone()).collect();
+        // Keys begin with the time at which their run was made.
+        ended.sort_unstable();
+        ended.truncate(self.records.len().saturating_sub(limit));
+        for key in &ended {
+            self.evict(key);
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<Entry> {
+        self.records.get(key).cloned()
+    }
+
+    pub(super) fn evict(&mut self, key: &str) {
+        if let Some(Ok(document)) = self.records.remove(key).map(|entry| entry.document) {
+            self.foreign.remove(&document.run.id);
+        }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
@@ -83,15 +103,21 @@ impl Known {
 impl ObjectStore {
     /// Where the record of a run is, as far as is known.
     pub(super) fn place_of(&self, id: RunId) -> String {
-        lock(&self.inner.known).foreign.get(&id).cloned().unwrap_or_else(|| self.key_of(id))
+        lock(&self.inner.cache).foreign.get(&id).cloned().unwrap_or_else(|| self.key_of(id))
     }
 
     /// Takes note of an object.
     pub(super) fn note(&self, key: &str, object: &Object) -> Entry {
         let document = Document::read(key, &object.bytes).map(Arc::new);
         let closed = if document.is_err() { closed_at(&object.bytes) } else { None };
-        let entry = Entry { version: object.version.clone(), modified: Some(object.modified), document, closed };
-        lock(&self.inner.known).take(key, entry.clone());
+        let entry = Entry {
+            version: object.version.clone(),
+            modified: Some(object.modified),
+            document,
+            closed,
+            partial: false,
+        };
+        lock(&self.inner.cache).insert(key, entry.clone());
         entry
     }
 
@@ -100,14 +126,29 @@ impl ObjectStore {
         match self.bucket().get(key).await? {
             Some(object) => Ok(Some(self.note(key, &object))),
             None => {
-                lock(&self.inner.known).forget(key);
+                lock(&self.inner.cache).evict(key);
                 Ok(None)
             }
         }
     }
 
+    /// Whether there is a record, of whatever writer.
+    pub async fn has_records(&self) -> Result<bool, Error> {
+        let store = self.clone();
+        super::link::spawn(move || async move {
+            let listed = store.bucket().list_all(&store.runs()).await?;
+            Ok(listed.iter().any(|object| is_record(&store.runs(), &object.key)))
+        })
+        .await
+    }
+
     /// Lists all records, reads those that have changed, and answers with all that there are.
     pub(super) async fn refresh(&self) -> Result<Vec<(String, Entry)>, Error> {
+        self.refresh_with(true).await
+    }
+
+    /// Lists all records, and reads those that have changed. Without `ended`, records that are cached as ended are left out.
+    pub(super) async fn refresh_with(&self, ended: bool) -> Result<Vec<(String, Entry)>, Error> {
         let runs = self.runs();
         let mut listed: Vec<Listed> = Vec::new();
         self.bucket()
@@ -118,27 +159,36 @@ impl ObjectStore {
             .await?;
         let (mut fresh, mut changed) = (Vec::new(), Vec::new());
         {
-            let mut known = lock(&self.inner.known);
+            let mut cache = lock(&self.inner.cache);
             for object in &listed {
-                match known.records.get_mut(&object.key) {
+                match cache.records.get_mut(&object.key) {
                     Some(entry) if object.tag.is_some() && entry.version.tag == object.tag => {
                         entry.modified = Some(object.modified);
                         fresh.push((object.key.clone(), entry.clone()));
                     }
-                    _ => changed.push(object.key.clone()),
+                    _ => changed.push(object.clone()),
                 }
             }
-            if known.records.len() > listed.len() + changed.len() {
+            if cache.records.len() > listed.len() + changed.len() {
                 let names: HashSet<&String> = listed.iter().map(|object| &object.key).collect();
-                known.records.retain(|key, _| names.contains(key));
+                cache.records.retain(|key, _| names.contains(key));
+                cache.foreign.retain(|_, key| names.contains(key));
             }
         }
-        let reading = stream::iter(changed).map(async |key| (key.clone(), self.fetch(&key).await));
+        let cached = self.take_ended(&mut changed, ended);
+        {
+            let mut cache = lock(&self.inner.cache);
+            cached.iter().for_each(|(key, entry)| cache.insert(key, entry.clone()));
+        }
+        fresh.extend(cached);
+        let already = fresh.len();
+        let reading = stream::iter(changed).map(async |object| (object.key.clone(), self.fetch(&object.key).await));
         let read: Vec<(String, Result<Option<Entry>, Error>)> = reading.buffer_unordered(AT_ONCE).collect().await;
         for (key, entry) in read {
             // One that has gone since it was listed is none.
             fresh.extend(entry?.map(|entry| (key, entry)));
         }
+        self.keep_ended(fresh[already..].iter(), listed.iter().map(|object| object.key.as_str()));
         Ok(fresh)
     }
 }

@@ -1,0 +1,87 @@
+//! What a run that does not run waits for, and whether any worker serves it: told to whoever waits, and again when it changes.
+
+use std::time::Duration;
+
+use outlive::error::Error;
+use outlive::filter::Filter;
+use outlive::health::{Judgement, Seen};
+use outlive::registry::{HANDED_OUT, Registry};
+use outlive::run::{Run, State, StateName};
+
+use crate::cli::talk;
+use crate::terminal::plain;
+use crate::workers::supervise::KIND;
+
+/// How often the workers of a registry are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// What was last told of a run.
+#[derive(Debug, Default)]
+pub struct Serving {
+    told: Option<Waits>,
+    /// When the workers are looked at next, in time awake.
+    again_at: Duration,
+}
+
+impl Serving {
+    /// Says on stderr what a run waits for, if that is worth a line and not what was said last.
+    pub async fn tell(&mut self, registry: &Registry, seen: &Seen) -> Result<(), Error> {
+        let now = registry.clock().awake();
+        let waits = !seen.is_over() && matches!(seen.state, StateName::Pending | StateName::Dead);
+        if waits && now < self.again_at {
+            return Ok(());
+        }
+        self.again_at = now + LOOK_EVERY;
+        let text = if waits { waits_for(registry, seen).await? } else { None };
+        if text == self.told {
+            return Ok(());
+        }
+        let id = seen.run.id;
+        match &text {
+            Some(Waits { text, is_unserved }) => {
+                let hint = if *is_unserved { "hint: `outlive work` starts a worker\n" } else { "" };
+                talk(&format!("outlive: run `{id}` {}\n{hint}", plain(text)));
+            }
+            None if waits => talk(&format!("outlive: run `{id}` is {}; a worker serves it\n", seen.state)),
+            None => {}
+        }
+        self.told = text;
+        Ok(())
+    }
+}
+
+/// What a run waits for.
+#[derive(Debug, PartialEq, Eq)]
+struct Waits {
+    text: String,
+    /// No worker or supervisor will execute it.
+    is_unserved: bool,
+}
+
+/// What a run waits for that is neither its turn nor a clock; none where a worker serves it and nothing else is in the way.
+async fn waits_for(registry: &Registry, seen: &Seen) -> Result<Option<Waits>, Error> {
+    let reason = seen.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    if seen.run.spec.kind == HANDED_OUT || is_served(registry, &seen.run).await? {
+        // A run that is dead by its look alone is retried by whoever serves it.
+        let is_waiting = !reason.is_empty() && matches!(seen.run.state, State::Pending(_));
+        return Ok(is_waiting.then(|| Waits { text: format!("is pending{reason}"), is_unserved: false }));
+    }
+    let (state, what) = match seen.state {
+        StateName::Dead => ("dead", "to retry it"),
+        _ => ("pending", "to execute it"),
+    };
+    let text = format!("is {state}{reason}; no worker or supervisor is there {what}");
+    Ok(Some(Waits { text, is_unserved: true }))
+}
+
+/// Whether a worker that is alive takes runs of this kind, or a supervisor is.
+async fn is_served(registry: &Registry, run: &Run) -> Result<bool, Error> {
+    let takes = |worker: &outlive::store::Worker| worker.offer.takes(&run.spec.kind);
+    let workers = registry.workers().await?;
+    if workers.iter().any(|(worker, judged)| takes(worker) && *judged == Judgement::Live) {
+        return Ok(true);
+    }
+    let supervisors = Filter { kind: Some(KIND.into()), ..Filter::in_states([StateName::Running]) };
+    let supervisors = registry.all(&supervisors).await?;
+    Ok(supervisors.iter().any(|seen| seen.state == StateName::Running))
+}

@@ -1,0 +1,126 @@
+//! Claims: how every worker, of the library and of the command, gets its runs. The store is asked for what can be claimed by
+//! an index; nobody reads the queue.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::handle::RunHandle;
+use super::keeper::lock;
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::id::RunId;
+use crate::policy::Lease;
+use crate::registry::Registry;
+use crate::run::Run;
+
+/// The most runs of schedules that are remembered as followed.
+const FOLLOWED: usize = 10_000;
+/// The most runs with a rate that are remembered of a claim.
+const RATED: usize = 64;
+
+/// What a worker claims, and what it remembers between two claims.
+#[derive(Debug, Default)]
+pub struct Claims {
+    kinds: BTreeSet<String>,
+    longest: Option<Lease>,
+    /// Runs of schedules whose next run is made: only those may be claimed.
+    followed: BTreeSet<RunId>,
+    /// Runs with a rate that the last claim was offered.
+    rated: Vec<Run>,
+}
+
+impl Claims {
+    /// Claims of runs of these kinds, or of any if none is named.
+    pub fn of(kinds: impl IntoIterator<Item = String>) -> Self {
+        Self { kinds: kinds.into_iter().collect(), ..Self::default() }
+    }
+
+    /// The same claims, with no longer a lease than `longest`.
+    #[must_use]
+    pub(crate) fn within(self, longest: Lease) -> Self {
+        Self { longest: Some(longest), ..self }
+    }
+
+    /// Claims up to `limit` runs of those that are `wanted`. Answers with them, and whether there may be more.
+    pub async fn claim(
+        &mut self,
+        registry: &Registry,
+        limit: usize,
+        wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
+    ) -> Result<(Vec<RunHandle>, bool), Error> {
+        let (handles, scheduled) = self.claim_once(registry, limit, wanted).await?;
+        let has_followed = match self.follow(registry, &scheduled).await {
+            // What was claimed is not lost for it: the next claim meets the failure again.
+            Err(_) if !handles.is_empty() => false,
+            followed => followed?,
+        };
+        if handles.is_empty() && has_followed {
+            let (handles, _) = self.claim_once(registry, limit, wanted).await?;
+            return Ok((handles, true));
+        }
+        let is_full = handles.len() >= limit;
+        Ok((handles, is_full || has_followed))
+    }
+
+    /// How long it is until a run can be claimed by the clock alone, as far as the last claim can tell.
+    pub async fn until_next(&self, registry: &Registry) -> Result<Option<Duration>, Error> {
+        let due = registry.store().next_due(&self.filter()).await?;
+        let rates = registry.rates_used_up(&self.rated.iter().collect::<Vec<_>>()).await?;
+        let now = registry.clock().now();
+        let free = rates.into_iter().map(|(_, free_at)| free_at.since(now)).min();
+        // A moment later, so that it is due by then.
+        Ok(due.into_iter().chain(free).min().map(|left| left + Duration::from_millis(1)))
+    }
+
+    fn filter(&self) -> Filter {
+        // One kind can be looked up in the order of the queue.
+        let only = (self.kinds.len() == 1).then(|| self.kinds.first().cloned()).flatten();
+        let several = Some(&self.kinds).filter(|kinds| kinds.len() > 1).cloned();
+        Filter { kind: only, kinds: several, ..Filter::default() }
+    }
+
+    /// Claims, and tells which runs of schedules were passed over because their next run is not made.
+    async fn claim_once(
+        &mut self,
+        registry: &Registry,
+        limit: usize,
+        wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
+    ) -> Result<(Vec<RunHandle>, Vec<Run>), Error> {
+        let (scheduled, rated): (Mutex<Vec<Run>>, Mutex<Vec<Run>>) = Default::default();
+        let is_claimed = |run: &Run| {
+            if run.rates().next().is_some() {
+                let mut rated = lock(&rated);
+                let is_known = rated.iter().any(|known: &Run| known.spec.keys == run.spec.keys);
+                if !is_known && rated.len() < RATED {
+                    rated.push(run.clone());
+                }
+            }
+            if run.spec.schedule.is_none() || self.followed.contains(&run.id) {
+                return wanted(run);
+            }
+            let mut scheduled = lock(&scheduled);
+            if scheduled.iter().all(|known: &Run| known.id != run.id) {
+                scheduled.push(run.clone());
+            }
+            false
+        };
+        let handles = registry.claim_within(self.filter(), limit, self.longest, &is_claimed).await?;
+        let (scheduled, rated) = (std::mem::take(&mut *lock(&scheduled)), std::mem::take(&mut *lock(&rated)));
+        self.rated = rated;
+        Ok((handles, scheduled))
+    }
+
+    /// Makes the next runs of schedules. Answers whether any run may be claimed because of that.
+    async fn follow(&mut self, registry: &Registry, scheduled: &[Run]) -> Result<bool, Error> {
+        if scheduled.is_empty() {
+            return Ok(false);
+        }
+        if self.followed.len() > FOLLOWED {
+            self.followed.clear();
+        }
+        let before = self.followed.len();
+        self.followed.extend(registry.follow_schedules(scheduled).await?);
+        Ok(self.followed.len() > before)
+    }
+}

@@ -1,0 +1,131 @@
+//! The heartbeat thread of a worker: when it wakes, and how it ends.
+
+use std::os::fd::OwnedFd;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::{BELL_REST, Keeping, RETRY, lock};
+use crate::store::{self, Store};
+
+/// The thread that beats for a worker until it is dropped.
+pub(crate) struct Keeper {
+    keeping: Arc<Keeping>,
+    beat: Arc<dyn Fn() + Send + Sync>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Keeper {
+    /// A thread that is yet to be started. It opens its own connection when the first beat is due, so that a short run
+    /// never pays for it; where that cannot be opened, because descriptors have run out, it beats on the `shared` one.
+    /// Whoever rings the bell has it beat at once.
+    pub(crate) fn new(
+        keeping: Arc<Keeping>,
+        bell: Option<OwnedFd>,
+        shared: Arc<dyn Store>,
+        open: impl Fn() -> Result<Arc<dyn Store>, store::Error> + Send + Sync + 'static,
+    ) -> Self {
+        let kept = keeping.clone();
+        let beat = move || keep_beating(&kept, bell.as_ref(), &*shared, &open);
+        Self { keeping, beat: Arc::new(beat), thread: Mutex::default() }
+    }
+
+    /// Starts the thread, unless it was started before.
+    pub(crate) fn start(&self) -> std::io::Result<()> {
+        let mut thread = lock(&self.thread);
+        if thread.is_none() {
+            let beat = self.beat.clone();
+            *thread = Some(std::thread::Builder::new().name("outlive-keeper".into()).spawn(move || beat())?);
+        }
+        Ok(())
+    }
+
+    /// Whether anybody beats, or has.
+    pub(crate) fn is_started(&self) -> bool {
+        lock(&self.thread).is_some()
+    }
+}
+
+fn keep_beating(
+    keeping: &Keeping,
+    bell: Option<&OwnedFd>,
+    shared: &dyn Store,
+    open: &dyn Fn() -> Result<Arc<dyn Store>, store::Error>,
+) {
+    let mut store: Option<Arc<dyn Store>> = None;
+    let mut last = keeping.clock.awake();
+    loop {
+        let next = last + keeping.interval();
+        let until_beat = next.saturating_sub(keeping.clock.awake());
+        let rung = keeping.wake.wait(bell, keeping.progress_due_in().map_or(until_beat, |due| due.min(until_beat)));
+        let rung = keeping.asked.swap(false, Ordering::SeqCst) || rung;
+        let (leaving, owes) = {
+            let keep = keeping.keep();
+            (keep.leaving, !keep.owed.is_empty())
+        };
+        if leaving && !owes {
+            return;
+        }
+        if !owes && !rung && keeping.clock.awake() < next {
+            if keeping.progress_due_in() == Some(Duration::ZERO) {
+                store = store.or_else(|| open().ok());
+                let written = pollster::block_on(keeping.write_progress(store.as_deref().unwrap_or(shared)));
+                if written.is_err() {
+                    // It is tried again with the next beat, or after a pause.
+                    keeping.wake.wait(None, RETRY);
+                }
+            }
+            continue;
+        }
+        if rung && keeping.clock.awake().saturating_sub(last) < BELL_REST {
+            // Whoever rings without end does not keep us beating without end.
+            keeping.wake.wait(None, BELL_REST);
+        }
+        last = keeping.clock.awake();
+        if !keeping.begin_beat() {
+            return;
+        }
+        if store.is_none() {
+            store = open().ok();
+        }
+        let beating = store.as_deref().unwrap_or(shared);
+        // A defect in one beat must not end all beats.
+        let beat =
+            |store: &dyn Store| std::panic::catch_unwind(AssertUnwindSafe(|| pollster::block_on(keeping.tick(store))));
+        if matches!(beat(beating), Ok(Err(store::Error::Denied(_)))) && store.take().is_some() {
+            // A connection of its own that was opened with the last descriptors has none left to work with.
+            drop(beat(shared));
+        }
+        keeping.keep().beating = false;
+        if leaving {
+            return;
+        }
+        if keeping.owes() {
+            // What the store did not take is tried again soon, not at once.
+            keeping.wake.wait(None, RETRY);
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if !self.keeping.made_by.is_this_process() {
+            // The thread is the parent's: a forked child has none to join.
+            std::mem::forget(self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+            return;
+        }
+        let is_done = self.keeping.leave();
+        if !is_done {
+            // What is owed is delivered even by a worker that never had to beat; else it stays in the spool.
+            let _ = self.start();
+        }
+        self.keeping.wake.call();
+        // One that will never beat again ends by itself, and a process that is about to end need not wait for it.
+        if let Some(thread) = lock(&self.thread).take().filter(|_| !is_done) {
+            // A panic of the thread was its own; there is nobody left to tell.
+            let _ = thread.join();
+        }
+    }
+}

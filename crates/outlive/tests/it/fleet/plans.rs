@@ -1,0 +1,277 @@
+//! How the server goes about what it is asked: by indexes, and no further than it has to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::*;
+use outlive::filter::Filter;
+use outlive::policy::Lease;
+use outlive::run::{Key, Spec, StateName, Step};
+use outlive::runtime::reaper::Reaper;
+use outlive::store::{Beat, Order, Page, Record};
+use outlive::testing::called;
+use outlive::transition::{Action, apply};
+use serde_json::Value;
+
+/// How many runs wait, and how many have ended.
+const RUNS: usize = 100_000;
+/// How many rows a statement may read. The longest page or batch here is 500 runs, of which several tables tell.
+const READ: u64 = 6_000;
+/// The tables that grow with the number of runs.
+const LONG: [&str; 6] = ["waiting", "ended", "spec", "label", "live", "story"];
+
+/// Fills the registry with copies of the one run that waits there: half of them wait, some of those for a time that has not
+/// come, and half have ended.
+fn fill(server: &Server, schema: &str) {
+    server.psql(&format!(
+        "SET auto_explain.log_min_duration = -1; SET search_path TO {schema};
+         CREATE TEMP TABLE one AS SELECT spec.*, waiting.stamp, waiting.story FROM spec JOIN waiting USING (id);
+         CREATE TEMP TABLE many AS SELECT first_id(at) AS id, at, n FROM (
+             SELECT n, clock() - 400000000000 + n::int8 * 1000000 AS at FROM generate_series(1, {RUNS} * 2) AS n) AS moments;
+         INSERT INTO spec SELECT many.id, at, priority, CASE WHEN n % 1000 = 0 THEN 'named' END, kind, NULL, NULL,
+                (body::jsonb || jsonb_build_object('labels', jsonb_build_object('team', 'blue', 'rare', (n / 10)::text))
+                     || CASE WHEN n % 1000 = 0 THEN '{{\"name\": \"named\"}}'::jsonb ELSE '{{}}'::jsonb END)::text
+             FROM many, one;
+         INSERT INTO label SELECT id, 'team', 'blue', at FROM many;
+         INSERT INTO label SELECT id, 'rare', (n / 10)::text, at FROM many;
+         INSERT INTO ended (id, revision, stamp, epoch, created_at, priority, archived, started_at, ended_at, state, kind, story)
+             SELECT many.id, 3, stamp, 1, at, priority, false, at, at, 'succeeded', kind, story FROM many, one WHERE n <= {RUNS};
+         INSERT INTO waiting (id, revision, stamp, epoch, created_at, priority, ready, due_at, state, kind, story)
+             SELECT many.id, 1, stamp, 0, at, priority, n % 2 = 0, CASE WHEN n % 2 = 1 THEN clock() * 2 END, 'pending', kind,
+                    story
+             FROM many, one WHERE n > {RUNS}"
+    ));
+}
+
+/// The plans of all statements that the server has logged, with the text of each.
+fn plans(log: &str) -> Vec<(String, Value)> {
+    let mut plans = Vec::new();
+    let mut lines = log.lines().peekable();
+    while let Some(line) = lines.next() {
+        if !line.ends_with("plan:") {
+            continue;
+        }
+        let mut json = String::new();
+        while let Some(line) = lines.next_if(|line| line.starts_with(['\t', '{', '}'])) {
+            json.push_str(line);
+        }
+        let mut told: Value = serde_json::from_str(&json).unwrap();
+        plans.push((told["Query Text"].as_str().unwrap().to_owned(), told["Plan"].take()));
+    }
+    plans
+}
+
+/// How many rows were read, and which of the long tables from end to end.
+fn read(plan: &Value, whole: &mut BTreeSet<String>) -> u64 {
+    let number = |field: &str| plan[field].as_f64().unwrap_or(0.0);
+    let mut rows = 0.0;
+    if let Some(table) = plan["Relation Name"].as_str() {
+        let removed = number("Rows Removed by Filter") + number("Rows Removed by Index Recheck");
+        rows = (number("Actual Rows") + removed) * number("Actual Loops").max(1.0);
+        let is_long = LONG.iter().any(|long| table == *long || table.starts_with(&format!("{long}_")));
+        if plan["Node Type"] == "Seq Scan" && is_long && number("Actual Loops") > 0.0 {
+            whole.insert(table.into());
+        }
+    }
+    let parts = plan["Plans"].as_array().into_iter().flatten();
+    rows as u64 + parts.map(|part| read(part, whole)).sum::<u64>()
+}
+
+/// Every place in the sources of the store that makes a statement.
+fn places() -> BTreeSet<(String, u32)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/postgres");
+    let mut places = BTreeSet::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let source = std::fs::read_to_string(&path).unwrap();
+        // `query` passes on where it was called.
+        let makes = |line: &&str| (line.contains(".sql(") || line.contains("self.query(")) && !line.contains("Query {");
+        for (line, _) in (1..).zip(source.lines()).filter(|(_, line)| makes(line)) {
+            places.insert((name.clone(), line));
+        }
+    }
+    places
+}
+
+/// Runs that are claimed and done, with keys and without, until what their stories say is long.
+async fn work(worker: &Registry) {
+    let keyed = Spec { keys: vec![Key::limit("door", 1), Key::rate("api", 9, PATIENCE)], ..spec("keyed") };
+    let (mut plain, mut one) = (worker.start(spec("plain")).await.unwrap(), worker.start(keyed.clone()).await.unwrap());
+    worker.start(keyed.clone()).await.map(drop).expect_err("the key is busy");
+    for number in 0..60 {
+        for handle in [&mut plain, &mut one] {
+            handle.set_checkpoint(number.into()).await.unwrap();
+        }
+    }
+    worker.cancel(one.id(), None).await.unwrap();
+    worker.story(one.id()).await.unwrap();
+    plain.succeed().await.unwrap();
+    one.succeed().await.unwrap();
+    let waits = worker.enqueue(Spec { priority: -1, ..keyed }).await.unwrap();
+    let claimed = worker.claim(Filter::of([waits.id]), 1).await.unwrap();
+    assert_eq!(claimed.len(), 1);
+    for handle in claimed {
+        handle.succeed().await.unwrap();
+    }
+}
+
+/// Has runs cancelled by one commit that takes several statements.
+async fn cancel_some(store: &PostgresStore, owner: &Registry) {
+    let keyed = |key: &str| Spec { keys: vec![Key::limit(key, 1)], ..spec("keyed") };
+    let (one, two) = (owner.start(keyed("one")).await.unwrap(), owner.start(keyed("two")).await.unwrap());
+    let waits = owner.enqueue(keyed("one")).await.unwrap();
+    let records = store.get(&[one.id(), two.id(), waits.id]).await.unwrap();
+    let action = Action::RequestCancel { reason: None, grace: None, live: Default::default() };
+    let cancel = |record: &Record| {
+        let change = apply(&record.run, &action, &person("bob"), SystemClock.now()).unwrap();
+        Write::change(record, change, stamp(&SystemEntropy))
+    };
+    store.commit(records.iter().map(cancel).collect()).await.unwrap();
+    one.succeed().await.unwrap();
+    two.succeed().await.unwrap();
+}
+
+/// Lists of every sort that somebody asks for.
+async fn list(reader: &Registry, some: &Run) {
+    let pending = || Filter::in_states([StateName::Pending]);
+    let label = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into();
+    let filters = [
+        Filter::default(),
+        pending(),
+        Filter::in_states([StateName::Failed, StateName::Dead]),
+        Filter::in_states([StateName::Running]),
+        Filter { labels: label("team", "blue"), ..Filter::default() },
+        Filter { labels: label("rare", "7"), ..Filter::default() },
+        Filter { labels: label("rare", "none"), ..pending() },
+        Filter { labels: label("team", "blue"), ..Filter::in_states([StateName::Running]) },
+        Filter { name: Some("named".into()), ..Filter::default() },
+        Filter { name: Some("nobody".into()), ..Filter::default() },
+        Filter { id_prefix: Some(some.id.to_string()[..30].into()), ..Filter::default() },
+        Filter::of([some.id]),
+        Filter::steps_of(some),
+    ];
+    for filter in &filters {
+        for order in [Order::Newest, Order::Oldest] {
+            let page = Page { after: None, limit: 100, order };
+            let listing = reader.store().list(filter, &page).await.unwrap();
+            let next = Page { after: listing.next, ..page };
+            reader.store().list(filter, &next).await.unwrap();
+        }
+    }
+    let claims = Page { after: None, limit: 100, order: Order::Claim };
+    reader.store().list(&pending(), &claims).await.unwrap();
+}
+
+#[test]
+fn t7_07_every_statement_reads_few_of_200_000_runs() {
+    let explain =
+        ["log_min_duration=0", "log_analyze=on", "log_timing=off", "log_format=json", "log_nested_statements=on"];
+    let explain: Vec<String> = explain.iter().map(|setting| format!("auto_explain.{setting}")).collect();
+    let mut settings = vec!["fsync=off", "autovacuum=off", "shared_preload_libraries=auto_explain"];
+    settings.extend(explain.iter().map(String::as_str));
+    let server = Server::alone(&settings);
+    let url = server.fresh_url();
+    let (store, schema) = (open(&url).unwrap(), schema_of(&url));
+    let worker = process(&store, Arc::new(SystemClock));
+    pollster::block_on(async {
+        let some = worker.enqueue(spec("job")).await.unwrap();
+        fill(&server, &schema);
+        let begun = server.log().len();
+        let step = Step {
+            of: some.id,
+            attempt: 1,
+            name: "step".into(),
+            fingerprint: "f".into(),
+            changed: false,
+            replays: None,
+            parent: None,
+        };
+        let labels: BTreeMap<String, String> = [("team".to_owned(), "red".to_owned())].into();
+        worker.enqueue(Spec { step: Some(step), labels: labels.clone(), ..spec("step") }).await.unwrap();
+        // Few at once, and many.
+        for count in [2, 40] {
+            let runs = (0..count)
+                .map(|_| pending(Spec { labels: labels.clone(), ..spec("many") }, SystemClock.now(), &SystemEntropy));
+            store.commit(runs.map(making).collect()).await.unwrap();
+        }
+        // Until what moves has the tables vacuumed.
+        for _ in 0..21 {
+            let claimed = worker.claim(Filter { kind: Some("job".into()), ..Filter::default() }, 500).await.unwrap();
+            assert_eq!(claimed.len(), 500);
+            claimed.into_iter().for_each(std::mem::forget);
+        }
+        work(&worker).await;
+        list(&worker, &some).await;
+        let none = worker.claim(Filter { kind: Some("none".into()), ..Filter::default() }, 5).await.unwrap();
+        assert!(none.is_empty());
+        worker.claim(Filter { kind: Some("none".into()), ..Filter::default() }, 5).await.unwrap();
+        let counts = worker.counts().await.unwrap();
+        assert!(
+            counts.iter().any(|count| count.state == StateName::Succeeded && count.runs >= RUNS as u64),
+            "{counts:?}"
+        );
+        store.workers().await.unwrap();
+        store.starts(&[Key::rate("api", 9, PATIENCE)]).await.unwrap();
+        store.next_due(&Filter::default()).await.unwrap();
+        store.next_due(&Filter { kind: Some("keyed".into()), ..Filter::default() }).await.unwrap();
+        store.examine().await.unwrap();
+        store.keep_history(Some(PATIENCE)).await.unwrap();
+        store.keep_history(None).await.unwrap();
+        store.tidy().await.unwrap();
+        // Somebody else, who holds what it does not own, and whose beats go missing.
+        let other = process(&open(&url).unwrap(), Arc::new(SystemClock));
+        let handle = other.start(spec("other")).await.unwrap();
+        other.tick().await.unwrap();
+        let lost = (some.id, outlive::id::Epoch(7));
+        let beat = Beat {
+            worker: handle.fence().worker,
+            identity: stranger(1),
+            lease: Lease::default(),
+            held: [lost].into(),
+            attention: None,
+            leaving: false,
+            offer: Arc::default(),
+        };
+        assert_eq!(store.beat(&beat).await.unwrap().lost, [some.id]);
+        server.psql(&format!("DELETE FROM {schema}.worker WHERE id = '{}'", handle.fence().worker));
+        Reaper::new(None).pass(&worker).await.unwrap();
+        other.tick().await.unwrap();
+        cancel_some(&store, &other).await;
+        other.cancel(handle.id(), None).await.unwrap();
+        worker.cancel(handle.id(), None).await.unwrap();
+        handle.succeed().await.unwrap();
+        other.close().await;
+        let vacuumed = format!(
+            "SELECT vacuum_count > 0 FROM pg_stat_user_tables WHERE relname = 'tally' AND schemaname = '{schema}'"
+        );
+        until("the tables to be vacuumed", || server.psql(&vacuumed) == "t");
+        let called: BTreeSet<(String, u32)> = called::all()
+            .into_iter()
+            .filter_map(|(file, line)| Some((file.split_once("src/store/postgres/")?.1.to_owned(), line)))
+            .collect();
+        let missed: Vec<_> = places().difference(&called).cloned().collect();
+        assert!(missed.is_empty(), "no plan was looked at of the statements made at {missed:?}");
+        judge(&server.log()[begun..]);
+    });
+}
+
+fn judge(log: &str) {
+    let mut wrong = BTreeMap::new();
+    let plans = plans(log);
+    println!("{} statements were carried out", plans.len());
+    assert!(plans.len() > 500, "the server logs no plans");
+    for (text, plan) in plans {
+        let mut whole = BTreeSet::new();
+        let rows = read(&plan, &mut whole);
+        // What a person asks at a prompt, or a test, is not asked by the store.
+        let is_ours = !text.contains("pg_stat_user_tables");
+        if is_ours && (rows > READ || !whole.is_empty()) {
+            wrong.insert(text, (rows, whole, plan));
+        }
+    }
+    for (text, (rows, whole, plan)) in &wrong {
+        println!("{rows} rows read, from end to end {whole:?}: {text}\n{plan:#}");
+    }
+    assert!(wrong.is_empty(), "{} statements read more than they need", wrong.len());
+}

@@ -1,0 +1,84 @@
+//! Events that an operator asks about: T5-B5.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use outlive::run::StateName;
+use outlive::runtime::handle::Recorded;
+use outlive::store::Error;
+use outlive::testing::spec;
+
+use crate::world::{LEASE, Watched, World, unseen};
+
+/// What is logged on this thread while the guard lives.
+#[derive(Clone, Default)]
+pub(crate) struct Logged(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Logged {
+    pub(crate) fn start() -> (Self, impl Sized) {
+        use tracing_subscriber::util::SubscriberInitExt;
+        let logged = Self::default();
+        let written = logged.clone();
+        let lines = tracing_subscriber::fmt().with_ansi(false).without_time().with_writer(move || written.clone());
+        (logged, lines.finish().set_default())
+    }
+
+    /// The lines of an event, with its message and fields.
+    pub(crate) fn of(&self, event: &str) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains(event)).map(str::to_owned).collect()
+    }
+}
+
+#[test]
+fn t5_b5_outages_spooled_outcomes_lost_claims_and_reaps_are_logged() {
+    let world = World::memory();
+    let (logged, _guard) = Logged::start();
+    pollster::block_on(async {
+        let away = Arc::new(AtomicBool::new(false));
+        let is_away = away.clone();
+        let hook = move |_| match is_away.load(Ordering::SeqCst) {
+            true => Err(Error::Unavailable("the store is away".into())),
+            false => Ok(()),
+        };
+        let owner = world.process_on(Watched::new(world.store.clone(), hook), unseen(1));
+        let (kept, ends) = (owner.start(spec("kept")).await.unwrap(), owner.start(spec("ends")).await.unwrap());
+        let (kept_id, ends_id) = (kept.id(), ends.id());
+        assert!(logged.of("").is_empty(), "nothing is wrong: {:?}", logged.of(""));
+
+        away.store(true, Ordering::SeqCst);
+        for _ in 0..2 {
+            owner.tick().await.unwrap_err();
+        }
+        assert_eq!(ends.succeed().await.unwrap(), Recorded::Later);
+        let failed = logged.of("heartbeat failed");
+        assert!(failed.len() == 2 && failed[0].contains("the store is away"), "{failed:?}");
+        assert_eq!(logged.of("outage began").len(), 1);
+        let spooled = logged.of("outcome spooled");
+        assert!(spooled.len() == 1 && spooled[0].contains(&ends_id.to_string()), "{spooled:?}");
+
+        away.store(false, Ordering::SeqCst);
+        owner.tick().await.unwrap();
+        assert_eq!((logged.of("outage ended").len(), logged.of("spooled outcome delivered").len()), (1, 1));
+
+        world.clock.pass(LEASE * 2);
+        assert_eq!(world.reap().await.ended[0].state.name(), StateName::Dead);
+        owner.tick().await.unwrap();
+        for event in ["run reaped", "claim lost", "stop requested"] {
+            let lines = logged.of(event);
+            assert!(lines.len() == 1 && lines[0].contains(&kept_id.to_string()), "{event}: {lines:?}");
+        }
+    });
+}
