@@ -1,5 +1,6 @@
 //! `cargo xtask lint`: what can be said of the code without running it.
 
+use crate::features::FEATURE_SETS;
 use crate::steps::{Failed, cargo, root, step, succeeds};
 use crate::tidy;
 
@@ -10,6 +11,9 @@ pub fn run(_: &[String]) -> Result<(), Failed> {
         step(&cargo(), &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
         house_rules(),
     ];
+    checks.extend(FEATURE_SETS.iter().map(|features| {
+        step(&cargo(), &[&["clippy", "--package", "outlive", "--lib"], *features, &["--", "-D", "warnings"]].concat())
+    }));
     if succeeds(&cargo(), &["deny", "--version"]) {
         checks.push(step(&cargo(), &["deny", "check"]));
     } else {

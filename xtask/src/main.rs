@@ -5,6 +5,7 @@
 mod bench;
 mod build;
 mod chores;
+mod features;
 mod lint;
 mod setup;
 mod steps;
