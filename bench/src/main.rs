@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's result is what it prints")]
 mod beats;
 mod fleet;
+mod idle;
 mod lists;
 mod output;
 mod peers;
@@ -15,6 +16,5 @@ mod storm;
 mod supervise;
 mod sweep;
 mod time;
-fn main() -> std::process::ExitCode {
-    scratch::main()
-}
+#[rustfmt::skip]
+fn main() -> std::process::ExitCode { scratch::main() }

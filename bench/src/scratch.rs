@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::{beats, fleet, lists, output, peers, plane, run, serving, sqlite, storm, supervise, sweep};
+use crate::{beats, fleet, idle, lists, output, peers, plane, run, serving, sqlite, storm, supervise, sweep};
 
 /// What a benchmark answers: nothing, or why it could not measure.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -17,7 +17,7 @@ pub type Benchmark = (&'static str, fn(&Path) -> Outcome<bool>);
 
 const DIRECTORY_VARIABLE: &str = "OUTLIVE_BENCH_DIR";
 
-const BENCHMARKS: [Benchmark; 16] = [
+const BENCHMARKS: [Benchmark; 17] = [
     ("sqlite", sqlite::main),
     ("beats", beats::main),
     ("run", run::main),
@@ -25,6 +25,7 @@ const BENCHMARKS: [Benchmark; 16] = [
     ("output", output::main),
     ("lists", lists::main),
     ("supervise", supervise::main),
+    ("idle", idle::main),
     ("serving", serving::main),
     ("fleet", fleet::main),
     ("fleet-peers", fleet::against_peers),
