@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: the benchmarks, built as the command is shipped.
 
-use crate::build::build;
+use crate::build::{PROFILE, build};
 use crate::steps::{Failed, root, step};
 
 /// Runs the benchmark that is named, or all of them.
@@ -8,6 +8,6 @@ pub fn run(words: &[String]) -> Result<(), Failed> {
     // The command is built by itself, without the features that the benchmarks ask of the library.
     build(&["--package", "outlive-cli"])?;
     let target = build(&["--package", "outlive-bench"])?;
-    let bench = root().join("target").join(target).join("release/outlive-bench");
+    let bench = root().join("target").join(target).join(PROFILE).join("outlive-bench");
     step(&bench.to_string_lossy(), &words.iter().map(String::as_str).collect::<Vec<_>>())
 }

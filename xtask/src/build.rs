@@ -8,12 +8,15 @@ use std::process::Command;
 
 use crate::steps::{Failed, cargo, step};
 
+/// The cargo profile of what is shipped, which names the directory of its output too.
+pub const PROFILE: &str = "dist";
+
 const FLAGS: &str = "-Ctarget-feature=+crt-static -Crelocation-model=static";
 
 /// Builds the command, and says where it is.
 pub fn run(_: &[String]) -> Result<(), Failed> {
     let target = build(&["--package", "outlive-cli"])?;
-    println!("xtask build: target/{target}/release/outlive");
+    println!("xtask build: target/{target}/{PROFILE}/outlive");
     Ok(())
 }
 
@@ -22,7 +25,7 @@ pub fn build(words: &[&str]) -> Result<String, Failed> {
     let target = host()?;
     let variable = format!("CARGO_TARGET_{}_RUSTFLAGS={FLAGS}", target.to_uppercase().replace('-', "_"));
     let cargo = cargo();
-    let mut line = vec![variable.as_str(), &cargo, "build", "--release", "--target", &target];
+    let mut line = vec![variable.as_str(), &cargo, "build", "--profile", PROFILE, "--target", &target];
     line.extend(words);
     step("env", &line)?;
     Ok(target)

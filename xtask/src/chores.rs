@@ -15,7 +15,7 @@ const CHORES: [Chore; 5] = [
     ),
     ("lint", "formatting, clippy, the dependencies' licences and advisories, and the house rules", lint::run),
     ("build", "the command as it is shipped: optimised, in one file that needs no other", build::run),
-    ("bench", "[NAME]  the benchmarks in bench/, or one of them, in release", bench::run),
+    ("bench", "[NAME]  the benchmarks in bench/, or one of them, built as the command is shipped", bench::run),
     ("setup", "install what the tests need and this machine lacks", setup::run),
 ];
 
