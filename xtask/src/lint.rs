@@ -1,6 +1,7 @@
 //! `cargo xtask lint`: what can be said of the code without running it.
 
 use crate::features::FEATURE_SETS;
+use crate::layers::{self, CRATES};
 use crate::steps::{Failed, cargo, root, step, succeeds};
 use crate::tidy;
 
@@ -29,7 +30,11 @@ pub fn run(_: &[String]) -> Result<(), Failed> {
 
 fn house_rules() -> Result<(), Failed> {
     println!("$ tidy");
-    let found = tidy::check(&root()).map_err(|error| Failed(format!("the sources cannot be read: {error}")))?;
+    let unreadable = |error| Failed(format!("the sources cannot be read: {error}"));
+    let mut found = tidy::check(&root()).map_err(unreadable)?;
+    for layers in CRATES {
+        found.extend(layers::check(&root(), &layers).map_err(unreadable)?);
+    }
     for violation in &found {
         println!("{violation}");
     }

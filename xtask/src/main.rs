@@ -6,6 +6,7 @@ mod bench;
 mod build;
 mod chores;
 mod features;
+mod layers;
 mod lint;
 mod setup;
 mod steps;

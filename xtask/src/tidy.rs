@@ -20,6 +20,13 @@ pub struct Violation {
     rule: String,
 }
 
+impl Violation {
+    /// A line of a file, and the rule that it breaks.
+    pub fn new(path: &Path, line: usize, rule: String) -> Self {
+        Self { path: path.into(), line, rule }
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.path.display(), self.line, self.rule)
@@ -45,7 +52,8 @@ pub fn check(root: &Path) -> io::Result<Vec<Violation>> {
     Ok(violations)
 }
 
-fn gather(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+/// Adds the source files below a directory.
+pub fn gather(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
         if path.is_dir() {
@@ -85,7 +93,7 @@ fn look(path: &Path, text: &str) -> Vec<Violation> {
 }
 
 /// The lines that are code, by number: no blank lines, no comments, no test modules.
-fn code(text: &str) -> Vec<(usize, &str)> {
+pub fn code(text: &str) -> Vec<(usize, &str)> {
     let mut code = Vec::new();
     let mut lines = text.lines().zip(1..).peekable();
     while let Some((line, number)) = lines.next() {
