@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use outlive::filter::Filter;
 use outlive::id::SystemEntropy;
-use outlive::process::Identity;
+use outlive::owner::Identity;
 use outlive::registry::Registry;
 use outlive::run::Spec;
 use outlive::runtime::handle::RunHandle;

@@ -6,11 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use outlive::lifecycle::Report;
 use outlive::registry::Registry;
 use outlive::run::{Progress, Spec};
 use outlive::runtime::handle::RunHandle;
 use outlive::testing::server::Server;
-use outlive::transition::Report;
 use serde_json::{Value, json};
 
 use crate::scratch::{Outcome, outlive};

@@ -8,6 +8,7 @@ mod plain;
 use std::path::Path;
 
 use outlive::id::{Entropy, SystemEntropy, WorkerId};
+use outlive::lifecycle::{Action, Fence, Verdict, apply, enqueued};
 use outlive::policy::Lease;
 use outlive::registry::Registry;
 use outlive::run::{Key, Run, Spec};
@@ -15,7 +16,6 @@ use outlive::store::sqlite::Sharing;
 use outlive::store::{Expect, Record, Store, Write, Written};
 use outlive::testing::{owner, pending, person, stamp};
 use outlive::time::{Clock, SystemClock};
-use outlive::transition::{Action, Fence, Verdict, apply, enqueued};
 
 use self::plain::{Plain, Rows, Settings};
 use crate::rounds::{Plan, Variant, interleave};

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlive::id::{RunId, Stamp, SystemEntropy, WorkerId};
-use outlive::process::Identity;
+use outlive::lifecycle::{Action, Fence, Verdict, apply, enqueued};
+use outlive::owner::Identity;
 use outlive::registry::Registry;
 use outlive::run::{Owner, Run, Spec};
 use outlive::store::sqlite::Sharing;
 use outlive::store::{Expect, Write};
-use outlive::transition::{Action, Fence, Verdict, apply, enqueued};
 use serde_json::Value;
 
 use crate::rounds::Spread;

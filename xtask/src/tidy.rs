@@ -87,7 +87,7 @@ fn look(path: &Path, text: &str) -> Vec<Violation> {
         }
     }
     for line in cases_on_state(&code) {
-        found(line, "SQL decides on a state; the rules live in transition.rs");
+        found(line, "SQL decides on a state; the rules live in lifecycle.rs");
     }
     violations
 }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn sql_decides_on_no_state() {
-        let rule = "SQL decides on a state; the rules live in transition.rs";
+        let rule = "SQL decides on a state; the rules live in lifecycle.rs";
         assert_eq!(
             one("a.rs", "let x;\nlet sql = \"SELECT CASE WHEN state = 'dead' THEN 1 END\";\n"),
             (2, rule.into())

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use outlive::error::Error;
-use outlive::health::Seen;
-use outlive::logs::{LogPlace, LogReader, NoLog, Stream};
+use outlive::lifecycle::health::Seen;
+use outlive::logs::{LogReader, NoLog, Stream};
+use outlive::registry::LogPlace;
 use outlive::registry::Registry;
 use outlive::run::{End, StateName};
 use outlive::store;

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use outlive::health::{Health, Leftovers, Seen};
 use outlive::id::{RunId, WorkerId};
+use outlive::lifecycle::health::{Health, Seen};
+use outlive::owner::Leftovers;
 use outlive::registry::Registry;
 use std::os::unix::ffi::OsStrExt;
 
+use outlive::lifecycle::{Operation, can, resumes_unnamed};
 use outlive::run::{Actor, Arg, End, Exit, Owner, State, StateName};
 use outlive::time::{Timestamp, show_duration};
-use outlive::transition::{Operation, can, resumes_unnamed};
 use schemars::JsonSchema;
 use serde::Serialize;
 

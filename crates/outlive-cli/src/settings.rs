@@ -184,7 +184,7 @@ impl Context {
         if let Some(repository) = above(".git").filter(|repository| is_writable(repository)) {
             return Ok(Location::Directory(repository.join(DIRECTORY)));
         }
-        let home = outlive::home::home()
+        let home = outlive::host::home::home()
             .ok_or_else(|| Error::Invalid("no registry: neither HOME nor OUTLIVE_HOME is set".into()))?;
         Ok(Location::Directory(home.join("registry")))
     }
@@ -223,8 +223,8 @@ impl Context {
         let redactor = self.config()?.redactor()?;
         let registry = match self.location()? {
             Location::Directory(path) => {
-                if let Some(home) = outlive::home::home().filter(|home| path.parent() == Some(home)) {
-                    outlive::home::make(&home)?;
+                if let Some(home) = outlive::host::home::home().filter(|home| path.parent() == Some(home)) {
+                    outlive::registry::make_home(&home)?;
                     self.tell_read_only(&path);
                 }
                 Registry::open_local(&path, Some(Sharing::Private))?
@@ -243,8 +243,8 @@ impl Context {
     pub async fn instead(&self, error: &Error) -> Result<Option<Registry>, Error> {
         let is_away = matches!(error, Error::Store(error) if error.is_passing());
         let is_bucket = matches!(self.location()?, Location::Url(url) if object::Address::is_meant(&url));
-        let Some(home) = outlive::home::home().filter(|_| is_away && is_bucket) else { return Ok(None) };
-        outlive::home::make(&home)?;
+        let Some(home) = outlive::host::home::home().filter(|_| is_away && is_bucket) else { return Ok(None) };
+        outlive::registry::make_home(&home)?;
         let path = home.join("registry");
         let said = Redactor::default().text(&error.to_string());
         crate::cli::talk(&format!(
@@ -335,7 +335,7 @@ impl Context {
         let config = self.config()?;
         config.redactor()?;
         if !config.redact.defaults && !config.is_own {
-            let home = outlive::home::home().unwrap_or_default().join("registry").join(CONFIG);
+            let home = outlive::host::home::home().unwrap_or_default().join("registry").join(CONFIG);
             return Err(Error::Invalid(format!(
                 "`defaults = false` in `[redact]` of {CONFIG} is not heeded: a repository may have more masked, not less; \
                  only `{}` may say so, for runs of that registry",
@@ -383,7 +383,7 @@ impl Context {
         let config = match self.location()? {
             Location::Directory(path) => {
                 // Only what lies in this user's home was surely written by this user.
-                let is_own = outlive::home::home().is_some_and(|home| path == home.join("registry"));
+                let is_own = outlive::host::home::home().is_some_and(|home| path == home.join("registry"));
                 Config { is_own, ..Config::read(&path.join(CONFIG))? }
             }
             Location::Url(url) => Config::of(&url)?,

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::id::RunId;
-use crate::run::{Key, StateName};
+use crate::lifecycle::Refusal;
+use crate::model::id::RunId;
+use crate::model::run::{Key, StateName};
+use crate::model::time::{Timestamp, show_duration};
+use crate::secrets::trust::Denied;
 use crate::store;
-use crate::time::{Timestamp, show_duration};
-use crate::transition::Refusal;
-use crate::trust::Denied;
 
 /// Why a call on a registry failed. Nothing was changed, unless it says so.
 #[derive(Debug, Clone, thiserror::Error)]

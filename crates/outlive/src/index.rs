@@ -41,8 +41,8 @@ use std::path::{Path, PathBuf};
 use self::reader::Reader;
 use self::refresh::Scope;
 use crate::error::Error;
+use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::store;
-use crate::time::{Clock, SystemClock, Timestamp};
 
 pub use self::changes::{RepositoryProblem, Unverified};
 pub use self::cool_workflow::next::{NextAction, NextSteps, NextTask};

@@ -31,8 +31,8 @@
 //! # }
 //! ```
 //!
-//! The layers, from the inside out: values ([`id`], [`time`], [`run`], [`policy`], [`filter`]), rules ([`transition`],
-//! [`health`]), secrets ([`redact`]), evidence ([`process`], [`trust`]), storage ([`store`]), and what runs ([`runtime`], [`registry`]).
+//! The layers, the lowest first: values ([`id`], [`time`], [`run`], [`owner`], [`policy`], [`filter`]), rules
+//! ([`lifecycle`]), [`secrets`], this [`host`], storage ([`store`]), and what runs ([`runtime`], [`registry`]).
 
 // Each store uses its own part of what the stores share. Dead code is looked for where every store is compiled.
 #![cfg_attr(
@@ -40,28 +40,20 @@
     allow(dead_code, unused_imports, reason = "used by the stores that are not compiled")
 )]
 
-mod conceal;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
-mod environment;
 pub mod error;
-pub mod filter;
-pub mod health;
-mod hex;
-pub mod home;
-pub mod id;
+pub mod host;
 #[cfg(feature = "sqlite")]
 pub mod index;
+pub mod lifecycle;
 pub mod logs;
-pub mod policy;
-pub mod process;
+mod model;
 pub mod redact;
 pub mod registry;
-pub mod run;
 pub mod runtime;
-pub mod schedule;
+pub mod secrets;
 mod settle;
-pub mod signal;
 #[cfg(any(test, feature = "testing"))]
 pub mod simulation;
 pub mod spool;
@@ -69,6 +61,6 @@ pub mod steps;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub mod time;
-pub mod transition;
-pub mod trust;
+mod util;
+
+pub use self::model::{filter, id, owner, page, policy, run, schedule, signal, step, time};

@@ -1,6 +1,6 @@
 //! The registry: one store of runs, as its users see it.
 //!
-//! It puts the pieces together: rules from `transition.rs`, a store, the witness of this host, the keeper that beats,
+//! It puts the pieces together: rules from `lifecycle.rs`, a store, the witness of this host, the keeper that beats,
 //! the key that signs. Every change goes through `settle.rs`, which knows what a lost answer means.
 
 mod adopt;
@@ -16,10 +16,13 @@ mod counting;
 mod delete;
 mod find;
 mod handing;
+mod home;
 mod leaving;
+mod log_place;
 mod origin;
 mod queue;
 mod reading;
+mod secrets;
 mod seeing;
 #[cfg(feature = "http")]
 mod served;
@@ -36,18 +39,22 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use crate::conceal;
 use crate::error::Error;
-use crate::health::Sight;
-use crate::home::{actor, home};
-use crate::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
-use crate::logs::{LogPlace, home_directory};
-use crate::policy::Lease;
-use crate::process::{Identity, LifeLock, MadeBy};
+use crate::host::home::{actor, home};
+use crate::lifecycle::health::Sight;
+use crate::secrets::masking;
+
+use crate::host::{LifeLock, MadeBy};
+use crate::lifecycle::{Action, Fence, Report, apply, enqueued};
+use crate::model::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
+use crate::model::owner::Identity;
+use crate::model::policy::Lease;
+use crate::model::run::{Actor, Event, Owner, Run, Spec};
+use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::redact::Redactor;
-use crate::run::{Actor, Event, Owner, Run, Spec};
 use crate::runtime::handle::RunHandle;
 use crate::runtime::keeper::{Keeper, Keeping, lock};
+use crate::secrets::trust::{Named, Trust, has_key};
 use crate::settle::{Doubt, settle};
 use crate::spool::Spool;
 use crate::store::fork_guard::{self, ForkGuard};
@@ -59,14 +66,14 @@ use crate::store::postgres::{Address, PostgresStore};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
 use crate::store::{self, Expect, Notification, Offer, Record, Store, Write};
-use crate::time::{Clock, SystemClock, Timestamp};
-use crate::transition::{Action, Fence, Report, apply, enqueued};
-use crate::trust::{Named, Trust, has_key};
 
 pub use self::bell::Bell;
 pub use self::brief::Glimpse;
 pub use self::cancelling::{Cancellation, Cancelling};
 pub use self::handing::{HANDED_OUT, Handed};
+pub use self::home::make_home;
+pub use self::log_place::LogPlace;
+use self::log_place::home_directory;
 pub use self::queue::{Parent, Planned, next_due};
 pub use self::spooled::Delivered;
 use self::spooled::spool_key;
@@ -526,7 +533,7 @@ impl Registry {
         // The author is the user who makes the run, whatever the spec says.
         spec.created_by = self.me.clone();
         let registry = self.identity_to_sign()?;
-        conceal::draft(&self.redactor, self.trust.as_ref(), || self.id(), id, &mut spec);
+        masking::draft(&self.redactor, self.trust.as_ref(), || self.id(), id, &mut spec);
         let sign = |trust: &Trust| Some(trust.sign(registry.as_deref()?, id, &spec, now));
         let signature = self.trust.as_ref().and_then(sign);
         Ok(Run::new(id, Arc::new(spec), signature, now))
@@ -572,7 +579,7 @@ impl Registry {
 
     /// Says something of a run in flight on behalf of its owner, from a process that was handed the owner's epoch.
     pub async fn report(&self, id: RunId, epoch: Epoch, report: Report) -> Result<Run, Error> {
-        let report = conceal::report(&self.redactor, report);
+        let report = masking::report(&self.redactor, report);
         let action = |run: &Run| {
             // Where nobody owns it, no worker will do: the epoch alone says that the caller has lost it.
             let worker =

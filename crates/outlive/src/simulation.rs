@@ -9,7 +9,7 @@
 //! - `processes` and `work` say what each of them does, `scheduler` who goes next, `mishaps` what befalls
 //!   them;
 //! - `ledger` keeps its own account of every write and beat, `rules` says what a write may do, and `promises` holds what
-//!   processes were told against it. They share nothing with the code that they watch but the words of `transition.rs`.
+//!   processes were told against it. They share nothing with the code that they watch but the words of `lifecycle.rs`.
 
 mod clock;
 mod faulty;

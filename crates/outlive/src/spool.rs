@@ -11,12 +11,12 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::hex::hex;
-use crate::id::{Epoch, RunId, Stamp, WorkerId};
-use crate::run::{Exit, Interruption};
-use crate::store::files::{self, Prepared};
-use crate::time::Timestamp;
-use crate::transition::{Action, Fence, Verdict};
+use crate::lifecycle::{Action, Fence, OwnEnd};
+use crate::model::hex::hex;
+use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
+use crate::model::run::Exit;
+use crate::model::time::Timestamp;
+use crate::util::files::{self, Prepared};
 
 const LIMIT: u64 = 1 << 20;
 
@@ -39,26 +39,6 @@ pub struct Spooled {
     pub end: OwnEnd,
     /// The exit status, where a process had one.
     pub exit: Option<Exit>,
-}
-
-/// The ways in which an owner can end its run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OwnEnd {
-    /// The work came out so.
-    Finished(Verdict),
-    /// It was asked to stop and did.
-    Interrupted(Interruption),
-}
-
-impl OwnEnd {
-    /// The action that records it, by whoever holds the claim.
-    pub fn action(&self, fence: Fence, exit: Option<Exit>) -> Action {
-        match self.clone() {
-            Self::Finished(verdict) => Action::Finish { fence, verdict, exit },
-            Self::Interrupted(interruption) => Action::Interrupt { fence, interruption, exit },
-        }
-    }
 }
 
 impl Spooled {
@@ -155,8 +135,9 @@ fn is_unmarked(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{Entropy, SystemEntropy};
-    use crate::time::{Clock, SystemClock};
+    use crate::lifecycle::Verdict;
+    use crate::model::id::{Entropy, SystemEntropy};
+    use crate::model::time::{Clock, SystemClock};
 
     fn end_of(registry: &str) -> Spooled {
         let (now, entropy) = (SystemClock.now(), &SystemEntropy as &dyn Entropy);

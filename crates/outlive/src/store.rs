@@ -1,12 +1,13 @@
 //! Stores: where runs live, behind one small trait.
 //!
 //! A store keeps records and compares revisions; it knows no lifecycle. What a change may be is decided by
-//! [`crate::transition`], and what a store must do is said here and checked by [`crate::conformance`].
+//! [`crate::lifecycle`], and what a store must do is said here and checked by [`crate::conformance`].
 
+#[cfg(any(test, feature = "testing"))]
+pub mod called;
 pub(crate) mod counts;
 #[cfg(any(feature = "object", feature = "postgres"))]
 pub(crate) mod escapes;
-pub(crate) mod files;
 pub(crate) mod fork_guard;
 #[cfg(feature = "http")]
 pub mod http;
@@ -21,8 +22,6 @@ pub mod postgres;
 pub mod sqlite;
 
 use std::collections::HashMap;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,17 +29,15 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use self::counts::{Count, Tally};
-use crate::filter::Filter;
-use crate::health::Witness;
-use crate::id::{Epoch, RunId, Stamp, WorkerId};
-use crate::policy::Lease;
-use crate::process::Identity;
-use crate::run::{CancelRequest, Event, Heard, Key, Owner, Run, State};
-use crate::time::Timestamp;
-use crate::transition::{Start, Transition, is_start, moved_keys};
-
-/// The most runs of one page.
-pub const PAGE_LIMIT: usize = 1_000;
+use crate::lifecycle::health::Witness;
+use crate::lifecycle::{Start, Transition, is_start, moved_keys};
+use crate::model::filter::Filter;
+use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
+use crate::model::owner::Identity;
+pub use crate::model::page::{Cursor, InvalidCursor, Order, PAGE_LIMIT, Page};
+use crate::model::policy::Lease;
+use crate::model::run::{CancelRequest, Event, Heard, Key, Owner, Run, State};
+use crate::model::time::Timestamp;
 
 /// A store of runs.
 ///
@@ -225,89 +222,6 @@ impl Written {
         Self::KeyBusy { key: key.clone(), holders: Vec::new(), free_at: Some(free_at) }
     }
 }
-
-/// Where a page begins, and how long it may be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Page {
-    /// Right behind this run.
-    pub after: Option<Cursor>,
-    /// At most this many, and never more than [`PAGE_LIMIT`].
-    pub limit: usize,
-    /// In this order.
-    pub order: Order,
-}
-
-impl Default for Page {
-    fn default() -> Self {
-        Self { after: None, limit: PAGE_LIMIT, order: Order::Newest }
-    }
-}
-
-/// An order of runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Order {
-    /// The latest made first.
-    Newest,
-    /// The first made first.
-    Oldest,
-    /// As they are claimed: priority, then time, then id.
-    Claim,
-}
-
-/// A place in a listing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cursor {
-    /// The run's priority.
-    pub priority: i32,
-    /// When the run was made.
-    pub created_at: Timestamp,
-    /// The run.
-    pub id: RunId,
-}
-
-impl Cursor {
-    /// The place of `run`.
-    pub fn at(run: &Run) -> Self {
-        Self { priority: run.spec.priority, created_at: run.created_at, id: run.id }
-    }
-
-    /// A key that sorts as `order` does.
-    pub(crate) fn sort_key(&self, order: Order) -> (i64, i128, u128) {
-        let id = self.id.as_uuid().as_u128();
-        let at = i128::from(self.created_at.as_micros());
-        match order {
-            Order::Newest => (0, -at, !id),
-            Order::Oldest => (0, at, id),
-            Order::Claim => (i64::from(self.priority), at, id),
-        }
-    }
-}
-
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.priority, self.created_at.as_micros(), self.id)
-    }
-}
-
-impl FromStr for Cursor {
-    type Err = InvalidCursor;
-
-    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
-        let parse = || {
-            let mut parts = text.splitn(3, '.');
-            let priority = parts.next()?.parse().ok()?;
-            let created_at = Timestamp::from_micros(parts.next()?.parse().ok()?);
-            Some(Self { priority, created_at, id: parts.next()?.parse().ok()? })
-        };
-        parse().ok_or_else(|| InvalidCursor(text.chars().take(64).collect()))
-    }
-}
-
-/// Text that is no place in a listing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not the `next` of an earlier page")]
-pub struct InvalidCursor(String);
 
 /// A page of records.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,6 @@
 #[cfg(feature = "object")]
 pub mod bucket;
 #[cfg(feature = "postgres")]
-pub mod called;
 #[cfg(feature = "http")]
 pub mod lender;
 pub mod lifecycle;
@@ -19,11 +18,11 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::id::{Entropy, RunId, Stamp, WorkerId};
-use crate::policy::Lease;
-use crate::process::{Identity, Vantage};
-use crate::run::{Actor, Heard, Owner, Run, Spec};
-use crate::time::{Clock, Timestamp};
+use crate::model::id::{Entropy, RunId, Stamp, WorkerId};
+use crate::model::owner::{Identity, Vantage};
+use crate::model::policy::Lease;
+use crate::model::run::{Actor, Heard, Owner, Run, Spec};
+use crate::model::time::{Clock, Timestamp};
 
 /// A clock that moves only when told to.
 #[derive(Debug, Default)]

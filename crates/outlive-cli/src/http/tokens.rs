@@ -101,12 +101,12 @@ impl Tokens {
     /// Those of this user's home.
     pub fn open() -> Result<Self, Error> {
         let none = || Error::Invalid("there is no home to keep tokens in: set OUTLIVE_HOME".into());
-        Self::at(outlive::home::home().ok_or_else(none)?)
+        Self::at(outlive::host::home::home().ok_or_else(none)?)
     }
 
     /// Those of a home.
     pub(super) fn at(home: PathBuf) -> Result<Self, Error> {
-        outlive::home::make(&home)?;
+        outlive::registry::make_home(&home)?;
         Ok(Self { home })
     }
 

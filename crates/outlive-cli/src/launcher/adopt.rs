@@ -6,9 +6,10 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, Command};
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
-use outlive::logs::{Growth, LogPlace, LogPolicy, Stream};
+use outlive::host;
+use outlive::logs::{Growth, LogPolicy, Stream};
 use outlive::policy::TreePolicy;
-use outlive::process;
+use outlive::registry::LogPlace;
 use outlive::registry::Registry;
 use outlive::run::Exit;
 use outlive::runtime::handle::{Recorded, RunHandle};
@@ -106,7 +107,7 @@ fn supervise(
         }
         Ok(copying)
     });
-    let command = registry.command(&run).and_then(process::Command::hold);
+    let command = registry.command(&run).and_then(host::Command::hold);
     let mut asked = Asked::default();
     if let Some(tree) = registry.tree(&run) {
         let (stops, rung) = (&*stops, rung.as_ref());

@@ -15,7 +15,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use outlive::error::Error;
-use outlive::health::{Health, Seen};
+use outlive::lifecycle::health::{Health, Seen};
 use outlive::registry::Registry;
 use outlive::run::Run;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

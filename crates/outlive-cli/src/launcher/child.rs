@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use nix::libc;
 use outlive::error::Code;
+use outlive::host::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
+use outlive::lifecycle::OwnEnd;
+use outlive::lifecycle::Verdict;
 use outlive::logs::{Growth, Stream};
 use outlive::policy::TreePolicy;
-use outlive::process::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::registry::Registry;
 use outlive::run::{Exit, Interruption, Run};
 use outlive::runtime::Stop;
 use outlive::runtime::handle::RunHandle;
-use outlive::spool::OwnEnd;
-use outlive::transition::Verdict;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,

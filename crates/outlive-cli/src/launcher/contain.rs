@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use outlive::process::Group;
+use outlive::host::Group;
 use outlive::registry::Registry;
 use outlive::runtime::handle::RunHandle;
 use rustix::process::{WaitId, WaitIdOptions, waitid};

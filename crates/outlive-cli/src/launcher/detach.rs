@@ -10,8 +10,8 @@ use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::SigSet;
 use outlive::error::{Code, Error};
+use outlive::host::{DETACHED, REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::id::RunId;
-use outlive::process::{DETACHED, REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::run::Exit;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
@@ -74,7 +74,7 @@ pub fn role(words: &[OsString]) -> Option<(Vec<OsString>, Report)> {
     }
     let listener = handed(number.to_str()?).ok()?;
     rustix::process::setsid().ok()?;
-    outlive::process::leave_group();
+    outlive::host::leave_group();
     let _ = rustix::thread::set_name(c"outlive");
     Some(([program.clone()].into_iter().chain(rest.iter().cloned()).collect(), Report(listener.into())))
 }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::libc;
-use outlive::process::{Command, Member, Tree};
+use outlive::host::{Command, Member, Tree};
 use outlive::registry::Registry;
 use outlive::runtime::Stop;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use outlive::process::read_proc;
+use outlive::host::read_proc;
 
 /// Where a process says how gladly it would be killed.
 const SCORE: &str = "/proc/self/oom_score_adj";

@@ -8,13 +8,13 @@ use std::time::Duration;
 use nix::libc;
 use outlive::error::{Code, Error};
 use outlive::id::RunId;
+use outlive::lifecycle::OwnEnd;
+use outlive::lifecycle::{Refusal, Verdict};
 use outlive::logs::{Growth, LogPolicy, Stream};
 use outlive::registry::{Cancelling, Registry};
 use outlive::run::{EnvMode, Exit, Run, Spec, State, StateName};
 use outlive::runtime::handle::{Recorded, RunHandle};
-use outlive::spool::OwnEnd;
 use outlive::time::{Timestamp, show_duration};
-use outlive::transition::{Refusal, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::child::{self, Child, Ended};

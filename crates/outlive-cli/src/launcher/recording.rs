@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outlive::logs::{Growth, LogWriter, Stream};
-use outlive::steps::{Digesting, Outcome};
+use outlive::step::{Digesting, Outcome};
 
 /// The logs of the attempt, shared by whoever copies its streams.
 #[derive(Clone)]

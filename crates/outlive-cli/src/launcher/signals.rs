@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use outlive::process::read_proc;
+use outlive::host::read_proc;
 
 /// The signals of this process, as something to wait for.
 pub struct Signals {

@@ -12,14 +12,16 @@ use std::os::unix::ffi::OsStrExt;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::sys::signal::{SigSet, Signal};
 use outlive::error::Error;
+use outlive::lifecycle::OwnEnd;
+use outlive::lifecycle::{Report, Verdict};
 use outlive::logs::LogPolicy;
 use outlive::policy::Policy;
 use outlive::registry::Registry;
 use outlive::run::{self, Arg, Exit, Run};
 use outlive::runtime::handle::{Recorded, RunHandle};
-use outlive::spool::OwnEnd;
-use outlive::steps::{self, Fingerprint, Next};
-use outlive::transition::{Report, Verdict};
+use outlive::step;
+use outlive::step::Fingerprint;
+use outlive::steps::Next;
 
 use self::inputs::Input;
 use super::child::{self, Child, Ended};
@@ -157,7 +159,7 @@ async fn begin(
     }
     let mut spec = attempt.spec(&input.name, fingerprint, &next, inside::step(context), registry.me().clone());
     // Whether it is tried again is for the script to say.
-    spec.policy = Policy { retry: Policy::default().retry, ..context.policy(steps::KIND)? };
+    spec.policy = Policy { retry: Policy::default().retry, ..context.policy(step::KIND)? };
     let cwd = std::env::current_dir().map_or_else(|_| Arg::Text(String::new()), |cwd| cwd.as_os_str().into());
     spec.command = Some(run::Command::new(input.argv.iter().map(|word| word.as_os_str().into()).collect(), cwd));
     let begun = match next {

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use outlive::host::Tree;
 use outlive::policy::TreePolicy;
-use outlive::process::Tree;
 use outlive::registry::Registry;
 use outlive::run::Run;
 use outlive::runtime::Stop;
@@ -54,7 +54,7 @@ pub fn keep_locks_to_ourselves() {
             about.is_ok_and(|about| about.contains("FLOCK"))
         };
         // What it is called says nothing: it had no name yet when it was opened.
-        let in_home = outlive::home::home().map(|home| home.join("logs"));
+        let in_home = outlive::host::home::home().map(|home| home.join("logs"));
         let is_of_registry = |path: PathBuf| {
             in_home.as_ref().is_some_and(|home| path.starts_with(home))
                 || path.ancestors().skip(1).take(4).any(crate::settings::is_registry)

@@ -2,8 +2,8 @@
 
 use clap::Args;
 use outlive::error::Error;
+use outlive::host::RUN_VARIABLE;
 use outlive::id::{Epoch, RunId};
-use outlive::process::RUN_VARIABLE;
 
 use crate::settings::Context;
 

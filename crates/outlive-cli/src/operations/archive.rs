@@ -9,14 +9,14 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::health::Seen;
 use outlive::id::RunId;
 use outlive::index::{Address, Kind, Lifecycle, Query};
+use outlive::lifecycle::Refusal;
+use outlive::lifecycle::health::Seen;
 use outlive::registry::Registry;
 use outlive::run::StateName;
 use outlive::runtime::reaper::Reaper;
 use outlive::time::{Clock, SystemClock, Timestamp, parse_duration};
-use outlive::transition::Refusal;
 use schemars::JsonSchema;
 use serde::Serialize;
 

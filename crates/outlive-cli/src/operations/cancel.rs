@@ -7,12 +7,13 @@ use std::time::Duration;
 use clap::Args;
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::health::{Health, Leftovers, Seen};
 use outlive::id::RunId;
+use outlive::lifecycle::Refusal;
+use outlive::lifecycle::health::{Health, Seen};
+use outlive::owner::Leftovers;
 use outlive::registry::{Cancellation, Cancelling, Registry};
 use outlive::run::StateName;
 use outlive::time::parse_duration;
-use outlive::transition::Refusal;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -6,7 +6,7 @@ use std::io::Read;
 use clap::Args;
 use outlive::error::Error;
 use outlive::id::RunId;
-use outlive::transition::Report;
+use outlive::lifecycle::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;

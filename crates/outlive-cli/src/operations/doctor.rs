@@ -4,8 +4,9 @@ use std::fmt;
 
 use clap::Args;
 use outlive::error::Error;
+use outlive::host::may_have_group;
 use outlive::id::SystemEntropy;
-use outlive::process::{Identity, Vantage, may_have_group};
+use outlive::owner::{Identity, Vantage};
 use outlive::store::postgres::{Address, Finding, PostgresStore};
 use outlive::store::sqlite::SqliteStore;
 use schemars::JsonSchema;

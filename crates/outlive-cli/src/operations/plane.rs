@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use outlive::error::Error;
-use outlive::health::Seen;
 use outlive::id::RunId;
 use outlive::index::{Address, Freshness, Index, Kind, Listed, Lookup, Registered};
+use outlive::lifecycle::health::Seen;
 use outlive::registry::Registry;
 use outlive::time::{Clock, SystemClock};
 use schemars::JsonSchema;
@@ -48,7 +48,8 @@ impl std::fmt::Display for Scope {
 
 /// The user's home.
 pub fn home() -> Result<PathBuf, Error> {
-    outlive::home::home().ok_or_else(|| Error::Invalid("there is no home: neither HOME nor OUTLIVE_HOME is set".into()))
+    outlive::host::home::home()
+        .ok_or_else(|| Error::Invalid("there is no home: neither HOME nor OUTLIVE_HOME is set".into()))
 }
 
 /// The index in the user's home. Reads of it cover the repository of the working directory, registered or not.
@@ -85,7 +86,7 @@ pub fn narrowed(scope: Scope) -> Result<Option<String>, Error> {
 
 /// Registers the repository of a registry in the home, unless it is known there: one look, mostly.
 pub fn register_own(registry: &Registry) {
-    let (Some(home), Some(local)) = (outlive::home::home(), registry.local()) else { return };
+    let (Some(home), Some(local)) = (outlive::host::home::home(), registry.local()) else { return };
     let Some(path) = local.path().parent().and_then(|parent| parent.canonicalize().ok()) else { return };
     let path = path.join(local.path().file_name().unwrap_or_default());
     let address = Address::of_registry(&path);

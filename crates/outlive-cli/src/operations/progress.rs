@@ -5,7 +5,7 @@ use std::fmt;
 use clap::Args;
 use outlive::error::Error;
 use outlive::id::RunId;
-use outlive::transition::Report;
+use outlive::lifecycle::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 

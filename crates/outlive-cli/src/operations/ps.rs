@@ -9,12 +9,12 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::health::{Health, why_ended};
 use outlive::id::RunId;
 use outlive::index::Kind;
+use outlive::lifecycle::health::{Health, why_ended};
 use outlive::registry::{Glimpse, Registry};
 use outlive::run::{Brief, BriefEnd, StateName};
-use outlive::steps::KIND;
+use outlive::step::KIND;
 use outlive::store::{Cursor, Page};
 use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_moment};
 use schemars::JsonSchema;
@@ -294,7 +294,7 @@ impl Ps {
     ) -> Result<Runs, Error> {
         let mut found: Vec<(Cursor, RunView, Option<Line>)> = Vec::new();
         let mut cut_off = false;
-        let here = outlive::home::home().unwrap_or_default().display().to_string();
+        let here = outlive::host::home::home().unwrap_or_default().display().to_string();
         for known in index()?.sources()?.iter().filter(|known| known.address.kind == Kind::Outlive) {
             let opened = Context::new(Some(known.address.url.clone())).existing().await;
             let registry = match opened {

@@ -14,12 +14,12 @@ use clap::{Args, ValueEnum};
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
+use outlive::lifecycle::Refusal;
 use outlive::registry::{Cancellation, Cancelling, HANDED_OUT, Parent, Planned, Registry};
 use outlive::run::{Key, Release, Run, StateName};
 use outlive::runtime::reaper::Reaper;
 use outlive::schedule::{Missed, Schedule};
 use outlive::time::{Timestamp, Towards, parse_duration, parse_moment};
-use outlive::transition::Refusal;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -7,13 +7,14 @@ use clap::Args;
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::health::{Health, Leftovers, Seen};
 use outlive::id::RunId;
 use outlive::index::{Kind, Listed, NextSteps};
+use outlive::lifecycle::health::{Health, Seen};
+use outlive::lifecycle::{Action, Refusal, apply, resumes_unnamed};
+use outlive::owner::Leftovers;
 use outlive::registry::Registry;
 use outlive::run::{State, StateName};
 use outlive::runtime::reaper::Reaper;
-use outlive::transition::{Action, Refusal, apply, resumes_unnamed};
 use schemars::JsonSchema;
 use serde::Serialize;
 

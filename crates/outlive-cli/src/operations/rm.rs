@@ -8,13 +8,13 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::health::Seen;
 use outlive::id::RunId;
+use outlive::lifecycle::deletes_unnamed;
+use outlive::lifecycle::health::Seen;
 use outlive::registry::Registry;
 use outlive::run::StateName;
 use outlive::runtime::reaper::Reaper;
 use outlive::time::parse_duration;
-use outlive::transition::deletes_unnamed;
 use schemars::JsonSchema;
 use serde::Serialize;
 

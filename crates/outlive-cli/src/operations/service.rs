@@ -80,7 +80,7 @@ impl Service {
             return Err(Error::Invalid("only a registry of this machine has a supervisor on it".into()));
         };
         let text = nameable(&path)?;
-        let home = outlive::home::home();
+        let home = outlive::host::home::home();
         let home = home.ok_or_else(|| Error::Invalid("no home: neither HOME nor OUTLIVE_HOME is set".into()))?;
         let program = std::env::current_exe().map_err(|error| Error::Invalid(error.to_string()))?;
         let digest: String = Sha256::digest(text.as_bytes())[..4].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -90,7 +90,7 @@ impl Service {
 
     /// The variable that gives the supervisor its home, whatever the machine sets.
     fn environment(&self) -> (&'static str, &str) {
-        (outlive::home::HOME_VARIABLE, &self.home)
+        (outlive::host::home::HOME_VARIABLE, &self.home)
     }
 
     /// The words that it executes.

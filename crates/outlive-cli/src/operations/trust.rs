@@ -6,10 +6,10 @@ use std::io::Read;
 
 use clap::{Args, ValueEnum};
 use outlive::error::Error;
-use outlive::health::Seen;
 use outlive::id::SystemEntropy;
+use outlive::lifecycle::health::Seen;
 use outlive::registry::Registry;
-use outlive::trust::FleetKey;
+use outlive::secrets::trust::FleetKey;
 use schemars::JsonSchema;
 use serde::Serialize;
 

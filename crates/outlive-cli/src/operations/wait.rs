@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::Args;
 use outlive::error::Error;
-use outlive::health::Seen;
 use outlive::id::{Epoch, RunId};
+use outlive::lifecycle::health::Seen;
 use outlive::registry::Registry;
 use outlive::run::StateName;
 use outlive::store::sqlite::{SqliteStore, Topic, Watch};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::Args;
 use outlive::error::Error;
-use outlive::process::Evidence;
+use outlive::owner::Evidence;
 use outlive::run::{Event, StateName};
 use outlive::time::show_duration;
 use schemars::JsonSchema;

@@ -10,9 +10,9 @@ use outlive::redact::Redactor;
 use outlive::registry::Registry;
 use outlive::run::Run;
 use outlive::runtime::sweeper::{GRACE, Spare, UNSURE};
+use outlive::secrets::trust::Named;
 use outlive::store::{Order, object, postgres};
 use outlive::time::Timestamp;
-use outlive::trust::Named;
 use serde::Deserialize;
 
 use super::CONFIG;
@@ -128,7 +128,7 @@ struct HomeConfig {
 impl HomeConfig {
     /// What it says, and where; none where there is none.
     fn read() -> Result<Option<(Self, PathBuf)>, Error> {
-        let Some(path) = outlive::home::home().map(|home| home.join(CONFIG)) else { return Ok(None) };
+        let Some(path) = outlive::host::home::home().map(|home| home.join(CONFIG)) else { return Ok(None) };
         let Some(text) = config_text(&path)? else { return Ok(None) };
         let invalid = |error: toml::de::Error| Error::Invalid(format!("`{}`: {}", path.display(), error.message()));
         Ok(Some((toml::from_str::<Self>(&text).map_err(invalid)?, path)))

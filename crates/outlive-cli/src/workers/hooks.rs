@@ -200,7 +200,7 @@ fn deliver(input: &Tell, context: &Context) -> Result<(), Error> {
 
 /// The file of the home that tells of the last call of a hook that failed, for `outlive doctor`.
 fn failure_file() -> Option<std::path::PathBuf> {
-    outlive::home::home().map(|home| home.join("hook-failure"))
+    outlive::host::home::home().map(|home| home.join("hook-failure"))
 }
 
 /// Notes that a hook failed as often as it is tried, or that the same one succeeded since.

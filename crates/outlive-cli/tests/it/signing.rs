@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use outlive::filter::Filter;
 use outlive::id::{Stamp, SystemEntropy};
+use outlive::lifecycle::enqueued;
 use outlive::run::Run;
 use outlive::store::object::{Address as BucketAddress, ObjectStore};
 use outlive::store::postgres::{Address, PostgresStore};
 use outlive::store::{Expect, Page, Record, Store, Write, Written};
 use outlive::testing::bucket::Bucket;
 use outlive::testing::server::Server;
-use outlive::transition::enqueued;
 use serde_json::Value;
 
 use super::sandbox::{Ends, Sandbox, text, until};

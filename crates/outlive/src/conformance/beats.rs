@@ -2,10 +2,10 @@
 
 use super::scene::{Scene, beat, before, by, cancel, failed, finish, recorded, suspend};
 use super::{Ground, ensure};
-use crate::id::Epoch;
+use crate::lifecycle::Action;
+use crate::model::id::Epoch;
 use crate::store::{Beat, BeatReply};
 use crate::testing::spec;
-use crate::transition::Action;
 
 pub(super) async fn a_beat_touches_no_run(ground: &dyn Ground) -> Result<(), String> {
     let scene = Scene::on(ground).await;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::scene::{Scene, failed};
 use super::updates::waiting;
 use super::{Ground, ensure};
-use crate::filter::Filter;
-use crate::run::{After, Release, Run, Spec};
+use crate::model::filter::Filter;
+use crate::model::run::{After, Release, Run, Spec};
+use crate::model::time::Timestamp;
 use crate::store::{Change, Order};
 use crate::testing::spec;
-use crate::time::Timestamp;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 
 use super::scene::{Scene, beat, failed};
 use super::{Ground, ensure};
-use crate::filter::Filter;
-use crate::run::Run;
+use crate::model::filter::Filter;
+use crate::model::run::Run;
 use crate::store::{Order, Page, Selection};
 
 pub(super) async fn a_claim_counts_as_a_beat(ground: &dyn Ground) -> Result<(), String> {

@@ -3,13 +3,13 @@
 use super::scene::{Scene, cancel, failed, fence, finish, race, report, suspend};
 use super::updates::{claiming, waiting};
 use super::{Ground, ensure};
-use crate::filter::Filter;
-use crate::id::WorkerId;
-use crate::process::Evidence;
-use crate::run::{Interruption, Key, Spec};
+use crate::lifecycle::{Action, Observed};
+use crate::model::filter::Filter;
+use crate::model::id::WorkerId;
+use crate::model::owner::Evidence;
+use crate::model::run::{Interruption, Key, Spec};
 use crate::store::{Order, Page, Record, Written};
 use crate::testing::spec;
-use crate::transition::{Action, Observed};
 
 fn keyed(limit: u32) -> Spec {
     Spec { keys: vec![Key::limit("gpu", limit)], ..spec("job") }

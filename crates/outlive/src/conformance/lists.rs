@@ -8,15 +8,15 @@ use std::collections::BTreeSet;
 
 use super::scene::{Scene, cancel, failed, fence, finish, suspend};
 use super::{Ground, ensure};
-use crate::filter::Filter;
-use crate::id::{RunId, WorkerId};
-use crate::process::Evidence;
-use crate::run::{Arg, Command, Interruption, Run, Spec, StateName, Step};
-use crate::steps;
+use crate::lifecycle::{Action, Observed, Verdict};
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, WorkerId};
+use crate::model::owner::Evidence;
+use crate::model::run::{Arg, Command, Interruption, Run, Spec, StateName, Step};
+use crate::model::step;
+use crate::model::time::Timestamp;
 use crate::store::{Cursor, Order, Page, Record, Tally};
 use crate::testing::{person, spec};
-use crate::time::Timestamp;
-use crate::transition::{Action, Observed, Verdict};
 
 const POPULATION: usize = 48;
 const FILTERS: usize = 150;
@@ -43,7 +43,7 @@ fn drawn_spec(scene: &Scene) -> Spec {
         spec.command = Some(Command::new(vec![Arg::Text(word(scene))], Arg::Text("/".into())));
     }
     if scene.entropy.one_in(3) {
-        spec.kind = steps::KIND.into();
+        spec.kind = step::KIND.into();
         let (of, name, fingerprint) = (parent(scene), word(scene), word(scene));
         spec.step = Some(Step { of, attempt: 1, name, fingerprint, changed: false, replays: None, parent: None });
     }

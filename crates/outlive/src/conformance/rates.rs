@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::scene::{Scene, by, failed, fence, finish, race, report};
 use super::updates::{claiming, waiting};
 use super::{Ground, ensure};
-use crate::run::{Interruption, Key, Spec};
+use crate::lifecycle::Action;
+use crate::model::run::{Interruption, Key, Spec};
 use crate::store::{Order, Written};
 use crate::testing::spec;
-use crate::transition::Action;
 
 fn rate(per: Duration) -> Key {
     Key::rate("api", 2, per)

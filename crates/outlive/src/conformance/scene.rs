@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{Ground, Work};
-use crate::id::{Epoch, RunId, Stamp, WorkerId};
-use crate::policy::Lease;
-use crate::run::{Owner, Run, Spec};
+use crate::lifecycle::{Action, Fence, Report, Verdict, apply, enqueued};
+use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
+use crate::model::policy::Lease;
+use crate::model::run::{Owner, Run, Spec};
+use crate::model::time::Timestamp;
 use crate::store::{Beat, BeatReply, Error, Expect, Record, Store, Write, Written};
 use crate::testing::{SeededEntropy, owner, person, spec, stranger};
-use crate::time::Timestamp;
-use crate::transition::{Action, Fence, Report, Verdict, apply, enqueued};
 
 /// What the runs of a scene are dated from: later than any clock, so that a store which sorts by its own shows.
 const LONG_FROM_NOW: i64 = 4_000_000_000_000_000;

@@ -3,11 +3,11 @@
 use super::scene::{Scene, beat, cancel, failed, finish, report};
 use super::updates::waiting;
 use super::{Ground, ensure};
-use crate::filter::Filter;
-use crate::run::Run;
+use crate::lifecycle::{Action, apply};
+use crate::model::filter::Filter;
+use crate::model::run::Run;
 use crate::store::{Change, Expect, Order, Page, Revision, Selection, Write, Written};
 use crate::testing::{person, spec};
-use crate::transition::{Action, apply};
 
 pub(super) async fn a_record_bears_the_stamp_of_its_last_write(ground: &dyn Ground) -> Result<(), String> {
     let scene = Scene::on(ground).await;
@@ -73,7 +73,8 @@ pub(super) async fn stories_do_not_mix(ground: &dyn Ground) -> Result<(), String
     let first = scene.start(worker).await?;
     let second = scene.enqueue(spec("other")).await?;
     scene.act(&first, &finish(worker, &first)).await?;
-    let actions = |story: Vec<crate::run::Event>| story.into_iter().map(|event| event.action).collect::<Vec<_>>();
+    let actions =
+        |story: Vec<crate::model::run::Event>| story.into_iter().map(|event| event.action).collect::<Vec<_>>();
     let told = actions(scene.store.events(first.run.id).await.map_err(failed)?);
     ensure!(told == ["enqueue", "claim", "finish"], "the first run's story is {told:?}");
     let told = actions(scene.store.events(second.run.id).await.map_err(failed)?);

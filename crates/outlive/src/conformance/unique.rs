@@ -2,10 +2,10 @@
 
 use super::scene::{Scene, by, fence, finish, race, report, suspend};
 use super::{Ground, ensure};
-use crate::run::{Interruption, Key, Spec};
+use crate::lifecycle::Action;
+use crate::model::run::{Interruption, Key, Spec};
 use crate::store::{Record, Written};
 use crate::testing::spec;
-use crate::transition::Action;
 
 fn only() -> Spec {
     Spec { keys: vec![Key::unique("only")], ..spec("job") }

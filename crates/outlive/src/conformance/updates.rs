@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::scene::{Scene, by, failed};
 use super::{Ground, Work, ensure};
-use crate::filter::Filter;
-use crate::id::{RunId, Stamp, WorkerId};
-use crate::run::{After, Release, Run, Spec, StateName};
+use crate::lifecycle::{Action, apply};
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, Stamp, WorkerId};
+use crate::model::run::{After, Release, Run, Spec, StateName};
+use crate::model::time::Timestamp;
 use crate::store::{Change, Order, Record, Selection};
 use crate::testing::{person, spec};
-use crate::time::Timestamp;
-use crate::transition::{Action, apply};
 
 pub(super) fn waiting(order: Order, limit: usize) -> Selection {
     Selection { filter: Filter::in_states([StateName::Pending]), order, limit, due: false }

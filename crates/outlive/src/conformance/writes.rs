@@ -8,10 +8,10 @@ use serde_json::json;
 
 use super::scene::{Scene, failed, finish, recorded, report};
 use super::{Ground, Work, ensure};
-use crate::run::{Arg, Command, Key, Lineage, Progress, Spec};
+use crate::lifecycle::{Action, Report};
+use crate::model::run::{Arg, Command, Key, Lineage, Progress, Spec};
 use crate::store::{Expect, Revision, Write, Written};
 use crate::testing::{person, spec};
-use crate::transition::{Action, Report};
 
 /// A spec that says all that one can say.
 fn full_spec(scene: &Scene) -> Spec {

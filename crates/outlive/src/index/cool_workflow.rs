@@ -26,8 +26,8 @@ use super::record::{ArchiveMark, Kind, Lifecycle, Marks, Provenance, Record};
 use super::settle::{changed_at, parts, until_past, was_past};
 use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
 use super::sources::Address;
-use crate::store::files;
-use crate::time::{Clock, SystemClock, Timestamp};
+use crate::model::time::{Clock, SystemClock, Timestamp};
+use crate::util::files;
 
 /// The longest file of a run that is read.
 const STATE_LIMIT: u64 = 32 << 20;

@@ -14,9 +14,10 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, Mode};
 
 use super::settle::{changed_at, is_past, parts};
-use crate::id::{Entropy, Stamp, SystemEntropy};
+use crate::model::id::{Entropy, Stamp, SystemEntropy};
+use crate::store::Error;
 use crate::store::sqlite::Wait;
-use crate::store::{Error, files};
+use crate::util::files;
 
 /// Raised whenever the tables, the words or the records change.
 const FORMAT: i64 = 3;

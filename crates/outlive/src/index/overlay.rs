@@ -13,11 +13,12 @@ use rustix::fs::{FlockOperation, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::record::ArchiveMark;
-use crate::hex::hex;
-use crate::id::{Entropy, Stamp, SystemEntropy};
+use crate::model::hex::hex;
+use crate::model::id::{Entropy, Stamp, SystemEntropy};
+use crate::model::time::Timestamp;
+use crate::store::Error;
 use crate::store::sqlite::Wait;
-use crate::store::{Error, files};
-use crate::time::Timestamp;
+use crate::util::files;
 use sha2::{Digest, Sha256};
 
 /// The longest overlay that is read.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::source::Problem;
 use super::sources::{cool_workflow_registry, read};
-use crate::store::files;
+use crate::util::files;
 
 /// The file of the queue.
 const QUEUE: &str = "queue.json";

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use super::record::{Lifecycle, Record};
 use super::words::{MOST, Sought};
 use crate::error::Error;
-use crate::hex::{hex, unhex};
-use crate::time::Timestamp;
+use crate::model::hex::{hex, unhex};
+use crate::model::time::Timestamp;
 
 /// The most runs of one page.
 pub const PAGE_LIMIT: usize = 10_000;

@@ -19,8 +19,8 @@ use super::source::{Problem, Reading, Source, Token};
 use super::sources::Address;
 use super::stored;
 use super::words::is_live;
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// A run, and how much of what is said of it was borne out.
 #[derive(Debug, Clone, PartialEq, Serialize)]

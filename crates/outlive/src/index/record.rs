@@ -8,8 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::StateName;
-use crate::time::Timestamp;
+use crate::model::run::StateName;
+use crate::model::time::Timestamp;
 
 /// The sorts of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

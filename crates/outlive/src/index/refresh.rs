@@ -15,8 +15,8 @@ use super::sources::Address;
 use super::survey::{Looked, each_source, look_over};
 use super::writer::{Entry, Writer};
 use super::{stored, words};
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// How many runs that were read wait to be written.
 const AHEAD: usize = 1_024;

@@ -15,13 +15,13 @@ use rustix::fs::AtFlags;
 use super::record::{Kind, Lifecycle, Marks, Provenance, Record, Tasks};
 use super::settle::{is_past, parts, written_at};
 use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
-use crate::filter::Filter;
-use crate::id::RunId;
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::run::{Run, State};
+use crate::model::time::Timestamp;
 use crate::registry::Registry;
-use crate::run::{Run, State};
 use crate::store::sqlite::WRITTEN;
 use crate::store::{self, PAGE_LIMIT, Page, Walk};
-use crate::time::Timestamp;
 
 /// The longest digest of a command.
 const DIGEST: usize = 360;
@@ -88,7 +88,7 @@ impl Runs {
         if let Some(bucket) = registry.bucket() {
             // A page of a bucket is all of it.
             let (records, ..) = pollster::block_on(bucket.everything()).map_err(|error| error.to_string())?;
-            let runs = records.iter().filter(|record| record.run.spec.kind != crate::steps::KIND);
+            let runs = records.iter().filter(|record| record.run.spec.kind != crate::model::step::KIND);
             let mut found: Vec<_> = runs.map(|record| (record.run.id, record.revision)).collect();
             found.sort_unstable_by_key(|(id, _)| *id);
             return Ok(found);

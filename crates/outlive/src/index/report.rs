@@ -11,8 +11,8 @@ use super::refresh::{Difference, each_difference, marked_otherwise};
 use super::source::{Found, Problem, Reading, Source};
 use super::sources::Address;
 use super::survey::{Looked, each_source, look_over};
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// The most runs that are named of each sort, unless a caller asks for others.
 const NAMED: usize = 100;

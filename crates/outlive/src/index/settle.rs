@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::Stat;
 
-use crate::time::{Clock, SystemClock, Timestamp};
+use crate::model::time::{Clock, SystemClock, Timestamp};
 
 /// Two changes further apart than this have different times, on any kernel.
 const TICK: Duration = Duration::from_millis(20);

@@ -3,8 +3,8 @@
 use sha2::{Digest, Sha256};
 
 use super::record::{Lifecycle, Marks, Record};
-use crate::hex::hex;
-use crate::time::Timestamp;
+use crate::model::hex::hex;
+use crate::model::time::Timestamp;
 
 /// Something that runs can be read from, and never written to.
 ///

@@ -17,10 +17,10 @@ use super::cool_workflow::Tree;
 use super::record::Kind;
 use super::registries::Runs;
 use super::source::{Problem, Source};
-use crate::hex::hex;
+use crate::model::hex::hex;
+use crate::model::time::Timestamp;
 use crate::redact::Redactor;
-use crate::store::files::{self, Prepared, Published};
-use crate::time::Timestamp;
+use crate::util::files::{self, Prepared, Published};
 
 /// The longest file that names sources.
 const LIMIT: u64 = 8 << 20;

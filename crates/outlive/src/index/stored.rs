@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::record::{Kind, Lifecycle, Provenance, Record, Tasks};
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
 
 #[derive(Serialize, Deserialize)]
 struct Stored<'a> {

@@ -9,8 +9,8 @@ use super::query::{Order, Query};
 use super::reader::{Filed, Reader};
 use super::words::{self, Chunk, Piece, Sought, is_live};
 use super::writer::first_place;
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// The most words of the vocabulary that one word of a query is replaced by. What is part of more words than these is part of
 /// most runs, so that whoever just looks meets them soon.

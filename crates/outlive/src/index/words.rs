@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use unicode_normalization::UnicodeNormalization;
 
 use super::record::{Kind, Record};
-use crate::hex::hex;
+use crate::model::hex::hex;
 
 /// The beginning of an id of a run has at least so many characters.
 const SHORTEST_ID: usize = 8;

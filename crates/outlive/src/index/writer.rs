@@ -11,8 +11,8 @@ use super::database::from_sqlite;
 use super::record::Lifecycle;
 use super::source::{Look, Problem};
 use super::words;
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// How many runs of one millisecond have places of their own.
 const PLACES: u32 = 21;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::Stream;
-use crate::store::files::TEMPORARY;
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
+use crate::util::files::TEMPORARY;
 
 /// The version of the format, in its first record.
 const VERSION: u64 = 1;

@@ -18,7 +18,7 @@ use super::index::{Hole, IndexReader};
 use super::kept::stars;
 use super::writer::name;
 use super::{Mask, Stream};
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
 
 /// The most bytes that a piece has.
 const STEP: u64 = 64 << 10;

@@ -13,8 +13,8 @@ use super::growth::{Growth, Watched};
 use super::index::{Entry, IndexWriter};
 use super::kept::{Keep, Kept};
 use super::{LogPolicy, Stream};
+use crate::model::time::Clock;
 use crate::redact::Redactor;
-use crate::time::Clock;
 
 /// What is written within this time is noted as one, and whoever watches files need not look more often.
 pub const NOTE_EVERY: Duration = Duration::from_millis(10);

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use super::{Registry, TRIES};
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::health::{Judgement, Leftovers, Sight, judge};
-use crate::id::{RunId, Stamp};
-use crate::process;
-use crate::run::{Owner, Run, State};
+use crate::host;
+use crate::lifecycle::health::{Judgement, Sight, judge};
+use crate::lifecycle::{Action, Observed, Refusal, apply};
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, Stamp};
+use crate::model::owner::Leftovers;
+use crate::model::run::{Owner, Run, State};
 use crate::runtime::handle::RunHandle;
 use crate::store::{self, Change, Order, Record, Selection};
-use crate::transition::{Action, Observed, Refusal, apply};
 
 /// How long a process that was killed may take to exit.
 const EXITS_WITHIN: Duration = Duration::from_secs(1);
@@ -36,7 +37,7 @@ impl Registry {
     async fn owner_exits(&self, id: RunId) -> Result<bool, Error> {
         let found = self.store.get(&[id]).await?.pop();
         let owner = found.and_then(|record| record.run.owner().map(|owner| owner.identity.clone()));
-        Ok(owner.is_some_and(|identity| process::wait_gone(&identity, EXITS_WITHIN)))
+        Ok(owner.is_some_and(|identity| host::wait_gone(&identity, EXITS_WITHIN)))
     }
 
     /// The same, by what `look` sees of its processes.

@@ -2,13 +2,13 @@
 
 use super::Registry;
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::health::Leftovers;
-use crate::id::{RunId, Stamp};
-use crate::run::{Run, StateName, Variables};
+use crate::lifecycle::{Action, apply, enqueued, rerun};
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, Stamp};
+use crate::model::owner::Leftovers;
+use crate::model::run::{Run, StateName, Variables};
+use crate::model::time::Timestamp;
 use crate::store::{Change, Order, Selection};
-use crate::time::Timestamp;
-use crate::transition::{Action, apply, enqueued, rerun};
 
 /// The most runs that are put away in one write.
 const MOST: usize = 100_000;

@@ -3,9 +3,9 @@
 use super::Registry;
 use super::find::widened;
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::health::Seen;
-use crate::run::{Brief, Run};
+use crate::lifecycle::health::Seen;
+use crate::model::filter::Filter;
+use crate::model::run::{Brief, Run};
 use crate::store::{Cursor, Page};
 
 /// A run in a list.

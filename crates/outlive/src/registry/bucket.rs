@@ -6,22 +6,22 @@ use std::sync::Arc;
 use super::{Registry, Reopen};
 use crate::error::Error;
 #[cfg(any(test, feature = "testing"))]
-use crate::id::Entropy;
-use crate::id::SystemEntropy;
-use crate::policy::Lease;
+use crate::model::id::Entropy;
+use crate::model::id::SystemEntropy;
 #[cfg(any(test, feature = "testing"))]
-use crate::process::Identity;
+use crate::model::owner::Identity;
+use crate::model::policy::Lease;
 #[cfg(any(test, feature = "testing"))]
-use crate::run::Actor;
+use crate::model::run::Actor;
+#[cfg(any(test, feature = "testing"))]
+use crate::model::time::Clock;
+use crate::secrets::trust::Trust;
 use crate::store::Store;
 use crate::store::object::{Address, ObjectStore};
-#[cfg(any(test, feature = "testing"))]
-use crate::time::Clock;
-use crate::trust::Trust;
 
 /// Caches ended records in the home, if there is one.
 pub(super) fn cache_ended(store: &ObjectStore) {
-    if let Some(home) = crate::home::home() {
+    if let Some(home) = crate::host::home::home() {
         store.cache_ended(&home.join("cache"));
     }
 }

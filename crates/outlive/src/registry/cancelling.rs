@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use super::Registry;
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::health::{Health, Leftovers, Seen};
-use crate::id::RunId;
-use crate::process::Vantage;
-use crate::run::{Ending, Owner, Run, State, StateName};
+use crate::lifecycle::health::{Health, Seen};
+use crate::lifecycle::{Action, Refusal};
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::owner::Leftovers;
+use crate::model::owner::Vantage;
+use crate::model::run::{Ending, Owner, Run, State, StateName};
 use crate::runtime::reaper::Reaper;
-use crate::transition::{Action, Refusal};
 
 /// The grace period of processes whose owner is gone, where the caller names none.
 const GRACE: Duration = Duration::from_secs(5);

@@ -2,11 +2,11 @@
 
 use super::{Registry, TRIES};
 use crate::error::Error;
-use crate::id::{RunId, Stamp};
-use crate::run::Run;
+use crate::lifecycle::{Action, Transition, apply};
+use crate::model::id::{RunId, Stamp};
+use crate::model::run::Run;
 use crate::settle::{Doubt, settle};
 use crate::store::{Record, Write};
-use crate::transition::{Action, Transition, apply};
 
 impl Registry {
     /// Applies an action to a run, again if it changes meanwhile.

@@ -2,8 +2,8 @@
 
 use super::Registry;
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::run::{Run, StateName};
+use crate::model::filter::Filter;
+use crate::model::run::{Run, StateName};
 use crate::store::{Count, Order, Page, Tally, Walk};
 
 impl Registry {

@@ -2,13 +2,13 @@
 
 use super::Registry;
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::health::Seen;
-use crate::id::RunId;
-use crate::run::{State, StateName};
+use crate::lifecycle::health::Seen;
+use crate::lifecycle::{Refusal, check_delete};
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::run::{State, StateName};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Page, Walk};
-use crate::transition::{Refusal, check_delete};
 
 impl Registry {
     /// Refuses where runs cannot be deleted at all.

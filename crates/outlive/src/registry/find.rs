@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::Registry;
 use crate::error::{Candidate, Error};
-use crate::filter::Filter;
-use crate::health::Seen;
-use crate::run::{Run, StateName};
+use crate::lifecycle::health::Seen;
+use crate::model::filter::Filter;
+use crate::model::run::{Run, StateName};
 use crate::store::{Cursor, Page, Walk};
 
 /// How many runs an ambiguous beginning lists.

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use super::Registry;
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::id::{Epoch, RunId, WorkerId};
-use crate::policy::Lease;
-use crate::process::{Identity, Vantage};
-use crate::run::{Exit, Heard, Interruption, Owner, Run, State};
+use crate::lifecycle::{Action, Fence, Refusal, Verdict, is_said};
+use crate::model::filter::Filter;
+use crate::model::id::{Epoch, RunId, WorkerId};
+use crate::model::owner::{Identity, Vantage};
+use crate::model::policy::Lease;
+use crate::model::run::{Exit, Heard, Interruption, Owner, Run, State};
 use crate::runtime::reaper::Reaper;
 use crate::store::{Beat, Order};
-use crate::transition::{Action, Fence, Refusal, Verdict, is_said};
 
 /// The kind of runs that are executed outside outlive.
 pub const HANDED_OUT: &str = "entry";
@@ -126,7 +126,7 @@ impl Registry {
     }
 }
 
-fn fence(run: &Run, epoch: Epoch, entropy: &dyn crate::id::Entropy) -> Fence {
+fn fence(run: &Run, epoch: Epoch, entropy: &dyn crate::model::id::Entropy) -> Fence {
     // Where nobody owns it, no worker will do: the epoch alone says that the caller has lost it.
     let worker = run.owner().map_or_else(|| WorkerId::draw(run.updated_at, entropy), |owner| owner.worker);
     Fence { worker, epoch }

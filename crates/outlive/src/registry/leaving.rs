@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 
 use super::Registry;
 use crate::error::Error;
-use crate::policy::Lease;
-use crate::run::Exit;
+use crate::lifecycle::OwnEnd;
+use crate::model::policy::Lease;
+use crate::model::run::Exit;
 use crate::runtime::handle::{Recorded, RunHandle};
 use crate::runtime::keeper::{Keeper, lock};
-use crate::spool::OwnEnd;
 use crate::store::{self, Beat, Notification, Offer, fork_guard};
 
 /// Starts the thread that beats.

@@ -4,8 +4,8 @@ use super::Registry;
 use crate::error::Error;
 use crate::runtime::keeper::lock;
 #[cfg(any(test, feature = "testing"))]
-use crate::trust::Trust;
-use crate::trust::{Location, Named, Origin};
+use crate::secrets::trust::Trust;
+use crate::secrets::trust::{Location, Named, Origin};
 
 /// The identity of a registry that ends with its process.
 const NAMELESS: &str = "memory";

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::{Registry, TRIES};
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::id::{RunId, Stamp};
-use crate::run::{After, Hold, Key, Lineage, Release, Run, Spec, State, StateName};
+use crate::lifecycle::{Action, Start, enqueued, has_room, starts_at};
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, Stamp};
+use crate::model::run::{After, Hold, Key, Lineage, Release, Run, Spec, State, StateName};
+use crate::model::time::Timestamp;
 use crate::store::{self, Expect, Order, Page, Walk, Write, Written};
-use crate::time::Timestamp;
-use crate::transition::{Action, Start, enqueued, has_room, starts_at};
 
 /// A run to be made together with others.
 #[derive(Debug, Clone)]

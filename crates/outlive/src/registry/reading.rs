@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Registry, Reopen};
 use crate::error::Error;
 use crate::redact::Redactor;
+use crate::secrets::trust::Trust;
 use crate::store::{self, Store};
-use crate::trust::Trust;
 
 /// How long a reader of many registries tries to reach a bucket.
 #[cfg(feature = "object")]

@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{HANDED_OUT, Registry};
 use crate::error::Error;
-use crate::health::{Health, Judgement, Leftovers, Seen, Sight, judge, see};
-use crate::id::RunId;
-use crate::process::Liveness;
-use crate::run::{Owner, Release, Run, State, StateName};
+use crate::lifecycle::health::{Health, Judgement, Seen, Sight, judge, see};
+use crate::model::id::RunId;
+use crate::model::owner::Leftovers;
+use crate::model::owner::Liveness;
+use crate::model::run::{Owner, Release, Run, State, StateName};
 use crate::store::Worker;
 
 impl Registry {

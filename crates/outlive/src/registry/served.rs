@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::{Registry, Reopen};
 use crate::error::Error;
-use crate::id::SystemEntropy;
+use crate::model::id::SystemEntropy;
+use crate::secrets::trust::Trust;
 use crate::store::Store;
 use crate::store::http::{Address, HttpStore};
-use crate::trust::Trust;
 
 impl Registry {
     pub(super) async fn open_served(url: &str) -> Result<Self, Error> {

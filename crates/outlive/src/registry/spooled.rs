@@ -2,12 +2,12 @@
 
 use super::Registry;
 use crate::error::Error;
-use crate::id::RunId;
-use crate::run::Run;
+use crate::lifecycle::apply;
+use crate::model::id::RunId;
+use crate::model::run::Run;
 use crate::runtime::deliver::deliver_one;
 use crate::spool::{Spool, Spooled};
 use crate::store;
-use crate::transition::apply;
 
 /// What became of the ends that waited to be recorded.
 #[derive(Debug, Default)]

@@ -2,11 +2,11 @@
 
 use super::Registry;
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::health::Seen;
-use crate::id::{Epoch, RunId, Stamp, WorkerId};
-use crate::process::Identity;
-use crate::run::{Heard, Owner, Run, Spec};
+use crate::lifecycle::health::Seen;
+use crate::model::filter::Filter;
+use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
+use crate::model::owner::Identity;
+use crate::model::run::{Heard, Owner, Run, Spec};
 use crate::runtime::handle::RunHandle;
 use crate::steps::{Attempt, Making, step_id, step_time};
 

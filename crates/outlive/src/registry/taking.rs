@@ -4,16 +4,17 @@ use std::sync::{Arc, Mutex};
 
 use super::Registry;
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::health::{Leftovers, Witness};
-use crate::id::{RunId, Stamp};
-use crate::policy::Lease;
-use crate::run::{Run, State, StateName};
+use crate::lifecycle::health::Witness;
+use crate::lifecycle::{Action, apply};
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, Stamp};
+use crate::model::owner::Leftovers;
+use crate::model::policy::Lease;
+use crate::model::run::{Run, State, StateName};
+use crate::model::time::Timestamp;
 use crate::runtime::handle::RunHandle;
 use crate::runtime::keeper::{Keeping, lock};
 use crate::store::{self, Change, Order, Record, Selection};
-use crate::time::Timestamp;
-use crate::transition::{Action, apply};
 
 impl Registry {
     /// Takes up to `limit` waiting runs that match, in the order of their priority.

@@ -5,12 +5,13 @@ use std::time::Duration;
 use rustix::fs::{CWD, Mode};
 
 use super::Registry;
+use super::log_place::home_directory;
 use crate::error::Error;
-use crate::logs::home_directory;
-use crate::process::attempts::{Attempts, attempts_path, tree_lock_of};
-use crate::process::{Group, Identity, LifeLock, Tree, Vantage};
-use crate::run::Run;
-use crate::store::files;
+use crate::host::attempts::{Attempts, attempts_path, tree_lock_of};
+use crate::host::{Group, LifeLock, Tree};
+use crate::model::owner::{Identity, Vantage};
+use crate::model::run::Run;
+use crate::util::files;
 
 impl Registry {
     /// Takes the lock that the processes of a run's attempt are to inherit. A home that has no place for it keeps nobody from

@@ -2,9 +2,9 @@
 
 use super::Registry;
 use crate::error::Error;
-use crate::id::RunId;
-use crate::run::{Run, Withheld};
-use crate::trust::{Denied, Effect, may};
+use crate::model::id::RunId;
+use crate::model::run::{Run, Withheld};
+use crate::secrets::trust::{Denied, Effect, may};
 
 impl Registry {
     /// Whether it cannot be told who made a run: a server withholds signatures from tokens that only read.

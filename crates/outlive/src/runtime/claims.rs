@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::handle::RunHandle;
 use super::keeper::lock;
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::id::RunId;
-use crate::policy::Lease;
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::policy::Lease;
+use crate::model::run::Run;
 use crate::registry::Registry;
-use crate::run::Run;
 
 /// The most runs of schedules that are remembered as followed.
 const FOLLOWED: usize = 10_000;

@@ -1,9 +1,9 @@
 //! Deferred writes: records the end of an attempt that its store did not take at first.
 
-use crate::run::Actor;
+use crate::lifecycle::apply;
+use crate::model::run::Actor;
 use crate::spool::Spooled;
 use crate::store::{self, Store, Write, Written};
-use crate::transition::apply;
 
 /// Records one end, unless it is on record or void.
 pub(crate) async fn deliver_one(store: &dyn Store, spooled: &Spooled, me: &Actor) -> Result<(), store::Error> {

@@ -13,15 +13,15 @@ use serde_json::Value;
 
 use super::held::{Held, Stop};
 use super::keeper::{Keeping, lock};
-use crate::conceal;
 use crate::error::Error;
-use crate::id::{RunId, Stamp};
+use crate::lifecycle::OwnEnd;
+use crate::lifecycle::{Action, Fence, Refusal, Report, Transition, Verdict, apply};
+use crate::model::id::{RunId, Stamp};
+use crate::model::run::{Event, Exit, Interruption, Progress, Run, Spec, StateName};
 use crate::redact::Redactor;
-use crate::run::{Event, Exit, Interruption, Progress, Run, Spec, StateName};
+use crate::secrets::masking;
 use crate::settle::{Doubt, settle};
-use crate::spool::OwnEnd;
 use crate::store::{Record, Store, Write, fork_guard};
-use crate::transition::{Action, Fence, Refusal, Report, Transition, Verdict, apply};
 
 /// How often an owner's write is tried when others change the run meanwhile.
 const TRIES: usize = 16;
@@ -110,7 +110,7 @@ impl RunHandle {
     /// heartbeat or any other write of this run, and replaces the one that waits.
     pub async fn progress(&self, progress: Progress) -> Result<(), Error> {
         fork_guard::check(self.keeping.made_by)?;
-        let report = conceal::report(&self.redactor, Report { progress: Some(progress), ..Report::default() });
+        let report = masking::report(&self.redactor, Report { progress: Some(progress), ..Report::default() });
         let Some(progress) = report.progress else { return Ok(()) };
         let (is_due, is_first) = self.held.coalesce(progress, self.keeping.clock.awake());
         if is_due || self.held.stop() == Some(Stop::Lost) {
@@ -129,7 +129,7 @@ impl RunHandle {
 
     /// Says anything that can be said of a run in flight. Durable when this returns.
     pub async fn report(&self, report: Report) -> Result<(), Error> {
-        let report = self.with_progress(conceal::report(&self.redactor, report));
+        let report = self.with_progress(masking::report(&self.redactor, report));
         let progress = report.progress.clone();
         let action = Action::Report { fence: self.fence(), report };
         self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await?;
@@ -214,9 +214,9 @@ impl RunHandle {
         exit: Option<Exit>,
     ) -> Result<Recorded, Error> {
         fork_guard::check(self.keeping.made_by)?;
-        let end = conceal::end(&self.redactor, end);
+        let end = masking::end(&self.redactor, end);
         let action = end.action(self.fence(), exit);
-        let said = report.map(|report| conceal::report(&self.redactor, report)).unwrap_or_default();
+        let said = report.map(|report| masking::report(&self.redactor, report)).unwrap_or_default();
         let said = Some(self.with_progress(said)).filter(|report| *report != Report::default());
         let said = said.map(|report| Action::Report { fence: self.fence(), report });
         let stamp = Stamp::draw(&*self.keeping.entropy);

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::keeper::lock;
-use crate::id::{Epoch, RunId};
-use crate::policy::{Lease, OnLeaseLoss};
-use crate::run::{CancelRequest, Progress};
+use crate::model::id::{Epoch, RunId};
+use crate::model::policy::{Lease, OnLeaseLoss};
+use crate::model::run::{CancelRequest, Progress};
 use crate::store::Record;
 
 /// Why a holder should stop.

@@ -17,14 +17,16 @@ use super::deliver::deliver_one;
 use super::held::{Held, Stop};
 use super::suspects::Suspects;
 use super::wake::Wake;
-use crate::id::{Entropy, Epoch, RunId, Stamp, WorkerId};
-use crate::policy::Lease;
-use crate::process::{Identity, MadeBy};
-use crate::run::{Actor, Heard, Interruption, Owner};
-use crate::spool::{OwnEnd, Spool, Spooled};
+use crate::host::MadeBy;
+use crate::lifecycle::OwnEnd;
+use crate::lifecycle::{Action, Fence, Report, Verdict, apply};
+use crate::model::id::{Entropy, Epoch, RunId, Stamp, WorkerId};
+use crate::model::owner::Identity;
+use crate::model::policy::Lease;
+use crate::model::run::{Actor, Heard, Interruption, Owner};
+use crate::model::time::Clock;
+use crate::spool::{Spool, Spooled};
 use crate::store::{self, Beat, Expect, Offer, Record, Store, Write, Written};
-use crate::time::Clock;
-use crate::transition::{Action, Fence, Report, Verdict, apply};
 
 /// The least time between two beats that a bell asked for.
 const BELL_REST: Duration = Duration::from_millis(20);
@@ -203,7 +205,7 @@ impl Keeping {
         &self,
         held: &Held,
         end: OwnEnd,
-        exit: Option<crate::run::Exit>,
+        exit: Option<crate::model::run::Exit>,
         stamp: Stamp,
     ) -> std::io::Result<()> {
         let run = held.id;

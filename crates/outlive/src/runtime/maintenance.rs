@@ -13,10 +13,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::reaper::{Reaped, Reaper};
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::id::{Epoch, RunId, WorkerId};
+use crate::model::filter::Filter;
+use crate::model::id::{Epoch, RunId, WorkerId};
+use crate::model::run::{Run, StateName};
 use crate::registry::Registry;
-use crate::run::{Run, StateName};
 use crate::store::{self, Order, Page, Walk};
 
 /// How often all running runs of a shared registry are looked at, whoever owns them, by some worker of the fleet.

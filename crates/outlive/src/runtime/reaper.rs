@@ -9,15 +9,16 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::health::{Judgement, judge};
-use crate::id::{RunId, Stamp, WorkerId};
-use crate::process::{self, Evidence};
+use crate::host;
+use crate::lifecycle::health::{Judgement, judge};
+use crate::lifecycle::{Action, Observed, Transition, apply};
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, Stamp, WorkerId};
+use crate::model::owner::Evidence;
+use crate::model::run::{Run, StateName};
+use crate::model::time::Timestamp;
 use crate::registry::Registry;
-use crate::run::{Run, StateName};
 use crate::store::{self, Change, Order, Page, Selection, Walk};
-use crate::time::Timestamp;
-use crate::transition::{Action, Observed, Transition, apply};
 
 /// How many runs are ended in one write.
 const BATCH: usize = 64;
@@ -28,7 +29,7 @@ pub struct Reaped {
     /// Ended by this pass, each told to nobody else.
     pub ended: Vec<Run>,
     /// Their owners are gone, but processes of theirs live on.
-    pub orphaned: Vec<(Run, crate::health::Leftovers)>,
+    pub orphaned: Vec<(Run, crate::model::owner::Leftovers)>,
     /// Their owners live, but are silent.
     pub unresponsive: Vec<Run>,
     /// Their owners' leases lapsed, but this reaper could not have heard them for long enough to judge.
@@ -255,6 +256,6 @@ fn end_hung(registry: &Registry, run: &Run) -> Option<Evidence> {
     }
     owner.identity.signal(Signal::KILL).ok()?;
     registry.end_tree(run, Duration::ZERO);
-    process::wait_gone(&owner.identity, process::GONE_WITHIN)
+    host::wait_gone(&owner.identity, host::GONE_WITHIN)
         .then(|| Evidence::Hung { silent_ms: u64::try_from(owner.heard.silent_for.as_millis()).unwrap_or(u64::MAX) })
 }

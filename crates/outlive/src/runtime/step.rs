@@ -8,13 +8,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::handle::{Recorded, RunHandle};
-use crate::conceal;
 use crate::error::Error;
-use crate::id::{RunId, Stamp};
-use crate::run::{CHECKPOINT_LIMIT, Run, Spec};
-use crate::spool::OwnEnd;
-use crate::steps::{Attempt, Fingerprint, Making, Next, Outcome, step_id, step_time};
-use crate::transition::{Refusal, Report, Verdict};
+use crate::lifecycle::OwnEnd;
+use crate::lifecycle::{Refusal, Report, Verdict};
+use crate::model::id::{RunId, Stamp};
+use crate::model::run::{CHECKPOINT_LIMIT, Run, Spec};
+use crate::model::step::{Fingerprint, Outcome};
+use crate::secrets::masking;
+use crate::steps::{Attempt, Making, Next, step_id, step_time};
 
 /// Why a step has no result.
 #[derive(Debug, thiserror::Error)]
@@ -134,7 +135,7 @@ impl RunHandle {
     fn draft_step(&self, of: &Run, mut spec: Spec) -> Result<Run, Error> {
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         let id = step_id(of, spec.step.as_ref().map_or("", |step| &step.name));
-        conceal::draft(&self.redactor, None, || None, id, &mut spec);
+        masking::draft(&self.redactor, None, || None, id, &mut spec);
         Ok(Run::new(id, Arc::new(spec), None, step_time(of, self.keeping.clock.now())))
     }
 

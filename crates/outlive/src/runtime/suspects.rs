@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::id::{Epoch, RunId};
+use crate::model::id::{Epoch, RunId};
 
 /// The runs that may have been forgotten, and the claims that may explain them.
 #[derive(Debug, Default)]
@@ -59,8 +59,8 @@ impl Suspects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::SystemEntropy;
-    use crate::time::Timestamp;
+    use crate::model::id::SystemEntropy;
+    use crate::model::time::Timestamp;
 
     #[test]
     fn a_run_is_forgotten_once_every_claim_that_may_explain_it_was_answered() {

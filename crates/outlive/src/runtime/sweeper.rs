@@ -4,7 +4,7 @@
 //! the time ([`decide`]). Whatever cannot be read or understood is kept, and told. A run is marked before anything of it is
 //! deleted, so that nobody goes on with it meanwhile and no two sweep it at once.
 //!
-//! Whether a record may have anything read or deleted is not decided here but by [`crate::trust::may`] (ADR 0018).
+//! Whether a record may have anything read or deleted is not decided here but by [`crate::secrets::trust::may`] (ADR 0018).
 
 mod forget;
 mod grounds;
@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::id::RunId;
-use crate::run::{End, Run, State};
-use crate::time::{Timestamp, show_duration};
+use crate::model::id::RunId;
+use crate::model::run::{End, Run, State};
+use crate::model::time::{Timestamp, show_duration};
 
 pub use self::manifest::Names;
 pub use self::pass::sweep;

@@ -23,9 +23,9 @@ pub use self::floor::{Tally, Waker};
 pub use self::job::{Done, Failed, Job, StopReason};
 pub use self::times::Times;
 use crate::error::Error;
+use crate::lifecycle::OwnEnd;
+use crate::model::run::{Interruption, Run};
 use crate::registry::Registry;
-use crate::run::{Interruption, Run};
-use crate::spool::OwnEnd;
 
 /// Somebody who wants to know of what went wrong and was survived.
 type OnError = Arc<dyn Fn(&Error) + Send + Sync>;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use crate::policy::Lease;
+use crate::model::policy::Lease;
+use crate::model::time::{Clock, Timestamp};
 use crate::testing::ManualClock;
-use crate::time::{Clock, Timestamp};
 
 /// The lease of every run of a history.
 pub(super) fn lease() -> Lease {

@@ -15,15 +15,15 @@ use async_trait::async_trait;
 use super::history::{Fact, What};
 use super::rules::Wrote;
 use super::world::{Late, State, World};
-use crate::filter::Filter;
-use crate::health::Witness;
-use crate::id::RunId;
-use crate::run::{Event, Key, Run};
+use crate::lifecycle::Start;
+use crate::lifecycle::health::Witness;
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::run::{Event, Key, Run};
+use crate::model::time::Clock;
 use crate::store::{
     Beat, BeatReply, Change, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
 };
-use crate::time::Clock;
-use crate::transition::Start;
 
 /// The store of one process.
 pub(super) struct Faulty {

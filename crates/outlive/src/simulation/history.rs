@@ -4,8 +4,8 @@ use std::fmt::{self, Write as _};
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use crate::id::Epoch;
-use crate::run::StateName;
+use crate::model::id::Epoch;
+use crate::model::run::StateName;
 use crate::store::Revision;
 
 /// Something that must happen in some histories, or they have proved nothing.

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::promises::Promises;
 use super::rules::{self, Wrote};
-use crate::id::{Epoch, RunId, WorkerId};
-use crate::process::Evidence;
-use crate::run::{Run, StateName};
+use crate::lifecycle::Fence;
+use crate::model::id::{Epoch, RunId, WorkerId};
+use crate::model::owner::Evidence;
+use crate::model::run::{Run, StateName};
 use crate::store::Record;
-use crate::transition::Fence;
 
 /// Who made a write, and by which call.
 #[derive(Debug, Clone, Copy)]

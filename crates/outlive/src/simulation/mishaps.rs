@@ -3,7 +3,7 @@
 use super::clock::lease;
 use super::history::{Fact, What};
 use super::scheduler::Scheduler;
-use crate::time::Clock;
+use crate::model::time::Clock;
 
 /// The most processes that a history starts.
 const PROCESSES: usize = 12;

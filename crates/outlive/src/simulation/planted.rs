@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use super::Planted;
 use super::faulty::{Faulty, at_once};
-use crate::run::Run;
+use crate::model::run::Run;
 use crate::store::{Expect, Store, Write};
 
 impl Faulty {

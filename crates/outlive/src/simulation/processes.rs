@@ -10,15 +10,15 @@ use super::faulty::Faulty;
 use super::history::{Fact, What};
 use super::world::{ProcessState, World};
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::id::RunId;
-use crate::policy::{OrphanPolicy, Retry};
+use crate::lifecycle::{Fence, Refusal};
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::policy::{OrphanPolicy, Retry};
+use crate::model::run::{Actor, Key, Spec};
 use crate::registry::Registry;
-use crate::run::{Actor, Key, Spec};
 use crate::runtime::reaper::Reaper;
 use crate::store::{self, Page};
 use crate::testing::{spec, stranger};
-use crate::transition::{Fence, Refusal};
 
 /// One process, from its start to its end.
 pub(super) struct Process {

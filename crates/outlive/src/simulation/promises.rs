@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ledger::{Author, Ledger, Left};
 use super::rules::Wrote;
-use crate::id::{Epoch, RunId, WorkerId};
-use crate::run::StateName;
-use crate::transition::Fence;
+use crate::lifecycle::Fence;
+use crate::model::id::{Epoch, RunId, WorkerId};
+use crate::model::run::StateName;
 
 /// An end that a worker was told would be on record later.
 #[derive(Debug, Clone, Copy)]

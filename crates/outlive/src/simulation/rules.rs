@@ -1,7 +1,7 @@
 //! What must be true of any single write, given what was on record before it.
 
-use crate::id::WorkerId;
-use crate::run::{Event, Run, State, StateName};
+use crate::model::id::WorkerId;
+use crate::model::run::{Event, Run, State, StateName};
 use crate::store::Record;
 
 /// A write that took effect.

@@ -10,9 +10,9 @@ use super::faulty::{at_once, deliver};
 use super::history::{Fact, What};
 use super::processes::Process;
 use super::world::{TaskState, World};
-use crate::run::StateName;
+use crate::model::run::StateName;
+use crate::model::time::Clock;
 use crate::store::{Store, Written};
-use crate::time::Clock;
 
 /// How many steps without faults it may take until all is quiet.
 const QUIET_WITHIN: u32 = 6_000;

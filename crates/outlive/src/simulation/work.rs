@@ -6,14 +6,15 @@ use super::history::{Fact, What};
 use super::processes::Process;
 use super::promises::Owed;
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::health::{Leftovers, Sight};
-use crate::id::RunId;
-use crate::process::{Evidence, Liveness};
-use crate::run::{Progress, Run, StateName};
+use crate::lifecycle::health::Sight;
+use crate::lifecycle::{Fence, Refusal, Report};
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::owner::Leftovers;
+use crate::model::owner::{Evidence, Liveness};
+use crate::model::run::{Progress, Run, StateName};
 use crate::runtime::Stop;
 use crate::runtime::handle::{Recorded, RunHandle};
-use crate::transition::{Fence, Refusal, Report};
 
 impl Process {
     /// A worker's thread: finds runs and does them.

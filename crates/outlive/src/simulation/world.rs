@@ -11,13 +11,13 @@ use super::history::{Fact, History, Line, What};
 use super::ledger::{Author, Ledger};
 use super::promises::is_forgotten;
 use super::rules::Wrote;
-use crate::id::WorkerId;
-use crate::run::StateName;
+use crate::lifecycle::Fence;
+use crate::model::id::WorkerId;
+use crate::model::run::StateName;
+use crate::model::time::Clock;
 use crate::store::Write;
 use crate::store::memory::MemoryStore;
 use crate::testing::{ManualClock, SeededEntropy};
-use crate::time::Clock;
-use crate::transition::Fence;
 
 /// A process as the simulation knows it.
 pub(super) struct ProcessState {

@@ -1,13 +1,13 @@
 //! An attempt of a run and the steps that there are of it: what is replayed, and what is done.
 
-use super::{Fingerprint, KIND, Outcome};
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::health::{Judgement, judge};
-use crate::id::{Epoch, RunId};
-use crate::run::{Actor, End, Run, Spec, Step};
+use crate::lifecycle::Refusal;
+use crate::lifecycle::health::{Judgement, judge};
+use crate::model::filter::Filter;
+use crate::model::id::{Epoch, RunId};
+use crate::model::run::{Actor, End, Run, Spec, Step};
+use crate::model::step::{Fingerprint, KIND, Outcome};
 use crate::store::{self, Page, Store, Walk};
-use crate::transition::Refusal;
 
 /// An attempt of a run, with the steps of this attempt and of those before.
 #[derive(Debug)]

@@ -2,12 +2,12 @@
 
 use super::attempt::used;
 use crate::error::Error;
-use crate::id::{RunId, Stamp};
-use crate::run::{Actor, Event, Exit, Owner, Run};
+use crate::lifecycle::{Action, Fence, Refusal, Transition, Verdict, apply, enqueued};
+use crate::model::id::{RunId, Stamp};
+use crate::model::run::{Actor, Event, Exit, Owner, Run};
+use crate::model::time::Timestamp;
 use crate::settle::{Doubt, settle};
 use crate::store::{Expect, Record, Store, Write};
-use crate::time::Timestamp;
-use crate::transition::{Action, Fence, Refusal, Transition, Verdict, apply, enqueued};
 
 /// The id that the step `name` of an attempt has, whoever makes it: whoever comes second finds the name taken.
 pub(crate) fn step_id(of: &Run, name: &str) -> RunId {

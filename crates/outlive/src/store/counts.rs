@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 #[cfg(any(feature = "object", feature = "sqlite"))]
 use super::{Error, Page, Store, Walk};
 #[cfg(any(feature = "object", feature = "sqlite"))]
-use crate::filter::Filter;
-use crate::run::{End, Run, State, StateName};
+use crate::model::filter::Filter;
+use crate::model::run::{End, Run, State, StateName};
 
 /// How many runs are alike.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

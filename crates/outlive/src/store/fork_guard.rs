@@ -9,12 +9,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
-use crate::filter::Filter;
-use crate::health::Witness;
-use crate::id::RunId;
-use crate::process::MadeBy;
-use crate::run::{Event, Key};
-use crate::transition::Start;
+use crate::host::MadeBy;
+use crate::lifecycle::Start;
+use crate::lifecycle::health::Witness;
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::run::{Event, Key};
 
 /// Refuses in a process that is not the one that made the value.
 pub(crate) fn check(made_by: MadeBy) -> Result<(), Error> {

@@ -20,7 +20,7 @@ use self::lines::Lines;
 pub use self::token::{TOKEN_VARIABLE, Token, known_by, proof};
 use self::wire::Hello;
 use super::Error;
-use crate::policy::Lease;
+use crate::model::policy::Lease;
 
 /// The format of what is sent. A server that speaks a later one is not understood.
 pub const FORMAT: i64 = 1;

@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 
-use crate::process::PerProcess;
+use crate::host::PerProcess;
 use crate::store::Error;
 
 /// The most jobs that wait for the thread.

@@ -10,12 +10,12 @@ use super::{
     Beat, BeatReply, Count, Cursor, Error, Expect, Listing, Order, Page, Record, Revision, Rule, Selection, Standing,
     Store, Tally, Worker, Write, Written, next_due_of, silence,
 };
-use crate::filter::Filter;
-use crate::health::Witness;
-use crate::id::{RunId, WorkerId};
-use crate::run::{Event, Heard, Key, Run};
-use crate::time::{Clock, SystemClock, Timestamp};
-use crate::transition::{Start, has_room, starts_at};
+use crate::lifecycle::health::Witness;
+use crate::lifecycle::{Start, has_room, starts_at};
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, WorkerId};
+use crate::model::run::{Event, Heard, Key, Run};
+use crate::model::time::{Clock, SystemClock, Timestamp};
 
 /// A map of runs. Clones share it.
 #[derive(Clone)]

@@ -42,9 +42,9 @@ pub use self::wire::Counted;
 pub(crate) use self::yaml::read as read_yaml;
 pub(crate) use super::link::spawn;
 use super::{Error, link};
-use crate::id::{RunId, Stamp, WorkerId};
-use crate::run::Heard;
-use crate::time::{SystemClock, Timestamp};
+use crate::model::id::{RunId, Stamp, WorkerId};
+use crate::model::run::Heard;
+use crate::model::time::{SystemClock, Timestamp};
 
 /// The file of one run.
 const RECORD: &str = "run.yaml";

@@ -38,8 +38,8 @@ use self::news::Told;
 use self::owners::Owners;
 use self::tidying::Untidy;
 use super::Error;
-use crate::id::WorkerId;
-use crate::time::Clock;
+use crate::model::id::WorkerId;
+use crate::model::time::Clock;
 
 /// A registry in a database.
 ///
@@ -139,7 +139,7 @@ impl PostgresStore {
     #[track_caller]
     fn sql(&self, text: &str) -> String {
         #[cfg(any(test, feature = "testing"))]
-        crate::testing::called::note(std::panic::Location::caller());
+        super::called::note(std::panic::Location::caller());
         text.replace('@', &self.inner.schema)
     }
 

@@ -58,11 +58,12 @@ pub(crate) use self::wait::Wait;
 pub use self::witness::HEARD_WITHIN;
 use self::workers::Moment;
 use super::{Cursor, Error, Expect, Record, Revision, Write, Written};
-use crate::filter::Filter;
-use crate::id::{Entropy, RunId, WorkerId};
-use crate::process::{MadeBy, Vantage};
-use crate::run::{Event, Owner, Run};
-use crate::time::Clock;
+use crate::host::MadeBy;
+use crate::model::filter::Filter;
+use crate::model::id::{Entropy, RunId, WorkerId};
+use crate::model::owner::Vantage;
+use crate::model::run::{Event, Owner, Run};
+use crate::model::time::Clock;
 
 /// How often a change is tried whose database is deleted under it.
 const REPLACEMENTS: usize = 32;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 
 use super::ports::free_port;
-use crate::id::{Entropy, SystemEntropy};
-use crate::time::{Clock, SystemClock};
+use crate::model::id::{Entropy, SystemEntropy};
+use crate::model::time::{Clock, SystemClock};
 
 /// Who may do everything.
 pub const KEY: (&str, &str) = ("AK", "SKSKSKSK");

@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{SeededEntropy, owner, pending, person, spec};
-use crate::health::Leftovers;
-use crate::id::{Epoch, WorkerId};
-use crate::policy::{FailureClass, Lease, OrphanPolicy, Policy, Retry};
-use crate::process::Evidence;
-use crate::run::{After, Interruption, Release, Run, Spec, StateName, Step};
-use crate::steps::KIND;
-use crate::time::Timestamp;
-use crate::transition::{Action, Fence, Observed, Refusal, Report, Verdict, apply, survives_reap};
+use crate::lifecycle::{Action, Fence, Observed, Refusal, Report, Verdict, apply, survives_reap};
+use crate::model::id::{Epoch, WorkerId};
+use crate::model::owner::Evidence;
+use crate::model::owner::Leftovers;
+use crate::model::policy::{FailureClass, Lease, OrphanPolicy, Policy, Retry};
+use crate::model::run::{After, Interruption, Release, Run, Spec, StateName, Step};
+use crate::model::step::KIND;
+use crate::model::time::Timestamp;
 
 const PREAMBLE: &str = "\
 # The lifecycle
 
-Generated from `transition::apply` by applying every action to a run in every state; `UPDATE_DOCS=1 cargo nextest run
+Generated from `lifecycle::apply` by applying every action to a run in every state; `UPDATE_DOCS=1 cargo nextest run
 -p outlive lifecycle_doc_is_current` writes it anew. A cell names the state that the action leads to, or, in italics,
 why it is refused; a dash where it does not apply. An action that is refused changes nothing.
 

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use crate::id::{Entropy, SystemEntropy};
+use crate::model::id::{Entropy, SystemEntropy};
 
 /// A port that is free together with those at these distances behind it. It lies below the ports that the kernel gives to
 /// whoever connects, one of which could be taken again before the server has it.

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use rustix::fs::{FlockOperation, flock};
 
 use super::ports::free_port;
-use crate::id::{Entropy, SystemEntropy};
+use crate::model::id::{Entropy, SystemEntropy};
 
 /// Who runs the server where this process is root, which PostgreSQL refuses to be.
 const USER: &str = "postgres";

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use outlive::conformance::Ground;
 use outlive::filter::Filter;
 use outlive::id::{RunId, WorkerId};
+use outlive::lifecycle::{Action, Fence, Verdict, apply, enqueued};
 use outlive::policy::Lease;
 use outlive::run::{Arg, Command, Run, Spec, StateName, Step};
-use outlive::steps::KIND;
+use outlive::step::KIND;
 use outlive::store::{Expect, Order, Page, Store, Write};
 use outlive::testing::{ManualClock, SeededEntropy, owner, person, stamp};
 use outlive::time::Timestamp;
-use outlive::transition::{Action, Fence, Verdict, apply, enqueued};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlive::id::{RunId, SystemEntropy};
+use outlive::lifecycle::enqueued;
 use outlive::registry::Registry;
 use outlive::run::Run;
 use outlive::store::postgres::PostgresStore;
@@ -26,7 +27,6 @@ use outlive::store::{Error, Expect, Store, Write};
 use outlive::testing::server::{Server, make_dir, program, unprivileged};
 use outlive::testing::{pending, person, spec, stamp, stranger};
 use outlive::time::{Clock, SystemClock};
-use outlive::transition::enqueued;
 
 pub(crate) use self::pooling::Pooler;
 use self::pooling::Way;

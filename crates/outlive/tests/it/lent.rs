@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outlive::filter::Filter;
-use outlive::health::Health;
 use outlive::id::{Stamp, SystemEntropy};
-use outlive::process::Evidence;
+use outlive::lifecycle::health::Health;
+use outlive::lifecycle::{Action, Observed, apply};
+use outlive::owner::Evidence;
 use outlive::run::{Run, StateName};
 use outlive::store::http::{HttpStore, Token};
 use outlive::store::sqlite::SqliteStore;
@@ -15,7 +16,6 @@ use outlive::store::{Change, Error, Order, Page, Selection, Store};
 use outlive::testing::lender::Lender;
 use outlive::testing::proxy::{Fate, Proxy, Request};
 use outlive::testing::{ManualClock, SeededEntropy, person, spec};
-use outlive::transition::{Action, Observed, apply};
 
 use crate::ground::MemoryGround;
 use crate::world::{LEASE, World, unseen};

@@ -11,8 +11,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outlive::conformance::Ground;
 use outlive::filter::Filter;
-use outlive::health::Witness;
 use outlive::id::{RunId, Stamp, WorkerId};
+use outlive::lifecycle::health::Witness;
+use outlive::lifecycle::{Start, is_start};
 use outlive::run::{Event, Heard, Hold, Key, Run, Spec, State};
 use outlive::store::memory::MemoryStore;
 use outlive::store::{
@@ -21,7 +22,6 @@ use outlive::store::{
 };
 use outlive::testing::ManualClock;
 use outlive::time::{Clock, Timestamp};
-use outlive::transition::{Start, is_start};
 
 pub(crate) use self::defect::DEFECTS;
 use self::defect::{Defect, News, Part};

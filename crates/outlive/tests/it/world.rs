@@ -8,10 +8,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outlive::conformance::Ground;
 use outlive::filter::Filter;
-use outlive::health::{Seen, Witness};
 use outlive::id::{Entropy, RunId};
+use outlive::lifecycle::Start;
+use outlive::lifecycle::health::{Seen, Witness};
+use outlive::owner::{Identity, Vantage};
 use outlive::policy::Lease;
-use outlive::process::{Identity, Vantage};
 use outlive::registry::Registry;
 use outlive::run::{Event, Key, Spec};
 use outlive::runtime::reaper::{Reaped, Reaper};
@@ -19,7 +20,6 @@ use outlive::store::{
     Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
 };
 use outlive::testing::{ManualClock, SeededEntropy, person};
-use outlive::transition::Start;
 
 use crate::ground::{BucketGround, HttpGround, MemoryGround, PostgresGround, SqliteGround};
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use outlive::error::Error;
-use outlive::steps::{Digesting, Fingerprint};
+use outlive::step::{Digesting, Fingerprint};
 
 use super::super::glob;
 use crate::terminal::plain;

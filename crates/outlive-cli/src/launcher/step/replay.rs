@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use outlive::logs::{LogReader, Part, Stream};
 use outlive::registry::Registry;
 use outlive::run::Run;
-use outlive::steps::{Content, Digesting, Outcome};
+use outlive::step::{Content, Digesting, Outcome};
 use rustix::io::Errno;
 
 use super::super::streams::write_all;

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use clap::Args;
 use outlive::error::Error;
-use outlive::health::Health;
 use outlive::index::{
     Freshness, Lifecycle, Listed, Named, Order, PAGE_LIMIT, Query, RepositoryProblem, Sort, UnknownLifecycle,
     Unverified,
 };
+use outlive::lifecycle::health::Health;
 use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_moment, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;

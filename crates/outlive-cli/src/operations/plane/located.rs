@@ -1,7 +1,7 @@
 //! The registries that runs which are named are in: the one here, or others that are known.
 
 use outlive::error::Error;
-use outlive::health::Seen;
+use outlive::lifecycle::health::Seen;
 use outlive::registry::Registry;
 
 use super::{Elsewhere, Scope, elsewhere, gone};

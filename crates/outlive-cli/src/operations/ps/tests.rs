@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use outlive::health::see;
 use outlive::id::WorkerId;
-use outlive::process::{Evidence, Identity};
+use outlive::lifecycle::health::see;
+use outlive::owner::{Evidence, Identity};
 use outlive::run::{
     Actor, Arg, CancelRequest, Command, End, Ending, Failure, GaveUp, Interruption, Key, Owner, Pending, Progress,
     Reap, Run, Spec, State, Step as SpecStep, Swept, Withheld,

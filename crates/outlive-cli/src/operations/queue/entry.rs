@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use clap::Args;
 use outlive::error::Error;
-use outlive::health::{Seen, see};
 use outlive::id::{Epoch, RunId};
 use outlive::index::Address;
+use outlive::lifecycle::Verdict;
+use outlive::lifecycle::health::{Seen, see};
 use outlive::policy::{Lease, OrphanPolicy};
 use outlive::registry::{HANDED_OUT, Handed, Registry};
 use outlive::run::{Run, Spec, StateName};
 use outlive::time::{Clock, SystemClock, Timestamp, parse_duration, show_duration};
-use outlive::transition::Verdict;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use outlive::health::Health;
 use outlive::id::RunId;
+use outlive::lifecycle::health::Health;
 use outlive::run::StateName;
 use outlive::time::Timestamp;
 use schemars::JsonSchema;

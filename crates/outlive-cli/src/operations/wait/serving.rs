@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::health::{Judgement, Seen};
+use outlive::lifecycle::health::{Judgement, Seen};
 use outlive::registry::{HANDED_OUT, Registry};
 use outlive::run::{Run, State, StateName};
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::health::Health;
 use outlive::id::RunId;
+use outlive::lifecycle::deletes_unnamed;
+use outlive::lifecycle::health::Health;
 use outlive::policy::Retention;
 use outlive::run::{Run, State, StateName};
 use outlive::runtime::sweeper::{Report, sweep};
 use outlive::store::{Page, Walk};
-use outlive::transition::deletes_unnamed;
 use serde_json::json;
 
 use super::{Supervisor, swept};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::health::Health;
+use outlive::lifecycle::health::Health;
 use outlive::run::StateName;
 use serde_json::json;
 

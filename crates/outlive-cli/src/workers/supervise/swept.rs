@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 fn file(registry: &Registry) -> Option<PathBuf> {
     let digest = Sha256::digest(registry.url().as_bytes());
     let name: String = digest[..12].iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(outlive::home::home()?.join("swept").join(name))
+    Some(outlive::host::home::home()?.join("swept").join(name))
 }
 
 /// How long ago it was swept; none where nobody knows. What lies ahead of the clock is not known.
@@ -28,7 +28,7 @@ pub(super) fn note(registry: &Registry, at: Timestamp) -> Result<(), Error> {
     let Some(path) = file(registry) else { return Ok(()) };
     let write = || -> io::Result<()> {
         let dir = path.parent().unwrap_or(&path);
-        outlive::home::make(dir).map_err(std::io::Error::other)?;
+        outlive::registry::make_home(dir).map_err(std::io::Error::other)?;
         let next = path.with_extension(std::process::id().to_string());
         std::fs::write(&next, format!("{at}\n"))?;
         std::fs::rename(&next, &path)

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::state::State;
 use super::{STATE_LIMIT, unread};
 use crate::index::record::{Lifecycle, Record};
-use crate::store::files;
+use crate::util::files;
 
 /// A task that waits or runs. Its fields are copied from the run's state; what is absent there is null.
 #[derive(Debug, Clone, PartialEq, Serialize)]

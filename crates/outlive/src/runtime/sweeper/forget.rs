@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::{Spare, over_since};
 use crate::error::Error;
-use crate::id::RunId;
+use crate::model::id::RunId;
+use crate::model::run::Run;
+use crate::model::time::Timestamp;
 use crate::registry::Registry;
-use crate::run::Run;
 use crate::store::Revision;
-use crate::time::Timestamp;
 
 /// The least time that a record is kept after its run was over: a request to make it may come that late.
 const AT_LEAST: Duration = Duration::from_secs(3_600);

@@ -10,11 +10,11 @@ use super::naming::name_of;
 use super::place::{Place, Reach};
 use super::records::{Recorded, by_run};
 use super::{Line, Problem, Report, over_since};
-use crate::id::RunId;
+use crate::model::id::RunId;
+use crate::model::run::Run;
+use crate::model::time::Timestamp;
 use crate::registry::Registry;
-use crate::run::Run;
-use crate::time::Timestamp;
-use crate::trust::{self, Effect, Origin, may};
+use crate::secrets::trust::{self, Effect, Origin, may};
 
 /// What the trees of some runs are in.
 pub(super) struct Ground {

@@ -3,10 +3,10 @@
 use super::pass::{Pass, Subject};
 use super::{Decision, Line, Problem, Reason, over_since};
 use crate::error::Error;
-use crate::process::{Identity, Liveness, Vantage};
-use crate::run::Run;
+use crate::lifecycle::Action;
+use crate::model::owner::{Identity, Liveness, Vantage};
+use crate::model::run::Run;
 use crate::store::{self, Record};
-use crate::transition::Action;
 
 impl Pass<'_> {
     /// Whether a run is marked as being swept. What has changed since it was looked at speaks for it: a mark is put in place

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::manifest::{Names, plainly};
 use super::place::Place;
-use crate::run::Run;
+use crate::model::run::Run;
 use crate::store;
 
 /// How many of the things that a manifest names are looked for at the most, until one is found.

@@ -6,7 +6,7 @@
 use super::naming::name_of;
 use super::place::Place;
 use super::records::name_in_key;
-use crate::id::RunId;
+use crate::model::id::RunId;
 use crate::store::Error;
 use crate::store::object::{Address, records_below, registries_at, spawn};
 

@@ -16,13 +16,13 @@ use super::records::{Known, Recorded, everything};
 use super::trees::clashes;
 use super::{Decision, Facts, Line, Problem, Reason, Report, Spare, all_over_since, decide};
 use crate::error::Error;
-use crate::id::RunId;
+use crate::model::id::RunId;
+use crate::model::run::{Run, State};
+use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::registry::Registry;
-use crate::run::{Run, State};
 use crate::runtime::reaper::Reaper;
 use crate::store::object::{DELETED_AT_ONCE, ObjectStore};
 use crate::store::{self, Record};
-use crate::time::{Clock, SystemClock, Timestamp};
 
 /// Looks at the artifacts of every run, and deletes what nobody needs; with `dry_run` only says what it would, after a reap.
 pub async fn sweep(registry: &Registry, spare: &Spare, dry_run: bool) -> Result<Report, Error> {

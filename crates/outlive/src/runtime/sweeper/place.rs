@@ -9,10 +9,10 @@ use std::time::Duration;
 use object_store::local::LocalFileSystem;
 
 use super::manifest::{LIMIT, Names, means_attempts, texts};
+use crate::model::time::{Clock, SystemClock, Timestamp};
+use crate::secrets::trust::{Location, Named};
 use crate::store::Error;
 use crate::store::object::{Address, Bucket, InvalidAddress, Listed, spawn, system_time};
-use crate::time::{Clock, SystemClock, Timestamp};
-use crate::trust::{Location, Named};
 
 /// What the pointer is called.
 const POINTER: &str = "_CURRENT";

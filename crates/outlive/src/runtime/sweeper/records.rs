@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::naming::name_of;
 use super::{Problem, Report};
 use crate::error::Error;
-use crate::filter::Filter;
-use crate::id::RunId;
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::run::{Run, State};
+use crate::model::time::Timestamp;
 use crate::registry::Registry;
-use crate::run::{Run, State};
 use crate::store::{self, Page, Record, Walk};
-use crate::time::Timestamp;
 
 /// What is known of all runs.
 pub(super) struct Known {

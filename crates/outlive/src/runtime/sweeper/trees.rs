@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::id::RunId;
+use crate::model::id::RunId;
 
 /// The runs whose trees are in the way of another's, each with one that it meets. A tree is named in full.
 pub(super) fn clashes(mut trees: Vec<(String, RunId)>) -> BTreeMap<RunId, RunId> {
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn trees_meet_that_are_the_same_or_in_one_another() {
-        let id = |number: u8| RunId::foreign(crate::time::Timestamp::from_micros(0), &[number]);
+        let id = |number: u8| RunId::foreign(crate::model::time::Timestamp::from_micros(0), &[number]);
         let met = |trees: &[&str]| -> Vec<usize> {
             let named = trees.iter().zip(0..).map(|(tree, number)| ((*tree).to_owned(), id(number))).collect();
             let met = clashes(named);

@@ -10,8 +10,8 @@ use super::floor::Floor;
 use super::job::{Done, Failed, Job, Task};
 use super::{OnEnd, OnError, Worker, chores, claimer, finisher};
 use crate::error::Error;
+use crate::model::run::Run;
 use crate::registry::Registry;
-use crate::run::Run;
 use crate::runtime::worker::Times;
 use crate::store::{self, Offer};
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::builder::Order;
 use crate::error::Error;
-use crate::run::{Run, State};
+use crate::model::run::{Run, State};
+use crate::model::time::{Clock, SystemClock};
 use crate::runtime::maintenance::Maintenance;
-use crate::time::{Clock, SystemClock};
 
 /// Maintains the registry until the worker is to end.
 pub(super) fn look_after(order: &Order) {

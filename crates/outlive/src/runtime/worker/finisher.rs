@@ -9,15 +9,15 @@ use std::time::Duration;
 use super::builder::Order;
 use super::floor::{Ended, Tally};
 use super::job::{Answer, Task};
-use crate::conceal;
 use crate::error::{Code, Error};
-use crate::id::Stamp;
-use crate::run::{Interruption, Run, State};
+use crate::lifecycle::OwnEnd;
+use crate::lifecycle::Verdict;
+use crate::model::id::Stamp;
+use crate::model::run::{Interruption, Run, State};
 use crate::runtime::handle::Recorded;
 use crate::runtime::held::Stop;
-use crate::spool::OwnEnd;
+use crate::secrets::masking;
 use crate::store::{self, Write, Written};
-use crate::transition::Verdict;
 
 /// The most ends of one write.
 const BATCH: usize = 500;
@@ -76,7 +76,7 @@ impl Batch<'_> {
             match answer {
                 Answer::Suspend(reason) => self.suspend(&task, reason),
                 Answer::End(end) => {
-                    let end = conceal::end(self.order.registry.redactor(), end);
+                    let end = masking::end(self.order.registry.redactor(), end);
                     match task.handle.ending(&end, Stamp::draw(self.order.registry.entropy())) {
                         Some(write) => ready.push(Ready { task, end, write }),
                         None => self.alone(&task, end),

@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::job::{Answer, Task};
-use crate::id::{Epoch, RunId};
+use crate::model::id::{Epoch, RunId};
+use crate::model::time::{Clock, SystemClock};
 use crate::runtime::keeper::lock;
-use crate::time::{Clock, SystemClock};
 
 /// How many ends may wait for their write, for each slot, before nothing more is claimed.
 const ENDS_PER_SLOT: usize = 4;

@@ -9,15 +9,15 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::id::RunId;
-use crate::run::{Interruption, Progress, Run};
+use crate::lifecycle::OwnEnd;
+use crate::lifecycle::{Fence, Report, Verdict};
+use crate::model::id::RunId;
+use crate::model::run::{Interruption, Progress, Run};
+use crate::model::time::{Clock, SystemClock};
 use crate::runtime::handle::RunHandle;
 use crate::runtime::held::Stop;
 use crate::runtime::keeper::lock;
 use crate::runtime::step::StepError;
-use crate::spool::OwnEnd;
-use crate::time::{Clock, SystemClock};
-use crate::transition::{Fence, Report, Verdict};
 
 /// How a job came out that has not failed.
 #[derive(Debug, Clone, PartialEq, Eq)]

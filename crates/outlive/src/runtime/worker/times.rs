@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use crate::policy::{InvalidPolicy, Lease};
-use crate::time::show_duration;
+use crate::model::policy::{InvalidPolicy, Lease};
+use crate::model::time::show_duration;
 
 /// Times that hold together.
 ///

@@ -10,15 +10,15 @@ use serde::de::DeserializeOwned;
 use super::HttpStore;
 use super::lend::{BODY_LIMIT, OFFERED};
 use super::wire::{Became, Changed, Changes, Commit, List, Listed, Look, Offer, Select, ToldRecord, read};
-use crate::filter::Filter;
-use crate::health::{Sight, Witness};
-use crate::id::{RunId, WorkerId};
-use crate::process::Liveness;
-use crate::run::{Event, Key, Owner, Run};
+use crate::lifecycle::Start;
+use crate::lifecycle::health::{Sight, Witness};
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, WorkerId};
+use crate::model::owner::Liveness;
+use crate::model::run::{Event, Key, Owner, Run};
 use crate::store::{
     Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
 };
-use crate::transition::Start;
 
 /// The fewest runs that a rule is offered at a time: others may take what it wants meanwhile.
 const FEWEST: usize = 16;

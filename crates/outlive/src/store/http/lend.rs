@@ -16,16 +16,16 @@ use super::FORMAT;
 use super::wire::{
     Answer, Became, Changes, Commit, Hello, List, Listed, Look, Offer, Offered, Select, ToldRecord, told,
 };
-use crate::filter::Filter;
-use crate::health::Sight;
-use crate::hex::hex;
-use crate::id::{Epoch, RunId, WorkerId};
-use crate::policy::Lease;
-use crate::process::{Identity, Liveness, Vantage};
-use crate::run::{Actor, Event, Key, Owner, Run, State, StateName};
+use crate::lifecycle::health::Sight;
+use crate::lifecycle::{Sent, Transition, has_passed, replay};
+use crate::model::filter::Filter;
+use crate::model::hex::hex;
+use crate::model::id::{Epoch, RunId, WorkerId};
+use crate::model::owner::{Identity, Liveness, Vantage};
+use crate::model::policy::Lease;
+use crate::model::run::{Actor, Event, Key, Owner, Run, State, StateName};
+use crate::model::time::Timestamp;
 use crate::store::{Beat, Change, Error, Expect, Listing, Page, Record, Selection, Store, Write, Written};
-use crate::time::Timestamp;
-use crate::transition::{Sent, Transition, has_passed, replay};
 
 /// The most bytes of a call: a run with all that it may keep, and as it was left, some times over.
 pub const BODY_LIMIT: usize = 16 << 20;
@@ -241,7 +241,7 @@ fn admit_run(lending: &Lending, before: Option<&Run>, known: Option<&(WorkerId, 
     }
 }
 
-fn owner_of(run: &Run) -> Option<&crate::run::Owner> {
+fn owner_of(run: &Run) -> Option<&crate::model::run::Owner> {
     run.owner().or_else(|| run.ending().and_then(|ending| ending.owner.as_ref()))
 }
 

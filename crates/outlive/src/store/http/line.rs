@@ -16,8 +16,8 @@ use tokio_rustls::TlsConnector;
 
 use super::address::Address;
 use super::token::{Token, known_by, proof};
-use crate::id::{Entropy, SystemEntropy};
-use crate::time::{Clock, SystemClock};
+use crate::model::id::{Entropy, SystemEntropy};
+use crate::model::time::{Clock, SystemClock};
 
 /// How long a connection may take to be made.
 const CONNECTING: Duration = Duration::from_secs(3);

@@ -12,8 +12,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 use super::Address;
-use crate::hex::hex;
-use crate::home::home;
+use crate::host::home::home;
+use crate::model::hex::hex;
 use crate::store::Error;
 
 /// The variable that has the token for a server.

@@ -4,13 +4,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::filter::Filter;
-use crate::id::{Epoch, RunId, Stamp};
-use crate::policy::Lease;
-use crate::run::{Heard, Key, Run};
+use crate::lifecycle::Transition;
+use crate::model::filter::Filter;
+use crate::model::id::{Epoch, RunId, Stamp};
+use crate::model::policy::Lease;
+use crate::model::run::{Heard, Key, Run};
+use crate::model::time::Timestamp;
 use crate::store::{Cursor, Error, Listing, Order, Page, Record, Revision, Write, Written};
-use crate::time::Timestamp;
-use crate::transition::Transition;
 
 /// What a call comes to.
 #[derive(Serialize, Deserialize)]

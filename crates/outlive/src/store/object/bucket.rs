@@ -17,9 +17,9 @@ use super::address::{Address, InvalidAddress};
 use super::credentials::NO_CREDENTIALS;
 use super::server_time::ServerTime;
 use super::wire::{Counted, Fared, Wire, watched};
-use crate::id::{Entropy, SystemEntropy};
+use crate::model::id::{Entropy, SystemEntropy};
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// How long a call usually goes on asking.
 const PATIENCE: Duration = Duration::from_secs(12);
@@ -507,7 +507,7 @@ impl Tries {
 
 /// How long this machine has been awake: pauses are real, whatever clock a test goes by.
 fn clock() -> Duration {
-    use crate::time::{Clock, SystemClock};
+    use crate::model::time::{Clock, SystemClock};
     SystemClock.awake()
 }
 

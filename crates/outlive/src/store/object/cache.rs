@@ -12,10 +12,10 @@ use futures_util::{StreamExt, stream};
 use super::bucket::{AT_ONCE, Listed, Object, Version};
 use super::record::{Document, closed_at};
 use super::{ObjectStore, RECORD, lock};
-use crate::id::RunId;
-use crate::run::State;
+use crate::model::id::RunId;
+use crate::model::run::State;
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// The most records that are cached. Ended runs are evicted first; runs in flight stay, as heartbeats rest on them.
 const LIMIT: usize = 20_000;

@@ -10,16 +10,16 @@ use futures_util::{StreamExt, stream};
 use super::bucket::AT_ONCE;
 use super::cache::Entry;
 use super::{ObjectStore, link, lock};
-use crate::filter::Filter;
-use crate::health::Witness;
-use crate::id::RunId;
-use crate::run::{Event, Key, StateName};
+use crate::lifecycle::Start;
+use crate::lifecycle::health::Witness;
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::run::{Event, Key, StateName};
+use crate::model::time::Timestamp;
 use crate::store::{
     Beat, BeatReply, Count, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker,
     Write, Written, counts, next_due_of,
 };
-use crate::time::Timestamp;
-use crate::transition::Start;
 
 impl ObjectStore {
     /// The records of these runs, each with the version it was read from.

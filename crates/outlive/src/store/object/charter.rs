@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::bucket::{Landed, Version};
 use super::{ObjectStore, lock, yaml};
-use crate::id::{Stamp, SystemEntropy};
+use crate::model::id::{Stamp, SystemEntropy};
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// The version of charters.
 const FORMAT: i64 = 1;

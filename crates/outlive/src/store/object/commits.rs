@@ -13,8 +13,8 @@ use super::bucket::{AT_ONCE, Landed, Version};
 use super::cache::Entry;
 use super::record::{self, Beats, Document};
 use super::{ObjectStore, RECORD, lock};
-use crate::id::{Stamp, SystemEntropy};
-use crate::run::{Event, Heard, Run};
+use crate::model::id::{Stamp, SystemEntropy};
+use crate::model::run::{Event, Heard, Run};
 use crate::store::{Error, Expect, Record, Revision, Write, Written};
 
 /// How often a change is made again because beats came between.

@@ -18,7 +18,7 @@ use object_store::aws::AwsCredential;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use crate::time::{Clock, SystemClock, Timestamp};
+use crate::model::time::{Clock, SystemClock, Timestamp};
 
 /// How long before their end credentials are obtained again.
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);

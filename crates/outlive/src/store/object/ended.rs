@@ -17,8 +17,8 @@ use super::bucket::{Listed, Version};
 use super::cache::Entry;
 use super::record::Document;
 use super::{ObjectStore, lock};
-use crate::hex::hex;
-use crate::store::files;
+use crate::model::hex::hex;
+use crate::util::files;
 
 /// The version of the lines, which is part of the file's name.
 const FORMAT: u32 = 1;

@@ -7,9 +7,9 @@ use super::bucket::Landed;
 use super::cache::Entry;
 use super::record::closed;
 use super::{ObjectStore, RECORD, link, lock};
-use crate::id::{RunId, Stamp, SystemEntropy};
+use crate::model::id::{RunId, Stamp, SystemEntropy};
+use crate::model::time::Timestamp;
 use crate::store::{Error, Revision};
-use crate::time::Timestamp;
 
 impl ObjectStore {
     /// Deletes the record of a run and its story, if it is at that revision. Whether it was.

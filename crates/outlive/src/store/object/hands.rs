@@ -51,7 +51,7 @@ impl ObjectStore {
     }
 
     /// Where the record of a run is.
-    pub fn place_of_record(&self, id: crate::id::RunId) -> String {
+    pub fn place_of_record(&self, id: crate::model::id::RunId) -> String {
         self.place_of(id)
     }
 }

@@ -16,11 +16,11 @@ use serde_json::json;
 use super::bucket::{Landed, Object};
 use super::cache::Entry;
 use super::{ObjectStore, yaml};
-use crate::id::{Epoch, RunId, Stamp, SystemEntropy};
-use crate::run::{Key, Run};
+use crate::lifecycle::{Start, has_room, starts_at};
+use crate::model::id::{Epoch, RunId, Stamp, SystemEntropy};
+use crate::model::run::{Key, Run};
+use crate::model::time::Timestamp;
 use crate::store::{Error, Write, Written};
-use crate::time::Timestamp;
-use crate::transition::{Start, has_room, starts_at};
 
 /// How long a run that was named may take to begin.
 const BEGINS: Duration = Duration::from_secs(30);

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use super::bucket::{AT_ONCE, Bucket};
 use super::record::Document;
 use super::{RECORD, RUNS};
-use crate::run::Run;
+use crate::model::run::Run;
 use crate::store::Error;
 
 /// The most registries of one prefix that are looked for, each under a `?runs=` of its own.

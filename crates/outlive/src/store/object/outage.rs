@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::ObjectStore;
 use super::charter::Charter;
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// Shorter outages than this are forgiven by every lease.
 const SHORTEST: Duration = Duration::from_secs(3);

@@ -15,9 +15,9 @@ use tokio::sync::Barrier;
 use super::bucket::{Tried, Version};
 use super::wire::held_back;
 use super::{ObjectStore, link};
-use crate::id::{Stamp, SystemEntropy};
+use crate::model::id::{Stamp, SystemEntropy};
+use crate::model::time::{Clock, SystemClock};
 use crate::store::Error;
-use crate::time::{Clock, SystemClock};
 
 /// How many race.
 const WRITERS: usize = 8;

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{Address, yaml};
-use crate::id::{Epoch, RunId, Stamp, WorkerId};
-use crate::policy::{LONGEST, Lease};
-use crate::process::{Identity, Vantage};
-use crate::run::{Actor, End, Ending, Event, Failure, Heard, Output, Owner, Run, Running, Spec, State};
+use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
+use crate::model::owner::{Identity, Vantage};
+use crate::model::policy::{LONGEST, Lease};
+use crate::model::run::{Actor, End, Ending, Event, Failure, Heard, Output, Owner, Run, Running, Spec, State};
+use crate::model::time::Timestamp;
 use crate::store::{Error, Record, Revision};
-use crate::time::Timestamp;
 
 /// The version of the fields that are shared.
 pub(super) const FORMAT: i64 = 1;

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::time::{Clock, Timestamp};
+use crate::model::time::{Clock, Timestamp};
 
 /// How long a span is believed before it is taken anew: clocks drift apart.
 const BELIEVED: Duration = Duration::from_secs(300);

@@ -10,11 +10,11 @@ use serde_json::json;
 
 use super::bucket::Landed;
 use super::{ObjectStore, link, yaml};
-use crate::id::{RunId, Stamp, SystemEntropy};
-use crate::process::{Identity, Liveness, Vantage};
-use crate::run::Actor;
+use crate::model::id::{RunId, Stamp, SystemEntropy};
+use crate::model::owner::{Identity, Liveness, Vantage};
+use crate::model::run::Actor;
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// How long a sweeper has a run to itself, unless its process is seen to be gone.
 const LASTS: Duration = Duration::from_secs(15 * 60);

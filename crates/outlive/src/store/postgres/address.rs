@@ -116,7 +116,7 @@ fn complete(config: &mut Config) {
         config.host(variable("PGHOST").unwrap_or_else(|| "/var/run/postgresql".into()));
     }
     if config.get_user().is_none() {
-        config.user(variable("PGUSER").unwrap_or_else(|| crate::home::actor().user.to_string()));
+        config.user(variable("PGUSER").unwrap_or_else(|| crate::host::home::actor().user.to_string()));
     }
     if config.get_password().is_none()
         && let Some(password) = variable("PGPASSWORD")

@@ -11,7 +11,7 @@ use super::link::Bound;
 use super::owners::Named;
 use super::reads::Table;
 use super::{beats, keys, rows, stories};
-use crate::run::{Owner, Run, State, StateName};
+use crate::model::run::{Owner, Run, State, StateName};
 use crate::store::{Error, Expect, Worker, Write, counts};
 
 /// Where the run of a write is before it.

@@ -11,12 +11,12 @@ use uuid::Uuid;
 use super::PostgresStore;
 use super::link::{BEAT_PATIENCE, Fault, Link, on_link};
 use super::reads::{Table, heard};
-use crate::id::{Epoch, RunId, WorkerId};
-use crate::policy::Lease;
-use crate::process::Identity;
-use crate::run::CancelRequest;
+use crate::model::id::{Epoch, RunId, WorkerId};
+use crate::model::owner::Identity;
+use crate::model::policy::Lease;
+use crate::model::run::CancelRequest;
+use crate::model::time::{Clock, SystemClock};
 use crate::store::{Beat, BeatReply, Error, Offer, Standing, Worker};
-use crate::time::{Clock, SystemClock};
 
 #[derive(Serialize, Deserialize)]
 struct Body {

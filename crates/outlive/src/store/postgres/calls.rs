@@ -11,16 +11,16 @@ use super::PostgresStore;
 use super::link::{Fault, Link, on_link};
 use super::reads::{self, Query, Table};
 use super::stories;
-use crate::filter::Filter;
-use crate::health::Witness;
-use crate::id::RunId;
-use crate::run::{Event, Key, StateName};
+use crate::lifecycle::Start;
+use crate::lifecycle::health::Witness;
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::run::{Event, Key, StateName};
+use crate::model::time::Timestamp;
 use crate::store::{
     Beat, BeatReply, Count, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Tally,
     Worker, Write, Written,
 };
-use crate::time::Timestamp;
-use crate::transition::Start;
 
 impl PostgresStore {
     /// The rows that a query finds, with their owners met.

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use crate::time::{Clock, SystemClock, Timestamp};
+use crate::model::time::{Clock, SystemClock, Timestamp};
 
 /// What a clock that is right may seem to be off by, in microseconds.
 const SLACK: i64 = 10_000;

@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 
 use super::PostgresStore;
 use super::link::{Fault, Link, on_link};
-use crate::filter::Filter;
+use crate::model::filter::Filter;
 use crate::store::Error;
 
 impl PostgresStore {

@@ -4,8 +4,8 @@ use tokio_postgres::types::Type;
 
 use super::PostgresStore;
 use super::link::{Fault, Link, on_link};
+use crate::model::time::show_duration;
 use crate::store::Error;
-use crate::time::show_duration;
 
 /// From how many dead rows on a table is called bloated, if they are more than its live rows as well.
 const DEAD_ROWS: i64 = 10_000;

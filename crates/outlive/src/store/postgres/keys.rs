@@ -14,12 +14,12 @@ use uuid::Uuid;
 use super::PostgresStore;
 use super::link::{Fault, Link, on_link};
 use super::reads::{self, Table};
-use crate::filter::Filter;
-use crate::id::RunId;
-use crate::run::{Key, Run};
+use crate::lifecycle::{Start, has_room, starts_at};
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::run::{Key, Run};
+use crate::model::time::Timestamp;
 use crate::store::{Error, Order, Write, Written};
-use crate::time::Timestamp;
-use crate::transition::{Start, has_room, starts_at};
 
 /// Whether a write takes keys or counts as a start.
 pub(super) fn wants_keys(write: &Write) -> bool {

@@ -21,9 +21,9 @@ use super::address::Address;
 use super::copies::Copy;
 use super::session::{self, Session};
 use super::tls::Tls;
-use crate::process::PerProcess;
+use crate::host::PerProcess;
+use crate::model::time::show_duration;
 use crate::store::Error;
-use crate::time::show_duration;
 
 /// How long a call waits for the server before its connection is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -122,12 +122,12 @@ pub(super) struct Tries(u32);
 impl Tries {
     /// Waits for the next try: longer with each, and not as long as others do. The fault where there is none.
     pub(super) async fn again(&mut self, fault: Fault) -> Result<(), Error> {
-        use crate::id::Entropy;
+        use crate::model::id::Entropy;
         self.0 += 1;
         if matches!(fault, Fault::Error(_) | Fault::Taken(_)) || self.0 >= TRIES {
             return Err(fault.into_error());
         }
-        let spread = (crate::id::SystemEntropy.draw() % 1_000) as u32;
+        let spread = (crate::model::id::SystemEntropy.draw() % 1_000) as u32;
         rest(PAUSE * (1 << self.0.min(6)) * spread / 1_000).await
     }
 }

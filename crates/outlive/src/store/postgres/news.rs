@@ -14,10 +14,10 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::link;
-use crate::id::WorkerId;
-use crate::process::MadeBy;
+use crate::host::MadeBy;
+use crate::model::id::WorkerId;
+use crate::model::time::{Clock, SystemClock};
 use crate::store::{Error, Notification};
-use crate::time::{Clock, SystemClock};
 
 /// The least time between two pieces of news of the same process that there is work.
 const REST: Duration = Duration::from_millis(5);

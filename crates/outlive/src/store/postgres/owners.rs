@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::link::{Fault, Link};
-use crate::run::{Heard, Owner};
+use crate::model::run::{Heard, Owner};
 use crate::store::Error;
 
 /// How many are remembered.

@@ -11,12 +11,12 @@ use uuid::Uuid;
 use super::link::Bound;
 use super::owners::Owners;
 use super::rows;
-use crate::filter::Filter;
-use crate::id::{Epoch, RunId, Stamp, WorkerId};
-use crate::run::{Heard, StateName};
-use crate::steps;
+use crate::model::filter::Filter;
+use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
+use crate::model::run::{Heard, StateName};
+use crate::model::step;
+use crate::model::time::Timestamp;
 use crate::store::{Cursor, Error, Order, Record, Revision, Selection};
-use crate::time::Timestamp;
 
 /// The tables that a run moves between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -400,7 +400,7 @@ impl Clauses {
         }
         if let Some(is_step) = filter.is_step {
             let clause = if is_step { "s.kind = ?" } else { "s.kind <> ?" };
-            self.say(clause, Value::Text(steps::KIND.into()));
+            self.say(clause, Value::Text(step::KIND.into()));
         }
         if let Some(of) = filter.step_of {
             self.say("s.step_of = ?", Value::Id(of.as_uuid()));

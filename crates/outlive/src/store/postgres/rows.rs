@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::id::{Epoch, RunId, WorkerId};
-use crate::run::{End, Ending, Owner, Run, Running, Spec, State};
+use crate::model::id::{Epoch, RunId, WorkerId};
+use crate::model::run::{End, Ending, Owner, Run, Running, Spec, State};
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// What the columns of a row tell, besides the run's id.
 pub(super) struct Row<'a> {
@@ -114,7 +114,7 @@ pub(super) fn run(id: RunId, row: Row<'_>) -> Result<Run, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::StateName;
+    use crate::model::run::StateName;
     use crate::testing::{SeededEntropy, lifecycle, spec};
 
     #[test]

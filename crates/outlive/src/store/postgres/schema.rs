@@ -3,8 +3,8 @@
 use super::address::Address;
 use super::clock::ServerClock;
 use super::link::{self, Fault, Link, Links, on_link};
+use crate::model::time::{Clock, SystemClock};
 use crate::store::Error;
-use crate::time::{Clock, SystemClock};
 use std::time::Duration;
 use tokio_postgres::types::Type;
 

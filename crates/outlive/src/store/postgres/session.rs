@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Row, Statement};
 
 use super::copies::Copy;
 use super::link::{Bound, Effect, Fault, PATIENCE, answered, within};
-use crate::id::{Entropy, SystemEntropy};
+use crate::model::id::{Entropy, SystemEntropy};
 use crate::store::Error;
 
 /// The settings that every session is opened with. It waits for no lock for longer than a beat may be late, and a process

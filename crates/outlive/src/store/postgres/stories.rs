@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use uuid::Uuid;
 
 use super::owners::{Named, Owners};
-use crate::id::Epoch;
-use crate::run::{Actor, Event, StateName};
+use crate::model::id::Epoch;
+use crate::model::run::{Actor, Event, StateName};
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// The words of an owner's event, in the order of its line, with the letter that it begins with.
 const OWNED: [(&str, StateName, StateName, &str); 2] =

@@ -13,8 +13,8 @@ use tokio_postgres::types::Type;
 use super::PostgresStore;
 use super::beats::FORGET_SILENT;
 use super::link::{self, Fault, Link, on_link};
+use crate::model::time::{Clock, SystemClock};
 use crate::store::Error;
-use crate::time::{Clock, SystemClock};
 
 /// How many runs are moved between two vacuums.
 const MOVED: u64 = 10_000;

@@ -11,8 +11,8 @@ use super::keys::{Grants, wants_keys};
 use super::link::{Fault, Link, on_link};
 use super::reads::{self, Table};
 use super::writes::next;
+use crate::model::time::Timestamp;
 use crate::store::{Cursor, Error, Order, Record, Rule, Selection, Write};
-use crate::time::Timestamp;
 
 /// How many runs are locked at a time, at most.
 const STEP: usize = 500;

@@ -12,10 +12,10 @@ use super::copies::{self, Copy};
 use super::keys::wants_keys;
 use super::link::{Bound, Fault, Link, on_link};
 use super::reads::{Query, Table};
-use crate::id::RunId;
-use crate::run::State;
+use crate::model::id::RunId;
+use crate::model::run::State;
+use crate::model::time::Timestamp;
 use crate::store::{Error, Expect, Revision, Write, Written};
-use crate::time::Timestamp;
 
 /// A story that is longer than this, in bytes, is put aside before it grows.
 const LONG_STORY: i32 = 8 << 10;
@@ -298,7 +298,7 @@ impl PostgresStore {
     }
 
     fn own_ids(&self) -> Vec<Uuid> {
-        self.own().keys().map(crate::id::WorkerId::as_uuid).collect()
+        self.own().keys().map(crate::model::id::WorkerId::as_uuid).collect()
     }
 
     /// Counts changes of workers that beat through this store: their rows are not touched for it.

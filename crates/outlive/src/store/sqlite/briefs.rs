@@ -2,8 +2,8 @@
 
 use super::SqliteStore;
 use super::rows::{self, Listed};
-use crate::filter::Filter;
-use crate::run::{Brief, Run, StateName};
+use crate::model::filter::Filter;
+use crate::model::run::{Brief, Run, StateName};
 use crate::store::{Cursor, Error, PAGE_LIMIT, Page};
 
 /// A run in a list, as it is on record.

@@ -6,15 +6,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Access, SqliteStore, claims, rows, run_files, witness, workers};
-use crate::filter::Filter;
-use crate::health::Witness;
-use crate::id::{RunId, Stamp};
-use crate::run::{Event, Key, Run};
+use crate::lifecycle::Start;
+use crate::lifecycle::health::Witness;
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, Stamp};
+use crate::model::run::{Event, Key, Run};
 use crate::store::{
     Beat, BeatReply, Count, Cursor, Error, Listing, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
     Written, counts,
 };
-use crate::transition::Start;
 
 #[async_trait]
 impl Store for SqliteStore {
@@ -38,7 +38,7 @@ impl Store for SqliteStore {
         // An end that only a file knows makes a running row match as ended.
         let mut wide = filter.clone();
         if let Some(states) = &mut wide.states {
-            states.insert(crate::run::StateName::Running);
+            states.insert(crate::model::run::StateName::Running);
         }
         wide.owner = None;
         let mut records = self.look(|inner| {
@@ -107,7 +107,7 @@ impl Store for SqliteStore {
         let counted = self.look(|inner| {
             let Some(mut tally) = rows::counts(inner.connection())? else { return Ok(None) };
             // An end that only a file knows has not been counted yet.
-            let (running, now) = (Filter::in_states([crate::run::StateName::Running]), self.now());
+            let (running, now) = (Filter::in_states([crate::model::run::StateName::Running]), self.now());
             inner.scan(&running, crate::store::Order::Oldest, None, |record| {
                 let run = inner.read(record, &now)?.run;
                 if run.owner().is_none() {

@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 
 use super::rows::cached;
 use super::schema::from_sqlite;
-use crate::filter::Filter;
-use crate::hex::hex;
-use crate::run::{Key, Run, State};
+use crate::model::filter::Filter;
+use crate::model::hex::hex;
+use crate::model::run::{Key, Run, State};
+use crate::model::time::Timestamp;
 use crate::store::Error;
-use crate::time::Timestamp;
 
 /// Whether a run may be claimed at once, and when it is due by the clock. A run that is not pending has neither; one that
 /// waits for other runs is not ready and has no due time.
@@ -82,11 +82,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::id::SystemEntropy;
+    use crate::model::id::SystemEntropy;
+    use crate::model::time::SystemClock;
     use crate::store::Order;
     use crate::store::sqlite::query::Query;
     use crate::store::sqlite::{Sharing, SqliteStore};
-    use crate::time::SystemClock;
 
     fn plan(store: &SqliteStore, query: Query) -> String {
         let inner = store.lock().unwrap();
@@ -109,7 +109,7 @@ mod tests {
             let plan = plan(&store, Query::ready("id, body", &filter, None, &busy).unwrap());
             assert!(plan.contains(&format!("INDEX {index}")) && !plan.contains("TEMP B-TREE"), "{plan}");
         }
-        let waits = Filter { waits: Some(true), ..Filter::in_states([crate::run::StateName::Pending]) };
+        let waits = Filter { waits: Some(true), ..Filter::in_states([crate::model::run::StateName::Pending]) };
         let query = Query::of(store.lock().unwrap().connection(), "id, body", &waits, Order::Claim, None);
         let plan = plan(&store, query.unwrap().unwrap());
         assert!(plan.contains("INDEX runs_unready"), "{plan}");

@@ -13,10 +13,11 @@ use rustix::io::Errno;
 
 use super::place::{Place, from_io};
 use super::{Access, Inner, SqliteStore, rows, run_files};
-use crate::filter::Filter;
-use crate::id::RunId;
-use crate::run::{State, StateName};
-use crate::store::{Error, Order, Revision, files};
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::run::{State, StateName};
+use crate::store::{Error, Order, Revision};
+use crate::util::files;
 
 /// Directory of deleted runs whose files are not removed yet.
 const DELETED: &str = "deleted";
@@ -129,13 +130,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::id::SystemEntropy;
-    use crate::run::Run;
+    use crate::lifecycle::{Action, apply};
+    use crate::model::id::SystemEntropy;
+    use crate::model::run::Run;
+    use crate::model::time::{Clock, SystemClock};
     use crate::store::sqlite::Sharing;
     use crate::store::{Expect, Store, Write};
     use crate::testing::{pending, person, spec, stamp};
-    use crate::time::{Clock, SystemClock};
-    use crate::transition::{Action, apply};
 
     fn open(dir: &Path) -> SqliteStore {
         SqliteStore::create(&dir.join("r"), Sharing::Private, Arc::new(SystemClock), Arc::new(SystemEntropy)).unwrap()

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::place::from_io;
 use super::schema::{self, DATABASE};
 use super::{Inner, SqliteStore, rows, run_files, spare, workers};
-use crate::filter::Filter;
-use crate::process::{LockState, lock_state};
-use crate::run::{State, StateName};
-use crate::store::files::{self, TEMPORARY};
+use crate::host::{LockState, lock_state};
+use crate::model::filter::Filter;
+use crate::model::run::{State, StateName};
 use crate::store::{Error, Order, Revision};
+use crate::util::files::{self, TEMPORARY};
 
 /// How old a file must be before it counts as left behind.
 const LEFT_BEHIND: Duration = Duration::from_secs(3_600);
@@ -241,15 +241,15 @@ impl Inner {
         Ok(damaged)
     }
 
-    fn is_old(&self, path: &Path, now: crate::time::Timestamp) -> bool {
+    fn is_old(&self, path: &Path, now: crate::model::time::Timestamp) -> bool {
         rustix::fs::statat(&self.place.dir, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
-            let at = crate::time::Timestamp::from_micros(stat.st_mtime.saturating_mul(1_000_000));
+            let at = crate::model::time::Timestamp::from_micros(stat.st_mtime.saturating_mul(1_000_000));
             now.since(at) > LEFT_BEHIND
         })
     }
 
     /// Unnamed files of processes that died before naming them, and locks that nobody holds any more.
-    fn left_behind(&self, now: crate::time::Timestamp) -> Result<Vec<PathBuf>, Error> {
+    fn left_behind(&self, now: crate::model::time::Timestamp) -> Result<Vec<PathBuf>, Error> {
         let failed = |error| from_io("the registry's directory cannot be read", &error);
         let old = |path: &Path| self.is_old(path, now);
         let mut found = Vec::new();

@@ -2,10 +2,10 @@
 
 use super::workers::Moment;
 use super::{Inner, rows};
-use crate::run::Run;
+use crate::lifecycle::{Start, has_room, starts_at};
+use crate::model::run::Run;
+use crate::model::time::Timestamp;
 use crate::store::{Error, Record, Write, Written};
-use crate::time::Timestamp;
-use crate::transition::{Start, has_room, starts_at};
 
 impl Inner {
     /// The key that a change wants and others hold, if there is one.

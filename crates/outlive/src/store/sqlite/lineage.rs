@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::place::{self, Place};
 use super::{Finding, Inner, SqliteStore, rows, run_files, schema};
-use crate::filter::Filter;
-use crate::id::{Entropy, RunId, Stamp};
-use crate::process::{file_id, worker_lock};
+use crate::host::{file_id, worker_lock};
+use crate::model::filter::Filter;
+use crate::model::id::{Entropy, RunId, Stamp};
 use crate::store::{Error, Order, Record, Revision};
 
 impl SqliteStore {

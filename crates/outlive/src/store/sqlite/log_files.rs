@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use super::place::from_io;
 use super::{SqliteStore, run_files};
-use crate::id::RunId;
 use crate::logs::{self, LogPolicy, LogReader, LogWriter, NoLog};
-use crate::run::Run;
-use crate::store::{Error, files};
+use crate::model::id::RunId;
+use crate::model::run::Run;
+use crate::store::Error;
+use crate::util::files;
 
 impl SqliteStore {
     /// Keeps what the attempt writes that `run` is at. No file is made before there is something to keep.

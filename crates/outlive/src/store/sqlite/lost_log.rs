@@ -7,7 +7,7 @@
 use super::schema::{self, Database, from_sqlite};
 use super::workers::Moment;
 use super::{Inner, fill, rows, run_files};
-use crate::id::Entropy;
+use crate::model::id::Entropy;
 use crate::store::Error;
 
 impl Inner {
@@ -73,14 +73,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::filter::Filter;
-    use crate::id::SystemEntropy;
-    use crate::run::{Run, StateName};
+    use crate::lifecycle::{Action, apply};
+    use crate::model::filter::Filter;
+    use crate::model::id::SystemEntropy;
+    use crate::model::run::{Run, StateName};
+    use crate::model::time::{Clock, SystemClock};
     use crate::store::sqlite::{Sharing, SqliteStore};
     use crate::store::{Change, Expect, Order, Selection, Store, Write};
     use crate::testing::{pending, person, spec, stamp};
-    use crate::time::{Clock, SystemClock};
-    use crate::transition::{Action, apply};
 
     /// Two who have the registry open, the second of whom takes its database for damaged.
     fn two(dir: &std::path::Path) -> [SqliteStore; 2] {

@@ -21,8 +21,8 @@ use rustix::fs::{AtFlags, Mode, Timestamps, UTIME_NOW, utimensat};
 use super::SqliteStore;
 use super::place::{Place, Sharing, from_io};
 use super::turn::QUEUE;
-use crate::id::{RunId, WorkerId};
-use crate::run::{Run, State};
+use crate::model::id::{RunId, WorkerId};
+use crate::model::run::{Run, State};
 use crate::store::Error;
 
 /// The directory of the files that are touched. The first subscriber makes them: without one there is nothing to touch.

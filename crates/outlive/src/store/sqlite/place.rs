@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Entropy, Stamp};
+use crate::model::id::{Entropy, Stamp};
 use crate::store::Error;
-use crate::store::files::{self, Prepared};
+use crate::util::files::{self, Prepared};
 
 const IDENTITY: &str = "registry.id";
 /// What a copy is to be, until it replaces what it was.
@@ -378,7 +378,7 @@ pub(super) fn from_io(what: &str, error: &io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::SystemEntropy;
+    use crate::model::id::SystemEntropy;
 
     #[test]
     fn f_36_f_37_shared_file_systems_are_refused_by_their_magic() {
@@ -452,7 +452,8 @@ mod tests {
         Place::create(&path, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
-        let (clock, entropy) = (std::sync::Arc::new(crate::time::SystemClock), std::sync::Arc::new(SystemEntropy));
+        let (clock, entropy) =
+            (std::sync::Arc::new(crate::model::time::SystemClock), std::sync::Arc::new(SystemEntropy));
         drop(crate::store::sqlite::SqliteStore::read(&path, clock.clone(), entropy.clone()).unwrap());
         assert_eq!(mode(), 0o755, "reading changed something");
         drop(crate::store::sqlite::SqliteStore::open(&path, clock, entropy).unwrap());

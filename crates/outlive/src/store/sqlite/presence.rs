@@ -8,10 +8,12 @@ use rustix::fs::{FlockOperation, OFlags, Timespec, Timestamps, flock};
 
 use super::witness::SERVED_LOCK;
 use super::{FREE_LOCK, SqliteStore, place, rows, workers};
-use crate::id::{RunId, WorkerId};
-use crate::process::{Identity, LifeLock, LockState, file_id, holds, id_of, lock_state, worker_lock};
-use crate::run::Owner;
-use crate::store::{Error, files};
+use crate::host::{LifeLock, LockState, file_id, holds, id_of, lock_state, worker_lock};
+use crate::model::id::{RunId, WorkerId};
+use crate::model::owner::Identity;
+use crate::model::run::Owner;
+use crate::store::Error;
+use crate::util::files;
 
 /// The lock of the process that maintains the registry.
 const MAINTENANCE_LOCK: &str = "workers/maintenance.lock";

@@ -13,9 +13,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::claims;
 use super::rows::cached;
 use super::schema::from_sqlite;
-use crate::filter::Filter;
-use crate::run::StateName;
-use crate::steps;
+use crate::model::filter::Filter;
+use crate::model::run::StateName;
+use crate::model::step;
 use crate::store::{Cursor, Error, Order};
 
 /// The most that are merged. Where there are more, all runs of the states are sorted.
@@ -187,7 +187,7 @@ impl Clauses {
             all.say("archived = ?", vec![Sql::Integer(archived.into())]);
         }
         if let Some(is_step) = filter.is_step {
-            all.say(if is_step { "kind = ?" } else { "kind <> ?" }, vec![Sql::Text(steps::KIND.into())]);
+            all.say(if is_step { "kind = ?" } else { "kind <> ?" }, vec![Sql::Text(step::KIND.into())]);
         }
         all
     }
@@ -228,13 +228,13 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::id::{SystemEntropy, WorkerId};
-    use crate::policy::Lease;
+    use crate::lifecycle::{Action, Fence, apply};
+    use crate::model::id::{SystemEntropy, WorkerId};
+    use crate::model::policy::Lease;
+    use crate::model::time::{Clock, SystemClock};
     use crate::store::sqlite::{Sharing, SqliteStore};
     use crate::store::{Expect, Page, Record, Revision, Store, Write, Written};
     use crate::testing::{owner, pending, person, spec, stamp};
-    use crate::time::{Clock, SystemClock};
-    use crate::transition::{Action, Fence, apply};
 
     fn store(dir: &std::path::Path) -> SqliteStore {
         SqliteStore::create(&dir.join("r"), Sharing::Private, Arc::new(SystemClock), Arc::new(SystemEntropy)).unwrap()
@@ -249,7 +249,7 @@ mod tests {
     }
 
     fn add(store: &SqliteStore, priority: i32) -> Record {
-        let run = pending(crate::run::Spec { priority, ..spec("job") }, SystemClock.now(), &SystemEntropy);
+        let run = pending(crate::model::run::Spec { priority, ..spec("job") }, SystemClock.now(), &SystemEntropy);
         let stamp = stamp(&SystemEntropy);
         let added = commit(store, Write { expect: Expect::Absent, run, events: Vec::new(), ended: None, stamp });
         assert_eq!(added.revision, Revision(1));

@@ -2,17 +2,17 @@
 
 use super::schema::from_sqlite;
 use super::{SqliteStore, rows};
-use crate::id::RunId;
-use crate::steps;
+use crate::model::id::RunId;
+use crate::model::step;
+use crate::model::time::Timestamp;
 use crate::store::{Error, Revision};
-use crate::time::Timestamp;
 
 impl SqliteStore {
     /// Every run but the steps of others, with its revision, by id.
     pub(crate) fn revisions(&self) -> Result<Vec<(RunId, Revision)>, Error> {
         let mut found = self.look(|inner| {
             let mut statement = rows::cached(inner.connection(), "SELECT id, revision FROM runs WHERE kind <> ?1")?;
-            let mut rows = statement.query([steps::KIND]).map_err(from_sqlite)?;
+            let mut rows = statement.query([step::KIND]).map_err(from_sqlite)?;
             let mut found = Vec::new();
             while let Some(row) = rows.next().map_err(from_sqlite)? {
                 let id = row.get_ref(0).ok().and_then(|id| id.as_str().ok()?.parse::<RunId>().ok());
@@ -35,7 +35,7 @@ impl SqliteStore {
                        OR NOT EXISTS (SELECT 1 FROM workers WHERE heard_at > ?1)";
         self.look(|inner| {
             let mut statement = rows::cached(inner.connection(), sql)?;
-            let news = statement.query_row((since.as_micros(), steps::KIND, LOOKED_AT), |row| row.get(0));
+            let news = statement.query_row((since.as_micros(), step::KIND, LOOKED_AT), |row| row.get(0));
             news.map_err(from_sqlite)
         })
     }

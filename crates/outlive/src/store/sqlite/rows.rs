@@ -11,12 +11,12 @@ use super::claims;
 use super::query::Query;
 use super::run_files::Known;
 use super::schema::from_sqlite;
-use crate::filter::Filter;
-use crate::id::RunId;
-use crate::run::{Brief, Event, Key, Run};
+use crate::lifecycle::Start;
+use crate::model::filter::Filter;
+use crate::model::id::RunId;
+use crate::model::run::{Brief, Event, Key, Run};
+use crate::model::time::Timestamp;
 use crate::store::{Count, Cursor, Error, Order, Record, Revision, Tally, counts};
-use crate::time::Timestamp;
-use crate::transition::Start;
 
 const COLUMNS: &str = "id, revision, stamp, body";
 /// What the body of a row begins with whose run nobody can tell the state of.

@@ -23,12 +23,12 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::place::{Place, from_io};
-use crate::hex::hex;
-use crate::id::{RunId, Stamp};
-use crate::process::attempts::attempts_path;
-use crate::run::{Event, Run};
-use crate::store::files::{self, Prepared, Published};
+use crate::host::attempts::attempts_path;
+use crate::model::hex::hex;
+use crate::model::id::{RunId, Stamp};
+use crate::model::run::{Event, Run};
 use crate::store::{Error, Expect, Record, Revision, Write};
+use crate::util::files::{self, Prepared, Published};
 
 /// The largest file that is read back.
 const FILE_LIMIT: u64 = 16 << 20;

@@ -14,7 +14,7 @@ use super::place::{Place, from_io};
 use super::verify;
 use super::wait::Wait;
 use crate::store::Error;
-use crate::store::files::{self, Prepared};
+use crate::util::files::{self, Prepared};
 
 /// The database, below the registry's directory.
 pub(super) const DATABASE: &str = "registry.db";
@@ -531,7 +531,7 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::SystemEntropy;
+    use crate::model::id::SystemEntropy;
     use crate::store::sqlite::place::Sharing;
 
     #[test]

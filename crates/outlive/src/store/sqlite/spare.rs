@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 
 use super::place::Place;
-use crate::store::files;
+use crate::util::files;
 
 const SPARE: &str = "spare";
 const SPARE_BYTES: u64 = 64 << 10;

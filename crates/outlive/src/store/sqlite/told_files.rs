@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::place::from_io;
 use super::{SqliteStore, run_files};
-use crate::id::RunId;
+use crate::model::id::RunId;
 use crate::store::Error;
 
 /// The right to tell of an attempt, as long as this is held.

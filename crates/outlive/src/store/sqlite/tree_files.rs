@@ -6,10 +6,11 @@ use std::sync::PoisonError;
 
 use super::place::{Place, from_io};
 use super::{SqliteStore, run_files};
-use crate::process::attempts::{Attempts, attempts_path, found, tree_lock_of};
-use crate::process::{LifeLock, LockState, attempts_nearby, lock_state, name_of};
-use crate::run::Run;
-use crate::store::{Error, files};
+use crate::host::attempts::{Attempts, attempts_path, found, tree_lock_of};
+use crate::host::{LifeLock, LockState, attempts_nearby, lock_state, name_of};
+use crate::model::run::Run;
+use crate::store::Error;
+use crate::util::files;
 
 impl SqliteStore {
     /// Takes the lock that the processes of a run's attempt are to inherit.

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use super::place::{Place, from_io};
 use super::wait::{LOOK, Wait, say_holder, stopped_holder};
-use crate::store::{Error, files};
+use crate::store::Error;
+use crate::util::files;
 
 /// What they queue for.
 pub(super) const QUEUE: &str = "write.lock";
@@ -152,7 +153,7 @@ impl Drop for Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::SystemEntropy;
+    use crate::model::id::SystemEntropy;
     use crate::store::sqlite::place::Sharing;
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::workers::Moment;
 use super::{Inner, claims, rows, settle};
-use crate::run::StateName;
+use crate::model::run::StateName;
 use crate::store::{Cursor, Error, Order, Record, Rule, Selection, Write, Written};
 
 /// How many runs an update reads at a time, at most. It begins with as many as it wants, which mostly are enough.

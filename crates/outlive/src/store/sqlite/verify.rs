@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use sha2::{Digest, Sha256};
 
 use super::schema::{FORMAT, MIGRATIONS, from_sqlite};
-use crate::hex::hex;
+use crate::model::hex::hex;
 use crate::store::Error;
 
 /// The digest of the schema that the migrations make, so that a command need not make one to compare with.

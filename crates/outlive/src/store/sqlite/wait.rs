@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::place::from_io;
-use crate::process::{has_open, id_of};
+use crate::host::{has_open, id_of};
 use crate::store::Error;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);

@@ -5,13 +5,15 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::health::{Leftovers, Sight, Witness};
-use crate::id::RunId;
-use crate::process::attempts::{group, tree_lock_of};
-use crate::process::{Liveness, LockState, Vantage, carriers, file_id, holders, lock_state, weigh, worker_lock};
-use crate::run::{Owner, Run};
-use crate::store::files;
-use crate::time::{Clock, SystemClock, Timestamp};
+use crate::host::attempts::{group, tree_lock_of};
+use crate::host::{LockState, carriers, file_id, holders, lock_state, weigh, worker_lock};
+use crate::lifecycle::health::{Sight, Witness};
+use crate::model::id::RunId;
+use crate::model::owner::Leftovers;
+use crate::model::owner::{Liveness, Vantage};
+use crate::model::run::{Owner, Run};
+use crate::model::time::{Clock, SystemClock, Timestamp};
+use crate::util::files;
 
 /// The lock that is held as long as somebody serves the registry.
 pub(super) const SERVED_LOCK: &str = "workers/served.lock";

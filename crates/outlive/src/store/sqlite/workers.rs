@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::{cached, find};
 use super::schema::from_sqlite;
-use crate::id::{Entropy, RunId, WorkerId};
-use crate::policy::Lease;
-use crate::process::{Identity, Vantage};
-use crate::run::{Heard, Owner};
+use crate::model::id::{Entropy, RunId, WorkerId};
+use crate::model::owner::{Identity, Vantage};
+use crate::model::policy::Lease;
+use crate::model::run::{Heard, Owner};
+use crate::model::time::{Clock, Timestamp};
 use crate::store::{Beat, BeatReply, Error, Offer, Standing, Worker, silence};
-use crate::time::{Clock, Timestamp};
 
 /// Attention below this many bits counts changes; above them stands the generation of the database.
 const GENERATION_SHIFT: u32 = 32;
@@ -256,7 +256,8 @@ fn owned(connection: &Connection, worker: WorkerId) -> Result<HashMap<RunId, Sta
         // A row that cannot be understood must not keep its owner from beating.
         let cancel =
             if cancel { find(connection, id).ok().flatten().and_then(|record| record.run.cancel) } else { None };
-        owned.insert(id, Standing { epoch: crate::id::Epoch(epoch.unsigned_abs()), owner: Some(worker), cancel });
+        owned
+            .insert(id, Standing { epoch: crate::model::id::Epoch(epoch.unsigned_abs()), owner: Some(worker), cancel });
     }
     Ok(owned)
 }
@@ -278,12 +279,12 @@ mod tests {
     fn a_worker_that_leaves_is_forgotten_with_the_last_of_its_runs_and_not_before() {
         use std::sync::Arc;
 
-        use crate::id::SystemEntropy;
+        use crate::lifecycle::{Action, Fence, Verdict, apply};
+        use crate::model::id::SystemEntropy;
+        use crate::model::time::SystemClock;
         use crate::store::sqlite::{Sharing, SqliteStore};
         use crate::store::{Expect, Record, Store, Write, Written};
         use crate::testing::{pending, person, stamp};
-        use crate::time::SystemClock;
-        use crate::transition::{Action, Fence, Verdict, apply};
 
         let dir = tempfile::tempdir().unwrap();
         let (clock, entropy, me) = (Arc::new(SystemClock), Arc::new(SystemEntropy), person("ada"));
@@ -298,7 +299,7 @@ mod tests {
             }
         };
         let start = || {
-            let run = pending(crate::run::Spec::new("test", me.clone()), SystemClock.now(), &SystemEntropy);
+            let run = pending(crate::model::run::Spec::new("test", me.clone()), SystemClock.now(), &SystemEntropy);
             let claimed = apply(
                 &run,
                 &Action::Claim { owner: owner.clone(), early: false, leftovers: Default::default() },

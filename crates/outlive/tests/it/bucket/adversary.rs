@@ -13,12 +13,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use outlive::lifecycle::Report;
 use outlive::registry::Registry;
 use outlive::runtime::handle::RunHandle;
 use outlive::runtime::reaper::Reaper;
 use outlive::runtime::sweeper::{Spare, sweep};
 use outlive::testing::SeededEntropy;
-use outlive::transition::Report;
 
 use super::field::Field;
 use super::hostile::{Hostile, record_of};

@@ -8,9 +8,9 @@ use outlive::registry::Registry;
 use outlive::run::{Actor, Output, Spec};
 use outlive::runtime::reaper::Reaper;
 use outlive::runtime::sweeper::{Report, Spare, sweep};
+use outlive::secrets::trust::Trust;
 use outlive::store::memory::MemoryStore;
 use outlive::testing::{ManualClock, SeededEntropy, person, spec};
-use outlive::trust::Trust;
 use tempfile::TempDir;
 
 use super::yard::Yard;

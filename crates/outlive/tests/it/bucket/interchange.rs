@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use outlive::filter::Filter;
 use outlive::id::RunId;
+use outlive::lifecycle::Report;
 use outlive::run::StateName;
 use outlive::runtime::sweeper::Spare;
 use outlive::store::{Page, Store};
 use outlive::testing::bucket::{Bucket, python};
 use outlive::testing::proxy::{Fate, Proxy};
-use outlive::transition::Report;
 
 use super::yard::Yard;
 

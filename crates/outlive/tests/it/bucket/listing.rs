@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlive::filter::Filter;
+use outlive::lifecycle::Report;
 use outlive::run::StateName;
 use outlive::runtime::reaper::Reaper;
 use outlive::runtime::sweeper::{Spare, sweep};
@@ -13,7 +14,6 @@ use outlive::store::{Page, Store};
 use outlive::testing::bucket::Bucket;
 use outlive::testing::proxy::{Fate, Proxy, Request, forward};
 use outlive::testing::spec;
-use outlive::transition::Report;
 
 use super::yard::{Yard, attempt_of};
 

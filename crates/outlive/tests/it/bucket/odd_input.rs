@@ -157,7 +157,7 @@ fn bombs_are_no_records_and_no_manifests_and_nothing_is_deleted_over_them() {
             kept.push(yard.shard(&handle.id().to_string(), 0, 0).await);
             yard.put(&format!("manifests/{index}"), bomb).await;
             let manifest_ref = Some(format!("manifests/{index}"));
-            handle.report(outlive::transition::Report { manifest_ref, ..Default::default() }).await.unwrap();
+            handle.report(outlive::lifecycle::Report { manifest_ref, ..Default::default() }).await.unwrap();
             handle.succeed().await.unwrap();
         }
         let spare = Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() };

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlive::id::RunId;
+use outlive::lifecycle::Report;
 use outlive::run::{Output, Run, StateName};
 use outlive::runtime::sweeper::{Decision, Facts, Names, Spare, decide, sweep};
 use outlive::store::object::Counted;
 use outlive::testing::spec;
-use outlive::transition::Report;
 
 use super::field::Field;
 use super::yard::{HOUR, Yard, attempt_of};

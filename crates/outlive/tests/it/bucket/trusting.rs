@@ -7,9 +7,9 @@ use outlive::registry::Registry;
 use outlive::run::{Output, Spec, StateName};
 use outlive::runtime::reaper::Reaper;
 use outlive::runtime::sweeper::{Report, Spare, sweep};
+use outlive::secrets::trust::Named;
 use outlive::store::memory::MemoryStore;
 use outlive::testing::{ManualClock, spec};
-use outlive::trust::Named;
 
 use super::field::{key, registry};
 use super::hostile::record_of;
@@ -171,7 +171,7 @@ fn t8_02_manifest_that_an_untrusted_record_names_is_not_read() {
         let theirs = registry(&store, &clock, &them, 10 + number as u64);
         pollster::block_on(async {
             let handle = theirs.start(names_it(&dir, "victim")).await.unwrap();
-            let report = outlive::transition::Report { manifest_ref: Some(manifest.into()), ..Default::default() };
+            let report = outlive::lifecycle::Report { manifest_ref: Some(manifest.into()), ..Default::default() };
             handle.report(report).await.unwrap();
             handle.succeed().await.unwrap();
         });
@@ -188,7 +188,7 @@ fn t8_02_manifest_that_an_untrusted_record_names_is_not_read() {
         std::fs::create_dir_all(&tree).unwrap();
         std::fs::write(tree.join("x"), "12345").unwrap();
         std::fs::remove_file(dir.path().join("pipe")).unwrap();
-        let report = outlive::transition::Report { manifest_ref: Some("passwd".into()), ..Default::default() };
+        let report = outlive::lifecycle::Report { manifest_ref: Some("passwd".into()), ..Default::default() };
         handle.report(report).await.unwrap();
         handle.succeed().await.unwrap();
     });
@@ -312,7 +312,7 @@ fn t6_10_kept_run_has_the_reason_for_which_it_is_kept() {
         let name = handle.id().to_string();
         yard.shard(&name, 0, 0).await;
         let manifest = yard.publish(&name, &[attempt_of(&name, 0, 0)]).await;
-        let said = outlive::transition::Report { manifest_ref: Some(manifest), ..Default::default() };
+        let said = outlive::lifecycle::Report { manifest_ref: Some(manifest), ..Default::default() };
         handle.report(said).await.unwrap();
         handle.succeed().await.unwrap();
         let report = yard.sweep(&at_once(), false).await;

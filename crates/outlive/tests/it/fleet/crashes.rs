@@ -8,11 +8,11 @@ use super::*;
 use crate::world::with_lease;
 use outlive::filter::Filter;
 use outlive::id::Stamp;
+use outlive::lifecycle::{Action, apply};
 use outlive::run::StateName;
 use outlive::runtime::Stop;
 use outlive::runtime::reaper::Reaper;
 use outlive::store::{Revision, Written};
-use outlive::transition::{Action, apply};
 
 /// What became of a write, as its writer was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

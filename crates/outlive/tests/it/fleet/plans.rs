@@ -5,12 +5,12 @@ use std::path::Path;
 
 use super::*;
 use outlive::filter::Filter;
+use outlive::lifecycle::{Action, apply};
 use outlive::policy::Lease;
 use outlive::run::{Key, Spec, StateName, Step};
 use outlive::runtime::reaper::Reaper;
+use outlive::store::called;
 use outlive::store::{Beat, Order, Page, Record};
-use outlive::testing::called;
-use outlive::transition::{Action, apply};
 use serde_json::Value;
 
 /// How many runs wait, and how many have ended.

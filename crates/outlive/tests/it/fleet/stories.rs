@@ -1,8 +1,8 @@
 //! Records that grow.
 
 use super::*;
+use outlive::lifecycle::Report;
 use outlive::run::Progress;
-use outlive::transition::Report;
 
 #[test]
 fn a_story_that_grows_long_is_read_back_whole_and_in_order() {

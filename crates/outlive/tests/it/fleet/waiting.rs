@@ -3,12 +3,12 @@
 use super::*;
 use crate::world::with_lease;
 use outlive::filter::Filter;
+use outlive::lifecycle::{Action, apply};
 use outlive::runtime::handle::Recorded;
 use outlive::runtime::reaper::Reaper;
 use outlive::store::Written;
 use outlive::testing::ManualClock;
 use outlive::time::Timestamp;
-use outlive::transition::{Action, apply};
 
 #[test]
 fn f_57_no_clock_of_a_host_is_asked() {

@@ -9,15 +9,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use outlive::lifecycle::{Action, Fence, Observed, Verdict, apply};
+use outlive::owner::Evidence;
 use outlive::policy::{Lease, OrphanPolicy, Policy, Retry};
-use outlive::process::Evidence;
 use outlive::registry::{Planned, Registry};
 use outlive::run::{Event, Heard, Interruption, Key, Owner, Run, Spec, State, StateName};
 use outlive::runtime::worker::{Job, Tally, Times, Worker};
 use outlive::testing::server::{Server, program};
 use outlive::testing::{SeededEntropy, set_clock_off};
 use outlive::time::{Clock, SystemClock};
-use outlive::transition::{Action, Fence, Observed, Verdict, apply};
 
 const URL: &str = "OUTLIVE_TEST_CHAOS";
 const NAME: &str = "fleet_workers::chaos::f06_each_run_ends_once_whatever_happens_to_workers_and_server";

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outlive::error::Error;
-use outlive::health::Health;
+use outlive::host::RUN_VARIABLE;
 use outlive::id::RunId;
-use outlive::process::{Identity, RUN_VARIABLE};
+use outlive::lifecycle::health::Health;
+use outlive::lifecycle::{Refusal, Report};
+use outlive::owner::Identity;
 use outlive::run::StateName;
 use outlive::runtime::Stop;
 use outlive::testing::spec;
-use outlive::transition::{Refusal, Report};
 
 use crate::world::{LEASE, Watched, World, unseen};
 

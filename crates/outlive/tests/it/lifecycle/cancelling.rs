@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outlive::error::Error;
 use outlive::filter::Filter;
+use outlive::host::RUN_VARIABLE;
 use outlive::id::RunId;
-use outlive::process::{Identity, RUN_VARIABLE, Vantage};
+use outlive::lifecycle::Refusal;
+use outlive::owner::{Identity, Vantage};
 use outlive::registry::Cancelling;
 use outlive::run::{Arg, Command, Spec, StateName};
 use outlive::testing::spec;
-use outlive::transition::Refusal;
 
 use crate::world::{Watched, World, on_each};
 

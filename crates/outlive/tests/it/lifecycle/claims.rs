@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use outlive::error::{Code, Error};
 use outlive::filter::Filter;
-use outlive::health::Health;
 use outlive::id::{RunId, SystemEntropy};
+use outlive::lifecycle::health::Health;
 use outlive::run::{End, State, StateName};
 use outlive::runtime::Stop;
 use outlive::store::Page;

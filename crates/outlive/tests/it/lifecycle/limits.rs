@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlive::health::Health;
+use outlive::lifecycle::health::Health;
 use outlive::policy::Lease;
 use outlive::run::{End, Key, Progress, Spec, StateName};
 use outlive::runtime::Stop;

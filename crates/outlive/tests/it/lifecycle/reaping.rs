@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use outlive::health::Health;
-use outlive::process::{Evidence, Identity};
+use outlive::lifecycle::health::Health;
+use outlive::owner::{Evidence, Identity};
 use outlive::registry::Registry;
 use outlive::run::{Actor, End, StateName};
 use outlive::runtime::handle::RunHandle;

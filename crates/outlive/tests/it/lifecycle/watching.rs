@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outlive::filter::Filter;
+use outlive::lifecycle::Report;
 use outlive::registry::Registry;
 use outlive::run::{After, Key, Progress, Release, Run, Spec};
 use outlive::store::sqlite::{Topic, Watch};
 use outlive::testing::spec;
 use outlive::time::{Clock, SystemClock};
-use outlive::transition::Report;
 
 const WRITES: usize = 200;
 /// Nobody who was woken waits for this long.

@@ -8,13 +8,13 @@ use std::time::Duration;
 use outlive::error::Code;
 use outlive::filter::Filter;
 use outlive::id::Stamp;
+use outlive::lifecycle::{Action, apply};
 use outlive::registry::Registry;
 use outlive::run::{End, StateName};
 use outlive::runtime::Stop;
 use outlive::store::{Beat, Write};
 use outlive::testing::{SeededEntropy, owner as as_owner, spec};
 use outlive::time::Clock;
-use outlive::transition::{Action, apply};
 
 use crate::world::{LEASE, on_each, unseen, with_lease};
 

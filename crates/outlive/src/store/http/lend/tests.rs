@@ -1,13 +1,13 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::health::Leftovers;
-use crate::id::Stamp;
-use crate::run::{After, Release, Spec};
+use crate::lifecycle::{Action, Fence, Verdict, apply, enqueued};
+use crate::model::id::Stamp;
+use crate::model::owner::Leftovers;
+use crate::model::run::{After, Release, Spec};
 use crate::store::Revision;
 use crate::store::memory::MemoryStore;
 use crate::testing::{SeededEntropy, spec};
-use crate::transition::{Action, Fence, Verdict, apply, enqueued};
 
 /// A store that is lent to the bearer of a token named `ci`.
 struct Lent {

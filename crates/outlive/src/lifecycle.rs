@@ -1,0 +1,614 @@
+//! The lifecycle: every rule about how a run may change, as one pure function.
+//!
+//! [`apply`] takes a run, an action and the time, and answers with the changed run and the event that tells of it, or
+//! with the reason why not. It reads no clock, no store and no process: what it must know of those arrives inside the
+//! run (when the store last heard of its owner) or inside the action (what evidence was found). Stores make the change
+//! conditional on the revision it was computed from, so the rule holds under any race. No rule lives anywhere else;
+//! `docs/lifecycle.md` is generated from this function.
+
+mod again;
+mod can;
+mod cancel;
+mod checks;
+mod delete;
+mod follows;
+pub mod health;
+mod keys;
+mod refusal;
+#[cfg(feature = "http")]
+mod replay;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use self::again::close;
+pub use self::again::{is_said, rerun, survives_reap};
+pub use self::can::{Operation, can, resumes_unnamed};
+use self::checks::{
+    check_adopt, check_claim, check_fence, check_reap, check_resume, check_said, check_sweep, lost, take_report,
+};
+pub use self::delete::{check_delete, deletes_unnamed};
+pub use self::follows::{follows, has_passed};
+pub(crate) use self::keys::moved_keys;
+pub use self::keys::{Start, has_room, is_start, starts_at};
+pub use self::refusal::Refusal;
+#[cfg(feature = "http")]
+pub(crate) use self::replay::{Sent, replay};
+
+use crate::model::id::{Epoch, RunId, WorkerId};
+use crate::model::owner::Leftovers;
+use crate::model::owner::{Evidence, Identity};
+use crate::model::policy::OrphanPolicy;
+use crate::model::run::{
+    Actor, Archived, End, Ending, Event, Exit, Failure, Interruption, Owner, Pending, Progress, Reap, Release, Run,
+    Running, State, StateName, Suspended, Swept, capped,
+};
+use crate::model::time::Timestamp;
+
+/// What an owner presents with every write: who it is, and by which claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The epoch of its claim.
+    pub epoch: Epoch,
+}
+
+/// What a reaper had seen when it made up its mind. The reap holds only if nothing has changed since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Observed {
+    /// The run's epoch.
+    pub epoch: Epoch,
+    /// The owner's last beat.
+    pub beat: u64,
+}
+
+/// What an owner says of a run in flight. Unset parts stay as they are.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Report {
+    /// How far it is.
+    pub progress: Option<Progress>,
+    /// What the next attempt is to be handed.
+    pub checkpoint: Option<Value>,
+    /// One more thing it has made.
+    pub artifact: Option<String>,
+    /// The manifest that names its winners.
+    pub manifest_ref: Option<String>,
+}
+
+/// How an owner says its work came out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It did what it was to do.
+    Succeeded,
+    /// It did not.
+    Failed {
+        /// A class that a policy can name.
+        error_type: String,
+        /// For people.
+        error_message: String,
+    },
+    /// It stopped because somebody had asked.
+    Cancelled,
+}
+
+/// The ways in which an owner can end its run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OwnEnd {
+    /// The work came out so.
+    Finished(Verdict),
+    /// It was asked to stop and did.
+    Interrupted(Interruption),
+}
+
+impl OwnEnd {
+    /// The action that records it, by whoever holds the claim.
+    pub fn action(&self, fence: Fence, exit: Option<Exit>) -> Action {
+        match self.clone() {
+            Self::Finished(verdict) => Action::Finish { fence, verdict, exit },
+            Self::Interrupted(interruption) => Action::Interrupt { fence, interruption, exit },
+        }
+    }
+}
+
+/// Everything that can be done to a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// A worker takes a waiting run.
+    Claim {
+        /// The worker.
+        owner: Owner,
+        /// Also before its time: a person wants it now, or its last owner goes on with it.
+        early: bool,
+        /// Processes of an earlier attempt that are still alive on this host.
+        leftovers: Leftovers,
+    },
+    /// A run that it waits for has ended.
+    Release {
+        /// Which.
+        parent: RunId,
+        /// In which state.
+        ended: StateName,
+    },
+    /// A person has it tried again after it was parked.
+    Unpark,
+    /// The owner tells how far it is.
+    Report {
+        /// The owner's claim.
+        fence: Fence,
+        /// What it says.
+        report: Report,
+    },
+    /// The owner lets go until somebody wakes the run.
+    Suspend {
+        /// The owner's claim.
+        fence: Fence,
+        /// What it waits for.
+        reason: String,
+    },
+    /// A worker takes a suspended run.
+    Wake {
+        /// The worker.
+        owner: Owner,
+    },
+    /// The owner says how the work came out.
+    Finish {
+        /// The owner's claim.
+        fence: Fence,
+        /// How it came out.
+        verdict: Verdict,
+        /// The exit status, where a process had one.
+        exit: Option<Exit>,
+    },
+    /// The owner was asked to stop and does.
+    Interrupt {
+        /// The owner's claim.
+        fence: Fence,
+        /// What asked it.
+        interruption: Interruption,
+        /// The exit status, where a process had one.
+        exit: Option<Exit>,
+    },
+    /// Requests that the run be cancelled. It becomes `cancelled` only where it has no owner and no live process.
+    RequestCancel {
+        /// The reason, for people.
+        reason: Option<String>,
+        /// The grace period before its processes are killed; unset, the owner's own.
+        grace: Option<Duration>,
+        /// Live processes of its last attempt, as far as the caller can observe them.
+        live: Leftovers,
+    },
+    /// Somebody found its owner gone.
+    Reap {
+        /// What was seen.
+        observed: Observed,
+        /// What it proves.
+        evidence: Evidence,
+        /// The worker that reaps, if it is one: none may reap its own runs.
+        reaper: Option<WorkerId>,
+    },
+    /// A worker takes over what lives on of a run whose owner is gone.
+    Adopt {
+        /// What was seen.
+        observed: Observed,
+        /// What proves that the owner is gone; nothing, where nothing does.
+        evidence: Option<Evidence>,
+        /// Processes of the attempt that are still alive on this host.
+        leftovers: Leftovers,
+        /// The worker.
+        owner: Owner,
+    },
+    /// Somebody has it tried again.
+    Resume {
+        /// Also a run that failed.
+        failed_too: bool,
+        /// Processes of the old attempt that are still alive on this host.
+        leftovers: Leftovers,
+        /// The worker that goes on with it at once; without one it waits to be claimed.
+        owner: Option<Owner>,
+    },
+    /// Hide an ended run.
+    Archive {
+        /// Why, where that was said.
+        reason: Option<String>,
+    },
+    /// Show it again.
+    Unarchive,
+    /// Somebody deletes what it made and nobody needs.
+    Sweep {
+        /// The mark that was seen: whoever sweeps has listed what was there then.
+        seen: Option<Swept>,
+        /// It is done, for now: what comes late is for the next sweep.
+        done: bool,
+        /// What is deleted, for people.
+        reason: String,
+        /// The process that does it.
+        process: Option<Identity>,
+        /// The process that had begun is proven to be gone.
+        gone: bool,
+    },
+}
+
+impl Action {
+    /// The action's word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Claim { .. } => "claim",
+            Self::Release { .. } => "release",
+            Self::Unpark => "unpark",
+            Self::Report { .. } => "report",
+            Self::Suspend { .. } => "suspend",
+            Self::Wake { .. } => "wake",
+            Self::Finish { .. } => "finish",
+            Self::Interrupt { .. } => "interrupt",
+            Self::RequestCancel { .. } => "request cancel",
+            Self::Reap { .. } => "reap",
+            Self::Adopt { .. } => "adopt",
+            Self::Resume { .. } => "resume",
+            Self::Archive { .. } => "archive",
+            Self::Unarchive => "unarchive",
+            Self::Sweep { .. } => "sweep",
+        }
+    }
+}
+
+/// A change that the rules allow, and the event to be written with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Transition {
+    /// The run after it.
+    pub run: Run,
+    /// What the run's story says of it.
+    pub event: Event,
+    /// The run as its attempt left it, where this ended one. The same as `run`, unless the run goes on to another
+    /// attempt at once.
+    pub ended: Option<Box<Run>>,
+}
+
+/// What `action` by `by` at `now` makes of `run`, or why it is refused.
+pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<Transition, Refusal> {
+    if run.copied && !matches!(action, Action::Archive { .. } | Action::Unarchive) {
+        return Err(Refusal::Copied);
+    }
+    cancel::check_not_requested(run, action)?;
+    let step = Step { run, by, now };
+    let next = match (action, &run.state) {
+        (Action::Claim { owner, early, leftovers }, State::Pending(pending)) => {
+            check_claim(pending, *early, leftovers, now)?;
+            Ok(step.taken(owner, now))
+        }
+        (Action::Release { parent, ended }, State::Pending(pending)) => step.release(pending, *parent, *ended),
+        (Action::Unpark, State::Suspended(suspended)) => step.unpark(suspended),
+        (Action::Report { fence, report }, State::Running(held)) => step.report(held, fence, report),
+        (Action::Suspend { fence, reason }, State::Running(held)) => step.suspend(held, fence, reason),
+        (Action::Wake { owner }, State::Suspended(suspended)) => step.wake(suspended, owner),
+        (Action::Finish { fence, verdict, exit }, State::Running(held)) => step.finish(held, fence, verdict, *exit),
+        (Action::Interrupt { fence, interruption, exit }, State::Running(held)) => {
+            step.interrupt(held, fence, interruption, *exit)
+        }
+        (Action::RequestCancel { reason, grace, live }, _) => step.request_cancel(reason.clone(), *grace, live),
+        (Action::Reap { observed, evidence, reaper }, State::Running(held)) => {
+            check_reap(run, held, observed, evidence, *reaper)?;
+            Ok(step.reap(held, evidence))
+        }
+        (Action::Adopt { observed, evidence, leftovers, owner }, State::Running(held)) => {
+            let evidence = check_adopt(run, held, observed, evidence.as_ref(), leftovers)?;
+            Ok(step.adopt(held, evidence, leftovers, owner))
+        }
+        (Action::Resume { failed_too, leftovers, owner }, State::Ended(ending)) => {
+            check_resume(run, ending, *failed_too, leftovers)?;
+            Ok(step.resume(owner.as_ref()))
+        }
+        (Action::Archive { reason }, State::Ended(_)) => step.archive(reason.as_deref()),
+        (Action::Unarchive, State::Ended(_)) => step.unarchive(),
+        (Action::Sweep { seen, done, reason, process, gone }, State::Ended(ending)) => {
+            check_sweep(run, ending, seen.as_ref(), *gone, by, now)?;
+            Ok(step.sweep(*done, reason, process.clone()))
+        }
+        (
+            Action::Report { fence, .. }
+            | Action::Suspend { fence, .. }
+            | Action::Finish { fence, .. }
+            | Action::Interrupt { fence, .. },
+            _,
+        ) => Err(lost(run, fence)),
+        (
+            Action::Claim { .. }
+            | Action::Release { .. }
+            | Action::Unpark
+            | Action::Wake { .. }
+            | Action::Reap { .. }
+            | Action::Adopt { .. }
+            | Action::Resume { .. }
+            | Action::Archive { .. }
+            | Action::Unarchive
+            | Action::Sweep { .. },
+            _,
+        ) => Err(Refusal::WrongState { action: action.name(), state: run.state.name() }),
+    }?;
+    Ok(step.tell(action, next))
+}
+
+/// One action on one run: what every rule may look at.
+struct Step<'a> {
+    run: &'a Run,
+    by: &'a Actor,
+    now: Timestamp,
+}
+
+/// What a rule makes of a run, and what it has to say about it.
+struct Next {
+    run: Run,
+    reason: Option<String>,
+    evidence: Option<Evidence>,
+    /// The end of the attempt, where the run goes on to another one at once.
+    last_attempt: Option<Box<Run>>,
+}
+
+impl Next {
+    fn because(self, reason: impl Into<Option<String>>) -> Self {
+        Self { reason: reason.into(), ..self }
+    }
+}
+
+impl Step<'_> {
+    /// The run with `change` made to it.
+    fn with(&self, change: impl FnOnce(&mut Run)) -> Next {
+        let mut run = Run { updated_at: self.now, ..self.run.clone() };
+        change(&mut run);
+        Next { run, reason: None, evidence: None, last_attempt: None }
+    }
+
+    /// The run in another state.
+    fn in_state(&self, state: State) -> Next {
+        self.with(|next| next.state = state)
+    }
+
+    /// The run in the hands of another owner.
+    fn taken(&self, owner: &Owner, started_at: Timestamp) -> Next {
+        self.with(|next| {
+            next.epoch = next.epoch.next();
+            next.state = running(owner, started_at, self.now);
+        })
+    }
+
+    /// The run with its attempt over, and gone on to another where its policy says so.
+    fn ended(&self, held: &Running, how: End, exit: Option<Exit>) -> Next {
+        self.ended_by(held, how, exit, |_| {})
+    }
+
+    /// The same, with something done to the run first.
+    fn ended_by(&self, held: &Running, how: End, exit: Option<Exit>, prepare: impl FnOnce(&mut Run)) -> Next {
+        // A clock set back during the run must not make it end before it began.
+        let at = self.now.max(held.started_at);
+        let ending = Ending { how, at, started_at: Some(held.started_at), owner: Some(held.owner.clone()), exit };
+        let mut last_attempt = None;
+        let next = self.with(|next| {
+            prepare(next);
+            last_attempt = close(next, ending, self.now);
+        });
+        Next { last_attempt, ..next }
+    }
+
+    fn release(&self, pending: &Pending, parent: RunId, ended: StateName) -> Result<Next, Refusal> {
+        let waits_for: Vec<RunId> = pending.waits_for.iter().copied().filter(|run| *run != parent).collect();
+        let after = self.run.spec.after.iter().find(|after| after.run == parent);
+        let Some(after) = after.filter(|_| waits_for.len() < pending.waits_for.len()) else {
+            return Err(Refusal::WaitsNot(parent));
+        };
+        match (after.release, ended) {
+            (_, StateName::Succeeded) | (Release::End, _) if ended.is_ended() => {
+                Ok(self.in_state(State::Pending(Pending { waits_for, ..pending.clone() })))
+            }
+            (_, StateName::Failed | StateName::Cancelled) => {
+                let error_message = format!("run `{parent}`, which it waited for, {}", refusal::ended_as(ended));
+                let failure = Failure { error_type: "parent".into(), error_message, reap: None, gave_up: None };
+                let (how, at) = (End::Failed(failure), self.now);
+                Ok(self.in_state(State::Ended(Ending { how, at, started_at: None, owner: None, exit: None })))
+            }
+            _ => Err(Refusal::WaitsFor(vec![parent])),
+        }
+    }
+
+    fn unpark(&self, suspended: &Suspended) -> Result<Next, Refusal> {
+        if !suspended.parked {
+            return Err(Refusal::NotParked);
+        }
+        Ok(self.with(|next| {
+            next.reaps = 0;
+            next.state = waiting(self.now, None, "unparked");
+        }))
+    }
+
+    fn report(&self, held: &Running, fence: &Fence, report: &Report) -> Result<Next, Refusal> {
+        check_said(self.run, held, fence)?;
+        let progressed_at = if report.progress.is_some() { self.now } else { held.progressed_at };
+        let mut next = self.in_state(State::Running(Running { progressed_at, ..held.clone() }));
+        take_report(&mut next.run, report)?;
+        Ok(next)
+    }
+
+    fn suspend(&self, held: &Running, fence: &Fence, reason: &str) -> Result<Next, Refusal> {
+        check_fence(self.run, held, fence)?;
+        let suspended = Suspended {
+            since: self.now,
+            started_at: held.started_at,
+            reason: capped(reason.to_owned()),
+            parked: false,
+        };
+        Ok(self.in_state(State::Suspended(suspended)).because(reason.to_owned()))
+    }
+
+    fn wake(&self, suspended: &Suspended, owner: &Owner) -> Result<Next, Refusal> {
+        if suspended.parked { Err(Refusal::Parked) } else { Ok(self.taken(owner, suspended.started_at)) }
+    }
+
+    fn finish(&self, held: &Running, fence: &Fence, verdict: &Verdict, exit: Option<Exit>) -> Result<Next, Refusal> {
+        check_fence(self.run, held, fence)?;
+        let how = match verdict {
+            Verdict::Succeeded => End::Succeeded,
+            Verdict::Failed { error_type, error_message } => End::Failed(Failure {
+                error_type: capped(error_type.clone()),
+                error_message: capped(error_message.clone()),
+                reap: None,
+                gave_up: None,
+            }),
+            Verdict::Cancelled => End::Cancelled(self.run.cancel.clone().ok_or(Refusal::NotAsked)?),
+        };
+        Ok(self.ended(held, how, exit))
+    }
+
+    fn interrupt(
+        &self,
+        held: &Running,
+        fence: &Fence,
+        interruption: &Interruption,
+        exit: Option<Exit>,
+    ) -> Result<Next, Refusal> {
+        check_fence(self.run, held, fence)?;
+        let how = match &self.run.cancel {
+            Some(request) => End::Cancelled(request.clone()),
+            None => End::Interrupted(interruption.clone()),
+        };
+        Ok(self.ended(held, how, exit).because(interruption.to_string()))
+    }
+
+    /// Ends the attempt by the run's policy.
+    fn reap(&self, held: &Running, evidence: &Evidence) -> Next {
+        let last_heard = held.owner.heard.at;
+        let reap = Box::new(Reap { evidence: evidence.clone(), by: self.by.clone(), last_heard });
+        let how = match (&self.run.cancel, self.run.spec.policy.orphans) {
+            // What a person asked to stop has stopped: nobody revives it.
+            (Some(request), _) => End::Cancelled(request.clone()),
+            (None, OrphanPolicy::Fail) => End::Failed(Failure {
+                error_type: "reaped".into(),
+                error_message: evidence.to_string(),
+                reap: Some(reap),
+                gave_up: None,
+            }),
+            (None, OrphanPolicy::Dead | OrphanPolicy::Requeue) => End::Dead(reap),
+        };
+        let next = self.ended_by(held, how, None, |next| {
+            next.epoch = next.epoch.next();
+            next.reaps = next.reaps.saturating_add(1);
+        });
+        Next { evidence: Some(evidence.clone()), ..next }
+    }
+
+    /// The same attempt in other hands. What it has done so far is done.
+    fn adopt(&self, held: &Running, evidence: &Evidence, leftovers: &Leftovers, owner: &Owner) -> Next {
+        let next = self.with(|next| {
+            next.epoch = next.epoch.next();
+            let started_by = Some(held.started_by.unwrap_or(self.run.epoch));
+            next.state = State::Running(Running { owner: owner.clone(), started_by, ..held.clone() });
+        });
+        let before = format!("worker {}, pid {}", held.owner.worker, held.owner.identity.pid);
+        let reason = format!("taken over from {before}: {evidence}; alive: {leftovers}");
+        Next { evidence: Some(evidence.clone()), ..next }.because(reason)
+    }
+
+    fn resume(&self, owner: Option<&Owner>) -> Next {
+        self.with(|next| {
+            next.epoch = next.epoch.next();
+            next.attempt = next.attempt.saturating_add(1);
+            next.progress = None;
+            next.cancel = None;
+            next.archived = None;
+            next.state = match owner {
+                Some(owner) => running(owner, self.now, self.now),
+                None => waiting(self.now, None, "resumed"),
+            };
+        })
+    }
+
+    fn archive(&self, reason: Option<&str>) -> Result<Next, Refusal> {
+        if self.run.archived.is_some() {
+            return Err(Refusal::Archived);
+        }
+        let archived = Archived { by: self.by.clone(), at: self.now, reason: reason.map(Into::into) };
+        let next = self.with(|next| next.archived = Some(Box::new(archived)));
+        Ok(match reason {
+            Some(reason) => next.because(reason.to_owned()),
+            None => next,
+        })
+    }
+
+    fn unarchive(&self) -> Result<Next, Refusal> {
+        match self.run.archived {
+            Some(_) => Ok(self.with(|next| next.archived = None)),
+            None => Err(Refusal::NotArchived),
+        }
+    }
+
+    fn sweep(&self, done: bool, reason: &str, process: Option<Identity>) -> Next {
+        let swept = Swept { by: self.by.clone(), at: self.now, done, process };
+        self.with(|next| next.swept = Some(Box::new(swept))).because(reason.to_owned())
+    }
+
+    /// The change with the event that tells of it.
+    fn tell(&self, action: &Action, next: Next) -> Transition {
+        let (before, after) = (self.run, next.run);
+        let event = Event {
+            at: self.now,
+            action: action.name().into(),
+            by: self.by.clone(),
+            from: Some(before.state.name()),
+            to: after.state.name(),
+            epoch: after.epoch,
+            attempt: after.attempt,
+            worker: after.owner().or_else(|| before.owner()).map(|owner| owner.worker),
+            reason: next.reason.or_else(|| told(&after)).map(capped),
+            evidence: next.evidence,
+        };
+        let has_ended = before.ending().is_none() && after.ending().is_some();
+        let ended = next.last_attempt.or_else(|| has_ended.then(|| Box::new(after.clone())));
+        Transition { run: after, event, ended }
+    }
+}
+
+/// The event of a run that has just been made, before anything was done to it.
+pub fn enqueued(run: &Run, by: &Actor) -> Event {
+    Event {
+        at: run.created_at,
+        action: "enqueue".into(),
+        by: by.clone(),
+        from: None,
+        to: run.state.name(),
+        epoch: run.epoch,
+        attempt: run.attempt,
+        worker: None,
+        reason: None,
+        evidence: None,
+    }
+}
+
+fn running(owner: &Owner, started_at: Timestamp, now: Timestamp) -> State {
+    State::Running(Running { owner: owner.clone(), started_at, progressed_at: now, started_by: None })
+}
+
+/// Waiting for another attempt.
+fn waiting(now: Timestamp, not_before: Option<Timestamp>, reason: impl Into<String>) -> State {
+    State::Pending(Pending { since: now, not_before, waits_for: Vec::new(), reason: Some(capped(reason.into())) })
+}
+
+/// What the new state has to say for itself.
+fn told(run: &Run) -> Option<String> {
+    match &run.state {
+        State::Pending(pending) => pending.reason.clone(),
+        State::Suspended(suspended) => suspended.parked.then(|| suspended.reason.clone()),
+        State::Running(_) => None,
+        State::Ended(ending) => match &ending.how {
+            End::Succeeded => None,
+            End::Failed(failure) => {
+                let gave_up = failure.gave_up.map(|gave_up| format!(" ({gave_up})")).unwrap_or_default();
+                Some(format!("{}: {}{gave_up}", failure.error_type, failure.error_message))
+            }
+            End::Cancelled(request) => request.reason.clone(),
+            End::Interrupted(interruption) => Some(interruption.to_string()),
+            End::Dead(reap) => Some(reap.evidence.to_string()),
+        },
+    }
+}

@@ -1,0 +1,287 @@
+//! Health: what a reader makes of a running run. Reading classifies; it never writes.
+//!
+//! [`judge`] weighs what the store heard of an owner against what can be seen of its processes on this host. Readers
+//! and the reaper use the same judgement, so what `ps` shows as dead is what a reap would end.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::lifecycle::survives_reap;
+use crate::model::owner::{Evidence, Leftovers, Liveness};
+use crate::model::run::{End, Owner, Run, State, StateName};
+use crate::model::time::{Timestamp, show_duration};
+
+/// Somebody who can see the processes of this host.
+pub trait Witness: Send + Sync {
+    /// Looks at the owner of each run, present or last, and at what its attempt left alive. Many at a time, because a
+    /// look around the host costs the same for one as for all.
+    fn look(&self, runs: &[&Run]) -> Vec<Sight>;
+
+    /// Looks at owners, whether or not they own a run.
+    fn look_at_owners(&self, owners: &[Owner]) -> Vec<Liveness>;
+}
+
+/// What was seen of the processes of one run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sight {
+    /// Its owner.
+    pub owner: Liveness,
+    /// What else lives of its attempt. Looked for only where the owner does not live, or the attempt is over.
+    pub leftovers: Leftovers,
+}
+
+/// What was found out about the owner of a running run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Judgement {
+    /// It is there, as far as anyone can tell.
+    Live,
+    /// It lives on this host, but its lease lapsed.
+    Unresponsive,
+    /// It is gone; processes that it started are not.
+    Orphaned {
+        /// What proves the first.
+        evidence: Evidence,
+        /// The second.
+        leftovers: Leftovers,
+    },
+    /// It is gone.
+    Dead(Evidence),
+}
+
+/// Judges the owner of a running run.
+///
+/// With a witness the registry is of one host, and a process that lives is never called dead however silent it is.
+/// Without one, or where the witness could not see, the lease decides.
+pub fn judge(owner: &Owner, sight: Option<&Sight>) -> Judgement {
+    let silent_for = owner.heard.silent_for;
+    let lapsed = owner.lease.lapsed(silent_for);
+    let by_lease = || {
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let silent_ms = ms(silent_for);
+        let evidence = if owner.identity.is_unknown() {
+            Evidence::OwnerUnknown { silent_ms }
+        } else {
+            Evidence::LeaseLapsed { silent_ms, lease_ms: ms(owner.lease.lasts()) }
+        };
+        if lapsed { Judgement::Dead(evidence) } else { Judgement::Live }
+    };
+    let Some(sight) = sight else { return by_lease() };
+    match &sight.owner {
+        Liveness::Alive if lapsed => Judgement::Unresponsive,
+        Liveness::Alive => Judgement::Live,
+        // Whoever cannot be seen but has left something alive is not gone.
+        Liveness::Unknown(_) if lapsed && !sight.leftovers.is_empty() => Judgement::Unresponsive,
+        Liveness::Unknown(_) => by_lease(),
+        Liveness::Dead(evidence) if sight.leftovers.is_empty() => Judgement::Dead(evidence.clone()),
+        Liveness::Dead(evidence) => {
+            Judgement::Orphaned { evidence: evidence.clone(), leftovers: sight.leftovers.clone() }
+        }
+    }
+}
+
+/// How a running run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// Beats and, where that is asked for, progress arrive.
+    Healthy,
+    /// Beats are missing; its lease holds.
+    Late,
+    /// Beats arrive; progress does not.
+    Stalled,
+    /// It should have ended.
+    Overdue,
+    /// Its owner lives, but is silent.
+    Unresponsive,
+    /// Its owner is gone; processes that it started are not.
+    Orphaned,
+}
+
+impl Health {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Healthy, Self::Late, Self::Stalled, Self::Overdue, Self::Unresponsive, Self::Orphaned];
+
+    /// The word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Late => "late",
+            Self::Stalled => "stalled",
+            Self::Overdue => "overdue",
+            Self::Unresponsive => "unresponsive",
+            Self::Orphaned => "orphaned",
+        }
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A run as a reader sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// What is on record.
+    pub run: Run,
+    /// How it stands: as on record, except that a running run whose owner is gone is dead.
+    pub state: StateName,
+    /// How it does, if it runs.
+    pub health: Option<Health>,
+    /// Why it is so, for people.
+    pub reason: Option<String>,
+    /// Live processes of a run whose owner is gone, that is dead or interrupted, or, where one run was read alone, that
+    /// has no owner.
+    pub leftovers: Leftovers,
+    /// What proves that its owner is gone, where nobody has written that yet.
+    pub evidence: Option<Evidence>,
+}
+
+impl Seen {
+    /// Whether it is running on record, and nothing is left that could stop it on request.
+    pub fn is_without_owner(&self) -> bool {
+        self.run.owner().is_some() && (self.evidence.is_some() || self.health == Some(Health::Orphaned))
+    }
+
+    /// Appends to the reason.
+    pub(crate) fn add_reason(&mut self, further: String) {
+        self.reason = Some(self.reason.take().map_or(further.clone(), |reason| format!("{reason}; {further}")));
+    }
+
+    /// Appends that its cancellation was requested, where it is not final yet.
+    pub(crate) fn add_cancel_request(&mut self) {
+        if let Some(request) = self.run.cancel.as_ref().filter(|_| !self.state.is_final()) {
+            let why = request.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            let requested = format!("cancel requested by {}{why}", request.by.user);
+            self.add_reason(requested);
+        }
+    }
+
+    /// Whether it is over. What is dead only by the look of it, and goes on once somebody at work has seen that, is not.
+    pub fn is_over(&self) -> bool {
+        let goes_on = self.run.owner().is_some() && survives_reap(&self.run);
+        self.state.is_ended() && !goes_on
+    }
+}
+
+/// Reads a run: judges its owner, if it has one, and says how it does.
+pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
+    let mut seen = Seen {
+        state: run.state.name(),
+        health: None,
+        reason: None,
+        leftovers: Leftovers::default(),
+        evidence: None,
+        run,
+    };
+    if let (true, Some(owner)) = (seen.run.foreign, seen.run.owner()) {
+        let ends = owner.heard.at.after(owner.lease.lasts());
+        if owner.lease.lapsed(owner.heard.silent_for) {
+            seen.state = StateName::Dead;
+            seen.reason = Some(format!("abandoned: written by another program, whose lease ended {ends}"));
+        } else {
+            seen.reason = Some(format!("written by another program, with a lease until {ends}"));
+        }
+        return seen;
+    }
+    if seen.run.copied && !seen.state.is_ended() {
+        seen.reason = Some("copied: it belongs to the registry this one was copied from".into());
+        return seen;
+    }
+    let State::Running(running) = &seen.run.state else {
+        seen.reason = standing(&seen.run, now);
+        seen.leftovers = sight.map(|sight| sight.leftovers.clone()).unwrap_or_default();
+        if !seen.leftovers.is_empty() {
+            seen.add_reason(format!("still alive: {}", seen.leftovers));
+        }
+        seen.add_cancel_request();
+        return seen;
+    };
+    let (owner, limits) = (&running.owner, &seen.run.spec.policy.limits);
+    let over = |limit: Option<Duration>, since: Timestamp| limit.filter(|limit| now.since(since) > *limit);
+    match judge(owner, sight) {
+        Judgement::Dead(evidence) => {
+            seen.state = StateName::Dead;
+            let goes_on = if survives_reap(&seen.run) { "; a worker or supervisor tries it again" } else { "" };
+            seen.reason = Some(format!("{evidence}{goes_on}"));
+            seen.evidence = Some(evidence);
+        }
+        Judgement::Orphaned { evidence, leftovers } => {
+            seen.health = Some(Health::Orphaned);
+            seen.reason = Some(format!("{evidence}; still alive: {leftovers}"));
+            seen.leftovers = leftovers;
+            seen.evidence = Some(evidence);
+        }
+        Judgement::Unresponsive => {
+            seen.health = Some(Health::Unresponsive);
+            let silent = show_duration(owner.heard.silent_for);
+            seen.reason =
+                Some(format!("its owner, pid {}, lives but has been silent for {silent}", owner.identity.pid));
+        }
+        Judgement::Live => {
+            let (health, reason) = if let Some(timeout) = over(limits.timeout, running.started_at) {
+                (Health::Overdue, Some(format!("its timeout is {}", show_duration(timeout))))
+            } else if let Some(limit) = over(limits.stall_after, running.progressed_at) {
+                (Health::Stalled, Some(format!("no progress for more than {}", show_duration(limit))))
+            } else if owner.heard.silent_for > owner.lease.beat() * 2 {
+                (Health::Late, Some(format!("silent for {}", show_duration(owner.heard.silent_for))))
+            } else {
+                (Health::Healthy, None)
+            };
+            seen.health = Some(health);
+            seen.reason = reason;
+            if owner.identity.is_unknown() {
+                seen.reason = Some(joined("its owner is unknown: it is not on record", seen.reason));
+            }
+        }
+    }
+    if seen.state == StateName::Running {
+        seen.add_cancel_request();
+    }
+    seen
+}
+
+fn joined(reason: &str, further: Option<String>) -> String {
+    further.map_or_else(|| reason.to_owned(), |further| format!("{reason}; {further}"))
+}
+
+/// What the record of a run that is not running has to say for itself.
+fn standing(run: &Run, now: Timestamp) -> Option<String> {
+    match &run.state {
+        State::Pending(pending) if !pending.waits_for.is_empty() => {
+            let parents: Vec<String> = pending.waits_for.iter().map(|run| format!("`{run}`")).collect();
+            Some(format!("waits for {}", parents.join(", ")))
+        }
+        State::Pending(pending) => {
+            let later = pending.not_before.filter(|not_before| *not_before > now);
+            let later = later.map(|not_before| format!("waits until {not_before}"));
+            let parts: Vec<String> = later.into_iter().chain(pending.reason.clone()).collect();
+            (!parts.is_empty()).then(|| parts.join("; "))
+        }
+        State::Suspended(suspended) => Some(suspended.reason.clone()),
+        State::Running(_) => None,
+        State::Ended(ending) => why_ended(&ending.how),
+    }
+}
+
+/// What the record of an end has to say for itself.
+pub fn why_ended(how: &End) -> Option<String> {
+    match how {
+        End::Succeeded => None,
+        End::Failed(failure) => {
+            let gave_up = failure.gave_up.map(|gave_up| format!(" ({gave_up})")).unwrap_or_default();
+            Some(format!("{}{gave_up}", failure.error_message))
+        }
+        End::Cancelled(request) => {
+            let why = request.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            Some(format!("by {}{why}", request.by.user))
+        }
+        End::Interrupted(interruption) => Some(interruption.to_string()),
+        End::Dead(reap) => Some(reap.evidence.to_string()),
+    }
+}

@@ -1,0 +1,3 @@
+//! Utilities that know nothing of runs or stores.
+
+pub(crate) mod files;
