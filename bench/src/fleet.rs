@@ -13,9 +13,9 @@ mod reclaim;
 use std::path::Path;
 use std::time::Duration;
 
+use outlive::engine::worker::{Tally, Worker};
 use outlive::registry::{Planned, Registry};
 use outlive::run::Spec;
-use outlive::runtime::worker::{Tally, Worker};
 use outlive::testing::person;
 use outlive::testing::server::Server;
 

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use outlive::lifecycle::Report;
+use outlive::ownership::handle::RunHandle;
 use outlive::registry::Registry;
 use outlive::run::{Progress, Spec};
-use outlive::runtime::handle::RunHandle;
 use outlive::testing::server::Server;
 use serde_json::{Value, json};
 

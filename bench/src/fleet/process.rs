@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
+use outlive::engine::worker::{Job, Times, Worker};
 use outlive::policy::OrphanPolicy;
 use outlive::registry::{Planned, Registry};
 use outlive::run::Spec;
-use outlive::runtime::worker::{Job, Times, Worker};
 use outlive::testing::person;
 
 use crate::scratch::Outcome;
@@ -102,7 +102,7 @@ fn for_ever() {
     }
 }
 
-fn stand_by(builder: outlive::runtime::worker::Builder) -> Outcome<()> {
+fn stand_by(builder: outlive::engine::worker::Builder) -> Outcome<()> {
     let _worker = builder.start()?;
     println!("ready");
     for_ever();

@@ -34,11 +34,11 @@ use outlive::error::{Code, Error};
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::logs::LogPolicy;
+use outlive::ownership::handle::{Recorded, RunHandle};
+use outlive::ownership::reaper::Reaper;
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
 use outlive::run::{self, NAME_LIMIT};
-use outlive::runtime::handle::{Recorded, RunHandle};
-use outlive::runtime::reaper::Reaper;
 
 use self::detach::Report;
 use self::flags::SpecFlags;

@@ -32,7 +32,8 @@
 //! ```
 //!
 //! The layers, the lowest first: values ([`id`], [`time`], [`run`], [`owner`], [`policy`], [`filter`]), rules
-//! ([`lifecycle`]), [`secrets`], this [`host`], storage ([`store`]), and what runs ([`runtime`], [`registry`]).
+//! ([`lifecycle`]), [`secrets`], this [`host`], storage ([`store`]), [`ownership`], the [`registry`], and what works over it ([`engine`],
+//! `index`).
 
 // Each store uses its own part of what the stores share. Dead code is looked for where every store is compiled.
 #![cfg_attr(
@@ -42,6 +43,7 @@
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
+pub mod engine;
 pub mod error;
 pub mod host;
 #[cfg(feature = "sqlite")]
@@ -49,15 +51,12 @@ pub mod index;
 pub mod lifecycle;
 pub mod logs;
 mod model;
+pub mod ownership;
 pub mod redact;
 pub mod registry;
-pub mod runtime;
 pub mod secrets;
-mod settle;
 #[cfg(any(test, feature = "testing"))]
 pub mod simulation;
-pub mod spool;
-pub mod steps;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -22,6 +22,7 @@ mod log_place;
 mod origin;
 mod queue;
 mod reading;
+mod reap;
 mod secrets;
 mod seeing;
 #[cfg(feature = "http")]
@@ -43,6 +44,7 @@ use crate::error::Error;
 use crate::host::home::{actor, home};
 use crate::lifecycle::health::Sight;
 use crate::secrets::masking;
+use crate::util::sync::lock;
 
 use crate::host::{LifeLock, MadeBy};
 use crate::lifecycle::{Action, Fence, Report, apply, enqueued};
@@ -51,12 +53,12 @@ use crate::model::owner::Identity;
 use crate::model::policy::Lease;
 use crate::model::run::{Actor, Event, Owner, Run, Spec};
 use crate::model::time::{Clock, SystemClock, Timestamp};
+use crate::ownership::commit::{Doubt, settle};
+use crate::ownership::handle::RunHandle;
+use crate::ownership::heartbeat::{Keeper, Keeping};
+use crate::ownership::spool::Spool;
 use crate::redact::Redactor;
-use crate::runtime::handle::RunHandle;
-use crate::runtime::keeper::{Keeper, Keeping, lock};
 use crate::secrets::trust::{Named, Trust, has_key};
-use crate::settle::{Doubt, settle};
-use crate::spool::Spool;
 use crate::store::fork_guard::{self, ForkGuard};
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "object")]

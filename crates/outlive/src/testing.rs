@@ -15,7 +15,7 @@ pub mod server;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::model::id::{Entropy, RunId, Stamp, WorkerId};
@@ -23,6 +23,7 @@ use crate::model::owner::{Identity, Vantage};
 use crate::model::policy::Lease;
 use crate::model::run::{Actor, Heard, Owner, Run, Spec};
 use crate::model::time::{Clock, Timestamp};
+use crate::util::sync::lock;
 
 /// A clock that moves only when told to.
 #[derive(Debug, Default)]
@@ -95,7 +96,7 @@ impl SeededEntropy {
 
     /// The next 64 bits.
     pub fn next(&self) -> u64 {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = *state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

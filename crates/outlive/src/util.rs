@@ -1,3 +1,4 @@
 //! Utilities that know nothing of runs or stores.
 
 pub(crate) mod files;
+pub(crate) mod sync;

@@ -8,11 +8,11 @@ use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::host;
 use outlive::logs::{Growth, LogPolicy, Stream};
+use outlive::ownership::handle::{Recorded, RunHandle};
 use outlive::policy::TreePolicy;
 use outlive::registry::LogPlace;
 use outlive::registry::Registry;
 use outlive::run::Exit;
-use outlive::runtime::handle::{Recorded, RunHandle};
 use serde_json::json;
 
 use super::child::{self, Asked, Ended, bell};

@@ -12,11 +12,11 @@ use outlive::host::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::lifecycle::OwnEnd;
 use outlive::lifecycle::Verdict;
 use outlive::logs::{Growth, Stream};
+use outlive::ownership::Stop;
+use outlive::ownership::handle::RunHandle;
 use outlive::policy::TreePolicy;
 use outlive::registry::Registry;
 use outlive::run::{Exit, Interruption, Run};
-use outlive::runtime::Stop;
-use outlive::runtime::handle::RunHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use outlive::host::Group;
+use outlive::ownership::handle::RunHandle;
 use outlive::registry::Registry;
-use outlive::runtime::handle::RunHandle;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use super::tree;

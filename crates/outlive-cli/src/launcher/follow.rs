@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use nix::libc;
 use outlive::host::{Command, Member, Tree};
+use outlive::ownership::Stop;
 use outlive::registry::Registry;
-use outlive::runtime::Stop;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 

@@ -11,9 +11,9 @@ use outlive::id::RunId;
 use outlive::lifecycle::OwnEnd;
 use outlive::lifecycle::{Refusal, Verdict};
 use outlive::logs::{Growth, LogPolicy, Stream};
+use outlive::ownership::handle::{Recorded, RunHandle};
 use outlive::registry::{Cancelling, Registry};
 use outlive::run::{EnvMode, Exit, Run, Spec, State, StateName};
-use outlive::runtime::handle::{Recorded, RunHandle};
 use outlive::time::{Timestamp, show_duration};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

@@ -15,13 +15,13 @@ use outlive::error::Error;
 use outlive::lifecycle::OwnEnd;
 use outlive::lifecycle::{Report, Verdict};
 use outlive::logs::LogPolicy;
+use outlive::ownership::handle::{Recorded, RunHandle};
+use outlive::ownership::steps::Next;
 use outlive::policy::Policy;
 use outlive::registry::Registry;
 use outlive::run::{self, Arg, Exit, Run};
-use outlive::runtime::handle::{Recorded, RunHandle};
 use outlive::step;
 use outlive::step::Fingerprint;
-use outlive::steps::Next;
 
 use self::inputs::Input;
 use super::child::{self, Child, Ended};

@@ -7,9 +7,9 @@ use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
+use outlive::ownership::handle::RunHandle;
+use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
-use outlive::runtime::handle::RunHandle;
-use outlive::runtime::reaper::Reaper;
 
 use super::detach::Report;
 use super::own::{Job, Owning};

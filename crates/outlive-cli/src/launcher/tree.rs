@@ -9,10 +9,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use outlive::host::Tree;
+use outlive::ownership::Stop;
 use outlive::policy::TreePolicy;
 use outlive::registry::Registry;
 use outlive::run::Run;
-use outlive::runtime::Stop;
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
 
 use super::child::{Asked, GRACE};

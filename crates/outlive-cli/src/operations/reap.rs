@@ -7,8 +7,8 @@ use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::lifecycle::health::Health;
+use outlive::ownership::reaper::{Reaper, is_hung};
 use outlive::run::StateName;
-use outlive::runtime::reaper::{Reaper, is_hung};
 use schemars::JsonSchema;
 use serde::Serialize;
 

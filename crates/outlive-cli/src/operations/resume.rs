@@ -12,9 +12,9 @@ use outlive::index::{Kind, Listed, NextSteps};
 use outlive::lifecycle::health::{Health, Seen};
 use outlive::lifecycle::{Action, Refusal, apply, resumes_unnamed};
 use outlive::owner::Leftovers;
+use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
 use outlive::run::{State, StateName};
-use outlive::runtime::reaper::Reaper;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
+use outlive::engine::sweeper::{Report, Spare, sweep};
 use outlive::error::Error;
-use outlive::runtime::reaper::Reaper;
-use outlive::runtime::sweeper::{Report, Spare, sweep};
+use outlive::ownership::reaper::Reaper;
 use outlive::time::{parse_duration, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;

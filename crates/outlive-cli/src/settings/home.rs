@@ -5,11 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use outlive::engine::sweeper::{GRACE, Spare, UNSURE};
 use outlive::error::Error;
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
 use outlive::run::Run;
-use outlive::runtime::sweeper::{GRACE, Spare, UNSURE};
 use outlive::secrets::trust::Named;
 use outlive::store::{Order, object, postgres};
 use outlive::time::Timestamp;

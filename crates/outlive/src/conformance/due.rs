@@ -11,6 +11,7 @@ use crate::model::run::{After, Release, Run, Spec};
 use crate::model::time::Timestamp;
 use crate::store::{Change, Order};
 use crate::testing::spec;
+use crate::util::sync::lock;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -24,7 +25,7 @@ pub(super) async fn the_next_due_time_is_that_of_the_first_run_to_come(ground: &
     ensure!(next_due(None).await?.is_none(), "a run that is due already is due next");
     let now: Mutex<Option<Timestamp>> = Mutex::default();
     let look = |_: &Run, at: Timestamp| -> Option<Change> {
-        *now.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+        *lock(&now) = Some(at);
         None
     };
     scene.store.update(&waiting(Order::Claim, 1), &look).await.map_err(failed)?;

@@ -1,7 +1,7 @@
 //! A scene: a fresh store, and the people and runs that a check puts into it.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{Ground, Work};
@@ -12,6 +12,7 @@ use crate::model::run::{Owner, Run, Spec};
 use crate::model::time::Timestamp;
 use crate::store::{Beat, BeatReply, Error, Expect, Record, Store, Write, Written};
 use crate::testing::{SeededEntropy, owner, person, spec, stranger};
+use crate::util::sync::lock;
 
 /// What the runs of a scene are dated from: later than any clock, so that a store which sorts by its own shows.
 const LONG_FROM_NOW: i64 = 4_000_000_000_000_000;
@@ -31,11 +32,11 @@ pub(super) async fn race(ground: &dyn Ground, writes: Vec<Write>) -> (usize, usi
         let (store, answers) = (ground.again().await, answers.clone());
         work.push(Box::pin(async move {
             let answer = store.commit(vec![write]).await;
-            answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+            lock(&answers).push(answer);
         }));
     }
     ground.at_once(work).await;
-    let answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+    let answers = lock(&answers);
     let done = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::Done(_)]))).count();
     let busy = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::KeyBusy { .. }]))).count();
     (done, busy)

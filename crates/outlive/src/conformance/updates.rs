@@ -13,6 +13,7 @@ use crate::model::run::{After, Release, Run, Spec, StateName};
 use crate::model::time::Timestamp;
 use crate::store::{Change, Order, Record, Selection};
 use crate::testing::{person, spec};
+use crate::util::sync::lock;
 
 pub(super) fn waiting(order: Order, limit: usize) -> Selection {
     Selection { filter: Filter::in_states([StateName::Pending]), order, limit, due: false }
@@ -93,7 +94,7 @@ pub(super) async fn an_update_of_what_is_due_offers_nothing_else(ground: &dyn Gr
     let offered = async |due: bool| -> Result<(BTreeSet<RunId>, Timestamp), String> {
         let seen = Mutex::new((BTreeSet::new(), Timestamp::default()));
         let rule = |run: &Run, now| {
-            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = lock(&seen);
             seen.0.insert(run.id);
             seen.1 = now;
             None
@@ -168,21 +169,21 @@ pub(super) async fn of_many_updaters_each_run_has_one(ground: &dyn Ground) -> Re
                 match store.update(&waiting(Order::Claim, STEP), &rule).await {
                     Ok(claimed) => {
                         idle.fetch_add(usize::from(claimed.is_empty()), Ordering::SeqCst);
-                        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut told = lock(&told);
                         told.extend(claimed.into_iter().map(|record| (record.run.id, worker)));
                         if told.len() >= RUNS {
                             return;
                         }
                     }
-                    Err(error) => return errors.lock().unwrap_or_else(PoisonError::into_inner).push(failed(error)),
+                    Err(error) => return lock(&errors).push(failed(error)),
                 }
             }
         }));
     }
     ground.at_once(work).await;
-    let errors = errors.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let errors = lock(&errors).clone();
     ensure!(errors.is_empty(), "updates at once failed: {errors:?}");
-    let told = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let told = lock(&told).clone();
     ensure!(told.len() == RUNS, "{UPDATERS} updaters were told of {} changes of {RUNS} runs", told.len());
     let takers: BTreeSet<WorkerId> = told.iter().map(|(_, worker)| *worker).collect();
     let raced = takers.len() > 1 || idle.load(Ordering::SeqCst) > 0;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
@@ -12,6 +12,7 @@ use crate::lifecycle::{Action, Report};
 use crate::model::run::{Arg, Command, Key, Lineage, Progress, Spec};
 use crate::store::{Expect, Revision, Write, Written};
 use crate::testing::{person, spec};
+use crate::util::sync::lock;
 
 /// A spec that says all that one can say.
 fn full_spec(scene: &Scene) -> Spec {
@@ -220,7 +221,7 @@ pub(super) async fn of_many_writers_one_wins(ground: &dyn Ground) -> Result<(), 
             let (store, winners, lost) = (store.clone(), winners.clone(), lost.clone());
             work.push(Box::pin(async move {
                 match store.commit(vec![write]).await.as_deref() {
-                    Ok([Written::Done(_)]) => winners.lock().unwrap_or_else(PoisonError::into_inner).push(name),
+                    Ok([Written::Done(_)]) => lock(&winners).push(name),
                     Ok([Written::Conflict(_)]) => drop(lost.fetch_add(1, Ordering::SeqCst)),
                     // Neither won nor lost: the count below is then short.
                     _ => {}
@@ -228,7 +229,7 @@ pub(super) async fn of_many_writers_one_wins(ground: &dyn Ground) -> Result<(), 
             }));
         }
         ground.at_once(work).await;
-        let winners = winners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let winners = lock(&winners).clone();
         ensure!(winners.len() == 1, "{} of {WRITERS} writers were told that they won: {winners:?}", winners.len());
         let read = scene.read(run.run.id).await?.run.artifacts;
         ensure!(read.last() == winners.first(), "{winners:?} was told that it won, and {:?} is read", read.last());

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use rustix::fs::AtFlags;
@@ -22,6 +22,7 @@ use crate::model::time::Timestamp;
 use crate::registry::Registry;
 use crate::store::sqlite::WRITTEN;
 use crate::store::{self, PAGE_LIMIT, Page, Walk};
+use crate::util::sync::lock;
 
 /// The longest digest of a command.
 const DIGEST: usize = 360;
@@ -117,7 +118,7 @@ impl Runs {
 
     fn foreseen(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, store::Record>> {
         // Whatever is in it is whole.
-        self.foreseen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.foreseen)
     }
 }
 

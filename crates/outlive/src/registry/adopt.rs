@@ -11,7 +11,7 @@ use crate::model::filter::Filter;
 use crate::model::id::{RunId, Stamp};
 use crate::model::owner::Leftovers;
 use crate::model::run::{Owner, Run, State};
-use crate::runtime::handle::RunHandle;
+use crate::ownership::handle::RunHandle;
 use crate::store::{self, Change, Order, Record, Selection};
 
 /// How long a process that was killed may take to exit.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::Registry;
-use crate::runtime::keeper::lock;
 use crate::store::Notification;
+use crate::util::sync::lock;
 
 /// Can be polled, and is readable as soon as there may be work. It may as well be silent: nobody may rely on it.
 pub struct Bell {

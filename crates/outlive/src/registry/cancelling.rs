@@ -15,7 +15,7 @@ use crate::model::id::RunId;
 use crate::model::owner::Leftovers;
 use crate::model::owner::Vantage;
 use crate::model::run::{Ending, Owner, Run, State, StateName};
-use crate::runtime::reaper::Reaper;
+use crate::ownership::reaper::Reaper;
 
 /// The grace period of processes whose owner is gone, where the caller names none.
 const GRACE: Duration = Duration::from_secs(5);

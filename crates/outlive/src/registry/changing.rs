@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::lifecycle::{Action, Transition, apply};
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::Run;
-use crate::settle::{Doubt, settle};
+use crate::ownership::commit::{Doubt, settle};
 use crate::store::{Record, Write};
 
 impl Registry {

@@ -14,7 +14,7 @@ use crate::model::id::{Epoch, RunId, WorkerId};
 use crate::model::owner::{Identity, Vantage};
 use crate::model::policy::Lease;
 use crate::model::run::{Exit, Heard, Interruption, Owner, Run, State};
-use crate::runtime::reaper::Reaper;
+use crate::ownership::reaper::Reaper;
 use crate::store::{Beat, Order};
 
 /// The kind of runs that are executed outside outlive.

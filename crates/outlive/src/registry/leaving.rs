@@ -12,9 +12,10 @@ use crate::error::Error;
 use crate::lifecycle::OwnEnd;
 use crate::model::policy::Lease;
 use crate::model::run::Exit;
-use crate::runtime::handle::{Recorded, RunHandle};
-use crate::runtime::keeper::{Keeper, lock};
+use crate::ownership::handle::{Recorded, RunHandle};
+use crate::ownership::heartbeat::Keeper;
 use crate::store::{self, Beat, Notification, Offer, fork_guard};
+use crate::util::sync::lock;
 
 /// Starts the thread that beats.
 pub(super) fn start(keeper: &Keeper) -> Result<(), Error> {

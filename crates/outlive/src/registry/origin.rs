@@ -2,10 +2,10 @@
 
 use super::Registry;
 use crate::error::Error;
-use crate::runtime::keeper::lock;
 #[cfg(any(test, feature = "testing"))]
 use crate::secrets::trust::Trust;
 use crate::secrets::trust::{Location, Named, Origin};
+use crate::util::sync::lock;
 
 /// The identity of a registry that ends with its process.
 const NAMELESS: &str = "memory";

@@ -5,8 +5,8 @@ use crate::error::Error;
 use crate::lifecycle::apply;
 use crate::model::id::RunId;
 use crate::model::run::Run;
-use crate::runtime::deliver::deliver_one;
-use crate::spool::{Spool, Spooled};
+use crate::ownership::deferred::deliver_one;
+use crate::ownership::spool::{Spool, Spooled};
 use crate::store;
 
 /// What became of the ends that waited to be recorded.

@@ -7,8 +7,8 @@ use crate::model::filter::Filter;
 use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::model::owner::Identity;
 use crate::model::run::{Heard, Owner, Run, Spec};
-use crate::runtime::handle::RunHandle;
-use crate::steps::{Attempt, Making, step_id, step_time};
+use crate::ownership::handle::RunHandle;
+use crate::ownership::steps::{Attempt, Making, step_id, step_time};
 
 impl Registry {
     /// The attempt of a run whose processes were handed `epoch`, to make a step of it. Refused where the run is no longer

@@ -12,9 +12,10 @@ use crate::model::owner::Leftovers;
 use crate::model::policy::Lease;
 use crate::model::run::{Run, State, StateName};
 use crate::model::time::Timestamp;
-use crate::runtime::handle::RunHandle;
-use crate::runtime::keeper::{Keeping, lock};
+use crate::ownership::handle::RunHandle;
+use crate::ownership::heartbeat::Keeping;
 use crate::store::{self, Change, Order, Record, Selection};
+use crate::util::sync::lock;
 
 impl Registry {
     /// Takes up to `limit` waiting runs that match, in the order of their priority.

@@ -24,6 +24,7 @@ use crate::model::time::Clock;
 use crate::store::{
     Beat, BeatReply, Change, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
 };
+use crate::util::sync::lock;
 
 /// The store of one process.
 pub(super) struct Faulty {
@@ -156,8 +157,7 @@ impl Store for Faulty {
         self.call("list", |state, _| {
             state.ledger.looked(self.process, self.world.clock.awake());
             let listing = at_once(self.world.memory.list(filter, page))?;
-            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) =
-                listing.records.iter().map(|record| (record.run.id, record.run.clone())).collect();
+            *lock(&self.seen) = listing.records.iter().map(|record| (record.run.id, record.run.clone())).collect();
             Ok(listing)
         })
         .await
@@ -201,7 +201,7 @@ impl Store for Faulty {
             let changes: Mutex<BTreeMap<RunId, Change>> = Mutex::default();
             let watched = |run: &Run, now| {
                 let change = rule(self.outdated(run).as_ref().filter(|_| reaps).unwrap_or(run), now)?;
-                changes.lock().unwrap_or_else(PoisonError::into_inner).insert(run.id, change.clone());
+                lock(&changes).insert(run.id, change.clone());
                 Some(change)
             };
             let changed = at_once(self.world.memory.update(selection, &watched))?;

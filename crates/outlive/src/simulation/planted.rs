@@ -1,11 +1,10 @@
 //! Planted defects of a store. Without one in the plan, nothing here does anything.
 
-use std::sync::PoisonError;
-
 use super::Planted;
 use super::faulty::{Faulty, at_once};
 use crate::model::run::Run;
 use crate::store::{Expect, Store, Write};
+use crate::util::sync::lock;
 
 impl Faulty {
     /// The planted defect of a store that ends a run by its id alone.
@@ -25,7 +24,7 @@ impl Faulty {
 
     /// What the planted defect of a store without a second look shows to a reaper's rule: the silence that it saw.
     pub(super) fn outdated(&self, run: &Run) -> Option<Run> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(&run.id).cloned()?;
+        let seen = lock(&self.seen).get(&run.id).cloned()?;
         let planted = self.world.plan.planted == Some(Planted::ReapWithoutRecheck);
         let same_claim = seen.epoch == run.epoch && seen.owner().is_some() && run.owner().is_some();
         (planted && same_claim).then_some(seen)

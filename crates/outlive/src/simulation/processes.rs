@@ -15,8 +15,8 @@ use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::policy::{OrphanPolicy, Retry};
 use crate::model::run::{Actor, Key, Spec};
+use crate::ownership::reaper::Reaper;
 use crate::registry::Registry;
-use crate::runtime::reaper::Reaper;
 use crate::store::{self, Page};
 use crate::testing::{spec, stranger};
 

@@ -13,8 +13,8 @@ use crate::model::id::RunId;
 use crate::model::owner::Leftovers;
 use crate::model::owner::{Evidence, Liveness};
 use crate::model::run::{Progress, Run, StateName};
-use crate::runtime::Stop;
-use crate::runtime::handle::{Recorded, RunHandle};
+use crate::ownership::Stop;
+use crate::ownership::handle::{Recorded, RunHandle};
 
 impl Process {
     /// A worker's thread: finds runs and does them.

@@ -1,7 +1,7 @@
 //! The world: what all processes of a history share, and what only the simulation may know.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::model::time::Clock;
 use crate::store::Write;
 use crate::store::memory::MemoryStore;
 use crate::testing::{ManualClock, SeededEntropy};
+use crate::util::sync::lock;
 
 /// A process as the simulation knows it.
 pub(super) struct ProcessState {
@@ -99,7 +100,7 @@ impl World {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // Only one thread plays a history; a panic ends it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn take_history(&self) -> History {

@@ -1,7 +1,7 @@
 //! Runs in memory: the reference for every other store, and the ground of the simulation.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,6 +16,7 @@ use crate::model::filter::Filter;
 use crate::model::id::{RunId, WorkerId};
 use crate::model::run::{Event, Heard, Key, Run};
 use crate::model::time::{Clock, SystemClock, Timestamp};
+use crate::util::sync::lock;
 
 /// A map of runs. Clones share it.
 #[derive(Clone)]
@@ -52,7 +53,7 @@ impl MemoryStore {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic while the lock was held cannot leave a half-made change: every change is made from finished values.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 }
 

@@ -28,7 +28,9 @@ mod yaml;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::util::sync::lock;
 
 pub use self::address::{Address, InvalidAddress, RUNS};
 pub(crate) use self::bucket::{Bucket, DELETED_AT_ONCE, Listed};
@@ -202,9 +204,4 @@ impl ObjectStore {
 /// The time of whatever server answers.
 pub(crate) fn system_time() -> Arc<dyn ServerTime> {
     Arc::new(Dates::new(Arc::new(SystemClock)))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Everything behind these locks is replaced by finished values.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

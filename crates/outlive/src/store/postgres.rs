@@ -27,7 +27,7 @@ mod writes;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub use self::address::{Address, SCHEMA};
 use self::clock::ServerClock;
@@ -40,6 +40,7 @@ use self::tidying::Untidy;
 use super::Error;
 use crate::model::id::WorkerId;
 use crate::model::time::Clock;
+use crate::util::sync::lock;
 
 /// A registry in a database.
 ///
@@ -146,6 +147,6 @@ impl PostgresStore {
     /// What counts the changes of workers that beat through this store.
     fn own(&self) -> std::sync::MutexGuard<'_, HashMap<WorkerId, u64>> {
         // A count that a panic left as it was is as good as any.
-        self.inner.own.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.own)
     }
 }

@@ -35,7 +35,7 @@ mod workers;
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -64,6 +64,7 @@ use crate::model::id::{Entropy, RunId, WorkerId};
 use crate::model::owner::Vantage;
 use crate::model::run::{Event, Owner, Run};
 use crate::model::time::Clock;
+use crate::util::sync::lock;
 
 /// How often a change is tried whose database is deleted under it.
 const REPLACEMENTS: usize = 32;
@@ -166,7 +167,7 @@ impl SqliteStore {
     /// The same, waiting for a turn to write for at most `patience`.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).patience = patience;
+        lock(&self.inner).patience = patience;
         self
     }
 
@@ -217,7 +218,7 @@ impl SqliteStore {
 
     /// Whether the registry's directory is gone together with the one that it was in: no write makes it again.
     pub fn is_gone(&self) -> bool {
-        let is_linked = self.inner.lock().unwrap_or_else(PoisonError::into_inner).place.is_linked();
+        let is_linked = lock(&self.inner).place.is_linked();
         !is_linked && !self.has_parent()
     }
 
@@ -241,7 +242,7 @@ impl SqliteStore {
     /// The registry as it is on disk: reopened if its directory or database was replaced under us.
     fn lock(&self) -> Result<Locked<'_>, Error> {
         super::fork_guard::check(self.opened_by)?;
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = lock(&self.inner);
         let mut inner = Locked { inner, _unblocked: Unblocked::new() };
         let is_linked = inner.place.is_linked();
         if !is_linked && self.access == Access::Read {

@@ -5,10 +5,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test without its proxy has failed")]
 
+use crate::util::sync::lock;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 /// A request as it arrived.
@@ -94,23 +95,23 @@ impl Gate {
 
     /// Lets everybody through, now and later.
     pub fn open(&self) {
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.open) = true;
         self.opened.notify_all();
     }
 
     fn wait(&self) {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = lock(&self.open);
         drop(self.opened.wait_while(open, |open| !*open));
     }
 
     fn pass(&self) {
-        *self.passed.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *lock(&self.passed) += 1;
         self.opened.notify_all();
     }
 
     /// Waits until that many requests came through and were answered.
     pub fn wait_passed(&self, count: usize) {
-        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = lock(&self.passed);
         drop(self.opened.wait_while(passed, |passed| *passed < count));
     }
 }

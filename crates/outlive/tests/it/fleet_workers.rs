@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
+use outlive::engine::worker::{Builder, Done, Failed, Job, StopReason, Tally, Times, Worker};
+use outlive::ownership::Stop;
 use outlive::policy::{OrphanPolicy, Policy, Retry};
 use outlive::registry::{Parent, Planned, Registry};
 use outlive::run::{End, Key, Release, Run, Spec, StateName};
-use outlive::runtime::Stop;
-use outlive::runtime::worker::{Builder, Done, Failed, Job, StopReason, Tally, Times, Worker};
 use outlive::store::{Error, Offer};
 use outlive::testing::spec;
 use outlive::time::Clock;

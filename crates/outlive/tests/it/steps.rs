@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use outlive::error::{Code, Error};
 use outlive::id::RunId;
+use outlive::ownership::handle::RunHandle;
+use outlive::ownership::step::StepError;
 use outlive::registry::Registry;
 use outlive::run::StateName;
-use outlive::runtime::handle::RunHandle;
-use outlive::runtime::step::StepError;
 use outlive::testing::spec;
 
 use crate::world::on_each;
@@ -221,7 +221,7 @@ fn of_two_that_use_a_name_at_the_same_time_one_is_refused() {
         // The second has looked before the first is on record.
         let attempt = registry.attempt(run.id(), run.fence().epoch).await.unwrap();
         let late = registry.attempt(run.id(), run.fence().epoch).await.unwrap();
-        let spec_of = |attempt: &outlive::steps::Attempt| {
+        let spec_of = |attempt: &outlive::ownership::steps::Attempt| {
             let next = attempt.next("one", "x").unwrap();
             attempt.spec("one", "x".into(), &next, None, registry.me().clone())
         };

@@ -12,10 +12,10 @@ use outlive::id::{Entropy, RunId};
 use outlive::lifecycle::Start;
 use outlive::lifecycle::health::{Seen, Witness};
 use outlive::owner::{Identity, Vantage};
+use outlive::ownership::reaper::{Reaped, Reaper};
 use outlive::policy::Lease;
 use outlive::registry::Registry;
 use outlive::run::{Event, Key, Spec};
-use outlive::runtime::reaper::{Reaped, Reaper};
 use outlive::store::{
     Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
 };

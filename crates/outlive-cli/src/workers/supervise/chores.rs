@@ -3,6 +3,7 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use outlive::engine::sweeper::{Report, sweep};
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
@@ -10,7 +11,6 @@ use outlive::lifecycle::deletes_unnamed;
 use outlive::lifecycle::health::Health;
 use outlive::policy::Retention;
 use outlive::run::{Run, State, StateName};
-use outlive::runtime::sweeper::{Report, sweep};
 use outlive::store::{Page, Walk};
 use serde_json::json;
 

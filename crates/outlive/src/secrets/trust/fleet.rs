@@ -8,13 +8,14 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use sha2::{Digest, Sha256};
 
 use super::key::{Key, draw_key, read_key, write_key};
 use crate::model::hex::{hex, unhex};
 use crate::model::id::Entropy;
+use crate::util::sync::lock;
 
 const DIRECTORY: &str = "fleet";
 /// What a fleet key that is carried to another home begins with.
@@ -71,7 +72,7 @@ impl FleetKeys {
 
     /// The key for a registry, if this home has one that can be used.
     pub(super) fn get(&self, registry: &str) -> Option<Key> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = lock(&self.read);
         if let Some(key) = read.get(registry) {
             return Some(*key);
         }

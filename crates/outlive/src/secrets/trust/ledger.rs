@@ -12,11 +12,12 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use sha2::{Digest, Sha256};
 
 use crate::model::id::RunId;
+use crate::util::sync::lock;
 
 const FILE: &str = "ended";
 const OLDER: &str = "ended.old";
@@ -61,7 +62,7 @@ impl Ledger {
     pub(super) fn has(&self, registry: &str, run: RunId) -> bool {
         let paths = [self.home.join(FILE), self.home.join(OLDER)];
         let lengths = [length(&paths[0]), length(&paths[1])];
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = lock(&self.cache);
         if cache.lengths != Some(lengths) {
             cache.entries.clear();
             for path in &paths {

@@ -26,6 +26,7 @@ use crate::model::policy::Lease;
 use crate::model::run::{Actor, Event, Key, Owner, Run, State, StateName};
 use crate::model::time::Timestamp;
 use crate::store::{Beat, Change, Error, Expect, Listing, Page, Record, Selection, Store, Write, Written};
+use crate::util::sync::lock;
 
 /// The most bytes of a call: a run with all that it may keep, and as it was left, some times over.
 pub const BODY_LIMIT: usize = 16 << 20;
@@ -272,7 +273,7 @@ async fn select(store: &dyn Store, select: Select) -> Result<Offer, Error> {
     }
     let seen: Mutex<Vec<(Run, Timestamp)>> = Mutex::default();
     let look = |run: &Run, now: Timestamp| -> Option<Change> {
-        seen.lock().unwrap_or_else(PoisonError::into_inner).push((run.clone(), now));
+        lock(&seen).push((run.clone(), now));
         None
     };
     let ids: Vec<RunId> = listing.records.iter().map(|record| record.run.id).collect();
@@ -308,7 +309,7 @@ async fn change(store: &dyn Store, lending: &Lending, changes: Changes) -> Resul
                 Some(Change { transition, stamp: change.stamp })
             }
             Err(error) => {
-                *refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *lock(&refused) = Some(error);
                 None
             }
         }

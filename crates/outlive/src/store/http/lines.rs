@@ -1,6 +1,6 @@
 //! The connections to a server: kept while they are of use, tried again where that can do no harm.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use super::address::Address;
 use super::line::{Failed, Line};
 use super::wire::Answer;
 use crate::store::{Error, link};
+use crate::util::sync::lock;
 
 /// How often a call is tried that does no harm when it is made twice.
 const TRIES: u32 = 3;
@@ -141,7 +142,7 @@ impl Shared {
     }
 
     async fn try_once(&self, call: &str, body: Bytes) -> Result<(StatusCode, Bytes), Failed> {
-        let resting = || self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let resting = || lock(&self.resting);
         let kept = {
             let mut resting = resting();
             resting.retain(Line::is_open);

@@ -14,13 +14,14 @@ use serde_json::json;
 use super::bucket::AT_ONCE;
 use super::cache::Entry;
 use super::record::{Beats, Document};
-use super::{ObjectStore, lock, yaml};
+use super::{ObjectStore, yaml};
 use crate::model::id::{Epoch, RunId, WorkerId};
 use crate::model::owner::Identity;
 use crate::model::policy::Lease;
 use crate::model::run::{Heard, Run};
 use crate::model::time::Timestamp;
 use crate::store::{Beat, BeatReply, Error, Offer, Standing, Worker};
+use crate::util::sync::lock;
 
 /// How often a renewal is tried that others come before.
 const TRIES: usize = 8;

@@ -11,11 +11,12 @@ use futures_util::{StreamExt, stream};
 
 use super::bucket::{AT_ONCE, Listed, Object, Version};
 use super::record::{Document, closed_at};
-use super::{ObjectStore, RECORD, lock};
+use super::{ObjectStore, RECORD};
 use crate::model::id::RunId;
 use crate::model::run::State;
 use crate::model::time::Timestamp;
 use crate::store::Error;
+use crate::util::sync::lock;
 
 /// The most records that are cached. Ended runs are evicted first; runs in flight stay, as heartbeats rest on them.
 const LIMIT: usize = 20_000;

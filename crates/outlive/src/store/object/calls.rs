@@ -9,7 +9,7 @@ use futures_util::{StreamExt, stream};
 
 use super::bucket::AT_ONCE;
 use super::cache::Entry;
-use super::{ObjectStore, link, lock};
+use super::{ObjectStore, link};
 use crate::lifecycle::Start;
 use crate::lifecycle::health::Witness;
 use crate::model::filter::Filter;
@@ -20,6 +20,7 @@ use crate::store::{
     Beat, BeatReply, Count, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker,
     Write, Written, counts, next_due_of,
 };
+use crate::util::sync::lock;
 
 impl ObjectStore {
     /// The records of these runs, each with the version it was read from.

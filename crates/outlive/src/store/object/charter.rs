@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::bucket::{Landed, Version};
-use super::{ObjectStore, lock, yaml};
+use super::{ObjectStore, yaml};
 use crate::model::id::{Stamp, SystemEntropy};
 use crate::model::time::Timestamp;
 use crate::store::Error;
+use crate::util::sync::lock;
 
 /// The version of charters.
 const FORMAT: i64 = 1;

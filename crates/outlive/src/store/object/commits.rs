@@ -12,10 +12,11 @@ use futures_util::{StreamExt, stream};
 use super::bucket::{AT_ONCE, Landed, Version};
 use super::cache::Entry;
 use super::record::{self, Beats, Document};
-use super::{ObjectStore, RECORD, lock};
+use super::{ObjectStore, RECORD};
 use crate::model::id::{Stamp, SystemEntropy};
 use crate::model::run::{Event, Heard, Run};
 use crate::store::{Error, Expect, Record, Revision, Write, Written};
+use crate::util::sync::lock;
 
 /// How often a change is made again because beats came between.
 const TRIES: usize = 16;

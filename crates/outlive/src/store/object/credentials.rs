@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,6 +19,7 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use crate::model::time::{Clock, SystemClock, Timestamp};
+use crate::util::sync::lock;
 
 /// How long before their end credentials are obtained again.
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
@@ -155,7 +156,7 @@ impl FromProcess {
     }
 
     fn cached(&self) -> Option<Arc<AwsCredential>> {
-        let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = lock(&self.cached);
         let (credential, ends) = cached.as_ref()?;
         let is_good = ends.is_none_or(|ends| SystemClock.now().after(RENEWED_BEFORE) < ends);
         is_good.then(|| credential.clone())
@@ -190,7 +191,7 @@ impl CredentialProvider for FromProcess {
         let Printed { access_key_id, secret_access_key, session_token, expiration, .. } = printed.map_err(failed)?;
         let credential = AwsCredential { key_id: access_key_id, secret_key: secret_access_key, token: session_token };
         let credential = Arc::new(credential);
-        *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some((credential.clone(), expiration));
+        *lock(&self.cached) = Some((credential.clone(), expiration));
         Ok(credential)
     }
 }

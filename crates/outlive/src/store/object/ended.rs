@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::ObjectStore;
 use super::bucket::{Listed, Version};
 use super::cache::Entry;
 use super::record::Document;
-use super::{ObjectStore, lock};
 use crate::model::hex::hex;
 use crate::util::files;
+use crate::util::sync::lock;
 
 /// The version of the lines, which is part of the file's name.
 const FORMAT: u32 = 1;

@@ -6,10 +6,11 @@
 use super::bucket::Landed;
 use super::cache::Entry;
 use super::record::closed;
-use super::{ObjectStore, RECORD, link, lock};
+use super::{ObjectStore, RECORD, link};
 use crate::model::id::{RunId, Stamp, SystemEntropy};
 use crate::model::time::Timestamp;
 use crate::store::{Error, Revision};
+use crate::util::sync::lock;
 
 impl ObjectStore {
     /// Deletes the record of a run and its story, if it is at that revision. Whether it was.

@@ -4,10 +4,11 @@
 //! it came. Each answer so leaves a span of possible differences between the server's clock and how long this machine has
 //! been up; what all of them leave is far less than a second. The host's own clock is never asked: it may be wrong.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::model::time::{Clock, Timestamp};
+use crate::util::sync::lock;
 
 /// How long a span is believed before it is taken anew: clocks drift apart.
 const BELIEVED: Duration = Duration::from_secs(300);
@@ -66,7 +67,7 @@ impl ServerTime for Dates {
             most: date.as_micros() + SECOND - micros(sent),
             taken: came,
         };
-        let mut span = self.span.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut span = lock(&self.span);
         *span = Some(match *span {
             Some(known) if came.saturating_sub(known.taken) < BELIEVED => {
                 let (least, most) = (known.least.max(told.least), known.most.min(told.most));
@@ -78,7 +79,7 @@ impl ServerTime for Dates {
     }
 
     fn now(&self) -> Option<Timestamp> {
-        let span = (*self.span.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let span = (*lock(&self.span))?;
         let middle = span.least + (span.most - span.least) / 2;
         Some(Timestamp::from_micros(micros(self.since_boot()) + middle))
     }

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use object_store::client::{
 use tokio::sync::Barrier;
 
 use super::server_time::ServerTime;
+use crate::util::sync::lock;
 
 /// How long a connection may take to be made.
 const CONNECTING: Duration = Duration::from_secs(3);
@@ -238,7 +239,7 @@ impl Wire {
 
     /// What the server calls itself, once it has answered.
     pub(super) fn server(&self) -> Option<String> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.server).clone()
     }
 
     /// Whether the bucket was seen to keep versions.
@@ -248,16 +249,16 @@ impl Wire {
 
     /// The last outage that was at least so long, told once.
     pub(super) fn outage(&self, shortest: Duration) -> Option<Outage> {
-        let outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let outage = lock(&self.outage).take()?;
         (outage.ended.saturating_sub(outage.began) >= shortest).then_some(outage)
     }
 
     fn note_answer(&self, sent: Duration, answer: &Result<HttpResponse, HttpError>) {
-        let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unanswered = lock(&self.unanswered);
         if answer.as_ref().is_ok_and(|response| !response.status().is_server_error()) {
             if let Some(began) = unanswered.take() {
                 let outage = Outage { began, ended: self.time.since_boot() };
-                *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = Some(outage);
+                *lock(&self.outage) = Some(outage);
             }
         } else {
             unanswered.get_or_insert(sent);
@@ -275,7 +276,7 @@ impl Wire {
             self.versions.store(true, Ordering::Relaxed);
         }
         if let Some(server) = text(SERVER) {
-            *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.chars().take(128).collect());
+            *lock(&self.server) = Some(server.chars().take(128).collect());
         }
     }
 }

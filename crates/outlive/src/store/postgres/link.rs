@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{join, join3};
@@ -24,6 +24,7 @@ use super::tls::Tls;
 use crate::host::PerProcess;
 use crate::model::time::show_duration;
 use crate::store::Error;
+use crate::util::sync::lock;
 
 /// How long a call waits for the server before its connection is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -161,7 +162,7 @@ impl Links {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Session>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.idle)
     }
 
     async fn connect(&self, patience: Duration) -> Result<Session, Error> {

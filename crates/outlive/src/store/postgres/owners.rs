@@ -1,7 +1,7 @@
 //! Owners: which processes owned runs, and what they promised. Written once each, and referred to by every run they owned.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use sha2::{Digest, Sha256};
 use tokio_postgres::types::Type;
@@ -11,6 +11,7 @@ use super::PostgresStore;
 use super::link::{Fault, Link};
 use crate::model::run::{Heard, Owner};
 use crate::store::Error;
+use crate::util::sync::lock;
 
 /// How many are remembered.
 const KNOWN: usize = 10_000;
@@ -46,7 +47,7 @@ pub(super) struct Owners(Mutex<HashMap<Uuid, Owner>>);
 impl Owners {
     fn known(&self) -> MutexGuard<'_, HashMap<Uuid, Owner>> {
         // An entry is whole or missing.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(super) fn get(&self, id: Uuid) -> Option<Owner> {

@@ -1,6 +1,6 @@
 //! The calls of the store trait, on a local registry.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ use crate::store::{
     Beat, BeatReply, Count, Cursor, Error, Listing, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
     Written, counts,
 };
+use crate::util::sync::lock;
 
 #[async_trait]
 impl Store for SqliteStore {
@@ -79,7 +80,7 @@ impl Store for SqliteStore {
             return Ok(Vec::new());
         }
         let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
-        let noted = || tried.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted = || lock(&tried);
         let noting = |run: &Run, now| {
             let change = rule(run, now)?;
             noted().push((run.id, change.stamp));

@@ -1,9 +1,10 @@
 //! Damage: rows that could not be understood. They are left out, hide no others, and each is told about once.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::store::Error;
+use crate::util::sync::lock;
 
 type Tell = Box<dyn Fn(&str) + Send>;
 
@@ -15,12 +16,12 @@ pub(super) struct Damage {
 
 impl Damage {
     pub(super) fn tell_to(&self, tell: Tell) {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).1 = Some(tell);
+        lock(&self.noted).1 = Some(tell);
     }
 
     /// Notes that the row of a run cannot be understood.
     pub(super) fn note(&self, id: &str, why: &Error) {
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = lock(&self.noted);
         if noted.0.insert(id.into())
             && let Some(tell) = &noted.1
         {

@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::PoisonError;
 
 use rustix::fs::{FlockOperation, OFlags, Timespec, Timestamps, flock};
 
@@ -14,6 +13,7 @@ use crate::model::owner::Identity;
 use crate::model::run::Owner;
 use crate::store::Error;
 use crate::util::files;
+use crate::util::sync::lock;
 
 /// The lock of the process that maintains the registry.
 const MAINTENANCE_LOCK: &str = "workers/maintenance.lock";
@@ -89,7 +89,7 @@ impl SqliteStore {
 
     /// Has a worker be forgotten together with the last run that it owns, instead of saying goodbye when that has ended.
     pub(crate) fn leave_with_its_last_run(&self, worker: Option<WorkerId>) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).leaving = worker;
+        lock(&self.inner).leaving = worker;
     }
 
     /// Whether the process on record as an owner holds the lock of its worker.

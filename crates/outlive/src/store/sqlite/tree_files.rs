@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::PoisonError;
 
 use super::place::{Place, from_io};
 use super::{SqliteStore, run_files};
@@ -11,6 +10,7 @@ use crate::host::{LifeLock, LockState, attempts_nearby, lock_state, name_of};
 use crate::model::run::Run;
 use crate::store::Error;
 use crate::util::files;
+use crate::util::sync::lock;
 
 impl SqliteStore {
     /// Takes the lock that the processes of a run's attempt are to inherit.
@@ -29,7 +29,7 @@ impl SqliteStore {
 
     /// The same, of a registry that may just have been replaced: it is not made again.
     pub(crate) fn attempts_as_they_are(&self) -> Option<Attempts> {
-        self.told_in(&self.inner.lock().unwrap_or_else(PoisonError::into_inner).place).ok()
+        self.told_in(&lock(&self.inner).place).ok()
     }
 
     fn told_in(&self, place: &Place) -> std::io::Result<Attempts> {

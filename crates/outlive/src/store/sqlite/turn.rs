@@ -16,6 +16,7 @@ use super::place::{Place, from_io};
 use super::wait::{LOOK, Wait, say_holder, stopped_holder};
 use crate::store::Error;
 use crate::util::files;
+use crate::util::sync::lock;
 
 /// What they queue for.
 pub(super) const QUEUE: &str = "write.lock";
@@ -50,7 +51,7 @@ struct Asked {
 
 impl Asking {
     fn state(&self) -> MutexGuard<'_, Asked> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Waits for the lock and hands it to whoever wants it by then, or frees it.

@@ -13,11 +13,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use outlive::engine::sweeper::{Spare, sweep};
 use outlive::lifecycle::Report;
+use outlive::ownership::handle::RunHandle;
+use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
-use outlive::runtime::handle::RunHandle;
-use outlive::runtime::reaper::Reaper;
-use outlive::runtime::sweeper::{Spare, sweep};
 use outlive::testing::SeededEntropy;
 
 use super::field::Field;

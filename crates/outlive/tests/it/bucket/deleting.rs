@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use outlive::engine::sweeper::{Report, Spare, sweep};
 use outlive::id::RunId;
-use outlive::runtime::sweeper::{Report, Spare, sweep};
 use outlive::store::Store;
 use outlive::store::object::ObjectStore;
 use outlive::testing::bucket::Bucket;

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use outlive::engine::sweeper::{Spare, sweep};
+use outlive::ownership::Stop;
+use outlive::ownership::reaper::Reaper;
 use outlive::run::StateName;
-use outlive::runtime::Stop;
-use outlive::runtime::reaper::Reaper;
-use outlive::runtime::sweeper::{Spare, sweep};
 use outlive::store::{Error, Store};
 use outlive::testing::bucket::Bucket;
 use outlive::testing::proxy::{Fate, Gate, Proxy, Request, forward};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use outlive::engine::sweeper::{Report, Spare, sweep};
 use outlive::id::SystemEntropy;
+use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
 use outlive::run::{Actor, Output, Spec};
-use outlive::runtime::reaper::Reaper;
-use outlive::runtime::sweeper::{Report, Spare, sweep};
 use outlive::secrets::trust::Trust;
 use outlive::store::memory::MemoryStore;
 use outlive::testing::{ManualClock, SeededEntropy, person, spec};

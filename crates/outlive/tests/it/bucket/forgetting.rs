@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use outlive::engine::sweeper::{Spare, sweep};
 use outlive::id::RunId;
 use outlive::run::{After, Release};
-use outlive::runtime::sweeper::{Spare, sweep};
 use outlive::testing::bucket::Bucket;
 use outlive::testing::proxy::{Fate, Proxy};
 use outlive::testing::spec;

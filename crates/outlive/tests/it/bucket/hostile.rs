@@ -5,10 +5,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use outlive::engine::sweeper::{Spare, sweep};
 use outlive::id::Stamp;
+use outlive::ownership::reaper::Reaper;
 use outlive::run::{Output, Run, Spec};
-use outlive::runtime::reaper::Reaper;
-use outlive::runtime::sweeper::{Spare, sweep};
 use outlive::store::memory::MemoryStore;
 use outlive::store::{Expect, Page, Store, Walk, Write};
 use outlive::testing::{SeededEntropy, spec};

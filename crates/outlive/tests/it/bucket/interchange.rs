@@ -7,11 +7,11 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use outlive::engine::sweeper::Spare;
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::lifecycle::Report;
 use outlive::run::StateName;
-use outlive::runtime::sweeper::Spare;
 use outlive::store::{Page, Store};
 use outlive::testing::bucket::{Bucket, python};
 use outlive::testing::proxy::{Fate, Proxy};

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use outlive::engine::sweeper::{Spare, sweep};
 use outlive::filter::Filter;
 use outlive::lifecycle::Report;
+use outlive::ownership::reaper::Reaper;
 use outlive::run::StateName;
-use outlive::runtime::reaper::Reaper;
-use outlive::runtime::sweeper::{Spare, sweep};
 use outlive::store::object::Counted;
 use outlive::store::{Page, Store};
 use outlive::testing::bucket::Bucket;

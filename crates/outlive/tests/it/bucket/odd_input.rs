@@ -72,7 +72,7 @@ fn t6_07_reading_creates_nothing_and_needs_read_permission_alone() {
         assert_eq!(reading.store().list(&Filter::default(), &Page::default()).await.unwrap().records.len(), 2);
         assert_eq!(reading.get(id).await.unwrap().state, outlive::run::StateName::Failed);
         assert!(!reading.store().events(id).await.unwrap().is_empty());
-        let dry = outlive::runtime::sweeper::sweep(&reading, &Default::default(), true).await.unwrap();
+        let dry = outlive::engine::sweeper::sweep(&reading, &Default::default(), true).await.unwrap();
         assert!(dry.problems.is_empty(), "{dry:?}");
         std::mem::forget(running);
     });
@@ -135,7 +135,7 @@ fn bombs() -> Vec<Vec<u8>> {
 
 #[test]
 fn bombs_are_no_records_and_no_manifests_and_nothing_is_deleted_over_them() {
-    use outlive::runtime::sweeper::Spare;
+    use outlive::engine::sweeper::Spare;
     pollster::block_on(async {
         let yard = Yard::new().await;
         let mut kept = Vec::new();

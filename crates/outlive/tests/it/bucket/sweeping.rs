@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use outlive::engine::sweeper::{Decision, Facts, Names, Spare, decide, sweep};
 use outlive::id::RunId;
 use outlive::lifecycle::Report;
 use outlive::run::{Output, Run, StateName};
-use outlive::runtime::sweeper::{Decision, Facts, Names, Spare, decide, sweep};
 use outlive::store::object::Counted;
 use outlive::testing::spec;
 

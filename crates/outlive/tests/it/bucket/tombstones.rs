@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use outlive::engine::sweeper::Spare;
 use outlive::filter::Filter;
 use outlive::id::{Stamp, SystemEntropy};
+use outlive::ownership::Stop;
 use outlive::policy::Lease;
-use outlive::runtime::Stop;
-use outlive::runtime::sweeper::Spare;
 use outlive::store::{Beat, Expect, Page, Store, Write};
 use outlive::testing::bucket::Bucket;
 

@@ -3,10 +3,10 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
+use outlive::engine::sweeper::{Report, Spare, sweep};
+use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
 use outlive::run::{Output, Spec, StateName};
-use outlive::runtime::reaper::Reaper;
-use outlive::runtime::sweeper::{Report, Spare, sweep};
 use outlive::secrets::trust::Named;
 use outlive::store::memory::MemoryStore;
 use outlive::testing::{ManualClock, spec};

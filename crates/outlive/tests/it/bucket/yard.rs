@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use outlive::engine::sweeper::{Report, Spare, sweep};
+use outlive::ownership::handle::RunHandle;
+use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
 use outlive::run::{Output, Spec};
-use outlive::runtime::handle::RunHandle;
-use outlive::runtime::reaper::Reaper;
-use outlive::runtime::sweeper::{Report, Spare, sweep};
 use outlive::store::Error;
 use outlive::store::object::ObjectStore;
 use outlive::testing::bucket::{BUCKET, Bucket, KEY, VERSIONED, url_at};

@@ -9,9 +9,9 @@ use crate::world::with_lease;
 use outlive::filter::Filter;
 use outlive::id::Stamp;
 use outlive::lifecycle::{Action, apply};
+use outlive::ownership::Stop;
+use outlive::ownership::reaper::Reaper;
 use outlive::run::StateName;
-use outlive::runtime::Stop;
-use outlive::runtime::reaper::Reaper;
 use outlive::store::{Revision, Written};
 
 /// What became of a write, as its writer was told.

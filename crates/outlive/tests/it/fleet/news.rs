@@ -3,8 +3,8 @@
 use std::sync::mpsc::channel;
 
 use super::*;
-use outlive::runtime::Stop;
-use outlive::runtime::worker::{Done, StopReason, Times, Worker};
+use outlive::engine::worker::{Done, StopReason, Times, Worker};
+use outlive::ownership::Stop;
 
 const NEVER: Duration = Duration::from_secs(100_000);
 

@@ -5,9 +5,9 @@ use outlive::error::Code;
 use outlive::filter::Filter;
 use outlive::id::WorkerId;
 use outlive::owner::Evidence;
+use outlive::ownership::reaper::Reaper;
 use outlive::policy::Lease;
 use outlive::run::{End, Key, Spec, StateName};
-use outlive::runtime::reaper::Reaper;
 use outlive::store::{Beat, Page};
 
 use crate::world::with_lease;

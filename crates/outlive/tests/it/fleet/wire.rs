@@ -8,8 +8,8 @@ use std::sync::mpsc::TryRecvError;
 
 use super::*;
 use crate::world::with_lease;
+use outlive::ownership::reaper::Reaper;
 use outlive::run::Key;
-use outlive::runtime::reaper::Reaper;
 
 /// What a cut connection has done to what was said last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

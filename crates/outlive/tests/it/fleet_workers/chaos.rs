@@ -9,12 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use outlive::engine::worker::{Job, Tally, Times, Worker};
 use outlive::lifecycle::{Action, Fence, Observed, Verdict, apply};
 use outlive::owner::Evidence;
 use outlive::policy::{Lease, OrphanPolicy, Policy, Retry};
 use outlive::registry::{Planned, Registry};
 use outlive::run::{Event, Heard, Interruption, Key, Owner, Run, Spec, State, StateName};
-use outlive::runtime::worker::{Job, Tally, Times, Worker};
 use outlive::testing::server::{Server, program};
 use outlive::testing::{SeededEntropy, set_clock_off};
 use outlive::time::{Clock, SystemClock};

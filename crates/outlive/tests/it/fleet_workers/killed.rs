@@ -3,10 +3,10 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use outlive::engine::worker::{Times, Worker};
 use outlive::policy::{OrphanPolicy, Policy};
 use outlive::registry::Registry;
 use outlive::run::{Spec, StateName};
-use outlive::runtime::worker::{Times, Worker};
 use outlive::testing::server::Server;
 
 /// Names the registry to the process that is to be a worker.

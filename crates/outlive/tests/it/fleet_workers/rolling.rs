@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
 
+use outlive::engine::worker::{Done, Failed, Job, Times, Worker};
 use outlive::run::StateName;
-use outlive::runtime::worker::{Done, Failed, Job, Times, Worker};
 use outlive::testing::server::Server;
 
 use super::{LONG, Shared, lasting};

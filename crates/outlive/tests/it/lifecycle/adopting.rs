@@ -10,8 +10,8 @@ use outlive::id::RunId;
 use outlive::lifecycle::health::Health;
 use outlive::lifecycle::{Refusal, Report};
 use outlive::owner::Identity;
+use outlive::ownership::Stop;
 use outlive::run::StateName;
-use outlive::runtime::Stop;
 use outlive::testing::spec;
 
 use crate::world::{LEASE, Watched, World, unseen};

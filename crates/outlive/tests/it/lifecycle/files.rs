@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlive::filter::Filter;
+use outlive::ownership::Stop;
 use outlive::run::{Progress, Run, StateName};
-use outlive::runtime::Stop;
 use outlive::store::{Page, Record};
 use outlive::testing::spec;
 

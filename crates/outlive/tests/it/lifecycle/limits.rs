@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use outlive::lifecycle::health::Health;
+use outlive::ownership::Stop;
 use outlive::policy::Lease;
 use outlive::run::{End, Key, Progress, Spec, StateName};
-use outlive::runtime::Stop;
 use outlive::testing::spec;
 
 use crate::world::{LEASE, on_each, with_lease};

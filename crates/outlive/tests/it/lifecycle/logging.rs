@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use outlive::ownership::handle::Recorded;
 use outlive::run::StateName;
-use outlive::runtime::handle::Recorded;
 use outlive::store::Error;
 use outlive::testing::spec;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use outlive::ownership::handle::Recorded;
+use outlive::ownership::reaper::Reaper;
 use outlive::run::StateName;
-use outlive::runtime::handle::Recorded;
-use outlive::runtime::reaper::Reaper;
 use outlive::store::Error;
 use outlive::testing::spec;
 

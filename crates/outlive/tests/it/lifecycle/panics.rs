@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use outlive::ownership::handle::RunHandle;
 use outlive::registry::Registry;
-use outlive::runtime::handle::RunHandle;
 use outlive::testing::spec;
 use outlive::time::{Clock, SystemClock};
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use outlive::lifecycle::health::Health;
 use outlive::owner::{Evidence, Identity};
+use outlive::ownership::handle::RunHandle;
+use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
 use outlive::run::{Actor, End, StateName};
-use outlive::runtime::handle::RunHandle;
-use outlive::runtime::reaper::Reaper;
 use outlive::store::Error;
 use outlive::testing::{ManualClock, SeededEntropy, person, spec, stranger};
 use outlive::time::Clock;

@@ -3,8 +3,8 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
+use outlive::ownership::Stop;
 use outlive::registry::Registry;
-use outlive::runtime::Stop;
 use outlive::testing::spec;
 use outlive::time::{Clock, SystemClock};
 

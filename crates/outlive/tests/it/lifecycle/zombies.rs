@@ -9,9 +9,9 @@ use outlive::error::Code;
 use outlive::filter::Filter;
 use outlive::id::Stamp;
 use outlive::lifecycle::{Action, apply};
+use outlive::ownership::Stop;
 use outlive::registry::Registry;
 use outlive::run::{End, StateName};
-use outlive::runtime::Stop;
 use outlive::store::{Beat, Write};
 use outlive::testing::{SeededEntropy, owner as as_owner, spec};
 use outlive::time::Clock;
@@ -105,7 +105,7 @@ fn l13_a_handle_that_is_dropped_or_panicked_over_ends_its_run() {
         let dropped = owner.start(spec("dropped")).await.unwrap();
         let panicked = owner.start(spec("panicked")).await.unwrap();
         let (dropped_id, panicked_id) = (dropped.id(), panicked.id());
-        let early_return = |handle: outlive::runtime::handle::RunHandle| -> Option<()> {
+        let early_return = |handle: outlive::ownership::handle::RunHandle| -> Option<()> {
             let _held = handle;
             None
         };

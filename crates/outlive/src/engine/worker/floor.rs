@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::job::{Answer, Task};
 use crate::model::id::{Epoch, RunId};
 use crate::model::time::{Clock, SystemClock};
-use crate::runtime::keeper::lock;
+use crate::util::sync::lock;
 
 /// How many ends may wait for their write, for each slot, before nothing more is claimed.
 const ENDS_PER_SLOT: usize = 4;

@@ -39,7 +39,7 @@ type OnEnd = Arc<dyn Fn(&Run) + Send + Sync>;
 /// ```
 /// use outlive::registry::Registry;
 /// use outlive::run::Spec;
-/// use outlive::runtime::worker::Worker;
+/// use outlive::engine::worker::Worker;
 ///
 /// # pollster::block_on(async {
 /// let registry = Registry::open("memory:").await?;

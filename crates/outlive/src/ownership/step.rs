@@ -14,8 +14,8 @@ use crate::lifecycle::{Refusal, Report, Verdict};
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{CHECKPOINT_LIMIT, Run, Spec};
 use crate::model::step::{Fingerprint, Outcome};
+use crate::ownership::steps::{Attempt, Making, Next, step_id, step_time};
 use crate::secrets::masking;
-use crate::steps::{Attempt, Making, Next, step_id, step_time};
 
 /// Why a step has no result.
 #[derive(Debug, thiserror::Error)]

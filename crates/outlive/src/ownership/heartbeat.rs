@@ -9,14 +9,14 @@ mod thread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 pub(crate) use self::thread::Keeper;
-use super::deliver::deliver_one;
+use super::claims_in_flight::Suspects;
+use super::deferred::deliver_one;
+use super::event_fd::Wake;
 use super::held::{Held, Stop};
-use super::suspects::Suspects;
-use super::wake::Wake;
 use crate::host::MadeBy;
 use crate::lifecycle::OwnEnd;
 use crate::lifecycle::{Action, Fence, Report, Verdict, apply};
@@ -25,8 +25,9 @@ use crate::model::owner::Identity;
 use crate::model::policy::Lease;
 use crate::model::run::{Actor, Heard, Interruption, Owner};
 use crate::model::time::Clock;
-use crate::spool::{Spool, Spooled};
+use crate::ownership::spool::{Spool, Spooled};
 use crate::store::{self, Beat, Expect, Offer, Record, Store, Write, Written};
+use crate::util::sync::lock;
 
 /// The least time between two beats that a bell asked for.
 const BELL_REST: Duration = Duration::from_millis(20);
@@ -503,9 +504,4 @@ impl Keeping {
         let due = jittered.min(next_limit + Duration::from_millis(1));
         if keep.owed.is_empty() { due } else { due.min(RETRY) }
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Values behind these locks are replaced whole, so a panic elsewhere leaves none half-changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

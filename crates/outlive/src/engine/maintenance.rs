@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::reaper::{Reaped, Reaper};
 use crate::error::Error;
 use crate::model::filter::Filter;
 use crate::model::id::{Epoch, RunId, WorkerId};
 use crate::model::run::{Run, StateName};
+use crate::ownership::reaper::{Reaped, Reaper};
 use crate::registry::Registry;
 use crate::store::{self, Order, Page, Walk};
 

@@ -2,7 +2,7 @@
 
 use crate::lifecycle::apply;
 use crate::model::run::Actor;
-use crate::spool::Spooled;
+use crate::ownership::spool::Spooled;
 use crate::store::{self, Store, Write, Written};
 
 /// Records one end, unless it is on record or void.

@@ -14,10 +14,10 @@ use crate::lifecycle::{Fence, Report, Verdict};
 use crate::model::id::RunId;
 use crate::model::run::{Interruption, Progress, Run};
 use crate::model::time::{Clock, SystemClock};
-use crate::runtime::handle::RunHandle;
-use crate::runtime::held::Stop;
-use crate::runtime::keeper::lock;
-use crate::runtime::step::StepError;
+use crate::ownership::Stop;
+use crate::ownership::handle::RunHandle;
+use crate::ownership::step::StepError;
+use crate::util::sync::lock;
 
 /// How a job came out that has not failed.
 #[derive(Debug, Clone, PartialEq, Eq)]

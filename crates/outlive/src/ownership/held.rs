@@ -5,11 +5,11 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::keeper::lock;
 use crate::model::id::{Epoch, RunId};
 use crate::model::policy::{Lease, OnLeaseLoss};
 use crate::model::run::{CancelRequest, Progress};
 use crate::store::Record;
+use crate::util::sync::lock;
 
 /// Why a holder should stop.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::floor::Floor;
 use super::job::{Done, Failed, Job, Task};
 use super::{OnEnd, OnError, Worker, chores, claimer, finisher};
+use crate::engine::worker::Times;
 use crate::error::Error;
 use crate::model::run::Run;
 use crate::registry::Registry;
-use crate::runtime::worker::Times;
 use crate::store::{self, Offer};
 
 /// The most runs that a worker does at a time.

@@ -14,8 +14,8 @@ use crate::lifecycle::OwnEnd;
 use crate::lifecycle::Verdict;
 use crate::model::id::Stamp;
 use crate::model::run::{Interruption, Run, State};
-use crate::runtime::handle::Recorded;
-use crate::runtime::held::Stop;
+use crate::ownership::Stop;
+use crate::ownership::handle::Recorded;
 use crate::secrets::masking;
 use crate::store::{self, Write, Written};
 

@@ -13,12 +13,11 @@ use crate::host;
 use crate::lifecycle::health::{Judgement, judge};
 use crate::lifecycle::{Action, Observed, Transition, apply};
 use crate::model::filter::Filter;
-use crate::model::id::{RunId, Stamp, WorkerId};
+use crate::model::id::{Entropy, RunId, Stamp, WorkerId};
 use crate::model::owner::Evidence;
-use crate::model::run::{Run, StateName};
-use crate::model::time::Timestamp;
-use crate::registry::Registry;
-use crate::store::{self, Change, Order, Page, Selection, Walk};
+use crate::model::run::{Actor, Owner, Run, StateName};
+use crate::model::time::{Clock, Timestamp};
+use crate::store::{self, Change, Order, Page, Record, Selection, Store, Walk};
 
 /// How many runs are ended in one write.
 const BATCH: usize = 64;
@@ -38,6 +37,27 @@ pub struct Reaped {
     pub live: usize,
     /// Written by other programs, whose leases are over. Their records stay as they are.
     pub abandoned: usize,
+}
+
+/// What a reaper needs of the registry whose runs it ends.
+pub trait ReapContext: Send + Sync {
+    /// The store of the runs.
+    fn store(&self) -> &dyn Store;
+    /// The clocks.
+    fn clock(&self) -> &dyn Clock;
+    /// The source of write ids.
+    fn entropy(&self) -> &dyn Entropy;
+    /// Who reaps, for the event log.
+    fn me(&self) -> &Actor;
+    /// Whether a record bears the write id of our own write.
+    fn is_own(&self, record: &Record, stamp: Stamp) -> bool;
+    /// Whether the owner of a run may be killed. A record may be forged: only a run that this user trusts, and only a
+    /// process that holds the lock of its worker.
+    fn may_end(&self, run: &Run, owner: &Owner) -> bool;
+    /// Kills all processes of a run on this host.
+    fn end_processes(&self, run: &Run);
+    /// Removes the control group of a run.
+    fn remove_group(&self, run: &Run);
 }
 
 /// A reaper that remembers since when it has been able to see.
@@ -64,15 +84,15 @@ impl Reaper {
     }
 
     /// Looks at every running run and ends those whose owner is gone.
-    pub async fn pass(&mut self, registry: &Registry) -> Result<Reaped, Error> {
-        self.pass_over(registry, Filter::default()).await
+    pub async fn pass(&mut self, context: &dyn ReapContext) -> Result<Reaped, Error> {
+        self.pass_over(context, Filter::default()).await
     }
 
     /// Looks at the running runs among those that match, and ends those whose owner is gone.
-    pub async fn pass_over(&mut self, registry: &Registry, filter: Filter) -> Result<Reaped, Error> {
+    pub async fn pass_over(&mut self, context: &dyn ReapContext, filter: Filter) -> Result<Reaped, Error> {
         let mut reaped = Reaped::default();
         let running = Filter { states: Some([StateName::Running].into()), ..filter };
-        match self.look_and_end(registry, &running, &mut reaped).await {
+        match self.look_and_end(context, &running, &mut reaped).await {
             Err(error) => {
                 self.blind = true;
                 // Nobody else is told of what was ended before the store failed. The next pass meets the failure again.
@@ -80,29 +100,34 @@ impl Reaper {
             }
             Ok(()) if self.blind => {
                 self.blind = false;
-                self.sees_since = Some(registry.clock().awake());
+                self.sees_since = Some(context.clock().awake());
             }
             Ok(()) => {}
         }
         Ok(reaped)
     }
 
-    async fn look_and_end(&self, registry: &Registry, running: &Filter, reaped: &mut Reaped) -> Result<(), Error> {
+    async fn look_and_end(
+        &self,
+        context: &dyn ReapContext,
+        running: &Filter,
+        reaped: &mut Reaped,
+    ) -> Result<(), Error> {
         let mut walk = Walk::from(running.clone(), Page { order: Order::Oldest, ..Page::default() });
-        while let Some(records) = walk.next(registry.store()).await? {
+        while let Some(records) = walk.next(context.store()).await? {
             let mut verdicts = BTreeMap::new();
             let runs: Vec<&Run> = records.iter().map(|record| &record.run).collect();
-            self.judge_all(registry, &runs, &mut verdicts, reaped);
-            self.note_missing(registry, &runs).await?;
-            runs.iter().filter(|run| verdicts.contains_key(&run.id)).for_each(|run| registry.remove_group(run));
+            self.judge_all(context, &runs, &mut verdicts, reaped);
+            self.note_missing(context, &runs).await?;
+            runs.iter().filter(|run| verdicts.contains_key(&run.id)).for_each(|run| context.remove_group(run));
             while !verdicts.is_empty() {
                 let rest = verdicts.keys().nth(BATCH).copied().map(|id| verdicts.split_off(&id));
-                reaped.ended.extend(self.end(registry, &verdicts).await?);
+                reaped.ended.extend(self.end(context, &verdicts).await?);
                 verdicts = rest.unwrap_or_default();
             }
         }
         for run in std::mem::take(&mut reaped.unresponsive) {
-            match self.end_if_hung(registry, &run, is_hung(&run)).await? {
+            match self.end_if_hung(context, &run, is_hung(&run)).await? {
                 Some(ended) => reaped.ended.push(ended),
                 None => reaped.unresponsive.push(run),
             }
@@ -112,7 +137,7 @@ impl Reaper {
 
     /// Has the store look at runs whose owner it has never heard of, though it counts every claim as a beat: the owner's
     /// lease begins when the store notes that it is missing. No run is changed.
-    async fn note_missing(&self, registry: &Registry, runs: &[&Run]) -> Result<(), Error> {
+    async fn note_missing(&self, context: &dyn ReapContext, runs: &[&Run]) -> Result<(), Error> {
         let is_missing = |run: &&&Run| !run.copied && run.owner().is_some_and(|owner| owner.heard.beat == 0);
         let ids: Vec<RunId> = runs.iter().filter(is_missing).map(|run| run.id).collect();
         if ids.is_empty() {
@@ -120,44 +145,44 @@ impl Reaper {
         }
         let filter = Filter { ids: Some(ids), ..Filter::in_states([StateName::Running]) };
         let selection = Selection { filter, order: Order::Oldest, limit: 1, due: false };
-        registry.store().update(&selection, &|_, _| None).await?;
+        context.store().update(&selection, &|_, _| None).await?;
         Ok(())
     }
 
     /// Ends a run whose owner lives and says nothing, if it should be and still says nothing.
-    async fn end_if_hung(&self, registry: &Registry, run: &Run, should: bool) -> Result<Option<Run>, Error> {
+    async fn end_if_hung(&self, context: &dyn ReapContext, run: &Run, should: bool) -> Result<Option<Run>, Error> {
         if !should {
             return Ok(None);
         }
-        let Some(fresh) = registry.store().get(&[run.id]).await?.pop().map(|record| record.run) else {
+        let Some(fresh) = context.store().get(&[run.id]).await?.pop().map(|record| record.run) else {
             return Ok(None);
         };
         let Some(owner) = fresh.owner().filter(|owner| owner.lease.lapsed(owner.heard.silent_for)) else {
             return Ok(None);
         };
-        let Some(evidence) = end_hung(registry, &fresh) else { return Ok(None) };
-        let verdict = self.verdict(registry, &fresh, owner.heard.beat, evidence);
-        Ok(self.end(registry, &BTreeMap::from([(fresh.id, verdict)])).await?.pop())
+        let Some(evidence) = end_hung(context, &fresh) else { return Ok(None) };
+        let verdict = self.verdict(context, &fresh, owner.heard.beat, evidence);
+        Ok(self.end(context, &BTreeMap::from([(fresh.id, verdict)])).await?.pop())
     }
 
     /// Ends an unresponsive run because a person said so: its owner and its tree are killed, and it is reaped.
-    pub async fn force(&self, registry: &Registry, run: &Run) -> Result<Option<Run>, Error> {
-        self.end_if_hung(registry, run, true).await
+    pub async fn force(&self, context: &dyn ReapContext, run: &Run) -> Result<Option<Run>, Error> {
+        self.end_if_hung(context, run, true).await
     }
 
-    fn verdict(&self, registry: &Registry, run: &Run, beat: u64, evidence: Evidence) -> Verdict {
+    fn verdict(&self, context: &dyn ReapContext, run: &Run, beat: u64, evidence: Evidence) -> Verdict {
         let observed = Observed { epoch: run.epoch, beat };
-        Verdict { observed, evidence, stamp: Stamp::draw(registry.entropy()) }
+        Verdict { observed, evidence, stamp: Stamp::draw(context.entropy()) }
     }
 
     fn judge_all(
         &self,
-        registry: &Registry,
+        context: &dyn ReapContext,
         runs: &[&Run],
         verdicts: &mut BTreeMap<RunId, Verdict>,
         reaped: &mut Reaped,
     ) {
-        let sights = registry.look(runs);
+        let sights = context.store().witness().map(|witness| witness.look(runs));
         for (index, run) in runs.iter().copied().enumerate() {
             let Some(owner) = run.owner() else { continue };
             if run.copied || self.worker == Some(owner.worker) {
@@ -180,55 +205,53 @@ impl Reaper {
                     reaped.unresponsive.push(run.clone());
                     continue;
                 }
-                Judgement::Dead(evidence)
-                    if evidence.is_silence() && !self.may_judge(registry, owner.lease.lasts()) =>
-                {
+                Judgement::Dead(evidence) if evidence.is_silence() && !self.may_judge(context, owner.lease.lasts()) => {
                     reaped.unjudged.push(run.clone());
                     continue;
                 }
                 Judgement::Dead(evidence) => evidence,
             };
-            verdicts.insert(run.id, self.verdict(registry, run, owner.heard.beat, evidence));
+            verdicts.insert(run.id, self.verdict(context, run, owner.heard.beat, evidence));
         }
     }
 
     /// Whoever was blind must not judge: owners get a full lease to be heard first.
-    fn may_judge(&self, registry: &Registry, lease: Duration) -> bool {
-        !self.blind && self.sees_since.is_none_or(|since| registry.clock().awake().saturating_sub(since) > lease)
+    fn may_judge(&self, context: &dyn ReapContext, lease: Duration) -> bool {
+        !self.blind && self.sees_since.is_none_or(|since| context.clock().awake().saturating_sub(since) > lease)
     }
 
     /// These runs as they would stand after a pass. Nothing is written.
-    pub(crate) fn foresee(&self, registry: &Registry, runs: &mut [Run], now: Timestamp) {
+    pub(crate) fn foresee(&self, context: &dyn ReapContext, runs: &mut [Run], now: Timestamp) {
         let mut verdicts = BTreeMap::new();
         let running: Vec<&Run> = runs.iter().filter(|run| run.owner().is_some()).collect();
-        self.judge_all(registry, &running, &mut verdicts, &mut Reaped::default());
+        self.judge_all(context, &running, &mut verdicts, &mut Reaped::default());
         for run in runs {
-            if let Some(reaped) = verdicts.get(&run.id).and_then(|verdict| self.reap(registry, run, verdict, now)) {
+            if let Some(reaped) = verdicts.get(&run.id).and_then(|verdict| self.reap(context, run, verdict, now)) {
                 *run = reaped.run;
             }
         }
     }
 
-    fn reap(&self, registry: &Registry, run: &Run, verdict: &Verdict, now: Timestamp) -> Option<Transition> {
+    fn reap(&self, context: &dyn ReapContext, run: &Run, verdict: &Verdict, now: Timestamp) -> Option<Transition> {
         let Verdict { observed, evidence, .. } = verdict;
         let action = Action::Reap { observed: *observed, evidence: evidence.clone(), reaper: self.worker };
-        apply(run, &action, registry.me(), now).ok()
+        apply(run, &action, context.me(), now).ok()
     }
 
-    async fn end(&self, registry: &Registry, verdicts: &BTreeMap<RunId, Verdict>) -> Result<Vec<Run>, Error> {
+    async fn end(&self, context: &dyn ReapContext, verdicts: &BTreeMap<RunId, Verdict>) -> Result<Vec<Run>, Error> {
         let rule = |run: &Run, now| {
             let verdict = verdicts.get(&run.id)?;
-            Some(Change { transition: self.reap(registry, run, verdict, now)?, stamp: verdict.stamp })
+            Some(Change { transition: self.reap(context, run, verdict, now)?, stamp: verdict.stamp })
         };
         let filter = Filter::of(verdicts.keys().copied());
         let selection = Selection { filter, order: Order::Oldest, limit: verdicts.len(), due: false };
-        let ended = match registry.store().update(&selection, &rule).await {
+        let ended = match context.store().update(&selection, &rule).await {
             Ok(ended) => ended,
             Err(store::Error::Unknown(_)) => {
                 // The answer was lost: those that bear our stamp are ours.
                 let ids: Vec<RunId> = verdicts.keys().copied().collect();
-                let found = registry.store().get(&ids).await?;
-                found.into_iter().filter(|record| registry.is_own(record, verdicts[&record.run.id].stamp)).collect()
+                let found = context.store().get(&ids).await?;
+                found.into_iter().filter(|record| context.is_own(record, verdicts[&record.run.id].stamp)).collect()
             }
             Err(error) => return Err(error.into()),
         };
@@ -247,15 +270,13 @@ pub fn is_hung(run: &Run) -> bool {
 }
 
 /// Ends an owner with its tree. Only a process that is proven to be the owner is signalled.
-fn end_hung(registry: &Registry, run: &Run) -> Option<Evidence> {
+fn end_hung(context: &dyn ReapContext, run: &Run) -> Option<Evidence> {
     let owner = run.owner()?;
-    // A record may be forged: only what this user made, and only whoever holds its worker's lock, is ended.
-    registry.executable(run).ok()?;
-    if !registry.holds_its_lock(owner) {
+    if !context.may_end(run, owner) {
         return None;
     }
     owner.identity.signal(Signal::KILL).ok()?;
-    registry.end_tree(run, Duration::ZERO);
+    context.end_processes(run);
     host::wait_gone(&owner.identity, host::GONE_WITHIN)
         .then(|| Evidence::Hung { silent_ms: u64::try_from(owner.heard.silent_for.as_millis()).unwrap_or(u64::MAX) })
 }

@@ -19,8 +19,8 @@ use crate::error::Error;
 use crate::model::id::RunId;
 use crate::model::run::{Run, State};
 use crate::model::time::{Clock, SystemClock, Timestamp};
+use crate::ownership::reaper::Reaper;
 use crate::registry::Registry;
-use crate::runtime::reaper::Reaper;
 use crate::store::object::{DELETED_AT_ONCE, ObjectStore};
 use crate::store::{self, Record};
 

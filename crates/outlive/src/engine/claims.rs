@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::handle::RunHandle;
-use super::keeper::lock;
 use crate::error::Error;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::policy::Lease;
 use crate::model::run::Run;
+use crate::ownership::handle::RunHandle;
 use crate::registry::Registry;
+use crate::util::sync::lock;
 
 /// The most runs of schedules that are remembered as followed.
 const FOLLOWED: usize = 10_000;

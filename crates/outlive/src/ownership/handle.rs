@@ -11,17 +11,18 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::heartbeat::Keeping;
 use super::held::{Held, Stop};
-use super::keeper::{Keeping, lock};
 use crate::error::Error;
 use crate::lifecycle::OwnEnd;
 use crate::lifecycle::{Action, Fence, Refusal, Report, Transition, Verdict, apply};
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{Event, Exit, Interruption, Progress, Run, Spec, StateName};
+use crate::ownership::commit::{Doubt, settle};
 use crate::redact::Redactor;
 use crate::secrets::masking;
-use crate::settle::{Doubt, settle};
 use crate::store::{Record, Store, Write, fork_guard};
+use crate::util::sync::lock;
 
 /// How often an owner's write is tried when others change the run meanwhile.
 const TRIES: usize = 16;
@@ -77,7 +78,7 @@ impl RunHandle {
     }
 
     /// What is to be done.
-    pub(super) fn spec(&self) -> Arc<Spec> {
+    pub(crate) fn spec(&self) -> Arc<Spec> {
         lock(&self.held.record).run.spec.clone()
     }
 
@@ -152,7 +153,7 @@ impl RunHandle {
     }
 
     /// The same, of a handle that others see too.
-    pub(super) async fn suspend_shared(&self, reason: String) -> Result<(), Error> {
+    pub(crate) async fn suspend_shared(&self, reason: String) -> Result<(), Error> {
         let reason = self.redactor.text(&reason);
         let action = Action::Suspend { fence: self.fence(), reason };
         self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await?;
@@ -207,7 +208,7 @@ impl RunHandle {
     }
 
     /// The same, of a handle that others see too. Whoever calls it sees to it that nobody else does.
-    pub(super) async fn end_shared(
+    pub(crate) async fn end_shared(
         &self,
         report: Option<Report>,
         end: OwnEnd,
@@ -323,7 +324,7 @@ impl RunHandle {
     }
 
     /// The write that ends it, as far as what is known of it here allows one. What it says is masked already.
-    pub(super) fn ending(&self, end: &OwnEnd, stamp: Stamp) -> Option<Write> {
+    pub(crate) fn ending(&self, end: &OwnEnd, stamp: Stamp) -> Option<Write> {
         let action = end.action(self.fence(), None);
         let (me, now) = (&self.keeping.me, self.keeping.clock.now());
         let progress = self.held.unwritten_progress();
@@ -339,13 +340,13 @@ impl RunHandle {
     }
 
     /// Leaves an end to the keeper, which delivers it when the store takes it.
-    pub(super) fn owe(&self, end: OwnEnd, exit: Option<Exit>, stamp: Stamp) -> std::io::Result<Recorded> {
+    pub(crate) fn owe(&self, end: OwnEnd, exit: Option<Exit>, stamp: Stamp) -> std::io::Result<Recorded> {
         self.open.store(false, Ordering::SeqCst);
         self.keeping.owe(&self.held, end, exit, stamp).map(|()| Recorded::Later)
     }
 
     /// Lets go of a run that is no longer held.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.open.store(false, Ordering::SeqCst);
         self.keeping.release(&self.held);
     }

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{BELL_REST, Keeping, RETRY, lock};
+use super::{BELL_REST, Keeping, RETRY};
 use crate::store::{self, Store};
+use crate::util::sync::lock;
 
 /// The thread that beats for a worker until it is dropped.
 pub(crate) struct Keeper {

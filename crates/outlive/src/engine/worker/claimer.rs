@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::builder::Order;
 use super::job::Task;
+use crate::engine::claims::Claims;
 use crate::error::Error;
-use crate::runtime::claims::Claims;
 
 /// The most runs of one claim.
 const BATCH: usize = 500;

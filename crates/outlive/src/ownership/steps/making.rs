@@ -6,7 +6,7 @@ use crate::lifecycle::{Action, Fence, Refusal, Transition, Verdict, apply, enque
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{Actor, Event, Exit, Owner, Run};
 use crate::model::time::Timestamp;
-use crate::settle::{Doubt, settle};
+use crate::ownership::commit::{Doubt, settle};
 use crate::store::{Expect, Record, Store, Write};
 
 /// The id that the step `name` of an attempt has, whoever makes it: whoever comes second finds the name taken.

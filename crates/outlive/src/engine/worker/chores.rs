@@ -1,12 +1,12 @@
-//! The thread of a worker that maintains the registry: see [`crate::runtime::maintenance`].
+//! The thread of a worker that maintains the registry: see [`crate::engine::maintenance`].
 
 use std::time::Duration;
 
 use super::builder::Order;
+use crate::engine::maintenance::Maintenance;
 use crate::error::Error;
 use crate::model::run::{Run, State};
 use crate::model::time::{Clock, SystemClock};
-use crate::runtime::maintenance::Maintenance;
 
 /// Maintains the registry until the worker is to end.
 pub(super) fn look_after(order: &Order) {
