@@ -32,6 +32,7 @@ use self::metrics::Counters;
 use self::tokens::Tokens;
 use self::traces::{Spans, Traces};
 use crate::cli::{fail, say_line, talk};
+use crate::mcp::toolset::Group;
 use crate::mcp::{self, Allowed};
 use crate::operation::SCHEMA;
 use crate::operation::calls::Calls;
@@ -65,6 +66,9 @@ struct Serve {
     /// What MCP tools may do besides reading
     #[arg(long, value_enum, value_name = "EFFECT", default_value = "read")]
     allow: Allowed,
+    /// Which MCP tools are listed (repeatable, or with commas)
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUP", default_value = "core")]
+    tools: Vec<Group>,
     /// Another limit than the usual: nobody opens thousands of connections to see the last of them refused
     #[arg(long = "limit", value_name = "NAME=NUMBER", hide = true)]
     limits: Vec<String>,
@@ -137,7 +141,7 @@ impl Serve {
             if let Some(link) = link.filter(|_| self.open) {
                 tokio::spawn(browser::open(server.clone(), link));
             }
-            door.serve(router(&server, self.allow), limits.connections, &server.open).await;
+            door.serve(router(&server, self.allow, &self.tools), limits.connections, &server.open).await;
             if let Some(traces) = traces {
                 *server.spans.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 traces.end().await;
@@ -147,7 +151,7 @@ impl Serve {
     }
 }
 
-fn router(server: &Arc<Server>, allow: Allowed) -> Router {
+fn router(server: &Arc<Server>, allow: Allowed, tools: &[Group]) -> Router {
     let open = dashboard::routes().route("/healthz", get(api::healthy)).route("/readyz", get(api::ready));
     Router::new()
         .route("/v1/openapi.json", get(openapi::document))
@@ -156,7 +160,7 @@ fn router(server: &Arc<Server>, allow: Allowed) -> Router {
         .route("/v1/store/{call}", post(lending::lend))
         .route("/v1/{*operation}", any(api::operate))
         .route("/metrics", get(metrics::tell))
-        .nest_service("/mcp", mcp::http_service(server.clone(), allow))
+        .nest_service("/mcp", mcp::http_service(server.clone(), allow, tools))
         .layer(from_fn(mcp::tell_session_ended))
         .layer(from_fn_with_state(server.clone(), guard::known))
         // Whoever is not known yet may look at the page, and become known.

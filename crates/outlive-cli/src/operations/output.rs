@@ -1,5 +1,7 @@
 //! `outlive output`: what a run has written, a page at a time, for programs.
 
+mod text;
+
 use std::fmt;
 
 use base64::Engine;
@@ -8,8 +10,9 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::logs::{LogReader, Part, Piece, Stream};
+use outlive::registry::Registry;
 use outlive::store;
-use outlive::time::Timestamp;
+use outlive::time::{Timestamp, Towards, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -42,6 +45,18 @@ pub struct Output {
     /// The page behind an earlier one: its `next`
     #[arg(long, value_name = "NEXT")]
     pub after: Option<String>,
+    /// Begin with what was written at or after this time: 2026-11-15T09:30:00Z, 18:00, 10m (ago)
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["after", "lines"])]
+    pub since: Option<String>,
+    /// Answer with one text instead of pieces: without escape sequences, and of --lines the end where not all of it fits
+    #[arg(long)]
+    pub text: bool,
+    /// Only lines that match this regular expression; of --lines the last that do
+    #[arg(long, value_name = "REGEX", requires = "text")]
+    pub grep: Option<String>,
+    /// Keep escape sequences in the text
+    #[arg(long, requires = "text")]
+    pub ansi: bool,
     /// About so many bytes, 1048576 at the most
     #[arg(long, value_name = "BYTES", default_value_t = 65536)]
     pub limit: u64,
@@ -58,6 +73,10 @@ pub struct Written {
     /// The attempt is over: what is not here by the last page will not come.
     ended: bool,
     pieces: Vec<Told>,
+    /// What it has written, where that was asked for as one text.
+    text: Option<String>,
+    /// So many bytes of the text that was asked for come before it and did not fit.
+    text_cut: Option<u64>,
     /// Where the next page begins.
     next: String,
 }
@@ -105,24 +124,42 @@ impl Operate for Output {
         let (logs, attempt) = attempt_meant(&registry, &seen, self.attempt)?;
         let id = seen.run.id;
         let ended = seen.state.is_ended() || attempt < seen.run.attempt;
-        let mut written =
-            Written { id, attempt, ended, pieces: Vec::new(), next: self.after.unwrap_or_else(|| "0.0".into()) };
+        let next = self.after.clone().unwrap_or_else(|| "0.0".into());
+        let mut written = Written { id, attempt, ended, pieces: Vec::new(), text: None, text_cut: None, next };
+        let grep = self.grep.as_deref().map(text::expression).transpose()?;
+        let since = self.since.as_deref().map(|since| moment(since, &registry)).transpose()?;
         if let Some(mut reader) = logs.read(id, attempt)? {
             for (wanted, stream) in [(self.stdout, Stream::Out), (self.stderr, Stream::Err)] {
                 reader = if wanted { reader.only(stream) } else { reader };
             }
             reader.read_unnoted(ended);
-            match (after, self.lines) {
-                (Some(place), _) => reader.go_to(place),
-                (None, Some(lines)) => reader.skip_to_last(lines).map_err(|error| unreadable(&error))?,
-                (None, None) => {}
+            let grepped = grep.as_ref().and(self.lines);
+            match (after, self.lines, since) {
+                (Some(place), ..) => reader.go_to(place),
+                (None, Some(_), _) if grepped.is_some() => {}
+                (None, Some(lines), _) => reader.skip_to_last(lines).map_err(|error| unreadable(&error))?,
+                (None, None, Some(since)) => reader.skip_before(since).map_err(|error| unreadable(&error))?,
+                (None, None, None) => {}
             }
-            written.pieces = page(&mut reader, self.limit, ended).map_err(|error| unreadable(&error))?;
+            if self.text {
+                let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+                let last = self.lines.map(|_| grepped.unwrap_or(u64::MAX));
+                let wanted = text::Wanted { grep, ansi: self.ansi, limit, last, ended };
+                let read = wanted.read(&mut reader).map_err(|error| unreadable(&error))?;
+                (written.text, written.text_cut) = (Some(read.text), Some(read.cut).filter(|cut| *cut > 0));
+            } else {
+                written.pieces = page(&mut reader, self.limit, ended).map_err(|error| unreadable(&error))?;
+            }
             let [out, err] = reader.place();
             written.next = format!("{out}.{err}");
         }
         Ok(written)
     }
+}
+
+/// A time, or how long ago it was.
+fn moment(text: &str, registry: &Registry) -> Result<Timestamp, Error> {
+    parse_moment(text, registry.clock().now(), Towards::Past).map_err(|error| Error::Invalid(error.to_string()))
 }
 
 fn unreadable(error: &std::io::Error) -> Error {
@@ -170,6 +207,9 @@ fn whole(bytes: &[u8]) -> usize {
 
 impl fmt::Display for Written {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(text) = &self.text {
+            text.lines().try_for_each(|line| writeln!(f, "{}", plain(line)))?;
+        }
         for piece in &self.pieces {
             match (&piece.text, &piece.base64, piece.left_out) {
                 (Some(text), ..) => text.lines().try_for_each(|line| writeln!(f, "{}", plain(line)))?,

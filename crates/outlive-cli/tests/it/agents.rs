@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::sandbox::{Ends, Sandbox};
-use super::served::{Agent, Served};
+use super::served::{Agent, Served, answered};
 use super::serving::token_of;
 
 #[test]
@@ -16,15 +16,20 @@ fn s_24_s_25_agents_only_look_until_they_are_allowed_more() {
     let refused = looking.call("cancel", &json!({ "runs": ["busy"] }));
     assert_eq!(refused["error"]["code"], "forbidden");
     assert_eq!(sandbox.show("busy")["cancel_requested_at"], Value::Null);
-    let all = Agent::start(&sandbox, &["--allow", "destroy"]).tools();
+    let all = Agent::start(&sandbox, &["--allow", "destroy", "--tools", "all"]).tools();
     let hints = |name: &str| {
         let tool = all.iter().find(|tool| tool["name"] == name).unwrap_or_else(|| panic!("no tool {name}"));
         (tool["annotations"]["readOnlyHint"].clone(), tool["annotations"]["destructiveHint"].clone())
     };
-    assert_eq!(hints("ps"), (true.into(), false.into()));
-    assert_eq!(hints("archive"), (false.into(), false.into()));
-    assert_eq!(hints("cancel"), (false.into(), true.into()));
-    assert!(Agent::start(&sandbox, &["--allow", "stop"]).tools().iter().all(|tool| tool["name"] != "queue_add"));
+    assert_eq!(hints("ps"), (true.into(), Value::Null));
+    assert_eq!(hints("archive"), (Value::Null, false.into()));
+    assert_eq!(hints("cancel"), (Value::Null, true.into()));
+    assert!(
+        Agent::start(&sandbox, &["--allow", "stop", "--tools", "all"])
+            .tools()
+            .iter()
+            .all(|tool| tool["name"] != "queue_add")
+    );
     // What a tool says of itself is what is in the program, word for word.
     let told: Vec<String> = all.iter().map(|tool| format!("{}: {}", tool["name"], tool["description"])).collect();
     insta::assert_snapshot!("tools", told.join("\n"));
@@ -55,7 +60,7 @@ fn told(agent: &mut Agent, tool: &str, input: &Value) -> (Value, Vec<Value>) {
     loop {
         let message = agent.hear();
         if message["id"] == id {
-            return (message["result"]["structuredContent"].clone(), heard);
+            return (answered(&message), heard);
         }
         heard.push(message);
     }
@@ -107,7 +112,7 @@ fn s03_a_call_that_takes_long_is_told_of_and_pings_are_answered_meanwhile() {
             break message;
         }
     };
-    assert!(answer["result"]["structuredContent"]["sources"].is_u64(), "{answer}");
+    assert!(answered(&answer)["sources"].is_u64(), "{answer}");
 }
 
 #[test]
@@ -132,15 +137,117 @@ fn s03_a_call_that_is_given_up_is_over_and_calls_meanwhile_are_answered() {
     sandbox.outlive(["wait", "busy"]).status().unwrap();
 }
 
+/// How many bytes a tool list takes as it is sent.
+fn bytes_of_list(sandbox: &Sandbox, words: &[&str]) -> (usize, Vec<String>) {
+    let mut agent = Agent::start(sandbox, words);
+    let listed = agent.ask("tools/list", json!({}))["result"].clone();
+    assert!(listed["nextCursor"].is_null(), "a client that reads one page misses tools");
+    let names = listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
+    (listed["tools"].to_string().len(), names.collect())
+}
+
 #[test]
-fn s03_tools_are_listed_in_pages_each_once() {
+fn t3_02_the_tool_list_costs_6_kb_by_default_and_30_kb_in_all() {
     let sandbox = Sandbox::new();
-    let mut agent = Agent::start(&sandbox, &["--allow", "destroy"]);
-    let first = agent.ask("tools/list", json!({}))["result"].clone();
-    let all = agent.tools();
-    assert!(first["tools"].as_array().unwrap().len() < all.len() && first["nextCursor"].is_string(), "{first}");
-    let names: std::collections::BTreeSet<&str> = all.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-    assert_eq!(names.len(), all.len());
-    let refused = agent.ask("tools/list", json!({ "cursor": "nowhere" }));
+    for (words, most) in
+        [(&[][..], 6 << 10), (&["--allow", "destroy"], 6 << 10), (&["--allow", "destroy", "--tools", "all"], 30 << 10)]
+    {
+        let (bytes, names) = bytes_of_list(&sandbox, words);
+        assert!(bytes <= most, "{words:?}: {bytes} bytes for {names:?}");
+        let unique: std::collections::BTreeSet<&String> = names.iter().collect();
+        assert_eq!(unique.len(), names.len());
+    }
+    let (_, core) = bytes_of_list(&sandbox, &["--allow", "destroy"]);
+    assert_eq!(core, ["ps", "show", "output", "wait", "cancel", "search", "more"]);
+    let (_, queue) = bytes_of_list(&sandbox, &["--allow", "execute", "--tools", "queue"]);
+    assert!(queue.contains(&"queue_add".into()) && !queue.contains(&"archive".into()), "{queue:?}");
+    let refused = Agent::start(&sandbox, &[]).ask("tools/list", json!({ "cursor": "nowhere" }));
     assert!(refused["error"]["message"].as_str().unwrap().contains("nowhere"), "{refused}");
+}
+
+#[test]
+fn t3_02_an_answer_has_4_kb_unless_more_is_asked_for_and_pages_miss_nothing() {
+    let sandbox = Sandbox::new();
+    let long = "x".repeat(3_000);
+    for _ in 0..30 {
+        sandbox.outlive(["run", "--name", "many", "--", "true", &long]).succeeds();
+    }
+    sandbox.outlive(["registry", "refresh"]).succeeds();
+    let mut agent = Agent::start(&sandbox, &[]);
+    for (tool, mut input) in [("ps", json!({ "all": true })), ("search", json!({ "query": ["many"] }))] {
+        let mut found = std::collections::BTreeSet::new();
+        loop {
+            let answer = agent.ask("tools/call", json!({ "name": tool, "arguments": input }));
+            let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+            assert!(text.len() <= 4096, "{tool}: {} bytes", text.len());
+            let page = answered(&answer);
+            let id = |run: &Value| run["id"].as_str().or(run["run_id"].as_str()).map(str::to_owned);
+            found.extend(page["runs"].as_array().unwrap().iter().filter_map(id));
+            match page["next"].as_str() {
+                Some(next) => input["after"] = next.into(),
+                None => break,
+            }
+        }
+        assert_eq!(found.len(), 30, "{tool}");
+    }
+    let named = agent.call("ps", &json!({ "all": true, "limit": 1, "fields": ["name"] }));
+    assert_eq!(named["runs"][0].as_object().unwrap().keys().collect::<Vec<_>>(), ["id", "name"]);
+    let more = agent.call("ps", &json!({ "all": true, "limit": 30, "max_bytes": 200_000 }));
+    assert_eq!(more["runs"].as_array().unwrap().len(), 30);
+}
+
+#[test]
+fn more_tells_of_every_tool_and_calls_it_as_far_as_that_is_allowed() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
+    let mut agent = Agent::start(&sandbox, &[]);
+    let names = agent.call("more", &json!({}));
+    assert!(names["why"].is_string() && names["queue_add"].is_null(), "{names}");
+    let told = agent.call("more", &json!({ "tool": "queue_add" }));
+    assert!(told["input"]["properties"]["after_any"]["description"].is_string(), "{told}");
+    let why = agent.call("more", &json!({ "tool": "why", "input": { "run": "good" } }));
+    assert_eq!(why, agent.call("why", &json!({ "run": "good" })));
+    let refused = agent.call("more", &json!({ "tool": "archive", "input": { "runs": ["good"] } }));
+    assert_eq!(refused["error"]["code"], "forbidden");
+    assert_eq!(agent.call("more", &json!({ "tool": "nothing" }))["error"]["code"], "not_found");
+}
+
+#[test]
+fn output_is_told_from_its_end_as_plain_text_and_searched() {
+    let sandbox = Sandbox::new();
+    let script =
+        r"i=0; while [ $i -lt 900 ]; do i=$((i+1)); echo line $i; done; printf '\033[31mred\033[0m\n10%%\r100%%\n' >&2";
+    sandbox.outlive(["run", "--name", "talks", "--", "bash", "-c", script]).succeeds();
+    let mut agent = Agent::start(&sandbox, &[]);
+    let text = |answer: Value| answer["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
+    let end = agent.call("output", &json!({ "run": "talks" }));
+    assert_eq!(end["ended"], true);
+    let end = text(end);
+    assert!(end.contains("line 900\n") && end.ends_with("red\n100%\n") && !end.contains("line 700\n"), "{end}");
+    let nothing = agent.call("output", &json!({ "run": "talks", "after": agent_next(&sandbox) }));
+    assert_eq!(text(nothing), "");
+    let found = agent.call("output", &json!({ "run": "talks", "grep": "^line 88[0-9]$", "lines": 3 }));
+    assert_eq!(text(found), "line 887\nline 888\nline 889\n");
+    let errors = agent.call("output", &json!({ "run": "talks", "stderr": true, "ansi": true, "text": true }));
+    // The escape character itself never reaches an agent.
+    assert!(text(errors).contains("[31mred"), "colours are kept where they are asked for");
+    let (mut read, mut after) = (String::new(), json!("0.0"));
+    loop {
+        let page = agent.call("output", &json!({ "run": "talks", "stdout": true, "after": after }));
+        if page["text"] == "" {
+            break;
+        }
+        after = page["next"].clone();
+        read.push_str(&text(page));
+    }
+    let all: String = (1..=900).map(|line| format!("line {line}\n")).collect();
+    assert_eq!(read, all);
+    let refused = agent.call("output", &json!({ "run": "talks", "grep": "a{1000}{1000}{1000}" }));
+    assert_eq!(refused["error"]["code"], "invalid");
+}
+
+/// Where the output of the run `talks` ends.
+fn agent_next(sandbox: &Sandbox) -> Value {
+    let said = sandbox.outlive(["output", "talks", "--lines", "1", "--json"]).succeeds();
+    serde_json::from_str::<Value>(&said).unwrap()["next"].clone()
 }

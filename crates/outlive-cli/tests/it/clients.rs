@@ -56,11 +56,11 @@ fn the_official_sdks_list_and_call_every_tool_on_both_transports() {
     let run = run.trim();
     sandbox.wait_for_state("good", "succeeded");
     sandbox.outlive(["registry", "refresh"]).succeeds();
-    let served = Served::start(&sandbox, &["--allow", "destroy"]);
+    let served = Served::start(&sandbox, &["--allow", "destroy", "--tools", "all"]);
     let url = format!("http://{}/mcp", served.address);
     let outlive = super::sandbox::binary().to_str().unwrap();
     let (tools, in_python, in_node) = (tools(), client("agent.py"), client("agent.mjs"));
-    let spoken = [outlive, "mcp", "--allow", "destroy"];
+    let spoken = [outlive, "mcp", "--allow", "destroy", "--tools", "all"];
     let asked = [url.as_str(), served.token.as_str()];
     for (how, words) in [("stdio", &spoken[..]), ("http", &asked[..])] {
         let python_words = [&[in_python.as_str(), how, run][..], words].concat();

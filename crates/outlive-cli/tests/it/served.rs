@@ -138,6 +138,14 @@ impl Served {
     }
 }
 
+/// What a message carries that answers a call of a tool: once, as text.
+pub(crate) fn answered(message: &Value) -> Value {
+    let result = &message["result"];
+    assert!(result.get("structuredContent").is_none(), "it is sent twice: {result}");
+    let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no answer: {message}"));
+    serde_json::from_str(text).unwrap_or_else(|_| panic!("not JSON: {text}"))
+}
+
 /// `outlive mcp` on its standard input and output.
 pub(crate) struct Agent {
     child: Child,
@@ -198,12 +206,16 @@ impl Agent {
     pub(crate) fn call(&mut self, tool: &str, input: &Value) -> Value {
         let answer = self.ask("tools/call", json!({ "name": tool, "arguments": input }));
         assert!(answer["result"].is_object(), "{answer}");
-        match &answer["result"] {
-            failed if failed["isError"] == true => {
-                serde_json::from_str(failed["content"][0]["text"].as_str().unwrap()).unwrap()
-            }
-            done => done["structuredContent"].clone(),
+        answered(&answer)
+    }
+
+    /// What a tool answers where nothing of it is left out.
+    pub(crate) fn call_whole(&mut self, tool: &str, input: &Value) -> Value {
+        let mut input = input.clone();
+        if let Value::Object(fields) = &mut input {
+            fields.insert("fields".into(), json!(["*"]));
         }
+        self.call(tool, &input)
     }
 
     pub(crate) fn tools(&mut self) -> Vec<Value> {

@@ -15,7 +15,7 @@ fn t2_04_resume_names_next_tasks_and_actions_and_changes_nothing() {
     let before = std::fs::metadata(&state).unwrap().modified().unwrap();
     let told = sandbox.outlive(["resume", "waits", "--dry-run", "--json"]).json();
     assert_eq!(told["dry_run"], true);
-    let agent = Agent::start(&sandbox, &["--allow", "write"]).call("resume", &json!({ "runs": ["tree:waits"] }));
+    let agent = Agent::start(&sandbox, &["--allow", "write"]).call_whole("resume", &json!({ "runs": ["tree:waits"] }));
     for told in [told, agent] {
         let steps = &told["foreign"][0];
         assert_eq!(steps["next_tasks"], json!([{"id": "t", "phase": null, "status": "pending", "task_path": null}]));

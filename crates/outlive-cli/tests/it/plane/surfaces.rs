@@ -9,7 +9,7 @@ fn on_every_surface(sandbox: &Sandbox, tool: &str, input: &Value, words: &[&str]
     let output = sandbox.outlive(["--json"].iter().chain(words)).output().unwrap();
     let told = if output.stdout.is_empty() { output.stderr } else { output.stdout };
     let command: Value = serde_json::from_slice(&told).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&told)));
-    let agent = Agent::start(sandbox, &["--allow", "destroy"]).call(tool, input);
+    let agent = Agent::start(sandbox, &["--allow", "destroy"]).call_whole(tool, input);
     let served = Served::start(sandbox, &["--allow", "destroy"]);
     let http = served.post(&format!("/v1/{tool}"), input).json();
     [command, agent, http]

@@ -1,0 +1,254 @@
+//! The tool list: which operations are tools, and what a model that has read nothing else is told of each.
+//!
+//! A list is paid for in every conversation. The core set therefore has words of its own and only the fields that a model
+//! needs; other tools are told in one sentence, and `more` tells the whole schema of any tool and calls it.
+
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use rmcp::model::{Tool, ToolAnnotations};
+use serde_json::{Map, Value, json};
+
+use crate::operation::{Effect, Operation};
+use crate::operations::TABLE;
+
+/// The tool that tells of all others and calls them.
+pub const MORE: &str = "more";
+/// The longest text of a field outside the core set.
+const FIELD_TEXT: usize = 70;
+/// The longest text of a tool outside the core set.
+const TOOL_TEXT: usize = 160;
+
+/// Which tools are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Group {
+    /// Start, look, read output, wait, cancel and search; and `more`, which reaches all others
+    Core,
+    /// What else is done with runs: why, resume, rerun, reap, archive, rm, sweep, workers, doctor
+    Runs,
+    /// Runs that wait for a worker
+    Queue,
+    /// Runs of every repository, and the index of them
+    Index,
+    /// What a run reports of itself: progress, checkpoints, artifacts
+    Report,
+    /// All of them
+    All,
+}
+
+/// A tool of the core set.
+struct Core {
+    name: &'static str,
+    /// What it is for.
+    text: &'static str,
+    /// The fields that are listed, with what they hold.
+    fields: &'static [(&'static str, &'static str)],
+}
+
+const FIELDS: &str = "run fields to return; [\"*\"] for all";
+
+const CORE: &[Core] = &[
+    Core {
+        name: "ps",
+        text: "List runs: those in flight and those that died or were interrupted. Use it first, to see what is already \
+               running, also from earlier sessions.",
+        fields: &[
+            ("all", "also ended runs"),
+            ("status", ""),
+            ("name", "exact name"),
+            ("labels", "KEY=VALUE"),
+            ("limit", ""),
+            ("after", "`next` of the last answer"),
+            ("fields", FIELDS),
+        ],
+    },
+    Core {
+        name: "show",
+        text: "Show one run: state, exit code, log files, and what can be done with it.",
+        fields: &[("run", "id, name or @last"), ("fields", FIELDS)],
+    },
+    Core {
+        name: "output",
+        text: "Read what a run has written: the last lines, or the page after an earlier one. Works while it runs and \
+               after it has ended.",
+        fields: &[
+            ("run", "id, name or @last"),
+            ("lines", "last N lines (default 100)"),
+            ("after", "`next` of the last answer: only what is new"),
+            ("stdout", "only stdout"),
+            ("stderr", "only stderr"),
+            ("max_bytes", "default 4096"),
+        ],
+    },
+    Core {
+        name: "wait",
+        text: "Wait until runs have ended; answers with exit codes. Answers after about 25 s with `waiting` if they have \
+               not: call it again. Do not poll with ps.",
+        fields: &[
+            ("runs", "ids or names"),
+            ("any", "until the first has ended"),
+            ("timeout", "such as 10s or 5m"),
+            ("fields", FIELDS),
+        ],
+    },
+    Core {
+        name: "cancel",
+        text: "Stop runs with all their processes. `cancelled` means nothing is left of them.",
+        fields: &[
+            ("runs", "ids or names"),
+            ("all", "every run in flight here"),
+            ("wait", "answer when they have ended"),
+            ("grace", "time to stop before SIGKILL, such as 2s"),
+            ("reason", ""),
+        ],
+    },
+    Core {
+        name: "search",
+        text: "Find runs of all repositories, also old ones, by words in name, command, labels or status.",
+        fields: &[
+            ("query", "words, all must match"),
+            ("status", "such as failed"),
+            ("since", "such as 2h, today, 2026-11-15"),
+            ("limit", ""),
+            ("after", "`next` of the last answer"),
+            ("fields", FIELDS),
+        ],
+    },
+];
+
+const RUNS: &[&str] =
+    &["why", "resume", "unpark", "rerun", "reap", "archive", "unarchive", "rm", "sweep", "workers", "doctor"];
+
+/// What is for a shell or the reader of this machine, and of no use to an agent.
+const NO_TOOLS: [&str; 2] = ["completions", "man"];
+
+/// The operations that are tools. Operations for this machine's shell alone are none.
+pub fn tools() -> impl Iterator<Item = &'static Operation> {
+    TABLE.iter().filter(|operation| !NO_TOOLS.contains(&operation.name))
+}
+
+/// The operation that a tool calls.
+pub fn find(tool: &str) -> Option<&'static Operation> {
+    tools().find(|operation| name(operation) == tool)
+}
+
+/// What a tool is called.
+pub fn name(operation: &Operation) -> String {
+    operation.name.replace(' ', "_")
+}
+
+fn group(operation: &Operation) -> Group {
+    match operation.name {
+        name if CORE.iter().any(|core| core.name == name) => Group::Core,
+        name if RUNS.contains(&name) => Group::Runs,
+        name if name.starts_with("queue ") => Group::Queue,
+        name if ["progress", "checkpoint", "artifact", "fence"].iter().any(|of| name.starts_with(of)) => Group::Report,
+        _ => Group::Index,
+    }
+}
+
+/// The tools of these groups that somebody who may have `may` done can call, the core set first.
+pub fn listed(groups: &[Group], may: Effect) -> Vec<Tool> {
+    let offered = |operation: &&Operation| operation.effect <= may;
+    let core = CORE.iter().filter_map(|core| find(core.name).filter(offered).map(|found| core_tool(core, found)));
+    let is_wanted = |of: Group| of != Group::Core && (groups.contains(&Group::All) || groups.contains(&of));
+    let others = tools().filter(offered).filter(|operation| is_wanted(group(operation))).map(brief);
+    core.chain([more(may)]).chain(others).collect()
+}
+
+/// A tool with the whole of its schema and help.
+pub fn whole(operation: &Operation) -> Value {
+    json!({ "tool": name(operation), "description": operation.about().1, "input": operation.input() })
+}
+
+/// Every tool that somebody may call, in one line each.
+pub fn index(may: Effect) -> Value {
+    let line = |operation: &Operation| (name(operation), Value::String(operation.about().0));
+    Value::Object(tools().filter(|operation| operation.effect <= may).map(line).collect())
+}
+
+fn core_tool(core: &Core, operation: &Operation) -> Tool {
+    let input = operation.input();
+    let mut properties = Map::new();
+    for (field, text) in core.fields {
+        let mut property = match *field {
+            "fields" => json!({ "type": "array", "items": { "type": "string" } }),
+            "max_bytes" => json!({ "type": "integer" }),
+            field => slim(input["properties"][field].clone()),
+        };
+        if !text.is_empty() {
+            property["description"] = (*text).into();
+        }
+        properties.insert((*field).into(), property);
+    }
+    tool(operation, core.text.into(), properties, &input)
+}
+
+fn brief(operation: &'static Operation) -> Tool {
+    let input = operation.input();
+    let mut properties = Map::new();
+    for (field, property) in input["properties"].as_object().into_iter().flatten() {
+        let text = property["description"].as_str().map(|text| first_words(text, FIELD_TEXT));
+        let mut property = slim(property.clone());
+        if let Some(text) = text {
+            property["description"] = text.into();
+        }
+        properties.insert(field.clone(), property);
+    }
+    tool(operation, first_words(&operation.about().0, TOOL_TEXT), properties, &input)
+}
+
+/// A property without what a model can do without: its text, and a default that says nothing.
+fn slim(mut property: Value) -> Value {
+    if let Value::Object(property) = &mut property {
+        property.remove("description");
+        property.remove("minimum");
+        if property.get("default").is_some_and(|default| *default == false || *default == 0) {
+            property.remove("default");
+        }
+    }
+    property
+}
+
+/// The beginning of a text: its first sentence, or as many of its words as fit.
+fn first_words(text: &str, limit: usize) -> String {
+    let sentence = text.split(". ").next().unwrap_or(text);
+    if sentence.len() <= limit {
+        return sentence.into();
+    }
+    let mut words = String::new();
+    for word in sentence.split(' ') {
+        if words.len() + word.len() >= limit {
+            break;
+        }
+        words.push_str(if words.is_empty() { "" } else { " " });
+        words.push_str(word);
+    }
+    words.trim_end_matches([',', ';', ':']).to_owned()
+}
+
+fn tool(operation: &Operation, text: String, properties: Map<String, Value>, input: &Value) -> Tool {
+    let mut schema = Map::from_iter([("type".into(), "object".into()), ("properties".into(), properties.into())]);
+    if let Some(required) = input.get("required") {
+        schema.insert("required".into(), required.clone());
+    }
+    let mut annotations = ToolAnnotations::new();
+    match operation.effect {
+        Effect::Read => annotations.read_only_hint = Some(true),
+        effect => annotations.destructive_hint = Some(effect >= Effect::Stop),
+    }
+    Tool::new(name(operation), text, Arc::new(schema)).with_annotations(annotations)
+}
+
+fn more(may: Effect) -> Tool {
+    let text = "Every other tool (queue, resume, rerun, why, history, archive ...). Without fields: their names. With `tool`: \
+                its fields. With `tool` and `input`: calls it.";
+    let schema = json!({
+        "type": "object",
+        "properties": { "tool": { "type": "string" }, "input": { "type": "object" } }
+    });
+    let schema = if let Value::Object(schema) = schema { schema } else { Map::new() };
+    let mut annotations = ToolAnnotations::new();
+    annotations.read_only_hint = (may == Effect::Read).then_some(true);
+    Tool::new(MORE, text, Arc::new(schema)).with_annotations(annotations)
+}
