@@ -119,10 +119,13 @@ fn infer(run: &Run, sent: &Sent<'_>, event: &Event, parents: &dyn Fn(RunId) -> O
             Action::Interrupt { fence: fence()?, interruption, exit: ending.exit }
         }
         "request cancel" => {
-            let grace = sent.run.cancel.as_ref().and_then(|request| request.grace);
+            let request = sent.run.cancel.as_ref();
+            let grace = request.and_then(|request| request.grace);
+            // The event of a request without a reason bears the reason of the state that the run was in.
+            let reason = if run.cancel.is_some() { event.reason.clone() } else { request?.reason.clone() };
             let is_over = matches!(sent.run.ending().map(|ending| &ending.how), Some(End::Cancelled(_)));
             let live = Leftovers { pids: Vec::new(), unseen: !is_over };
-            Action::RequestCancel { reason: event.reason.clone(), grace, live }
+            Action::RequestCancel { reason, grace, live }
         }
         "reap" => Action::Reap { observed: observed()?, evidence: event.evidence.clone()?, reaper: None },
         "adopt" => Action::Adopt {

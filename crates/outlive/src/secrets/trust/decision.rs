@@ -7,7 +7,7 @@
 use super::Trust;
 use super::location::{Location, Named};
 use crate::model::id::RunId;
-use crate::model::run::{Actor, Run};
+use crate::model::run::{Actor, Run, StateName};
 
 /// What a record may cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,10 +106,13 @@ pub fn may<'a>(effect: Effect, run: &Run, origin: &'a Origin<'_>) -> Result<Grou
             Some(trust) if trust.has_allowed(run, &origin.identities) => Ok(Ground::Allowance),
             _ => Err(Denied::Stranger { made_by: run.spec.created_by.clone() }),
         },
-        Effect::Start => match may(Effect::Execute, run, origin)? {
-            _ if origin.trust.is_some_and(|trust| trust.has_ended(&origin.identities, run.id)) => Err(Denied::Ended),
-            ground => Ok(ground),
-        },
+        Effect::Start => {
+            let ground = may(Effect::Execute, run, origin)?;
+            let has_ended = || origin.trust.is_some_and(|trust| trust.has_ended(&origin.identities, run.id));
+            // A record that says so itself needs no ledger: the lifecycle refuses another attempt of it.
+            let admits_it = matches!(run.state.name(), StateName::Succeeded | StateName::Cancelled);
+            if !admits_it && has_ended() { Err(Denied::Ended) } else { Ok(ground) }
+        }
         Effect::Connect | Effect::Read | Effect::Delete => {
             let nowhere = || Denied::Nowhere("the record names no location".into());
             let output = run.spec.output.as_ref().ok_or_else(nowhere)?;

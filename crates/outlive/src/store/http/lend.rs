@@ -69,9 +69,8 @@ impl Lending {
 /// Whether a call changes anything; none where there is no such call.
 pub fn changes(call: &str) -> Option<bool> {
     match call {
-        "hello" | "get" | "list" | "counts" | "workers" | "starts" | "events" | "look" | "look_at_workers" => {
-            Some(false)
-        }
+        "hello" | "get" | "list" | "counts" | "workers" | "next_due" | "starts" | "events" | "look"
+        | "look_at_workers" => Some(false),
         "commit" | "select" | "change" | "beat" => Some(true),
         _ => None,
     }
