@@ -57,7 +57,7 @@ fn call(url: &str, words: &[&str]) -> Outcome<Command> {
 
 fn measure_on(store: &str, url: &str, dir: &Path) -> Outcome<bool> {
     call(url, &["run", "-d", "--name", "holder", "--lock", "idle", "--", "sleep", "3600"])?.status()?;
-    let line = format!("{}\n", json!({ "argv": ["true"], "locks": ["idle"] }));
+    let line = format!("{}\n", json!({ "argv": ["true"], "lock": ["idle"] }));
     let plan = dir.join("plan.jsonl");
     std::fs::write(&plan, line.repeat(WAITING))?;
     let planned = plan.to_string_lossy();
