@@ -2,6 +2,7 @@
 //!
 //! stdout is data, stderr is talk.
 
+pub mod completion;
 mod logging;
 
 use std::ffi::OsString;
@@ -44,6 +45,9 @@ pub fn main() -> u8 {
         None => None,
     };
     outlive::store::sqlite::survive_cuts();
+    if completion::answer(&words) {
+        return 0;
+    }
     logging::install();
     // A reader that has seen enough must not end us before we are done.
     let mask =

@@ -71,7 +71,7 @@ struct Logs {
     /// Only the last N lines
     #[arg(short = 'n', long = "lines", value_name = "N")]
     lines: Option<u64>,
-    /// Begin each line with its time
+    /// Begin each line with its time, as RFC 3339 in UTC
     #[arg(long)]
     timestamps: bool,
     /// Pass everything on as it is, to a terminal too

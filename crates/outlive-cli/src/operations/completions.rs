@@ -1,21 +1,25 @@
-//! `outlive completions`: what a shell must know to complete our words, rendered from the command tree.
+//! `outlive completions`: the script by which a shell asks `outlive` for completions.
 
 use std::fmt;
 
 use clap::{Args, ValueEnum};
-use clap_complete::{Generator, Shell as Known, generate};
+use clap_complete::env::Shells;
+use clap_complete::generate;
 use clap_complete_nushell::Nushell;
 use outlive::error::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli;
+use crate::cli::completion::VARIABLE;
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 
 /// Print the completions for a shell
 ///
-/// Put them where your shell looks for such files, or have it read them when it starts.
+/// Put the script where your shell looks for such files, or have it read the script when it starts. It asks `outlive` for
+/// each completion, so that names of runs, keys and programs are offered as they are then; nushell completes verbs and flags
+/// alone.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// Which shell
@@ -49,20 +53,33 @@ impl Operate for Completions {
 
     async fn operate(self, _: &Context) -> Result<Script, Error> {
         let script = match self.shell {
-            Shell::Bash => render(Known::Bash),
-            Shell::Zsh => render(Known::Zsh),
-            Shell::Fish => render(Known::Fish),
-            Shell::Elvish => render(Known::Elvish),
-            Shell::Powershell => render(Known::PowerShell),
-            Shell::Nushell => render(Nushell),
+            Shell::Bash => registration("bash"),
+            Shell::Zsh => registration("zsh"),
+            Shell::Fish => registration("fish"),
+            Shell::Elvish => registration("elvish"),
+            Shell::Powershell => registration("powershell"),
+            Shell::Nushell => Ok(static_nushell()),
         };
-        Ok(Script { shell: self.shell, script })
+        Ok(Script { shell: self.shell, script: script? })
     }
 }
 
-fn render(shell: impl Generator) -> String {
+/// The script that has a shell call `outlive` for completions. It names the program by its name, not by its path: a script
+/// that a package installs is read wherever the program is.
+fn registration(shell: &str) -> Result<String, Error> {
     let mut script = Vec::new();
-    generate(shell, &mut cli::command(None), "outlive", &mut script);
+    let shells = Shells::builtins();
+    let completer = shells.completer(shell).ok_or_else(|| Error::Invalid(format!("`{shell}` cannot be completed")))?;
+    completer
+        .write_registration(VARIABLE, "outlive", "outlive", "outlive", &mut script)
+        .map_err(|error| Error::Invalid(format!("the script for `{shell}` cannot be written: {error}")))?;
+    Ok(String::from_utf8_lossy(&script).into_owned())
+}
+
+/// Verbs and flags as they are now: nushell cannot ask for them later.
+fn static_nushell() -> String {
+    let mut script = Vec::new();
+    generate(Nushell, &mut cli::command(None), "outlive", &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
 

@@ -290,7 +290,7 @@ impl Supervisor<'_> {
     fn say(&self, event: &str, fields: &Value, text: &str) {
         let at = self.registry.clock().now();
         if !self.json {
-            return say_line(&format!("{at} {}", plain(text)));
+            return say_line(&format!("{} {}", at.local(), plain(text)));
         }
         let mut line = json!({ "schema": SCHEMA, "at": at, "event": event });
         if let (Some(line), Some(fields)) = (line.as_object_mut(), fields.as_object()) {
