@@ -7,10 +7,11 @@ mod config;
 mod home;
 
 use std::cell::{Cell, OnceCell};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use outlive::discovery::{DIRECTORY, Location, REGISTRY_VARIABLE};
 use outlive::error::Error;
 use outlive::logs::LogPolicy;
 use outlive::policy::{Policy, Retention};
@@ -26,10 +27,6 @@ pub use self::home::{CoolWorkflow, Hooks, QueueOrder, Sweeps};
 use crate::operation::going::Going;
 use crate::operation::{Effect, Form};
 
-/// The variable that names the registry.
-pub const REGISTRY_VARIABLE: &str = "OUTLIVE_REGISTRY";
-/// The directory of a repository's registry.
-pub const DIRECTORY: &str = ".outlive";
 const CONFIG: &str = "config.toml";
 
 /// What an operation works with.
@@ -55,15 +52,6 @@ pub struct Caller {
     pub going: Going,
     /// The server's registry, where it is one to be opened once.
     pub registry: Option<Arc<Registry>>,
-}
-
-/// Where a registry is.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Location {
-    /// A directory of this machine.
-    Directory(PathBuf),
-    /// Anything else that a URL names.
-    Url(String),
 }
 
 impl Context {
@@ -156,37 +144,12 @@ impl Context {
 
     /// The registry that the call or the environment names.
     pub fn named(&self) -> Option<Location> {
-        let variable = || std::env::var(REGISTRY_VARIABLE).ok().filter(|url| !url.is_empty());
-        let url = self.named.clone().or_else(variable)?;
-        Some(match url.strip_prefix("sqlite:") {
-            Some(path) if !path.is_empty() => Location::Directory(path.into()),
-            _ => Location::Url(url),
-        })
+        Location::named(self.named.as_deref())
     }
 
-    /// Where the registry is: as named, or in the environment, or the nearest `.outlive` of this directory or one above
-    /// it, or the repository's own, or the user's. A `.outlive` that another user made and does not share is passed over:
-    /// in a directory that many write, anybody could make one.
+    /// Where the registry is: as named, or found as every program that uses the library finds it.
     pub fn location(&self) -> Result<Location, Error> {
-        if let Some(named) = self.named() {
-            return Ok(named);
-        }
-        let here = std::env::current_dir().ok();
-        let above = |name: &str| {
-            let dirs = here.iter().flat_map(|here| here.ancestors());
-            dirs.map(|dir| dir.join(name)).find(|path| path.exists() && (name != DIRECTORY || is_ours(path)))
-        };
-        let above = |name: &str| above(name).and_then(|path| path.parent().map(Path::to_owned));
-        if let Some(found) = above(DIRECTORY) {
-            return Ok(Location::Directory(found.join(DIRECTORY)));
-        }
-        // A checkout that cannot be written to has no registry of its own.
-        if let Some(repository) = above(".git").filter(|repository| is_writable(repository)) {
-            return Ok(Location::Directory(repository.join(DIRECTORY)));
-        }
-        let home = outlive::host::home::home()
-            .ok_or_else(|| Error::Invalid("no registry: neither HOME nor OUTLIVE_HOME is set".into()))?;
-        Ok(Location::Directory(home.join("registry")))
+        Location::find(self.named.as_deref())
     }
 
     /// Says that runs of a checkout which cannot be written to are recorded in the home.
@@ -233,7 +196,7 @@ impl Context {
         };
         let registry = self.seen_by_caller(with_logs(registry.redacting(redactor)));
         tell_damage(&registry);
-        crate::operations::plane::register_own(&registry);
+        outlive::index::register_own(&registry);
         deliver(&registry).await?;
         Ok(registry)
     }
@@ -392,16 +355,6 @@ impl Context {
     }
 }
 
-impl std::fmt::Debug for Location {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Directory(path) => f.debug_tuple("Directory").field(path).finish(),
-            // It may bear a password.
-            Self::Url(url) => f.debug_tuple("Url").field(&Redactor::default().text(url)).finish(),
-        }
-    }
-}
-
 /// Says which records cannot be understood and are left out, as soon as they are met.
 fn tell_damage(registry: &Registry) {
     if let Some(unsigned) = registry.unsigned() {
@@ -448,10 +401,6 @@ fn has_no_runs(runs: &Path) -> bool {
     }
 }
 
-fn is_writable(dir: &Path) -> bool {
-    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
-}
-
 /// Whether a directory is a registry.
 pub fn is_registry(path: &Path) -> bool {
     !is_absent(&path.join("registry.id"))
@@ -459,16 +408,4 @@ pub fn is_registry(path: &Path) -> bool {
 
 fn is_absent(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
-}
-
-/// Whether this user made a directory, or a group that this user belongs to shares it.
-fn is_ours(directory: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let Ok(found) = std::fs::symlink_metadata(directory) else { return false };
-    let is_shared = found.is_dir() && found.mode() & 0o072 == 0o070;
-    let is_member = || {
-        let groups = nix::unistd::getgroups().unwrap_or_default();
-        groups.into_iter().chain([nix::unistd::getegid()]).any(|group| group.as_raw() == found.gid())
-    };
-    found.uid() == nix::unistd::geteuid().as_raw() || is_shared && is_member()
 }

@@ -18,5 +18,7 @@ pub use self::group::{Group, leave_group, may_have_group};
 pub(crate) use self::group::{attempts_nearby, name_of};
 pub use self::ladder::weigh;
 pub use self::lock::{FileId, LifeLock, LockState, file_id, has_open, holders, holds, id_of, lock_state, worker_lock};
-pub use self::process::{REGISTRY_ID_VARIABLE, RUN_VARIABLE, read_proc, wait_gone};
+pub use self::process::{
+    ATTEMPT_VARIABLE, EPOCH_VARIABLE, REGISTRY_ID_VARIABLE, RUN_VARIABLE, STEP_VARIABLE, read_proc, wait_gone,
+};
 pub use self::tree::{DETACHED, GONE_WITHIN, Member, Tree, carriers};

@@ -52,6 +52,7 @@ pub use self::query::{Cursor, InvalidCursor, Order, PAGE_LIMIT, Query};
 pub use self::reader::{Found, Listed};
 pub use self::record::{Freshness, Kind, Lifecycle, Provenance, Record, Tasks, UnknownLifecycle};
 pub use self::refresh::Refreshed;
+pub use self::registries::register_own;
 pub use self::report::{Named, Names, Report, Sort, SourceReport, Standing};
 pub use self::source::Problem;
 pub use self::sources::{Address, Registered};

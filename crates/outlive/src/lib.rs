@@ -43,6 +43,7 @@
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
+pub mod discovery;
 pub mod engine;
 pub mod error;
 pub mod host;

@@ -3,17 +3,10 @@
 use clap::Args;
 use outlive::error::Error;
 use outlive::host::RUN_VARIABLE;
+pub use outlive::host::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
 use outlive::id::{Epoch, RunId};
 
 use crate::settings::Context;
-
-/// The variable that holds the number of the attempt.
-pub const ATTEMPT_VARIABLE: &str = "OUTLIVE_ATTEMPT";
-/// The variable that holds the fence of the attempt.
-pub const EPOCH_VARIABLE: &str = "OUTLIVE_EPOCH";
-
-/// The variable that holds the id of the step that a process belongs to, where it belongs to one.
-pub const STEP_VARIABLE: &str = "OUTLIVE_STEP_ID";
 
 /// The run that a call speaks for.
 #[derive(Debug, Default, Args)]

@@ -15,8 +15,6 @@ use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::index::{Address, Freshness, Index, Kind, Listed, Lookup, Registered};
 use outlive::lifecycle::health::Seen;
-use outlive::registry::Registry;
-use outlive::time::{Clock, SystemClock};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -81,18 +79,6 @@ pub fn narrowed(scope: Scope) -> Result<Option<String>, Error> {
     match scope {
         Scope::Home => Ok(None),
         Scope::Repo => Ok(Some(repository()?.display().to_string())),
-    }
-}
-
-/// Registers the repository of a registry in the home, unless it is known there: one look, mostly.
-pub fn register_own(registry: &Registry) {
-    let (Some(home), Some(local)) = (outlive::host::home::home(), registry.local()) else { return };
-    let Some(path) = local.path().parent().and_then(|parent| parent.canonicalize().ok()) else { return };
-    let path = path.join(local.path().file_name().unwrap_or_default());
-    let address = Address::of_registry(&path);
-    // That of the home is known anyway. Whoever cannot be registered is found where it is.
-    if !path.starts_with(&home) && !address.is_registered(&home) {
-        let _ = address.register(&home, SystemClock.now());
     }
 }
 

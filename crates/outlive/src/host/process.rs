@@ -27,6 +27,12 @@ use super::fork::PerProcess;
 pub const RUN_VARIABLE: &str = "OUTLIVE_RUN_ID";
 /// The variable that says which registry that run is of: a copied one has runs of the same ids.
 pub const REGISTRY_ID_VARIABLE: &str = "OUTLIVE_REGISTRY_ID";
+/// The variable that holds the number of the attempt.
+pub const ATTEMPT_VARIABLE: &str = "OUTLIVE_ATTEMPT";
+/// The variable that holds the epoch of the attempt.
+pub const EPOCH_VARIABLE: &str = "OUTLIVE_EPOCH";
+/// The variable that holds the id of the step that a process belongs to, where it belongs to one.
+pub const STEP_VARIABLE: &str = "OUTLIVE_STEP_ID";
 
 impl Vantage {
     /// Where this process stands. What cannot be read is left empty, and nothing empty proves a death. It is read once

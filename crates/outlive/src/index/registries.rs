@@ -15,10 +15,12 @@ use rustix::fs::AtFlags;
 use super::record::{Kind, Lifecycle, Marks, Provenance, Record, Tasks};
 use super::settle::{is_past, parts, written_at};
 use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
+use super::sources::Address;
+use crate::host::home::home;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::run::{Run, State};
-use crate::model::time::Timestamp;
+use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::registry::Registry;
 use crate::store::sqlite::WRITTEN;
 use crate::store::{self, PAGE_LIMIT, Page, Walk};
@@ -30,6 +32,18 @@ const DIGEST: usize = 360;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The most runs that are kept because they are asked for next.
 const FORESEEN: usize = 8 * PAGE_LIMIT;
+
+/// Registers the repository of a registry in the home, unless it is known there: one look, mostly.
+pub fn register_own(registry: &Registry) {
+    let (Some(home), Some(local)) = (home(), registry.local()) else { return };
+    let Some(path) = local.path().parent().and_then(|parent| parent.canonicalize().ok()) else { return };
+    let path = path.join(local.path().file_name().unwrap_or_default());
+    let address = Address::of_registry(&path);
+    // The registry of the home is known anyway. A registry that cannot be registered is found where it is.
+    if !path.starts_with(&home) && !address.is_registered(&home) {
+        let _ = address.register(&home, SystemClock.now());
+    }
+}
 
 /// The runs of a registry. It is opened when something has to be read.
 pub(crate) struct Runs {
