@@ -82,6 +82,11 @@ impl RunHandle {
         lock(&self.held.record).run.spec.clone()
     }
 
+    /// Whether the run is still to be ended through this handle.
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::SeqCst)
+    }
+
     /// The claim, for whatever the work writes elsewhere.
     pub fn fence(&self) -> Fence {
         self.keeping.fence(self.held.epoch)
@@ -123,6 +128,18 @@ impl RunHandle {
         Ok(())
     }
 
+    /// Says how far the work is and returns at once: the heartbeat thread writes it, at most once a second. An outage is
+    /// not reported here; the last progress is written when the store can be reached again.
+    pub fn post_progress(&self, progress: Progress) -> Result<(), Error> {
+        fork_guard::check(self.keeping.made_by)?;
+        let report = masking::report(&self.redactor, Report { progress: Some(progress), ..Report::default() });
+        let Some(progress) = report.progress else { return Ok(()) };
+        if let (_, true) = self.held.coalesce(progress, self.keeping.clock.awake()) {
+            self.keeping.ask_for_progress();
+        }
+        Ok(())
+    }
+
     /// Keeps what the next attempt is to be handed. Durable when this returns.
     pub async fn set_checkpoint(&self, checkpoint: Value) -> Result<(), Error> {
         self.report(Report { checkpoint: Some(checkpoint), ..Report::default() }).await
@@ -152,8 +169,8 @@ impl RunHandle {
         self.suspend_shared(reason.into()).await
     }
 
-    /// The same, of a handle that others see too.
-    pub(crate) async fn suspend_shared(&self, reason: String) -> Result<(), Error> {
+    /// Suspends the run through a handle that several threads share. None of them may end the run meanwhile.
+    pub async fn suspend_shared(&self, reason: String) -> Result<(), Error> {
         let reason = self.redactor.text(&reason);
         let action = Action::Suspend { fence: self.fence(), reason };
         self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await?;
@@ -207,13 +224,8 @@ impl RunHandle {
         self.end_shared(report, end, exit).await
     }
 
-    /// The same, of a handle that others see too. Whoever calls it sees to it that nobody else does.
-    pub(crate) async fn end_shared(
-        &self,
-        report: Option<Report>,
-        end: OwnEnd,
-        exit: Option<Exit>,
-    ) -> Result<Recorded, Error> {
+    /// Ends the run through a handle that several threads share. The caller sees to it that the run is ended once.
+    pub async fn end_shared(&self, report: Option<Report>, end: OwnEnd, exit: Option<Exit>) -> Result<Recorded, Error> {
         fork_guard::check(self.keeping.made_by)?;
         let end = masking::end(&self.redactor, end);
         let action = end.action(self.fence(), exit);
