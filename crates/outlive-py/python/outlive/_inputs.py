@@ -1,0 +1,99 @@
+"""What callers give, as the library takes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple, Union
+
+from . import _outlive
+from .errors import Invalid
+
+#: Seconds, a timedelta, or text such as "90s", "1h30m" and "7d".
+Duration = Union[float, timedelta, str]
+
+_STARTED_IN = os.getcwd() if os.path.isdir(".") else "/"
+
+
+class Key(NamedTuple):
+    """A key that limits concurrency: a lock by default.
+
+    `Key("gpu", limit=2)` lets two runs hold it at a time, `Key("report", unique=True)` allows one run that has not ended,
+    and `Key("api", limit=10, per="1m")` lets ten runs start a minute.
+    """
+
+    name: str
+    limit: int = 1
+    unique: bool = False
+    per: Duration | None = None
+
+
+class Artifacts(NamedTuple):
+    """Where the artifacts of a run are, so that `outlive sweep` can clean up after it."""
+
+    prefix: str
+    shard_prefix: str = "shards"
+    db_path_template: str = "db={db_id:05d}"
+    run_id: str | None = None
+
+
+Keys = Union[str, Key, Sequence[Union[str, Key]]]
+
+
+def seconds(duration: Duration | None) -> float | None:
+    """The seconds of a duration.
+
+    >>> seconds("1h30m"), seconds(2), seconds(timedelta(minutes=1)), seconds(None)
+    (5400.0, 2.0, 60.0, None)
+    """
+    if duration is None:
+        return None
+    if isinstance(duration, str):
+        return _outlive.seconds(duration)
+    if isinstance(duration, timedelta):
+        return duration.total_seconds()
+    if isinstance(duration, bool) or not isinstance(duration, (int, float)):
+        raise Invalid(f"{duration!r} is no duration", hint='give seconds, a timedelta, or text such as "90s" or "7d"')
+    return float(duration)
+
+
+def dumped(value: Any, what: str) -> str:
+    """JSON of a value that is to be kept."""
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        hint = "keep it in a file, and name that; or give what `json.dumps` takes"
+        raise Invalid(f"the {what} cannot be kept as JSON: {error}", hint=hint) from error
+
+
+def keys_of(keys: Keys) -> list[dict[str, Any]]:
+    """Keys as the library takes them."""
+    listed = [keys] if isinstance(keys, (str, Key)) else list(keys)
+    given = [key if isinstance(key, Key) else Key(key) for key in listed]
+    return [key._asdict() | {"per": seconds(key.per)} for key in given]
+
+
+def output_of(artifacts: str | Artifacts | None) -> dict[str, Any] | None:
+    """Where artifacts are, as the library takes it."""
+    if artifacts is None:
+        return None
+    return (Artifacts(artifacts) if isinstance(artifacts, str) else artifacts)._asdict()
+
+
+def labels_of(labels: Mapping[str, object]) -> dict[str, str]:
+    """Labels as text."""
+    return {str(label): str(value) for label, value in labels.items()}
+
+
+def own_command() -> _outlive._Command | None:
+    """The command line that starts this program again; none where there is no such line."""
+    words = list(getattr(sys, "orig_argv", []))
+    processes = sys.modules.get("multiprocessing.process")
+    is_child = processes is not None and processes.parent_process() is not None
+    is_kernel = "ipykernel" in sys.modules or hasattr(sys, "ps1")
+    if len(words) < 2 or words[1] in ("-", "-i") or is_child or is_kernel or not sys.executable:
+        return None
+    return {"argv": [sys.executable, *words[1:]], "cwd": _STARTED_IN}

@@ -1,0 +1,16 @@
+//! Blocking calls of the library, made without the interpreter's lock.
+
+use outlive::error::Error;
+use pyo3::prelude::*;
+
+use crate::errors::raise;
+
+/// Waits for a future of the library while other Python threads run.
+pub fn wait<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T, Error>> + Send) -> PyResult<T> {
+    py.detach(|| pollster::block_on(future)).map_err(|error| raise(py, &error))
+}
+
+/// Makes a call of the library while other Python threads run.
+pub fn call<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T, Error> + Send) -> PyResult<T> {
+    py.detach(call).map_err(|error| raise(py, &error))
+}

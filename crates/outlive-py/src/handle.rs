@@ -1,0 +1,168 @@
+//! The handle of a run that this process owns.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use outlive::error::Error;
+use outlive::lifecycle::OwnEnd;
+use outlive::lifecycle::{Report, Verdict};
+use outlive::ownership::Stop;
+use outlive::ownership::handle::{Recorded, RunHandle};
+use outlive::run::{Exit, Interruption, Progress};
+use outlive::step::Outcome;
+use pyo3::prelude::*;
+
+use crate::blocking::{call, wait};
+use crate::errors::{invalid, raise};
+use crate::inputs::{ReportInput, read};
+use crate::stop::Announcement;
+use crate::views;
+
+/// A run that this process owns. Beats go on in threads of the library until it is ended.
+#[pyclass(frozen, module = "outlive._outlive")]
+pub struct Handle {
+    handle: Arc<RunHandle>,
+    /// Somebody has ended it, or is ending it. Nobody else may.
+    ended: AtomicBool,
+    announcement: OnceLock<Announcement>,
+}
+
+impl From<RunHandle> for Handle {
+    fn from(handle: RunHandle) -> Self {
+        Self { handle: Arc::new(handle), ended: AtomicBool::new(false), announcement: OnceLock::new() }
+    }
+}
+
+#[pymethods]
+impl Handle {
+    /// The id of the run.
+    #[getter]
+    fn id(&self) -> String {
+        self.handle.id().to_string()
+    }
+
+    /// The claim: the worker and its epoch.
+    #[getter]
+    fn fence(&self) -> (String, u64) {
+        let fence = self.handle.fence();
+        (fence.worker.to_string(), fence.epoch.0)
+    }
+
+    /// The run as it was last read or written here, as JSON.
+    fn record(&self, py: Python<'_>) -> String {
+        py.detach(|| views::record(&self.handle.run()).to_string())
+    }
+
+    /// Why the work should stop, with who asked and the reason; none while it should not.
+    fn stop(&self) -> Option<(&'static str, Option<String>, Option<String>)> {
+        Some(match self.handle.stop_requested()? {
+            Stop::Lost => ("lost", None, None),
+            Stop::Cancelled(request) => ("cancelled", Some(request.by.user.to_string()), request.reason),
+            Stop::TimedOut => ("timed_out", None, None),
+            Stop::LeaseOver => ("lease_over", None, None),
+        })
+    }
+
+    /// A descriptor that is readable from the first reason to stop on. Asking for it makes the caller responsible for
+    /// ending the run at its timeout.
+    fn stop_descriptor(&self, py: Python<'_>) -> PyResult<i32> {
+        if let Some(announcement) = self.announcement.get() {
+            return Ok(announcement.number());
+        }
+        let made = py.detach(|| Announcement::of(&self.handle));
+        let made = made.map_err(|error| invalid(py, format!("no descriptor to announce a stop: {error}")))?;
+        Ok(self.announcement.get_or_init(|| made).number())
+    }
+
+    /// Says how far the work is. Returns at once; written at most once a second.
+    #[pyo3(signature = (done=None, total=None, message=None, data=None))]
+    fn progress(
+        &self,
+        py: Python<'_>,
+        done: Option<u64>,
+        total: Option<u64>,
+        message: Option<String>,
+        data: Option<&str>,
+    ) -> PyResult<()> {
+        let data = data.map(|data| read(py, data)).transpose()?;
+        let progress = Progress { done, total, message, data };
+        call(py, || self.handle.post_progress(progress))
+    }
+
+    /// Says something of the run. Durable when this returns.
+    fn report(&self, py: Python<'_>, report: &str) -> PyResult<()> {
+        let report = Report::from(read::<ReportInput>(py, report)?);
+        wait(py, self.handle.report(report))
+    }
+
+    /// Ends the run, once. Answers whether it is on record `now` or will be `later`.
+    #[pyo3(signature = (how, error_type="", message="", signal=None, code=None, report=None))]
+    #[allow(clippy::too_many_arguments, reason = "each is a named argument in Python")]
+    fn end(
+        &self,
+        py: Python<'_>,
+        how: &str,
+        error_type: &str,
+        message: &str,
+        signal: Option<i32>,
+        code: Option<i32>,
+        report: Option<&str>,
+    ) -> PyResult<&'static str> {
+        let report = report.map(|report| read::<ReportInput>(py, report)).transpose()?.map(Report::from);
+        let failed = || Verdict::Failed { error_type: error_type.into(), error_message: message.into() };
+        let end = match how {
+            "succeeded" => OwnEnd::Finished(Verdict::Succeeded),
+            "failed" => OwnEnd::Finished(failed()),
+            "cancelled" => OwnEnd::Finished(Verdict::Cancelled),
+            "interrupted" => OwnEnd::Interrupted(Interruption { signal, reason: message.into() }),
+            _ => return Err(invalid(py, format!("`{how}` is no outcome of a run"))),
+        };
+        let exit = code.map(Exit::Code).or(signal.map(Exit::Signal));
+        self.end_once(py, || pollster::block_on(self.handle.end_shared(report, end, exit)))
+    }
+
+    /// Ends a step with what its work returned, as JSON.
+    fn keep(&self, py: Python<'_>, answer: &str) -> PyResult<&'static str> {
+        let answer = Outcome::Answer(read(py, answer)?);
+        let kept = serde_json::to_value(answer).map_err(|error| invalid(py, error.to_string()))?;
+        let report = Report { checkpoint: Some(kept), ..Report::default() };
+        let end = OwnEnd::Finished(Verdict::Succeeded);
+        self.end_once(py, || pollster::block_on(self.handle.end_shared(Some(report), end, None)))
+    }
+
+    /// Lets go of the run until somebody wakes it.
+    fn suspend(&self, py: Python<'_>, reason: String) -> PyResult<&'static str> {
+        self.end_once(py, || pollster::block_on(self.handle.suspend_shared(reason)).map(|()| Recorded::Now))
+    }
+
+    /// Whether it was ended here.
+    #[getter]
+    fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Handle of run {}>", self.handle.id())
+    }
+}
+
+impl Handle {
+    fn end_once(&self, py: Python<'_>, end: impl FnOnce() -> Result<Recorded, Error> + Send) -> PyResult<&'static str> {
+        if self.ended.swap(true, Ordering::SeqCst) {
+            return Err(invalid(py, format!("run `{}` was ended here already", self.handle.id())));
+        }
+        let ended = py.detach(end);
+        if let Some(announcement) = self.announcement.get() {
+            announcement.end();
+        }
+        match ended {
+            Ok(Recorded::Now) => Ok("now"),
+            Ok(Recorded::Later) => Ok("later"),
+            Err(error) => {
+                // What the library still holds can be ended again.
+                self.ended.store(!self.handle.is_open(), Ordering::SeqCst);
+                Err(raise(py, &error))
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What Python asks for, read from JSON: specs, reports and filters. An unknown field is refused.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use outlive::error::Error;
+use outlive::lifecycle::Report;
+use outlive::policy::{Lease, Policy};
+use outlive::registry::Registry;
+use outlive::run::{Command, Key, Output, Progress, Spec, Variables};
+use outlive::time::parse_duration;
+use pyo3::prelude::*;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::errors::invalid;
+
+/// A run that is to be made. Durations are in seconds.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpecInput {
+    name: Option<String>,
+    kind: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    priority: i32,
+    #[serde(default)]
+    keys: Vec<KeyInput>,
+    lease: Option<f64>,
+    beat: Option<f64>,
+    timeout: Option<f64>,
+    stall_after: Option<f64>,
+    max_attempts: Option<u32>,
+    backoff: Option<f64>,
+    output: Option<Output>,
+}
+
+/// A key: by default a lock.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyInput {
+    name: String,
+    #[serde(default = "one")]
+    limit: u32,
+    #[serde(default)]
+    unique: bool,
+    per: Option<f64>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A command that a later attempt executes.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct CommandInput {
+    argv: Vec<OsString>,
+    cwd: OsString,
+}
+
+impl SpecInput {
+    /// The spec, with the command that resumes it and the environment of this process for that command.
+    pub fn into_spec(self, registry: &Registry, command: Option<CommandInput>) -> Result<Spec, Error> {
+        let mut spec = Spec::new(self.kind.clone(), registry.me().clone());
+        spec.name.clone_from(&self.name);
+        spec.labels.clone_from(&self.labels);
+        spec.priority = self.priority;
+        spec.keys = self.keys.iter().map(KeyInput::key).collect::<Result<_, _>>()?;
+        spec.policy = self.policy()?;
+        spec.output = self.output;
+        spec.command = command.map(|command| {
+            let argv = command.argv.iter().map(|word| word.as_os_str().into()).collect();
+            let mut command = Command::new(argv, command.cwd.as_os_str().into());
+            command.sealed = Some(Variables::without_session(std::env::vars_os()));
+            command
+        });
+        Ok(spec)
+    }
+
+    fn policy(&self) -> Result<Policy, Error> {
+        let mut policy = Policy::default();
+        if self.lease.is_some() || self.beat.is_some() {
+            let lasts = self.lease.map(|lease| duration("lease", lease)).transpose()?;
+            let beat = self.beat.map(|beat| duration("beat", beat)).transpose()?;
+            let lasts = lasts.unwrap_or_else(|| policy.lease.lasts().max(beat.unwrap_or_default().saturating_mul(3)));
+            let beat = beat.unwrap_or_else(|| policy.lease.beat().min(lasts / 3));
+            policy.lease = Lease::new(beat, lasts).map_err(|error| Error::Invalid(error.to_string()))?;
+        }
+        policy.limits.timeout = self.timeout.map(|timeout| duration("timeout", timeout)).transpose()?;
+        policy.limits.stall_after = self.stall_after.map(|after| duration("stall_after", after)).transpose()?;
+        policy.retry.max_attempts = self.max_attempts.unwrap_or(policy.retry.max_attempts);
+        if let Some(backoff) = self.backoff {
+            policy.retry.backoff = duration("backoff", backoff)?;
+        }
+        Ok(policy)
+    }
+}
+
+impl KeyInput {
+    fn key(&self) -> Result<Key, Error> {
+        Ok(match self.per {
+            Some(per) => Key::rate(&self.name, self.limit, duration("per", per)?),
+            None if self.unique => Key::unique(&self.name),
+            None => Key::limit(&self.name, self.limit),
+        })
+    }
+}
+
+/// What is said of a run in flight.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReportInput {
+    progress: Option<Progress>,
+    /// Wrapped in a list, so that a checkpoint of `null` is told from none.
+    checkpoint: Option<[Value; 1]>,
+    artifact: Option<String>,
+    manifest_ref: Option<String>,
+}
+
+impl From<ReportInput> for Report {
+    fn from(input: ReportInput) -> Self {
+        let ReportInput { progress, checkpoint, artifact, manifest_ref } = input;
+        let checkpoint = checkpoint.map(|[checkpoint]| checkpoint);
+        Self { progress, checkpoint, artifact, manifest_ref }
+    }
+}
+
+/// Reads JSON that the package wrote.
+pub fn read<T: DeserializeOwned>(py: Python<'_>, json: &str) -> PyResult<T> {
+    serde_json::from_str(json).map_err(|error| invalid(py, error.to_string()))
+}
+
+/// An id that a caller gave.
+pub fn id<T: std::str::FromStr<Err: std::fmt::Display>>(py: Python<'_>, text: &str) -> PyResult<T> {
+    text.parse().map_err(|error: T::Err| invalid(py, error.to_string()))
+}
+
+pub fn duration(what: &str, seconds: f64) -> Result<Duration, Error> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| Error::Invalid(format!("`{what}` is {seconds}, which is no number of seconds")))
+}
+
+/// The seconds of a duration as people write it: `90s`, `1h30m`, `7d`.
+#[pyfunction]
+pub fn seconds(py: Python<'_>, text: &str) -> PyResult<f64> {
+    parse_duration(text).map(|duration| duration.as_secs_f64()).map_err(|error| invalid(py, error.to_string()))
+}

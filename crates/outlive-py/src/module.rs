@@ -1,0 +1,20 @@
+//! The extension module `outlive._outlive`.
+
+use pyo3::prelude::*;
+
+use crate::handle::Handle;
+use crate::registry::NativeRegistry;
+
+/// The native half of `outlive`. Its names are private to the package.
+#[pymodule(gil_used = false)]
+fn _outlive(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("REGISTRY_VARIABLE", outlive::discovery::REGISTRY_VARIABLE)?;
+    module.add("RUN_VARIABLE", outlive::host::RUN_VARIABLE)?;
+    module.add("EPOCH_VARIABLE", outlive::host::EPOCH_VARIABLE)?;
+    module.add("ATTEMPT_VARIABLE", outlive::host::ATTEMPT_VARIABLE)?;
+    module.add("STEP_VARIABLE", outlive::host::STEP_VARIABLE)?;
+    module.add_class::<NativeRegistry>()?;
+    module.add_class::<Handle>()?;
+    module.add_function(wrap_pyfunction!(crate::inputs::seconds, module)?)
+}

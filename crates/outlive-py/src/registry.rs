@@ -1,0 +1,261 @@
+//! The registry, as the package `outlive` uses it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use outlive::discovery::Location;
+use outlive::error::Error;
+use outlive::filter::Filter;
+use outlive::id::{Epoch, RunId};
+use outlive::lifecycle::Report;
+use outlive::ownership::reaper::Reaper;
+use outlive::ownership::steps::Next;
+use outlive::registry::{Cancelling, Registry};
+use outlive::step::{Fingerprint, Outcome};
+use outlive::store::sqlite::Sharing;
+use outlive::store::{Cursor, Page};
+use pyo3::prelude::*;
+use serde_json::Value;
+
+use crate::blocking::wait;
+use crate::errors::{invalid, raise};
+use crate::handle::Handle;
+use crate::inputs::{CommandInput, ReportInput, SpecInput, duration, id, read};
+use crate::views;
+
+/// A registry that is open. In a forked child every call is refused.
+#[pyclass(frozen, name = "Registry", module = "outlive._outlive")]
+pub struct NativeRegistry {
+    registry: Mutex<Option<Arc<Registry>>>,
+    url: String,
+    shown: String,
+}
+
+/// A step that is to be done, or what an earlier attempt returned for it.
+#[derive(IntoPyObject)]
+enum Begun {
+    Replayed(String),
+    ToDo(Handle),
+}
+
+#[pymethods]
+impl NativeRegistry {
+    /// Opens the registry that is named, or found as the command finds it. What earlier processes could not record is
+    /// delivered first.
+    #[staticmethod]
+    #[pyo3(signature = (named=None, create=true))]
+    fn open(py: Python<'_>, named: Option<&str>, create: bool) -> PyResult<Self> {
+        let registry = wait(py, open(named, create))?;
+        let (url, shown) = (registry.url().to_owned(), registry.shown());
+        Ok(Self { registry: Mutex::new(Some(Arc::new(registry))), url, shown })
+    }
+
+    /// Its URL, which may bear a password.
+    #[getter]
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its URL for people: without a password.
+    #[getter]
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Makes a run and owns it at once.
+    #[pyo3(signature = (spec, command=None))]
+    fn start(&self, py: Python<'_>, spec: &str, command: Option<CommandInput>) -> PyResult<Handle> {
+        let registry = self.opened(py)?;
+        let spec = read::<SpecInput>(py, spec)?.into_spec(&registry, command).map_err(|error| raise(py, &error))?;
+        let handle = wait(py, registry.start(spec))?;
+        py.detach(|| registry.hear_requests());
+        Ok(handle.into())
+    }
+
+    /// Continues a run that is dead or interrupted with its next attempt, owned by this process.
+    fn resume(&self, py: Python<'_>, run: &str) -> PyResult<Handle> {
+        let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
+        let handle = wait(py, async {
+            // A run whose owner is gone is marked dead before it is resumed.
+            Reaper::new(registry.worker()).pass_over(&*registry, Filter::of([run])).await?;
+            registry.resume(run, false).await
+        })?;
+        py.detach(|| registry.hear_requests());
+        Ok(handle.into())
+    }
+
+    /// Makes a run that waits to be claimed. With a unique key, the answer may be the run that has it.
+    fn enqueue(&self, py: Python<'_>, spec: &str) -> PyResult<(String, bool)> {
+        let registry = self.opened(py)?;
+        let spec = read::<SpecInput>(py, spec)?.into_spec(&registry, None).map_err(|error| raise(py, &error))?;
+        let (run, made) = wait(py, registry.enqueue_once(spec))?;
+        Ok((run.id.to_string(), made))
+    }
+
+    /// Takes waiting runs of these kinds.
+    fn claim(&self, py: Python<'_>, kinds: BTreeSet<String>, limit: usize) -> PyResult<Vec<Handle>> {
+        let registry = self.opened(py)?;
+        let filter = Filter { kinds: Some(kinds), ..Filter::default() };
+        let handles = wait(py, registry.claim(filter, limit))?;
+        py.detach(|| registry.hear_requests());
+        Ok(handles.into_iter().map(Handle::from).collect())
+    }
+
+    /// The run that `text` means, as JSON.
+    fn find(&self, py: Python<'_>, text: &str) -> PyResult<String> {
+        let registry = self.opened(py)?;
+        let found = wait(py, async { registry.get(registry.find(text).await?.run.id).await })?;
+        Ok(views::seen(&found).to_string())
+    }
+
+    /// A page of runs, as JSON, and where the next one begins.
+    #[pyo3(signature = (filter, limit, after=None))]
+    fn list(
+        &self,
+        py: Python<'_>,
+        filter: &str,
+        limit: usize,
+        after: Option<&str>,
+    ) -> PyResult<(String, Option<String>)> {
+        let registry = self.opened(py)?;
+        let filter = read::<Filter>(py, filter)?;
+        let after = after.map(|after| id::<Cursor>(py, after)).transpose()?;
+        let page = Page { after, limit, ..Page::default() };
+        let (runs, next) = wait(py, registry.list(&filter, &page))?;
+        let runs: Vec<Value> = runs.iter().map(views::seen).collect();
+        Ok((Value::Array(runs).to_string(), next.map(|next| next.to_string())))
+    }
+
+    /// The event log of a run, as JSON.
+    fn events(&self, py: Python<'_>, run: &str) -> PyResult<String> {
+        let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
+        let events = wait(py, registry.story(run))?;
+        Ok(serde_json::to_value(events).unwrap_or_default().to_string())
+    }
+
+    /// Requests that a run be cancelled. Answers with the run as JSON.
+    #[pyo3(signature = (run, reason=None, grace=None))]
+    fn cancel(&self, py: Python<'_>, run: &str, reason: Option<String>, grace: Option<f64>) -> PyResult<String> {
+        let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
+        let grace = grace.map(|grace| duration("grace", grace)).transpose().map_err(|error| raise(py, &error))?;
+        let how = Cancelling { reason, grace, force: false };
+        let seen = wait(py, async {
+            registry.cancel_and_end(run, &how).await?;
+            registry.get(run).await
+        })?;
+        Ok(views::seen(&seen).to_string())
+    }
+
+    /// Marks runs whose owner is gone as dead. Answers with their ids.
+    fn reap(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let registry = self.opened(py)?;
+        let reaped = wait(py, async { Reaper::new(registry.worker()).pass(&*registry).await })?;
+        Ok(reaped.ended.iter().map(|run| run.id.to_string()).collect())
+    }
+
+    /// Hides an ended run, or shows it again.
+    fn archive(&self, py: Python<'_>, run: &str, archived: bool) -> PyResult<()> {
+        let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
+        wait(py, registry.archive(run, archived)).map(|_| ())
+    }
+
+    /// Says something of a run on behalf of its owner, from a process that was handed the owner's epoch.
+    fn report(&self, py: Python<'_>, run: &str, epoch: u64, report: &str) -> PyResult<()> {
+        let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
+        let report = Report::from(read::<ReportInput>(py, report)?);
+        wait(py, registry.report(run, Epoch(epoch), report)).map(|_| ())
+    }
+
+    /// Whether the claim `epoch` still owns the run, and who wants it stopped and why, if anybody does.
+    #[allow(clippy::type_complexity, reason = "a tuple of Python")]
+    fn claimed(
+        &self,
+        py: Python<'_>,
+        run: &str,
+        epoch: u64,
+    ) -> PyResult<(bool, Option<(String, Option<String>)>, String)> {
+        let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
+        let run = wait(py, registry.glance(run))?.run;
+        let cancel = run.cancel.as_ref().map(|request| (request.by.user.to_string(), request.reason.clone()));
+        Ok((run.is_current(Epoch(epoch)), cancel, views::record(&run).to_string()))
+    }
+
+    /// Begins a step of a run: answers with what an earlier attempt returned, as JSON, or with the step to be done.
+    #[pyo3(signature = (run, epoch, name, inputs, parent=None))]
+    fn begin_step(
+        &self,
+        py: Python<'_>,
+        run: &str,
+        epoch: u64,
+        name: &str,
+        inputs: &[u8],
+        parent: Option<&str>,
+    ) -> PyResult<Begun> {
+        let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
+        let parent = parent.map(|parent| id::<RunId>(py, parent)).transpose()?;
+        wait(py, begin_step(&registry, (run, Epoch(epoch)), name, inputs, parent))
+    }
+
+    /// Ends this process's work in the registry. Runs that are held go on.
+    fn close(&self, py: Python<'_>) {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(registry) = registry.and_then(Arc::into_inner) {
+            py.detach(|| pollster::block_on(registry.close()));
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Registry {}>", self.shown)
+    }
+}
+
+impl NativeRegistry {
+    fn opened(&self, py: Python<'_>) -> PyResult<Arc<Registry>> {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        registry.ok_or_else(|| invalid(py, format!("the registry `{}` is closed", self.shown)))
+    }
+}
+
+async fn open(named: Option<&str>, create: bool) -> Result<Registry, Error> {
+    let registry = match Location::find(named)? {
+        Location::Directory(path) => {
+            if let Some(home) = outlive::host::home::home().filter(|home| create && path.parent() == Some(home)) {
+                outlive::registry::make_home(&home)?;
+            }
+            Registry::open_local(&path, create.then_some(Sharing::Private))?
+        }
+        Location::Url(url) => Registry::open(&url).await?,
+    };
+    if create {
+        outlive::index::register_own(&registry);
+    }
+    registry.deliver_spooled().await?;
+    Ok(registry)
+}
+
+async fn begin_step(
+    registry: &Registry,
+    (run, epoch): (RunId, Epoch),
+    name: &str,
+    inputs: &[u8],
+    parent: Option<RunId>,
+) -> Result<Begun, Error> {
+    let attempt = registry.attempt(run, epoch).await?;
+    let mut fingerprint = Fingerprint::of(run);
+    fingerprint.part("inputs", inputs);
+    let fingerprint = fingerprint.finish();
+    let mut next = attempt.next(name, &fingerprint)?;
+    if let Next::Replay(original) = next {
+        match Outcome::of(original) {
+            Some(Outcome::Answer(answer)) => {
+                let spec = attempt.spec(name, fingerprint, &next, parent, registry.me().clone());
+                registry.replay_step(&attempt, spec, original).await?;
+                return Ok(Begun::Replayed(answer.to_string()));
+            }
+            // A command did it, or its result was never on record.
+            _ => next = Next::Live { changed: true },
+        }
+    }
+    let spec = attempt.spec(name, fingerprint, &next, parent, registry.me().clone());
+    Ok(Begun::ToDo(registry.start_step(&attempt, spec).await?.into()))
+}

@@ -1,0 +1,112 @@
+"""Fixtures: a home and a registry for each test, real interpreters, and the real command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import outlive
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMAND = Path(os.environ.get("OUTLIVE_COMMAND", ROOT / "target/debug/outlive"))
+WAIT = 60.0
+
+
+def until(what: Callable[[], object], limit: float = WAIT) -> object:
+    """Waits for a condition, and fails where it never holds."""
+    deadline = time.monotonic() + limit
+    while True:
+        found = what()
+        if found:
+            return found
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own, and no variable of a run."""
+    for name in list(os.environ):
+        if name.startswith("OUTLIVE_") and name != "OUTLIVE_COMMAND":
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    monkeypatch.setenv("OUTLIVE_HOME", str(home))
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / ".outlive").mkdir(mode=0o700)
+    monkeypatch.chdir(tmp_path / "work")
+    return home
+
+
+@pytest.fixture
+def url(home: Path, tmp_path: Path) -> str:
+    """The registry that is found from the working directory."""
+    return f"sqlite:{tmp_path / 'work' / '.outlive'}"
+
+
+@pytest.fixture
+def registry(url: str) -> Iterator[outlive.Registry]:
+    with outlive.Registry(url) as opened:
+        yield opened
+
+
+class Script:
+    """A Python program in a file, as a real interpreter runs it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.started: list[subprocess.Popen[str]] = []
+
+    def __call__(self, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(code, **variables)
+        out, err = process.communicate(timeout=WAIT)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def start(self, code: str, **variables: str) -> subprocess.Popen[str]:
+        self.path.write_text("import os, sys, time, outlive\n" + textwrap.dedent(code))
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            [sys.executable, str(self.path)],
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            env={**os.environ, **variables},
+        )
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Script]:
+    made = Script(tmp_path / "work" / "script.py")
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def command() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command `outlive`, built from the same sources."""
+    assert COMMAND.exists(), f"{COMMAND} is not built: `cargo build` builds it"
+
+    def call(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(COMMAND), *words], capture_output=True, text=True, timeout=WAIT, stdin=subprocess.DEVNULL
+        )
+
+    return call

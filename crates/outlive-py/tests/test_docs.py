@@ -1,0 +1,54 @@
+"""The documentation: examples that run, and types that hold."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import outlive
+import pytest
+from conftest import ROOT
+
+PACKAGE = Path(outlive.__file__).parent
+EXAMPLES = sorted((ROOT / "examples/python").glob("*.py"))
+#: Modules that need a framework; their own tests import them.
+INTEGRATIONS = {"dask", "ray", "spark", "shardyfusion"}
+MODULES = sorted(f"outlive.{each.name}" for each in pkgutil.iter_modules(outlive.__path__) if each.name not in INTEGRATIONS)
+
+
+@pytest.mark.parametrize("name", ["outlive", *MODULES])
+def test_examples_in_docstrings_run(name: str) -> None:
+    if name == "outlive._outlive":
+        pytest.skip("the native half has no examples")
+    failed, tried = doctest.testmod(importlib.import_module(name))
+    assert failed == 0
+
+
+def test_examples_in_the_guide_run() -> None:
+    failed, tried = doctest.testfile(str(ROOT / "docs/python.md"), module_relative=False)
+    assert failed == 0 and tried > 5
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_run_to_their_end(path: Path) -> None:
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_types_of_package_and_examples_are_strict() -> None:
+    words = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "-p", "outlive"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=ROOT / "target")
+    assert done.returncode == 0, done.stdout
+    words = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", *map(str, EXAMPLES)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=ROOT / "target")
+    assert done.returncode == 0, done.stdout
+
+
+def test_import_pulls_in_nothing_slow() -> None:
+    code = "import sys, outlive; print(sorted({'asyncio', 'dataclasses', 'inspect', 'multiprocessing'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}"], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stdout + done.stderr
