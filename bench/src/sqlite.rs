@@ -13,7 +13,7 @@ use outlive::policy::Lease;
 use outlive::registry::Registry;
 use outlive::run::{Key, Run, Spec};
 use outlive::store::sqlite::Sharing;
-use outlive::store::{Expect, Record, Store, Write, Written};
+use outlive::store::{Expect, Record, Store, Write, WriteOutcome};
 use outlive::testing::{owner, pending, person, stamp};
 use outlive::time::{Clock, SystemClock};
 
@@ -98,8 +98,8 @@ fn batch(store: &dyn Store, worker: WorkerId, count: usize) -> Outcome<()> {
     let writes: Vec<Write> = (0..count).map(register).collect::<Outcome<_>>()?;
     let runs: Vec<Run> = writes.iter().map(|write| write.run.clone()).collect();
     let written = pollster::block_on(store.commit(writes))?;
-    let finish = |(run, written): (&Run, Written)| -> Outcome<Write> {
-        let Written::Done(revision) = written else { return Err(format!("refused: {written:?}").into()) };
+    let finish = |(run, written): (&Run, WriteOutcome)| -> Outcome<Write> {
+        let WriteOutcome::Done(revision) = written else { return Err(format!("refused: {written:?}").into()) };
         let record = Record { run: run.clone(), revision, stamp: stamp(entropy) };
         let fence = Fence { worker, epoch: run.epoch };
         let finish = Action::Finish { fence, verdict: Verdict::Succeeded, exit: None };
@@ -108,7 +108,7 @@ fn batch(store: &dyn Store, worker: WorkerId, count: usize) -> Outcome<()> {
     };
     let writes: Vec<Write> = runs.iter().zip(written).map(finish).collect::<Outcome<_>>()?;
     let written = pollster::block_on(store.commit(writes))?;
-    match written.iter().find(|written| !matches!(written, Written::Done(_))) {
+    match written.iter().find(|written| !matches!(written, WriteOutcome::Done(_))) {
         Some(refused) => Err(format!("refused: {refused:?}").into()),
         None => Ok(()),
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::steps::{Failed, cargo, root, step, succeeds};
 
 /// A program that tests call, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 28] = [
+const PROGRAMS: [(&str, &str); 29] = [
     ("strace", "strace"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),

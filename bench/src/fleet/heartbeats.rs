@@ -1,6 +1,6 @@
 //! What beats cost the database, whatever the number of runs that are alive, and while somebody holds a transaction open.
 //!
-//! Twenty workers beat twice a second, as those of `Times::fast` do. At first nothing else happens: what is written is
+//! Twenty workers beat twice a second, as those of `WorkerTiming::fast` do. At first nothing else happens: what is written is
 //! written by beats. Then runs are claimed one at a time, while the beats go on.
 
 use std::io::Write;

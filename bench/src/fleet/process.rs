@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use outlive::engine::worker::{Job, Times, Worker};
+use outlive::engine::worker::{Job, Worker, WorkerTiming};
 use outlive::policy::OrphanPolicy;
 use outlive::registry::{Planned, Registry};
 use outlive::run::Spec;
@@ -27,7 +27,8 @@ const MARK: &str = "mark";
 pub fn main(words: &[String]) -> Outcome<bool> {
     let [url, verb, rest @ ..] = words else { return Err("a process of the fleet is told a URL and a verb".into()) };
     let number = |place: usize| -> Outcome<usize> { Ok(rest.get(place).ok_or("a number is missing")?.parse()?) };
-    let times = if rest.last().is_some_and(|word| word == "fast") { Times::fast() } else { Times::default() };
+    let times =
+        if rest.last().is_some_and(|word| word == "fast") { WorkerTiming::fast() } else { WorkerTiming::default() };
     match verb.as_str() {
         "drain" => drain(url, number(0)?)?,
         "fill" => fill(&open(url)?, number(0)?)?,
@@ -115,7 +116,7 @@ fn own(url: &str, runs: usize, workers: usize) -> Outcome<()> {
     let each = runs / workers;
     let mut all = Vec::new();
     for _ in 0..workers {
-        let builder = Worker::builder(open(url)?).slots(1).prefetch(each - 1).times(Times::fast());
+        let builder = Worker::builder(open(url)?).slots(1).prefetch(each - 1).times(WorkerTiming::fast());
         let worker = builder.handle(KIND, |_| {
             for_ever();
             Ok(())

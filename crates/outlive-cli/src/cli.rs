@@ -44,7 +44,7 @@ pub fn main() -> u8 {
         }
         None => None,
     };
-    outlive::store::sqlite::survive_cuts();
+    outlive::store::sqlite::install_sigbus_handler();
     if completion::answer(&words) {
         return 0;
     }

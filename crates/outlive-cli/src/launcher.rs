@@ -34,7 +34,7 @@ use outlive::error::{Code, Error};
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::logs::LogPolicy;
-use outlive::ownership::handle::{Recorded, RunHandle};
+use outlive::ownership::handle::{Persisted, RunHandle};
 use outlive::ownership::reaper::Reaper;
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
@@ -144,7 +144,7 @@ fn own(input: &Run, context: &Context, json: bool, signals: Signals, report: Opt
             let mut owning =
                 Owning { registry: &registry, policy: &policy, signals, detached, json, stays: false, growth: None };
             let exit = owning.see_through(handle, job, report);
-            pollster::block_on(registry.close_and_end());
+            pollster::block_on(registry.close_leaking());
             child::exit(exit)
         }
         Err(error) => refuse(&error, json, report),
@@ -183,7 +183,7 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
         Err(error) => (context.instead(&error).await?.ok_or(error)?, true),
         found => (found?, false),
     };
-    let registry = registry.beating_later();
+    let registry = registry.defer_heartbeat();
     let mut spec = input.spec.spec(&registry, context)?;
     if elsewhere {
         // What it was meant for, so that it is found by that.
@@ -253,10 +253,10 @@ fn keep_no_log(registry: &Registry, handle: &RunHandle) -> Recording {
 }
 
 /// What to tell about a result that is not on record, if it is not.
-fn recorded_badly(recorded: Result<Recorded, Error>) -> Option<(Code, String)> {
+fn recorded_badly(recorded: Result<Persisted, Error>) -> Option<(Code, String)> {
     match recorded {
-        Ok(Recorded::Now) => None,
-        Ok(Recorded::Later) => {
+        Ok(Persisted::Committed) => None,
+        Ok(Persisted::Spooled) => {
             Some((Code::Unavailable, "the registry cannot be written; the result is kept, and recorded by the next `outlive run`, `cancel`, `reap` or `doctor --fix`".into()))
         }
         Err(error) => Some((error.code(), format!("the result is not on record: {error}"))),

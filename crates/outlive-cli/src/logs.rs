@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use outlive::error::Error;
-use outlive::lifecycle::health::Seen;
+use outlive::lifecycle::health::RunStatus;
 use outlive::logs::{LogReader, NoLog, Stream};
-use outlive::registry::LogPlace;
+use outlive::registry::LogDirectory;
 use outlive::registry::Registry;
 use outlive::run::{End, StateName};
 use outlive::store;
@@ -133,7 +133,11 @@ impl<E: Into<Error>> From<E> for Trouble {
 }
 
 /// The attempt whose output is meant, by default the last one, and where it is kept.
-pub fn attempt_meant(registry: &Registry, seen: &Seen, attempt: Option<u32>) -> Result<(LogPlace, u32), Error> {
+pub fn attempt_meant(
+    registry: &Registry,
+    seen: &RunStatus,
+    attempt: Option<u32>,
+) -> Result<(LogDirectory, u32), Error> {
     let Some(logs) = registry.logs() else {
         let why = "it ends with its process, or this host has no home for them";
         return Err(Error::Invalid(format!("`{}` keeps no logs: {why}", registry.shown())));
@@ -149,7 +153,7 @@ pub fn attempt_meant(registry: &Registry, seen: &Seen, attempt: Option<u32>) -> 
 }
 
 /// Refuses to look here for what was written on another host, and says on which.
-fn check_host(logs: &LogPlace, registry: &Registry, seen: &Seen, attempt: u32) -> Result<(), Error> {
+fn check_host(logs: &LogDirectory, registry: &Registry, seen: &RunStatus, attempt: u32) -> Result<(), Error> {
     let run = &seen.run;
     let owner = run.owner().or_else(|| run.ending().and_then(|ending| ending.owner.as_ref()));
     let host = owner.filter(|_| attempt == run.attempt).map(|owner| &owner.identity.vantage.host);
@@ -178,7 +182,7 @@ impl Logs {
         }
     }
 
-    fn status(&self, ended: &Seen, registry: &Registry) -> Result<u8, Error> {
+    fn status(&self, ended: &RunStatus, registry: &Registry) -> Result<u8, Error> {
         if !self.exit_status {
             return Ok(0);
         }
@@ -193,11 +197,11 @@ impl Logs {
     async fn follow(
         &self,
         registry: &Registry,
-        logs: &LogPlace,
-        mut seen: Seen,
+        logs: &LogDirectory,
+        mut seen: RunStatus,
         mut attempt: u32,
         json: bool,
-    ) -> Result<Seen, Trouble> {
+    ) -> Result<RunStatus, Trouble> {
         let mut screen = Screen::new(self.only(), self.timestamps, self.raw, json)?;
         let mut reader = None;
         let mut looked = registry.clock().awake();
@@ -261,7 +265,7 @@ impl Logs {
     }
 
     /// The log of an attempt, where it is wanted from.
-    fn open(&self, logs: &LogPlace, seen: &Seen, attempt: u32) -> Result<Option<LogReader>, Trouble> {
+    fn open(&self, logs: &LogDirectory, seen: &RunStatus, attempt: u32) -> Result<Option<LogReader>, Trouble> {
         let Some(mut reader) = logs.read(seen.run.id, attempt)? else { return Ok(None) };
         if let Some(only) = self.only() {
             reader = reader.only(only);
@@ -284,7 +288,7 @@ fn unreadable(error: io::Error) -> Error {
 }
 
 /// Why there is no log, or with `is_there` nothing in it.
-fn nothing(logs: &LogPlace, seen: &Seen, attempt: u32, is_there: bool) -> Result<String, Error> {
+fn nothing(logs: &LogDirectory, seen: &RunStatus, attempt: u32, is_there: bool) -> Result<String, Error> {
     let id = seen.run.id;
     let is_last = seen.run.attempt == attempt;
     let ending = seen.run.ending().filter(|_| is_last);

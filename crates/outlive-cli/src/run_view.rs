@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outlive::id::{RunId, WorkerId};
-use outlive::lifecycle::health::{Health, Seen};
-use outlive::owner::Leftovers;
+use outlive::lifecycle::health::{Health, RunStatus};
+use outlive::owner::LiveProcesses;
 use outlive::registry::Registry;
 use std::os::unix::ffi::OsStrExt;
 
@@ -123,7 +123,7 @@ fn process_name(pid: u32) -> String {
 }
 
 /// A reason with the names of the processes that it names by number.
-pub fn with_names(reason: &str, leftovers: &Leftovers) -> String {
+pub fn with_names(reason: &str, leftovers: &LiveProcesses) -> String {
     if leftovers.pids.is_empty() {
         return reason.into();
     }
@@ -153,17 +153,17 @@ pub fn is_told(until_last_heartbeat: Duration) -> bool {
 
 impl RunView {
     /// The run as it was seen through `registry`.
-    pub fn new(seen: &Seen, registry: &Registry) -> Self {
+    pub fn new(seen: &RunStatus, registry: &Registry) -> Self {
         let trusted = (!registry.withholds_signatures()).then(|| registry.executable(&seen.run).is_ok());
         Self::build(seen, registry, trusted)
     }
 
     /// The run without a check of its signature, which takes longer than all the rest, unless that decides what may be done.
-    pub fn unsigned(seen: &Seen, registry: &Registry) -> Self {
+    pub fn unsigned(seen: &RunStatus, registry: &Registry) -> Self {
         Self::build(seen, registry, None)
     }
 
-    fn build(seen: &Seen, registry: &Registry, trusted: Option<bool>) -> Self {
+    fn build(seen: &RunStatus, registry: &Registry, trusted: Option<bool>) -> Self {
         let (run, spec) = (&seen.run, &seen.run.spec);
         let (started_at, ended_at) = match &run.state {
             State::Running(running) => (Some(running.started_at), None),
@@ -197,7 +197,7 @@ impl RunView {
         let progress = run.progress.clone().unwrap_or_default();
         let is_executable = || trusted.unwrap_or_else(|| registry.executable(run).is_ok());
         let resumes_without_live = !seen.leftovers.is_empty() && {
-            let ended = Seen { leftovers: Leftovers::default(), ..seen.clone() };
+            let ended = RunStatus { leftovers: LiveProcesses::default(), ..seen.clone() };
             can(&ended, is_executable).contains(&Operation::Resume)
         };
         Self {

@@ -204,7 +204,7 @@ impl Context {
     /// Where runs are recorded while a bucket cannot be reached: in the user's own registry. None where that is no answer to
     /// the error.
     pub async fn instead(&self, error: &Error) -> Result<Option<Registry>, Error> {
-        let is_away = matches!(error, Error::Store(error) if error.is_passing());
+        let is_away = matches!(error, Error::Store(error) if error.is_transient());
         let is_bucket = matches!(self.location()?, Location::Url(url) if object::Address::is_meant(&url));
         let Some(home) = outlive::host::home::home().filter(|_| is_away && is_bucket) else { return Ok(None) };
         outlive::registry::make_home(&home)?;

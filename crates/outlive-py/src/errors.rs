@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 /// The exception for an error of the library. Where the package cannot be imported, a plain `RuntimeError`.
 pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
     let (code, hint) = (error.code().as_str(), error.hint());
-    let passing = matches!(error, Error::Store(error) if error.is_passing());
+    let passing = matches!(error, Error::Store(error) if error.is_transient());
     let (holders, free_at) = match error {
         Error::KeyBusy { holders, free_at, .. } => {
             (holders.iter().map(ToString::to_string).collect(), free_at.map(|at| at.to_string()))

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use outlive::error::Error;
-use outlive::lifecycle::OwnEnd;
+use outlive::lifecycle::OwnerEnd;
 use outlive::lifecycle::{Report, Verdict};
 use outlive::ownership::Stop;
-use outlive::ownership::handle::{Recorded, RunHandle};
+use outlive::ownership::handle::{Persisted, RunHandle};
 use outlive::run::{Exit, Interruption, Progress};
 use outlive::step::Outcome;
 use pyo3::prelude::*;
@@ -111,10 +111,10 @@ impl Handle {
         let report = report.map(|report| read::<ReportInput>(py, report)).transpose()?.map(Report::from);
         let failed = || Verdict::Failed { error_type: error_type.into(), error_message: message.into() };
         let end = match how {
-            "succeeded" => OwnEnd::Finished(Verdict::Succeeded),
-            "failed" => OwnEnd::Finished(failed()),
-            "cancelled" => OwnEnd::Finished(Verdict::Cancelled),
-            "interrupted" => OwnEnd::Interrupted(Interruption { signal, reason: message.into() }),
+            "succeeded" => OwnerEnd::Finished(Verdict::Succeeded),
+            "failed" => OwnerEnd::Finished(failed()),
+            "cancelled" => OwnerEnd::Finished(Verdict::Cancelled),
+            "interrupted" => OwnerEnd::Interrupted(Interruption { signal, reason: message.into() }),
             _ => return Err(invalid(py, format!("`{how}` is no outcome of a run"))),
         };
         let exit = code.map(Exit::Code).or(signal.map(Exit::Signal));
@@ -126,13 +126,13 @@ impl Handle {
         let answer = Outcome::Answer(read(py, answer)?);
         let kept = serde_json::to_value(answer).map_err(|error| invalid(py, error.to_string()))?;
         let report = Report { checkpoint: Some(kept), ..Report::default() };
-        let end = OwnEnd::Finished(Verdict::Succeeded);
+        let end = OwnerEnd::Finished(Verdict::Succeeded);
         self.end_once(py, || pollster::block_on(self.handle.end_shared(Some(report), end, None)))
     }
 
     /// Lets go of the run until somebody wakes it.
     fn suspend(&self, py: Python<'_>, reason: String) -> PyResult<&'static str> {
-        self.end_once(py, || pollster::block_on(self.handle.suspend_shared(reason)).map(|()| Recorded::Now))
+        self.end_once(py, || pollster::block_on(self.handle.suspend_shared(reason)).map(|()| Persisted::Committed))
     }
 
     /// Whether it was ended here.
@@ -147,7 +147,11 @@ impl Handle {
 }
 
 impl Handle {
-    fn end_once(&self, py: Python<'_>, end: impl FnOnce() -> Result<Recorded, Error> + Send) -> PyResult<&'static str> {
+    fn end_once(
+        &self,
+        py: Python<'_>,
+        end: impl FnOnce() -> Result<Persisted, Error> + Send,
+    ) -> PyResult<&'static str> {
         if self.ended.swap(true, Ordering::SeqCst) {
             return Err(invalid(py, format!("run `{}` was ended here already", self.handle.id())));
         }
@@ -156,8 +160,8 @@ impl Handle {
             announcement.end();
         }
         match ended {
-            Ok(Recorded::Now) => Ok("now"),
-            Ok(Recorded::Later) => Ok("later"),
+            Ok(Persisted::Committed) => Ok("now"),
+            Ok(Persisted::Spooled) => Ok("later"),
             Err(error) => {
                 // What the library still holds can be ended again.
                 self.ended.store(!self.handle.is_open(), Ordering::SeqCst);

@@ -10,7 +10,7 @@ use outlive::id::{Epoch, RunId};
 use outlive::lifecycle::Report;
 use outlive::ownership::reaper::Reaper;
 use outlive::ownership::steps::Next;
-use outlive::registry::{Cancelling, Registry};
+use outlive::registry::{CancelOptions, Registry};
 use outlive::step::{Fingerprint, Outcome};
 use outlive::store::sqlite::Sharing;
 use outlive::store::{Cursor, Page};
@@ -68,7 +68,7 @@ impl NativeRegistry {
         let registry = self.opened(py)?;
         let spec = read::<SpecInput>(py, spec)?.into_spec(&registry, command).map_err(|error| raise(py, &error))?;
         let handle = wait(py, registry.start(spec))?;
-        py.detach(|| registry.hear_requests());
+        py.detach(|| registry.subscribe_requests());
         Ok(handle.into())
     }
 
@@ -80,7 +80,7 @@ impl NativeRegistry {
             Reaper::new(registry.worker()).pass_over(&*registry, Filter::of([run])).await?;
             registry.resume(run, false).await
         })?;
-        py.detach(|| registry.hear_requests());
+        py.detach(|| registry.subscribe_requests());
         Ok(handle.into())
     }
 
@@ -97,7 +97,7 @@ impl NativeRegistry {
         let registry = self.opened(py)?;
         let filter = Filter { kinds: Some(kinds), ..Filter::default() };
         let handles = wait(py, registry.claim(filter, limit))?;
-        py.detach(|| registry.hear_requests());
+        py.detach(|| registry.subscribe_requests());
         Ok(handles.into_iter().map(Handle::from).collect())
     }
 
@@ -138,7 +138,7 @@ impl NativeRegistry {
     fn cancel(&self, py: Python<'_>, run: &str, reason: Option<String>, grace: Option<f64>) -> PyResult<String> {
         let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
         let grace = grace.map(|grace| duration("grace", grace)).transpose().map_err(|error| raise(py, &error))?;
-        let how = Cancelling { reason, grace, force: false };
+        let how = CancelOptions { reason, grace, force: false };
         let seen = wait(py, async {
             registry.cancel_and_end(run, &how).await?;
             registry.get(run).await

@@ -1,11 +1,11 @@
 //! Runs as Python reads them: what is on record, and how the run stands.
 
-use outlive::lifecycle::health::Seen;
+use outlive::lifecycle::health::RunStatus;
 use outlive::run::Run;
 use serde_json::{Value, json};
 
 /// A run that was read, as JSON. A leftover is a process that lives on although its owner is gone.
-pub fn seen(seen: &Seen) -> Value {
+pub fn seen(seen: &RunStatus) -> Value {
     json!({
         "state": seen.state.to_string(),
         "health": seen.health.map(|health| health.as_str()),

@@ -9,12 +9,12 @@
 
 mod beats;
 mod due;
-mod hearing;
+mod events;
 mod keys;
 mod lists;
+mod notifications;
 mod rates;
 mod scene;
-mod stories;
 mod unique;
 mod updates;
 mod writes;
@@ -141,11 +141,11 @@ table! { $
        rates::every_attempt_is_a_start_and_nothing_else_is,
        rates::an_update_respects_rates,
        rates::of_many_that_start_at_once_a_rate_lets_its_number;
-    3: hearing::a_claim_counts_as_a_beat,
-       hearing::silence_lasts_until_the_next_beat,
-       hearing::every_beat_is_counted,
-       hearing::rules_are_told_what_was_heard,
-       hearing::time_in_which_nobody_could_be_heard_is_not_silence;
+    3: notifications::a_claim_counts_as_a_beat,
+       notifications::silence_lasts_until_the_next_beat,
+       notifications::every_beat_is_counted,
+       notifications::rules_are_told_what_was_heard,
+       notifications::time_in_which_nobody_could_be_heard_is_not_silence;
     4: beats::a_beat_touches_no_run,
        beats::a_beat_moves_only_its_own_worker,
        beats::a_beat_never_revives,
@@ -155,13 +155,13 @@ table! { $
        beats::a_beat_names_forgotten_runs,
        beats::attention_misses_nothing,
        beats::a_worker_that_leaves_is_forgotten_unless_it_owns;
-    5: stories::a_record_bears_the_stamp_of_its_last_write;
-    6: stories::events_are_told_in_order_each_once,
-       stories::stories_do_not_mix;
+    5: events::a_record_bears_the_stamp_of_its_last_write;
+    6: events::events_are_told_in_order_each_once,
+       events::stories_do_not_mix;
     7: lists::a_list_is_what_the_filter_matches,
        lists::pages_neither_overlap_nor_leave_out,
        lists::lists_are_in_order,
        lists::counts_are_those_of_the_lists;
-    8: stories::a_missing_run_is_an_absence;
+    8: events::a_missing_run_is_an_absence;
     9: due::the_next_due_time_is_that_of_the_first_run_to_come;
 }

@@ -17,6 +17,7 @@
 mod changes;
 mod cool_workflow;
 mod database;
+mod fts;
 mod lookup;
 mod overlay;
 mod peer_queue;
@@ -26,13 +27,12 @@ mod record;
 mod refresh;
 mod registries;
 mod report;
-mod settle;
+mod scan;
 mod source;
 mod sources;
+mod stat_token;
 mod stored;
-mod survey;
 mod walk;
-mod words;
 mod writer;
 
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ pub use self::cool_workflow::next::{NextAction, NextSteps, NextTask};
 pub use self::lookup::Lookup;
 pub use self::peer_queue::{PeerEntry, peer_queue};
 pub use self::query::{Cursor, InvalidCursor, Order, PAGE_LIMIT, Query};
-pub use self::reader::{Found, Listed};
+pub use self::reader::{SearchHit, SearchPage};
 pub use self::record::{Freshness, Kind, Lifecycle, Provenance, Record, Tasks, UnknownLifecycle};
 pub use self::refresh::Refreshed;
 pub use self::registries::register_own;
@@ -181,7 +181,7 @@ impl Index {
     }
 
     /// A page of the runs that match. What is listed was looked at; what is not indexed as it is was read from its source.
-    pub fn search(&self, query: &Query) -> Result<Found, Error> {
+    pub fn search(&self, query: &Query) -> Result<SearchPage, Error> {
         query.check()?;
         let known = self.known()?;
         let (found, indexed) = self.read_any(|reader| {
@@ -200,9 +200,9 @@ impl Index {
             unreadable.absorb(found.unreadable);
             let changed_sources = changes.changed_sources + reader.removed_sources(&known, query.repos.as_ref());
             let (unverified, problems) = (changes.unverified, changes.problems);
-            Ok(Found { changed_sources, unreadable, unverified, problems, total, ..found })
+            Ok(SearchPage { changed_sources, unreadable, unverified, problems, total, ..found })
         })?;
-        Ok(Found { indexed, ..found })
+        Ok(SearchPage { indexed, ..found })
     }
 
     /// The runs that `text` may mean, up to `limit`, of all repositories or of those whose path ends with `repo`.

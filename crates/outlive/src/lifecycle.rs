@@ -6,44 +6,44 @@
 //! conditional on the revision it was computed from, so the rule holds under any race. No rule lives anywhere else;
 //! `docs/lifecycle.md` is generated from this function.
 
-mod again;
 mod can;
 mod cancel;
+mod capacity;
 mod checks;
 mod delete;
-mod follows;
 pub mod health;
-mod keys;
+mod next_attempt;
 mod refusal;
 #[cfg(feature = "http")]
 mod replay;
+mod succession;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use self::again::close;
-pub use self::again::{is_said, rerun, survives_reap};
 pub use self::can::{Operation, can, resumes_unnamed};
+pub(crate) use self::capacity::moved_keys;
+pub use self::capacity::{Start, has_room, is_start, starts_at};
 use self::checks::{
-    check_adopt, check_claim, check_fence, check_reap, check_resume, check_said, check_sweep, lost, take_report,
+    check_adopt, check_claim, check_fence, check_reap, check_report_fence, check_resume, check_sweep, lost, take_report,
 };
 pub use self::delete::{check_delete, deletes_unnamed};
-pub use self::follows::{follows, has_passed};
-pub(crate) use self::keys::moved_keys;
-pub use self::keys::{Start, has_room, is_start, starts_at};
+use self::next_attempt::close;
+pub use self::next_attempt::{is_duplicate_finish, rerun, survives_reap};
 pub use self::refusal::Refusal;
 #[cfg(feature = "http")]
 pub(crate) use self::replay::{Sent, replay};
+pub use self::succession::{follows, has_passed};
 
 use crate::model::id::{Epoch, RunId, WorkerId};
-use crate::model::owner::Leftovers;
+use crate::model::owner::LiveProcesses;
 use crate::model::owner::{Evidence, Identity};
 use crate::model::policy::OrphanPolicy;
 use crate::model::run::{
     Actor, Archived, End, Ending, Event, Exit, Failure, Interruption, Owner, Pending, Progress, Reap, Release, Run,
-    Running, State, StateName, Suspended, Swept, capped,
+    Running, State, StateName, Suspended, Swept, truncate_message,
 };
 use crate::model::time::Timestamp;
 
@@ -98,14 +98,14 @@ pub enum Verdict {
 /// The ways in which an owner can end its run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OwnEnd {
+pub enum OwnerEnd {
     /// The work came out so.
     Finished(Verdict),
     /// It was asked to stop and did.
     Interrupted(Interruption),
 }
 
-impl OwnEnd {
+impl OwnerEnd {
     /// The action that records it, by whoever holds the claim.
     pub fn action(&self, fence: Fence, exit: Option<Exit>) -> Action {
         match self.clone() {
@@ -125,7 +125,7 @@ pub enum Action {
         /// Also before its time: a person wants it now, or its last owner goes on with it.
         early: bool,
         /// Processes of an earlier attempt that are still alive on this host.
-        leftovers: Leftovers,
+        leftovers: LiveProcesses,
     },
     /// A run that it waits for has ended.
     Release {
@@ -180,7 +180,7 @@ pub enum Action {
         /// The grace period before its processes are killed; unset, the owner's own.
         grace: Option<Duration>,
         /// Live processes of its last attempt, as far as the caller can observe them.
-        live: Leftovers,
+        live: LiveProcesses,
     },
     /// Somebody found its owner gone.
     Reap {
@@ -198,7 +198,7 @@ pub enum Action {
         /// What proves that the owner is gone; nothing, where nothing does.
         evidence: Option<Evidence>,
         /// Processes of the attempt that are still alive on this host.
-        leftovers: Leftovers,
+        leftovers: LiveProcesses,
         /// The worker.
         owner: Owner,
     },
@@ -207,7 +207,7 @@ pub enum Action {
         /// Also a run that failed.
         failed_too: bool,
         /// Processes of the old attempt that are still alive on this host.
-        leftovers: Leftovers,
+        leftovers: LiveProcesses,
         /// The worker that goes on with it at once; without one it waits to be claimed.
         owner: Option<Owner>,
     },
@@ -424,7 +424,7 @@ impl Step<'_> {
     }
 
     fn report(&self, held: &Running, fence: &Fence, report: &Report) -> Result<Next, Refusal> {
-        check_said(self.run, held, fence)?;
+        check_report_fence(self.run, held, fence)?;
         let progressed_at = if report.progress.is_some() { self.now } else { held.progressed_at };
         let mut next = self.in_state(State::Running(Running { progressed_at, ..held.clone() }));
         take_report(&mut next.run, report)?;
@@ -436,7 +436,7 @@ impl Step<'_> {
         let suspended = Suspended {
             since: self.now,
             started_at: held.started_at,
-            reason: capped(reason.to_owned()),
+            reason: truncate_message(reason.to_owned()),
             parked: false,
         };
         Ok(self.in_state(State::Suspended(suspended)).because(reason.to_owned()))
@@ -451,8 +451,8 @@ impl Step<'_> {
         let how = match verdict {
             Verdict::Succeeded => End::Succeeded,
             Verdict::Failed { error_type, error_message } => End::Failed(Failure {
-                error_type: capped(error_type.clone()),
-                error_message: capped(error_message.clone()),
+                error_type: truncate_message(error_type.clone()),
+                error_message: truncate_message(error_message.clone()),
                 reap: None,
                 gave_up: None,
             }),
@@ -499,7 +499,7 @@ impl Step<'_> {
     }
 
     /// The same attempt in other hands. What it has done so far is done.
-    fn adopt(&self, held: &Running, evidence: &Evidence, leftovers: &Leftovers, owner: &Owner) -> Next {
+    fn adopt(&self, held: &Running, evidence: &Evidence, leftovers: &LiveProcesses, owner: &Owner) -> Next {
         let next = self.with(|next| {
             next.epoch = next.epoch.next();
             let started_by = Some(held.started_by.unwrap_or(self.run.epoch));
@@ -560,7 +560,7 @@ impl Step<'_> {
             epoch: after.epoch,
             attempt: after.attempt,
             worker: after.owner().or_else(|| before.owner()).map(|owner| owner.worker),
-            reason: next.reason.or_else(|| told(&after)).map(capped),
+            reason: next.reason.or_else(|| told(&after)).map(truncate_message),
             evidence: next.evidence,
         };
         let has_ended = before.ending().is_none() && after.ending().is_some();
@@ -591,7 +591,12 @@ fn running(owner: &Owner, started_at: Timestamp, now: Timestamp) -> State {
 
 /// Waiting for another attempt.
 fn waiting(now: Timestamp, not_before: Option<Timestamp>, reason: impl Into<String>) -> State {
-    State::Pending(Pending { since: now, not_before, waits_for: Vec::new(), reason: Some(capped(reason.into())) })
+    State::Pending(Pending {
+        since: now,
+        not_before,
+        waits_for: Vec::new(),
+        reason: Some(truncate_message(reason.into())),
+    })
 }
 
 /// What the new state has to say for itself.

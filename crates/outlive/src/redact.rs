@@ -10,7 +10,7 @@
 mod names;
 mod services;
 mod shapes;
-mod words;
+mod tokens;
 
 use std::fmt;
 use std::ops::Range;
@@ -147,7 +147,7 @@ impl Redactor {
         let texts: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
         let mut found: Vec<Vec<Range<usize>>> = texts.iter().map(|text| self.spans(text)).collect();
         match self.looks {
-            Looks::Shapes => words::find(&texts, &mut found),
+            Looks::Shapes => tokens::find(&texts, &mut found),
             Looks::Patterns | Looks::Everything => {}
         }
         texts.iter().zip(found).map(|(text, spans)| masked(text, &merged(spans))).collect()

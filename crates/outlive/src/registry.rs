@@ -1,38 +1,38 @@
 //! The registry: one store of runs, as its users see it.
 //!
 //! It puts the pieces together: rules from `lifecycle.rs`, a store, the witness of this host, the keeper that beats,
-//! the key that signs. Every change goes through `settle.rs`, which knows what a lost answer means.
+//! the key that signs. Every change goes through `commit_until_known.rs`, which knows what a lost answer means.
 
 mod adopt;
-mod again;
-mod bell;
-mod brief;
 #[cfg(feature = "object")]
 mod bucket;
-mod cancelling;
-mod changing;
-mod counting;
+mod cancel;
+mod change;
+mod claim;
+mod counts;
 #[cfg(feature = "sqlite")]
 mod delete;
+mod external;
 mod find;
-mod handing;
 mod home;
-mod leaving;
-mod log_place;
+mod log_directory;
+mod notify;
 mod origin;
+mod process_tree;
 mod queue;
 mod reading;
 mod reap;
+mod rerun;
 mod secrets;
-mod seeing;
 #[cfg(feature = "http")]
 mod served;
 mod sharing;
-mod spooled;
+mod spool;
+mod status;
 mod steps;
-mod taking;
-mod trees;
-mod trusting;
+mod summary;
+mod trust;
+mod worker_session;
 
 use std::any::Any;
 use std::path::Path;
@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::host::home::{actor, home};
-use crate::lifecycle::health::Sight;
+use crate::lifecycle::health::Observation;
 use crate::secrets::masking;
 use crate::util::sync::lock;
 
@@ -53,9 +53,9 @@ use crate::model::owner::Identity;
 use crate::model::policy::Lease;
 use crate::model::run::{Actor, Event, Owner, Run, Spec};
 use crate::model::time::{Clock, SystemClock, Timestamp};
-use crate::ownership::commit::{Doubt, settle};
+use crate::ownership::commit::{UnresolvedWrite, commit_until_known};
 use crate::ownership::handle::RunHandle;
-use crate::ownership::heartbeat::{Keeper, Keeping};
+use crate::ownership::heartbeat::{HeartbeatThread, WorkerState};
 use crate::ownership::spool::Spool;
 use crate::redact::Redactor;
 use crate::secrets::trust::{Named, Trust, has_key};
@@ -67,18 +67,18 @@ use crate::store::object::{Address as BucketAddress, ObjectStore};
 use crate::store::postgres::{Address, PostgresStore};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
-use crate::store::{self, Expect, Notification, Offer, Record, Store, Write};
+use crate::store::{self, Expect, Notification, Record, Store, WorkerCapacity, Write};
 
-pub use self::bell::Bell;
-pub use self::brief::Glimpse;
-pub use self::cancelling::{Cancellation, Cancelling};
-pub use self::handing::{HANDED_OUT, Handed};
+pub use self::cancel::{CancelOptions, Cancellation};
+pub use self::external::{EXTERNAL_KIND, ExternalLease};
 pub use self::home::make_home;
-pub use self::log_place::LogPlace;
-use self::log_place::home_directory;
+pub use self::log_directory::LogDirectory;
+use self::log_directory::home_directory;
+pub use self::notify::WorkReady;
 pub use self::queue::{Parent, Planned, next_due};
-pub use self::spooled::Delivered;
-use self::spooled::spool_key;
+pub use self::spool::Delivered;
+use self::spool::spool_key;
+pub use self::summary::ListItem;
 
 /// How often a change is tried when others change the run meanwhile.
 const TRIES: usize = 32;
@@ -88,9 +88,9 @@ const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 /// Opens another connection to the same store, for the keeper's thread.
 type Reopen = Arc<dyn Fn() -> Result<Arc<dyn Store>, store::Error> + Send + Sync>;
 /// Somebody who is told of what others do.
-type Heard = Box<dyn Fn(Notification) + Send + Sync>;
+type OnNotification = Box<dyn Fn(Notification) + Send + Sync>;
 /// Has somebody told, until what is answered is dropped.
-type Listen = Arc<dyn Fn(Heard) -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;
+type Listen = Arc<dyn Fn(OnNotification) -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;
 
 #[cfg(feature = "postgres")]
 fn shared_address(url: &str) -> Result<Address, Error> {
@@ -135,15 +135,15 @@ pub struct Registry {
     spool: Option<Spool>,
     worker: Mutex<Option<Arc<Working>>>,
     /// What its worker takes from the queue.
-    offer: Arc<Offer>,
+    offer: Arc<WorkerCapacity>,
     beats_later: bool,
     recognise: fn(&Record, Stamp) -> bool,
 }
 
 /// This process as a worker: from its first claim on.
 struct Working {
-    keeping: Arc<Keeping>,
-    keeper: Option<Keeper>,
+    keeping: Arc<WorkerState>,
+    keeper: Option<HeartbeatThread>,
     /// It has said goodbye with its last end.
     left: AtomicBool,
     /// It hears what is asked of its runs.
@@ -302,8 +302,15 @@ impl Registry {
     ) -> Self {
         let reopened = store.clone();
         let worker = WorkerId::draw(clock.now(), &*entropy);
-        let keeping =
-            Arc::new(Keeping::new(worker, identity, me.clone(), clock.clone(), entropy.clone(), "test:".into(), None));
+        let keeping = Arc::new(WorkerState::new(
+            worker,
+            identity,
+            me.clone(),
+            clock.clone(),
+            entropy.clone(),
+            "test:".into(),
+            None,
+        ));
         Self {
             url: "test:".into(),
             opened_by: MadeBy::this_process(),
@@ -354,8 +361,8 @@ impl Registry {
     pub fn spooling_to(mut self, home: &Path) -> Self {
         self.spool = Some(Spool::new(home));
         if let Some(working) = lock(&self.worker).as_mut() {
-            let Keeping { worker, identity, me, clock, entropy, registry, .. } = &*working.keeping;
-            let keeping = Arc::new(Keeping::new(
+            let WorkerState { worker, identity, me, clock, entropy, registry, .. } = &*working.keeping;
+            let keeping = Arc::new(WorkerState::new(
                 *worker,
                 identity.clone(),
                 me.clone(),
@@ -433,13 +440,13 @@ impl Registry {
     }
 
     /// Where the output of its runs is kept, as far as it is on this host; nowhere without a home.
-    pub fn logs(&self) -> Option<LogPlace> {
+    pub fn logs(&self) -> Option<LogDirectory> {
         let (clock, redactor) = (self.clock.clone(), self.log_redactor.as_ref().unwrap_or(&self.redactor).clone());
         #[cfg(feature = "sqlite")]
         if let Some(local) = &self.local {
-            return Some(LogPlace::of_registry(local.clone(), clock, redactor));
+            return Some(LogDirectory::of_registry(local.clone(), clock, redactor));
         }
-        Some(LogPlace::of_home(home_directory(self.name.as_deref())?, clock, redactor))
+        Some(LogDirectory::of_home(home_directory(self.name.as_deref())?, clock, redactor))
     }
 
     /// Who this process acts for.
@@ -485,7 +492,7 @@ impl Registry {
         lock(&self.worker).as_ref().map(|working| working.keeping.worker)
     }
 
-    fn keeping(&self) -> Result<Arc<Keeping>, Error> {
+    fn keeping(&self) -> Result<Arc<WorkerState>, Error> {
         fork_guard::check(self.opened_by)?;
         let mut worker = lock(&self.worker);
         if let Some(working) = &*worker {
@@ -501,7 +508,7 @@ impl Registry {
         let bell = self.local.as_ref().and_then(|_| bell(id).ok());
         #[cfg(not(feature = "sqlite"))]
         let (identity, life, bell) = (Identity::own(), None, None);
-        let keeping = Arc::new(Keeping::new(
+        let keeping = Arc::new(WorkerState::new(
             id,
             identity,
             self.me.clone(),
@@ -512,9 +519,9 @@ impl Registry {
         ));
         keeping.offer(self.offer.clone());
         let reopen = self.reopen.clone();
-        let keeper = Keeper::new(keeping.clone(), bell, self.store.clone(), move || reopen());
+        let keeper = HeartbeatThread::new(keeping.clone(), bell, self.store.clone(), move || reopen());
         if !self.beats_later {
-            leaving::start(&keeper)?;
+            worker_session::start(&keeper)?;
         }
         let (keeper, left, listening) = (Some(keeper), AtomicBool::default(), OnceLock::new());
         *worker = Some(Arc::new(Working { keeping: keeping.clone(), keeper, left, listening, _life: life }));
@@ -556,7 +563,7 @@ impl Registry {
     }
 
     /// A handle on a run that this process owns, and that has run `ran_for` in other hands, if it has. It keeps the worker going, even where the registry is dropped first.
-    fn hold(&self, record: Record, keeping: Arc<Keeping>, ran_for: Option<Duration>) -> RunHandle {
+    fn hold(&self, record: Record, keeping: Arc<WorkerState>, ran_for: Option<Duration>) -> RunHandle {
         let worker: Arc<dyn Any + Send + Sync> = match lock(&self.worker).clone() {
             Some(worker) => worker,
             None => Arc::new(()),
@@ -567,8 +574,8 @@ impl Registry {
     async fn create(&self, run: Run, events: Vec<Event>) -> Result<Record, Error> {
         let id = run.id;
         let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
-        let mut doubt = Doubt::default();
-        let settled = settle(&*self.store, write, &mut doubt).await;
+        let mut doubt = UnresolvedWrite::default();
+        let settled = commit_until_known(&*self.store, write, &mut doubt).await;
         if settled.is_err() && !doubt.remains() {
             // It was not made. What stays behind of it is sealed, private and never asked for.
             let _ = self.forget_sealed(id);
@@ -601,7 +608,7 @@ impl Registry {
     }
 
     /// What can be seen of the processes of these runs on this host; none where the store is of no host.
-    pub(crate) fn look(&self, runs: &[&Run]) -> Option<Vec<Sight>> {
+    pub(crate) fn look(&self, runs: &[&Run]) -> Option<Vec<Observation>> {
         self.store.witness().map(|witness| witness.look(runs))
     }
 

@@ -12,7 +12,7 @@ pub(crate) mod fork_guard;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(any(feature = "http", feature = "object"))]
-mod link;
+mod io_thread;
 pub mod memory;
 #[cfg(feature = "object")]
 pub mod object;
@@ -29,14 +29,14 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use self::counts::{Count, Tally};
-use crate::lifecycle::health::Witness;
+use crate::lifecycle::health::ProcessObserver;
 use crate::lifecycle::{Start, Transition, is_start, moved_keys};
 use crate::model::filter::Filter;
 use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::model::owner::Identity;
 pub use crate::model::page::{Cursor, InvalidCursor, Order, PAGE_LIMIT, Page};
 use crate::model::policy::Lease;
-use crate::model::run::{CancelRequest, Event, Heard, Key, Owner, Run, State};
+use crate::model::run::{CancelRequest, Event, Key, LastHeartbeat, Owner, Run, State};
 use crate::model::time::Timestamp;
 
 /// A store of runs.
@@ -50,7 +50,7 @@ use crate::model::time::Timestamp;
 ///    makes a run hold no keys frees them in the same write. A write by which an attempt starts takes effect only if
 ///    each rate of the run lets one more start, by the store's own clock, and counts as one from then on.
 /// 3. **Owners are heard of.** A write that makes a worker an owner counts as a beat of that worker. Reading a running
-///    run tells when its owner was last heard of ([`Heard`]), by one clock, the store's own. Time in which the store
+///    run tells when its owner was last heard of ([`LastHeartbeat`]), by one clock, the store's own. Time in which the store
 ///    could not have heard anybody is not silence.
 /// 4. **Beats are cheap and powerless.** A beat moves nothing but its worker's own record; no run's revision changes.
 ///    Its answer names what the worker must know: runs it holds and does not own, is asked to cancel, or owns and does
@@ -72,7 +72,7 @@ pub trait Store: Send + Sync {
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error>;
 
     /// Tries each write, and tells what became of it, in order. Writes are independent of each other.
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error>;
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<WriteOutcome>, Error>;
 
     /// Locks the runs of a selection, applies a rule to each with the store's time, and writes what it answers. Runs
     /// that others hold are skipped. Ends after `limit` changes and returns the changed records.
@@ -98,7 +98,7 @@ pub trait Store: Send + Sync {
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error>;
 
     /// Who can see the processes that own these runs. A store that several hosts share has nobody.
-    fn witness(&self) -> Option<Arc<dyn Witness>>;
+    fn witness(&self) -> Option<Arc<dyn ProcessObserver>>;
 }
 
 /// A pure rule over a run and the store's time.
@@ -195,7 +195,7 @@ impl Write {
 
 /// What became of a write.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// It took effect, and this is the version it made.
     Done(Revision),
     /// The record is another than expected: this one, or none.
@@ -211,7 +211,7 @@ pub enum Written {
     },
 }
 
-impl Written {
+impl WriteOutcome {
     /// Others hold a key.
     pub(crate) fn held(key: &Key, holders: Vec<RunId>) -> Self {
         Self::KeyBusy { key: key.clone(), holders, free_at: None }
@@ -249,13 +249,13 @@ impl Listing {
 
 /// A walk through a listing, page by page, to its end.
 #[derive(Debug, Clone)]
-pub struct Walk {
+pub struct Pages {
     filter: Filter,
     /// The next page; none behind the last.
     page: Option<Page>,
 }
 
-impl Walk {
+impl Pages {
     /// A walk over the runs that match, beginning with `page`.
     pub fn from(filter: Filter, page: Page) -> Self {
         Self { filter, page: Some(page) }
@@ -316,12 +316,12 @@ pub struct Beat {
     /// It is about to end and is not to be waited for.
     pub leaving: bool,
     /// What it takes from the queue.
-    pub offer: Arc<Offer>,
+    pub offer: Arc<WorkerCapacity>,
 }
 
 /// What a worker takes from the queue, as it says itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
+pub struct WorkerCapacity {
     /// The outlive that it is; empty where it did not say.
     pub version: String,
     /// How many runs it executes at a time; none, if it only looks after what it has started.
@@ -331,7 +331,7 @@ pub struct Offer {
     pub kinds: Vec<String>,
 }
 
-impl Offer {
+impl WorkerCapacity {
     /// Takes so many runs at a time of these kinds.
     pub fn new(slots: u32, kinds: Vec<String>) -> Self {
         Self { version: env!("CARGO_PKG_VERSION").into(), slots, kinds }
@@ -348,7 +348,7 @@ impl Offer {
     }
 }
 
-impl Default for Offer {
+impl Default for WorkerCapacity {
     /// Takes nothing.
     fn default() -> Self {
         Self::new(0, Vec::new())
@@ -372,13 +372,13 @@ pub struct BeatReply {
 
 /// What a beat must know of one run.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing {
+pub(crate) struct OwnershipView {
     pub(crate) epoch: Epoch,
     pub(crate) owner: Option<WorkerId>,
     pub(crate) cancel: Option<Box<CancelRequest>>,
 }
 
-impl From<&Run> for Standing {
+impl From<&Run> for OwnershipView {
     fn from(run: &Run) -> Self {
         Self { epoch: run.epoch, owner: run.owner().map(|owner| owner.worker), cancel: run.cancel.clone() }
     }
@@ -389,8 +389,8 @@ impl BeatReply {
     pub(crate) fn compare(
         beat: &Beat,
         attention: u64,
-        mut owned: HashMap<RunId, Standing>,
-        find: impl Fn(RunId) -> Result<Option<Standing>, Error>,
+        mut owned: HashMap<RunId, OwnershipView>,
+        find: impl Fn(RunId) -> Result<Option<OwnershipView>, Error>,
     ) -> Result<Self, Error> {
         let mut reply = Self { attention, ..Self::default() };
         for (id, epoch) in beat.held.iter() {
@@ -420,9 +420,9 @@ pub struct Worker {
     /// What it promised.
     pub lease: Lease,
     /// When it was last heard of.
-    pub heard: Heard,
+    pub heard: LastHeartbeat,
     /// What it takes.
-    pub offer: Arc<Offer>,
+    pub offer: Arc<WorkerCapacity>,
 }
 
 impl From<&Owner> for Worker {
@@ -441,7 +441,7 @@ impl From<&Worker> for Owner {
 impl From<&Beat> for Worker {
     fn from(beat: &Beat) -> Self {
         let (id, identity, offer) = (beat.worker, beat.identity.clone(), beat.offer.clone());
-        Self { id, identity, lease: beat.lease, heard: Heard::default(), offer }
+        Self { id, identity, lease: beat.lease, heard: LastHeartbeat::default(), offer }
     }
 }
 
@@ -514,7 +514,7 @@ pub enum Error {
 
 impl Error {
     /// Whether the same call may succeed later.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Unknown(_) | Self::Full(_) | Self::Throttled(_))
     }
 

@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::model::id::{Entropy, RunId, Stamp, WorkerId};
-use crate::model::owner::{Identity, Vantage};
+use crate::model::owner::{HostContext, Identity};
 use crate::model::policy::Lease;
-use crate::model::run::{Actor, Heard, Owner, Run, Spec};
+use crate::model::run::{Actor, LastHeartbeat, Owner, Run, Spec};
 use crate::model::time::{Clock, Timestamp};
 use crate::util::sync::lock;
 
@@ -128,13 +128,13 @@ pub fn person(name: &str) -> Actor {
 
 /// A process of another host, whose pid says nothing here.
 pub fn stranger(pid: u32) -> Identity {
-    let vantage = Vantage { host: "elsewhere".into(), boot_id: "another-boot".into(), pid_ns: 1, time_ns: 1 };
+    let vantage = HostContext { host: "elsewhere".into(), boot_id: "another-boot".into(), pid_ns: 1, time_ns: 1 };
     Identity { vantage, pid, start_ticks: 1, pidfs_inode: None, lock_inode: None }
 }
 
 /// A worker as the owner of a run.
 pub fn owner(worker: WorkerId, lease: Lease) -> Owner {
-    Owner { worker, identity: stranger(1), lease, heard: Heard::default() }
+    Owner { worker, identity: stranger(1), lease, heard: LastHeartbeat::default() }
 }
 
 /// A spec that asks for nothing special.

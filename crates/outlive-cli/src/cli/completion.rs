@@ -12,7 +12,7 @@ use clap::{Arg, Command};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
 use outlive::filter::Filter;
-use outlive::lifecycle::health::Seen;
+use outlive::lifecycle::health::RunStatus;
 use outlive::store::Page;
 
 use crate::settings::Context;
@@ -85,7 +85,7 @@ fn completer(arg: &Arg, asked: &Asked) -> Option<ArgValueCompleter> {
 }
 
 /// The newest runs of the registry; none where it cannot be read.
-fn newest(registry: Option<String>) -> Vec<Seen> {
+fn newest(registry: Option<String>) -> Vec<RunStatus> {
     let context = Context::new(registry);
     let listed = pollster::block_on(async {
         let registry = context.existing().await.ok()??;

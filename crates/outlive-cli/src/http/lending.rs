@@ -13,7 +13,7 @@ use axum::{Extension, Json};
 use outlive::error::Code;
 use outlive::registry::Registry;
 use outlive::store::Beat;
-use outlive::store::http::lend::{self, BODY_LIMIT, Lending};
+use outlive::store::http::server::{self, BODY_LIMIT, ServeContext};
 use outlive::store::sqlite::HEARD_WITHIN;
 use outlive::time::{Clock, SystemClock};
 use serde::Deserialize;
@@ -33,7 +33,7 @@ pub async fn lend(
     request: Request,
 ) -> Result<Response, Failure> {
     let unknown = || Failure::new(Code::NotFound, "there is no such call of a store");
-    let changes = lend::changes(&call).ok_or_else(unknown)?;
+    let changes = server::changes(&call).ok_or_else(unknown)?;
     // Whoever writes records can say of any run that it has ended.
     if changes && who.may < Effect::Stop {
         return Err(Failure::new(Code::Forbidden, "your token only reads; this takes one with the role `operate`"));
@@ -42,8 +42,8 @@ pub async fn lend(
     let reads_only = who.may < Effect::Stop;
     let (user, is_beat, began) = (who.user.clone(), call == "beat", server.counters.begin());
     let answered = server.calls.lend(move |registry: &Registry| {
-        let lending = Lending { registry: registry.id(), user, lease: registry.lease(), is_far: true, reads_only };
-        pollster::block_on(lend::answer(registry.store(), &lending, &call, &body))
+        let lending = ServeContext { registry: registry.id(), user, lease: registry.lease(), is_far: true, reads_only };
+        pollster::block_on(server::answer(registry.store(), &lending, &call, &body))
     });
     let answer = answered.await?.map_err(|error| Failure::new(Code::Invalid, &error.to_string()))?;
     if is_beat {

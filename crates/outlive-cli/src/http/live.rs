@@ -17,7 +17,7 @@ use futures_util::stream::{Stream, unfold};
 use outlive::error::{Code, Error};
 use outlive::filter::Filter;
 use outlive::id::RunId;
-use outlive::lifecycle::health::Seen;
+use outlive::lifecycle::health::RunStatus;
 use outlive::registry::Registry;
 use outlive::run::StateName;
 use outlive::store::Page;
@@ -187,9 +187,9 @@ impl Watcher {
         Ok((!changed.is_empty()).then(|| json!({ "runs": changed })))
     }
 
-    async fn find(&self, registry: &Registry) -> Result<Vec<Seen>, Error> {
+    async fn find(&self, registry: &Registry) -> Result<Vec<RunStatus>, Error> {
         let in_flight = Filter::in_states([StateName::Pending, StateName::Running, StateName::Suspended]);
-        let mut found: HashMap<RunId, Seen> = HashMap::new();
+        let mut found: HashMap<RunId, RunStatus> = HashMap::new();
         for (filter, limit) in [(in_flight, IN_FLIGHT), (Filter::default(), NEWEST)] {
             let page = Page { limit, ..Page::default() };
             found.extend(registry.list(&filter, &page).await?.0.into_iter().map(|seen| (seen.run.id, seen)));

@@ -17,7 +17,7 @@ use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use outlive::error::Error;
 use outlive::id::{Entropy, SystemEntropy};
-use outlive::store::http::lend;
+use outlive::store::http::server;
 use outlive::time::{Clock, SystemClock, Timestamp};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -189,7 +189,7 @@ fn nanos(at: Timestamp) -> String {
 
 /// What was asked for, in few words: what a caller makes up is none of them.
 fn route(path: &str) -> String {
-    let is_call = |call: &str| call == "prove" || lend::changes(call).is_some();
+    let is_call = |call: &str| call == "prove" || server::changes(call).is_some();
     let known =
         ["/", "/v1/changes", "/v1/follow", "/v1/openapi.json", "/metrics", "/healthz", "/readyz", "/session", "/mcp"];
     let is_known = known.contains(&path)

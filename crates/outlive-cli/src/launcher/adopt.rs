@@ -8,9 +8,9 @@ use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::host;
 use outlive::logs::{Growth, LogPolicy, Stream};
-use outlive::ownership::handle::{Recorded, RunHandle};
+use outlive::ownership::handle::{Persisted, RunHandle};
 use outlive::policy::TreePolicy;
-use outlive::registry::LogPlace;
+use outlive::registry::LogDirectory;
 use outlive::registry::Registry;
 use outlive::run::Exit;
 use serde_json::json;
@@ -133,7 +133,7 @@ fn supervise(
     let lost = leave_log(registry, &run, &recording);
     let recorded = match &ended.end {
         Some(end) => pollster::block_on(handle.end(end.clone(), exit)),
-        None => Ok(Recorded::Now),
+        None => Ok(Persisted::Committed),
     };
     note_final(registry, run.id, ended.end.as_ref(), &recorded);
     hooks::tell_end(registry, run.id);
@@ -144,7 +144,7 @@ fn supervise(
 /// Goes on with the log of a command that writes into it by itself. One that wrote to its owner writes to nobody any more.
 fn record(registry: &Registry, handle: &RunHandle, policy: &LogPolicy) -> Recording {
     let run = handle.run();
-    let kept = |logs: LogPlace| matches!(logs.read(run.id, run.attempt), Ok(Some(_)));
+    let kept = |logs: LogDirectory| matches!(logs.read(run.id, run.attempt), Ok(Some(_)));
     if !registry.logs().is_some_and(kept) {
         return Recording::new(None);
     }

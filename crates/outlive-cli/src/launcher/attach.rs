@@ -15,7 +15,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use outlive::error::Error;
-use outlive::lifecycle::health::{Health, Seen};
+use outlive::lifecycle::health::{Health, RunStatus};
 use outlive::registry::Registry;
 use outlive::run::Run;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -209,7 +209,7 @@ fn connect(registry: &Registry, run: &Run) -> io::Result<UnixStream> {
 }
 
 /// The status to end with, where there is nothing more to wait for.
-fn over(seen: &Seen, registry: &Registry) -> Option<u8> {
+fn over(seen: &RunStatus, registry: &Registry) -> Option<u8> {
     if seen.is_over() {
         return Some(wait::status(&RunView::new(seen, registry)));
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::libc;
 use outlive::error::Code;
 use outlive::host::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
-use outlive::lifecycle::OwnEnd;
+use outlive::lifecycle::OwnerEnd;
 use outlive::lifecycle::Verdict;
 use outlive::logs::{Growth, Stream};
 use outlive::ownership::Stop;
@@ -71,7 +71,7 @@ pub struct Child {
 /// How a command ended, and what that means.
 pub struct Ended {
     /// What to put on record; nothing where the run is somebody else's by now.
-    pub end: Option<OwnEnd>,
+    pub end: Option<OwnerEnd>,
     /// How the command ended.
     pub exit: Exit,
     /// What to say about it, and what kind of trouble that is.
@@ -183,7 +183,7 @@ impl Child {
             if beats_from.is_some_and(|at| now() >= at) {
                 // Where there is no thread to be had, there may be one later.
                 beats_from = registry.start_beating().err().map(|_| now() + Duration::from_secs(1));
-                registry.hear_requests();
+                registry.subscribe_requests();
             }
             if contained_from.is_some_and(|at| now() >= at) {
                 contained_from = None;
@@ -237,7 +237,7 @@ impl Child {
         if let Some(pty) = &self.pty {
             match exit {
                 Exit::Code(_) => pty.screen().leave(),
-                Exit::Signal(_) => pty.screen().give_back(),
+                Exit::Signal(_) => pty.screen().release_external(),
             }
         }
         let unread = Some(self.copying).filter(|_| asked.stop.is_none());
@@ -286,7 +286,7 @@ impl Child {
         }
         if let Some(pty) = &self.pty {
             self.copying.flush(pty.screen());
-            pty.screen().give_back();
+            pty.screen().release_external();
         }
         let stopped = signals::stop_by(signal);
         // Where nobody could have started us again we were not stopped. Then a key that stops does nothing, and a command
@@ -421,10 +421,10 @@ pub(super) fn bell(handle: &RunHandle, stops: &Arc<Mutex<Vec<Stop>>>) -> Option<
 /// What the exit status means. A command that handles a signal and exits is judged by its status, as a shell does; only
 /// one that died of the signal was interrupted. A shell reports that of its last command as 128 and the signal's number.
 fn ended(exit: Exit, asked: &Asked) -> Ended {
-    let interrupted = |signal: Option<i32>, reason: String| OwnEnd::Interrupted(Interruption { signal, reason });
+    let interrupted = |signal: Option<i32>, reason: String| OwnerEnd::Interrupted(Interruption { signal, reason });
     let died_of = |signal: &&i32| exit == Exit::Signal(**signal) || exit == Exit::Code(128 + **signal);
     let (end, talk) = match (&asked.stop, asked.signals.iter().find(died_of)) {
-        (Some(Stop::Cancelled(_)), _) => (Some(OwnEnd::Finished(Verdict::Cancelled)), None),
+        (Some(Stop::Cancelled(_)), _) => (Some(OwnerEnd::Finished(Verdict::Cancelled)), None),
         (Some(Stop::TimedOut), _) => {
             let message = format!("it ran for longer than its timeout ({exit})");
             (Some(failed("timeout", message)), Some((Code::Refused, "the run timed out".into())))
@@ -436,7 +436,7 @@ fn ended(exit: Exit, asked: &Asked) -> Ended {
         (Some(Stop::Lost), _) => (None, Some((Code::Lost, "the run is somebody else's by now; it was stopped".into()))),
         (None, Some(signal)) => (Some(interrupted(Some(*signal), format!("signal {signal}"))), None),
         (None, None) => match exit {
-            Exit::Code(0) => (Some(OwnEnd::Finished(Verdict::Succeeded)), None),
+            Exit::Code(0) => (Some(OwnerEnd::Finished(Verdict::Succeeded)), None),
             Exit::Code(_) => (Some(failed("exit", exit.to_string())), None),
             Exit::Signal(_) => (Some(failed("signal", exit.to_string())), None),
         },
@@ -444,8 +444,8 @@ fn ended(exit: Exit, asked: &Asked) -> Ended {
     Ended { end, exit, talk, unread: None }
 }
 
-fn failed(error_type: &str, error_message: String) -> OwnEnd {
-    OwnEnd::Finished(Verdict::Failed { error_type: error_type.into(), error_message })
+fn failed(error_type: &str, error_message: String) -> OwnerEnd {
+    OwnerEnd::Finished(Verdict::Failed { error_type: error_type.into(), error_message })
 }
 
 impl Ended {
@@ -458,7 +458,7 @@ impl Ended {
             // What it was asked for is known; of its status nothing is claimed.
             let (error_type, message) = match (&asked.stop, &ended.end) {
                 (Some(Stop::TimedOut), _) => ("timeout", "it ran for longer than its timeout"),
-                (None, Some(OwnEnd::Finished(_))) => {
+                (None, Some(OwnerEnd::Finished(_))) => {
                     ("exit_unknown", "its exit status could not be had, because its owner had died")
                 }
                 _ => return ended,
@@ -479,7 +479,7 @@ impl Ended {
 
     /// It was killed because memory ran out.
     pub fn blame_memory(&mut self) {
-        if let Some(OwnEnd::Finished(Verdict::Failed { .. })) = self.end {
+        if let Some(OwnerEnd::Finished(Verdict::Failed { .. })) = self.end {
             let exit = self.exit;
             self.end = Some(failed("oom", format!("it was killed because memory ran out ({exit})")));
         }

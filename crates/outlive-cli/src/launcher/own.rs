@@ -8,11 +8,11 @@ use std::time::Duration;
 use nix::libc;
 use outlive::error::{Code, Error};
 use outlive::id::RunId;
-use outlive::lifecycle::OwnEnd;
+use outlive::lifecycle::OwnerEnd;
 use outlive::lifecycle::{Refusal, Verdict};
 use outlive::logs::{Growth, LogPolicy, Stream};
-use outlive::ownership::handle::{Recorded, RunHandle};
-use outlive::registry::{Cancelling, Registry};
+use outlive::ownership::handle::{Persisted, RunHandle};
+use outlive::registry::{CancelOptions, Registry};
 use outlive::run::{EnvMode, Exit, Run, Spec, State, StateName};
 use outlive::time::{Timestamp, show_duration};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -234,15 +234,15 @@ impl Owning<'_> {
         let unread = ended.unread.take();
         let run = handle.run();
         let lost = leave_log(registry, &run, &recording);
-        let is_final = matches!(&ended.end, Some(OwnEnd::Finished(Verdict::Succeeded | Verdict::Cancelled)));
+        let is_final = matches!(&ended.end, Some(OwnerEnd::Finished(Verdict::Succeeded | Verdict::Cancelled)));
         let recorded = match &ended.end {
             Some(end) if self.stays || spec.policy.retry.on_failure => {
                 pollster::block_on(handle.end(end.clone(), Some(ended.exit)))
             }
-            Some(end) => pollster::block_on(registry.end_and_leave(handle, end.clone(), Some(ended.exit))),
-            None => Ok(Recorded::Now),
+            Some(end) => pollster::block_on(registry.finish_and_deregister(handle, end.clone(), Some(ended.exit))),
+            None => Ok(Persisted::Committed),
         };
-        if let Some(OwnEnd::Interrupted(_)) = &ended.end {
+        if let Some(OwnerEnd::Interrupted(_)) = &ended.end {
             self.end_if_cancelled(&run);
         }
         if is_final && recorded.is_ok() {
@@ -322,7 +322,7 @@ impl Owning<'_> {
     fn leave(&self, id: RunId, signal: i32) {
         let said = if [libc::SIGINT, libc::SIGQUIT].contains(&signal) {
             let reason = Some("stopped from the keyboard before its next attempt".into());
-            let how = Cancelling { reason, ..Cancelling::default() };
+            let how = CancelOptions { reason, ..CancelOptions::default() };
             pollster::block_on(self.registry.cancel_and_end(id, &how)).map(|done| match done.is_done() {
                 true => "the run is cancelled".to_owned(),
                 false => format!("cancel requested; still alive: {}", done.live),
@@ -335,9 +335,9 @@ impl Owning<'_> {
 }
 
 /// Has this home remember an end that nothing leads back from, once the registry has it.
-pub fn note_final(registry: &Registry, id: RunId, end: Option<&OwnEnd>, recorded: &Result<Recorded, Error>) {
-    let is_final = matches!(end, Some(OwnEnd::Finished(Verdict::Succeeded | Verdict::Cancelled)));
-    if is_final && matches!(recorded, Ok(Recorded::Now)) {
+pub fn note_final(registry: &Registry, id: RunId, end: Option<&OwnerEnd>, recorded: &Result<Persisted, Error>) {
+    let is_final = matches!(end, Some(OwnerEnd::Finished(Verdict::Succeeded | Verdict::Cancelled)));
+    if is_final && matches!(recorded, Ok(Persisted::Committed)) {
         registry.note_final(id);
     }
 }

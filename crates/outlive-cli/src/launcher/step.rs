@@ -12,10 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::sys::signal::{SigSet, Signal};
 use outlive::error::Error;
-use outlive::lifecycle::OwnEnd;
+use outlive::lifecycle::OwnerEnd;
 use outlive::lifecycle::{Report, Verdict};
 use outlive::logs::LogPolicy;
-use outlive::ownership::handle::{Recorded, RunHandle};
+use outlive::ownership::handle::{Persisted, RunHandle};
 use outlive::ownership::steps::Next;
 use outlive::policy::Policy;
 use outlive::registry::Registry;
@@ -200,12 +200,12 @@ fn supervise(
     let lost = leave_log(registry, &handle.run(), &recording);
     let recorded = match &ended.end {
         Some(end) => {
-            let has_succeeded = *end == OwnEnd::Finished(Verdict::Succeeded);
+            let has_succeeded = *end == OwnerEnd::Finished(Verdict::Succeeded);
             let report = outcome.filter(|_| has_succeeded);
             let report = report.map(|outcome| Report { checkpoint: Some(outcome), ..Report::default() });
             pollster::block_on(handle.end_with(report, end.clone(), Some(ended.exit)))
         }
-        None => Ok(Recorded::Now),
+        None => Ok(Persisted::Committed),
     };
     remark([ended.talk, lost, recorded_badly(recorded)], json);
     ended.exit

@@ -12,7 +12,7 @@ use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::index::{Address, Kind, Lifecycle, Query};
 use outlive::lifecycle::Refusal;
-use outlive::lifecycle::health::Seen;
+use outlive::lifecycle::health::RunStatus;
 use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
 use outlive::run::StateName;
@@ -165,7 +165,7 @@ impl Archive {
             registry.deliver_spooled().await?;
             return registry.archive_all(filter, before, self.reason.clone()).await;
         }
-        let is_old = |seen: &&Seen| seen.run.ending().is_some_and(|ending| ending.at < before);
+        let is_old = |seen: &&RunStatus| seen.run.ending().is_some_and(|ending| ending.at < before);
         Ok(registry.all(&filter).await?.iter().filter(is_old).map(|seen| seen.run.id).collect())
     }
 }
@@ -239,7 +239,7 @@ async fn told(registry: &Registry, runs: &[RunId], repo: &str) -> Result<Vec<(St
     if runs.is_empty() {
         return Ok(Vec::new());
     }
-    let one = |seen: &Seen| {
+    let one = |seen: &RunStatus| {
         let title = RunView::unsigned(seen, registry).title();
         (seen.run.id.to_string(), format!("{}:{} {title}", plain(repo_name(repo)), seen.run.id))
     };
@@ -251,7 +251,7 @@ struct Place {
     /// What to call there; none where that is what was called.
     there: Option<Box<Context>>,
     registry: Registry,
-    found: Vec<Seen>,
+    found: Vec<RunStatus>,
 }
 
 /// Marks the runs that are named, wherever they are in the scope. All of them are looked up before any is marked: a wrong
@@ -319,7 +319,7 @@ async fn find_in(places: &mut [Place], word: &str) -> Result<bool, Error> {
 }
 
 /// Marks runs of one registry, in one write.
-async fn mark_in(registry: &Registry, found: Vec<Seen>, mark: Mark<'_>) -> Result<Vec<RunId>, Error> {
+async fn mark_in(registry: &Registry, found: Vec<RunStatus>, mark: Mark<'_>) -> Result<Vec<RunId>, Error> {
     for seen in &found {
         let refusal = match (seen.state.is_ended(), seen.run.archived.is_some(), mark.archived) {
             (false, ..) => Refusal::WrongState { action: "archive", state: seen.state },

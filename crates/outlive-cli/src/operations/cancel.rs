@@ -9,9 +9,9 @@ use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::lifecycle::Refusal;
-use outlive::lifecycle::health::{Health, Seen};
-use outlive::owner::Leftovers;
-use outlive::registry::{Cancellation, Cancelling, Registry};
+use outlive::lifecycle::health::{Health, RunStatus};
+use outlive::owner::LiveProcesses;
+use outlive::registry::{CancelOptions, Cancellation, Registry};
 use outlive::run::StateName;
 use outlive::time::parse_duration;
 use schemars::JsonSchema;
@@ -178,8 +178,8 @@ impl Cancel {
         Ok(Located { places: vec![Place { context: None, registry }], runs })
     }
 
-    async fn cancel(&self, registry: &Registry, seen: &Seen) -> Result<Outcome, Error> {
-        let how = Cancelling { reason: self.reason.clone(), grace: self.grace, force: self.force };
+    async fn cancel(&self, registry: &Registry, seen: &RunStatus) -> Result<Outcome, Error> {
+        let how = CancelOptions { reason: self.reason.clone(), grace: self.grace, force: self.force };
         let done = registry.cancel_and_end(seen.run.id, &how).await?;
         let asked_before_by = seen.run.cancel.as_ref().map(|request| request.by.user.to_string());
         Ok(Outcome { asked_before_by, ..outcome(&done) })
@@ -254,7 +254,7 @@ fn outcome(done: &Cancellation) -> Outcome {
     }
 }
 
-fn would_cancel(seen: &Seen) -> Outcome {
+fn would_cancel(seen: &RunStatus) -> Outcome {
     let silent = seen.health == Some(Health::Unresponsive);
     Outcome {
         id: seen.run.id,
@@ -294,7 +294,7 @@ impl Outcome {
     /// What keeps a run from being cancelled, and what to type about it.
     fn what_is_left(&self) -> String {
         let id = self.id;
-        let live = Leftovers { pids: self.live_pids.clone(), unseen: self.live_unseen };
+        let live = LiveProcesses { pids: self.live_pids.clone(), unseen: self.live_unseen };
         if let Some(pid) = self.silent_owner {
             return format!(
                 "; its owner (pid {pid}) is silent: `outlive cancel --force {id}` ends it with all its processes"

@@ -6,7 +6,7 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::host::may_have_group;
 use outlive::id::SystemEntropy;
-use outlive::owner::{Identity, Vantage};
+use outlive::owner::{HostContext, Identity};
 use outlive::store::postgres::{Address, Finding, PostgresStore};
 use outlive::store::sqlite::SqliteStore;
 use schemars::JsonSchema;
@@ -145,7 +145,7 @@ async fn database(context: &Context) -> Result<Vec<Check>, Error> {
 }
 
 fn machine() -> Vec<Check> {
-    let here = Vantage::here();
+    let here = HostContext::here();
     let boot = match here.boot_id.is_empty() {
         false => Check::new("ok", "the boot id can be read: a reboot is noticed at once"),
         true => Check::new("problem", "the boot id cannot be read: deaths are noticed by lease only"),

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use outlive::error::Error;
 use outlive::id::RunId;
-use outlive::index::{Address, Freshness, Index, Kind, Listed, Lookup, Registered};
-use outlive::lifecycle::health::Seen;
+use outlive::index::{Address, Freshness, Index, Kind, Lookup, Registered, SearchHit};
+use outlive::lifecycle::health::RunStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -87,9 +87,9 @@ pub enum Elsewhere {
     /// In another registry of ours: what to call there, and its id.
     Registry(Box<Context>, String),
     /// In a source that is only read.
-    Foreign(Box<Listed>),
+    Foreign(Box<SearchHit>),
     /// Nowhere any more: this is the last that was known of it.
-    Gone(Box<Listed>),
+    Gone(Box<SearchHit>),
 }
 
 /// Looks for a run beyond the registry here, after `error` has said that it is not there: in the repository of the working
@@ -129,7 +129,7 @@ pub async fn elsewhere(context: &Context, scope: Scope, text: &str, error: Error
         (0, None) => unindexed(context, &index.sources()?, (text, repo, id), error).await,
         (1, _) => place(context, &index, found.remove(0)),
         (several, _) => {
-            let one = |listed: &Listed| {
+            let one = |listed: &SearchHit| {
                 let record = &listed.record;
                 format!("{}:{} {} ({})", record.repo, record.run_id, record.title, record.lifecycle)
             };
@@ -161,7 +161,7 @@ async fn unindexed(
         let is_here = address.url.starts_with("sqlite:") || id.parse::<RunId>().is_ok();
         address.kind == Kind::Outlive && is_here && !is_any
     };
-    let mut found: Vec<(&Address, Box<Context>, Seen)> = Vec::new();
+    let mut found: Vec<(&Address, Box<Context>, RunStatus)> = Vec::new();
     for address in meant.iter().copied().filter(is_asked) {
         let there = Box::new(context.at(address.url.clone()));
         // One that is away hides no other.
@@ -181,7 +181,7 @@ async fn unindexed(
             Ok(Elsewhere::Registry(there, seen.run.id.to_string()))
         }
         several => {
-            let one = |(address, _, seen): &(&Address, Box<Context>, Seen)| {
+            let one = |(address, _, seen): &(&Address, Box<Context>, RunStatus)| {
                 let name = seen.run.spec.name.as_deref().unwrap_or_default();
                 format!("{}:{} {name} ({})", address.repo(), seen.run.id, seen.state)
             };
@@ -191,7 +191,7 @@ async fn unindexed(
     }
 }
 
-fn place(context: &Context, index: &Index, listed: Listed) -> Result<Elsewhere, Error> {
+fn place(context: &Context, index: &Index, listed: SearchHit) -> Result<Elsewhere, Error> {
     let record = &listed.record;
     match (listed.freshness, record.source) {
         (Freshness::Missing, _) => Ok(Elsewhere::Gone(Box::new(listed))),
@@ -207,7 +207,7 @@ fn place(context: &Context, index: &Index, listed: Listed) -> Result<Elsewhere, 
 }
 
 /// Says that a run is gone.
-pub fn gone(listed: &Listed) -> Error {
+pub fn gone(listed: &SearchHit) -> Error {
     Error::Gone {
         run: listed.record.run_id.clone(),
         repo: listed.record.repo.clone(),
@@ -222,7 +222,7 @@ pub fn forget(repo: &str) -> String {
 }
 
 /// What to do about a run that is gone.
-pub fn after_gone(listed: &Listed) -> Result<String, Error> {
+pub fn after_gone(listed: &SearchHit) -> Result<String, Error> {
     let record = &listed.record;
     let sources = index()?.sources()?;
     let own = sources.iter().find(|known| known.address.kind == record.source && known.address.repo() == record.repo);

@@ -12,8 +12,8 @@ use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::index::Kind;
 use outlive::lifecycle::health::{Health, why_ended};
-use outlive::registry::{Glimpse, Registry};
-use outlive::run::{Brief, BriefEnd, StateName};
+use outlive::registry::{ListItem, Registry};
+use outlive::run::{RunSummary, StateName, SummaryEnd};
 use outlive::step::KIND;
 use outlive::store::{Cursor, Page};
 use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_moment};
@@ -135,14 +135,14 @@ impl Line {
     }
 
     /// The same of a run of which no more was read.
-    fn of_brief(run: Brief) -> Self {
+    fn of_brief(run: RunSummary) -> Self {
         let state = run.state();
         let title = match (run.name.or(run.step), &run.argv) {
             (Some(name), _) => plain(&name),
             (None, Some(argv)) => quoted(argv),
             (None, None) => plain(&run.kind),
         };
-        let lasted = |end: &BriefEnd| end.started_at.map(|at| in_milliseconds(end.at.since(at)));
+        let lasted = |end: &SummaryEnd| end.started_at.map(|at| in_milliseconds(end.at.since(at)));
         let archived = run.archived.then(|| "archived".to_owned());
         let why = run.end.as_ref().and_then(|end| why_ended(&end.how));
         let reason = archived.into_iter().chain(why.as_deref().map(plain));
@@ -212,10 +212,10 @@ impl Wanted {
         (!states.is_empty()).then_some(states)
     }
 
-    fn matches(&self, found: &Glimpse) -> bool {
+    fn matches(&self, found: &ListItem) -> bool {
         let (state, health, ended) = match found {
-            Glimpse::Brief(brief) => (brief.state(), None, brief.end.as_ref().map(|end| end.at)),
-            Glimpse::Seen(seen) => (seen.state, seen.health, seen.run.ending().map(|ending| ending.at)),
+            ListItem::RunSummary(brief) => (brief.state(), None, brief.end.as_ref().map(|end| end.at)),
+            ListItem::RunStatus(seen) => (seen.state, seen.health, seen.run.ending().map(|ending| ending.at)),
         };
         if ended.zip(self.ended_since).is_some_and(|(ended, since)| ended < since) {
             return false;
@@ -265,9 +265,9 @@ impl Operate for Ps {
         let (mut runs, mut lines) = (Vec::new(), Vec::new());
         let next = self
             .gather(&registry, &filter, after, &wanted, context.form(), |glimpse| match (glimpse, context.form()) {
-                (Glimpse::Brief(brief), _) => lines.push(Line::of_brief(*brief)),
-                (Glimpse::Seen(seen), Form::Text) => lines.push(Line::of(&RunView::unsigned(&seen, &registry))),
-                (Glimpse::Seen(seen), Form::Json) => runs.push(RunView::new(&seen, &registry)),
+                (ListItem::RunSummary(brief), _) => lines.push(Line::of_brief(*brief)),
+                (ListItem::RunStatus(seen), Form::Text) => lines.push(Line::of(&RunView::unsigned(&seen, &registry))),
+                (ListItem::RunStatus(seen), Form::Json) => runs.push(RunView::new(&seen, &registry)),
             })
             .await?;
         let here = &registry.me().host;
@@ -309,7 +309,7 @@ impl Ps {
             let repo = known.address.repo();
             let next = self
                 .gather(&registry, filter, after, wanted, Form::Json, |glimpse| {
-                    let Glimpse::Seen(seen) = glimpse else { return };
+                    let ListItem::RunStatus(seen) = glimpse else { return };
                     let mut view = match context.form() {
                         Form::Json => RunView::new(&seen, &registry),
                         Form::Text => RunView::unsigned(&seen, &registry),
@@ -348,16 +348,16 @@ impl Ps {
         after: Option<Cursor>,
         wanted: &Wanted,
         form: Form,
-        mut take: impl FnMut(Glimpse),
+        mut take: impl FnMut(ListItem),
     ) -> Result<Option<Cursor>, Error> {
         let mut left = self.limit;
         let mut page = Page { after, limit: left.min(AT_A_TIME), ..Page::default() };
         loop {
             let (found, next) = match form {
-                Form::Text => registry.list_briefly(filter, &page).await?,
+                Form::Text => registry.list_summaries(filter, &page).await?,
                 Form::Json => {
                     let (seen, next) = registry.list(filter, &page).await?;
-                    (seen.into_iter().map(|seen| Glimpse::Seen(Box::new(seen))).collect(), next)
+                    (seen.into_iter().map(|seen| ListItem::RunStatus(Box::new(seen))).collect(), next)
                 }
             };
             for found in found.into_iter().filter(|found| wanted.matches(found)) {

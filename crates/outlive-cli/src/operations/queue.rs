@@ -16,7 +16,7 @@ use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::lifecycle::Refusal;
 use outlive::ownership::reaper::Reaper;
-use outlive::registry::{Cancellation, Cancelling, HANDED_OUT, Parent, Planned, Registry};
+use outlive::registry::{CancelOptions, Cancellation, EXTERNAL_KIND, Parent, Planned, Registry};
 use outlive::run::{Key, Release, Run, StateName};
 use outlive::schedule::{Missed, Schedule};
 use outlive::time::{Timestamp, Towards, parse_duration, parse_moment};
@@ -312,7 +312,7 @@ impl Operate for Show {
         let mut waiting = registry.waiting().await?;
         if entry.is_some() {
             // Entries and commands do not wait for each other.
-            waiting.retain(|run| run.spec.kind == HANDED_OUT);
+            waiting.retain(|run| run.spec.kind == EXTERNAL_KIND);
             QueueOrder::read()?.sort(&mut waiting);
         }
         let ahead = waiting.iter().position(|run| run.id == seen.run.id);
@@ -347,7 +347,7 @@ impl Operate for Cancel {
         }
         for (registry, run) in &found {
             if !self.dry_run {
-                let how = Cancelling { reason: self.reason.clone(), ..Cancelling::default() };
+                let how = CancelOptions { reason: self.reason.clone(), ..CancelOptions::default() };
                 match registry.cancel_and_end(run.id, &how).await {
                     // It ended meanwhile.
                     Err(Error::Refused { .. }) if self.all => continue,

@@ -6,7 +6,7 @@ use clap::Args;
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::id::RunId;
-use outlive::index::Listed;
+use outlive::index::SearchHit;
 use outlive::run::{Run, Variables};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -103,7 +103,7 @@ impl Operate for Rerun {
 
 impl Rerun {
     /// Has cool-workflow repeat a run of its own, where its command is configured.
-    async fn foreign(&self, context: &Context, listed: &Listed) -> Result<Again, Error> {
+    async fn foreign(&self, context: &Context, listed: &SearchHit) -> Result<Again, Error> {
         let reason = self.reason.as_deref().map(|reason| ["--reason", reason]);
         let words: Vec<&str> =
             ["run", "rerun", foreign_name(&listed.record)].into_iter().chain(reason.into_iter().flatten()).collect();

@@ -8,10 +8,10 @@ use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
-use outlive::index::{Kind, Listed, NextSteps};
-use outlive::lifecycle::health::{Health, Seen};
+use outlive::index::{Kind, NextSteps, SearchHit};
+use outlive::lifecycle::health::{Health, RunStatus};
 use outlive::lifecycle::{Action, Refusal, apply, resumes_unnamed};
-use outlive::owner::Leftovers;
+use outlive::owner::LiveProcesses;
 use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
 use outlive::run::{State, StateName};
@@ -194,7 +194,7 @@ impl Resume {
     }
 
     /// What to do next with a run of cool-workflow.
-    async fn foreign(&self, context: &Context, listed: &Listed) -> Result<Resumed, Error> {
+    async fn foreign(&self, context: &Context, listed: &SearchHit) -> Result<Resumed, Error> {
         let record = &listed.record;
         let unreadable = |reason| Error::Unreadable { run: record.run_id.clone(), repo: record.repo.clone(), reason };
         let steps = NextSteps::of(record, self.limit.unwrap_or(TASKS).max(1)).map_err(unreadable)?;
@@ -287,7 +287,7 @@ impl Resume {
     }
 
     /// Has a run go on in a process of its own. Nothing where it is not one for this call.
-    fn resume(&self, registry: &Registry, seen: &Seen, is_named: bool) -> Result<Option<Line>, Error> {
+    fn resume(&self, registry: &Registry, seen: &RunStatus, is_named: bool) -> Result<Option<Line>, Error> {
         let run = &seen.run;
         if !is_named && !resumes_unnamed(run) {
             return Ok(None);
@@ -328,8 +328,8 @@ impl Resume {
     }
 
     /// Whether the rules would let it be resumed.
-    fn check(&self, registry: &Registry, seen: &Seen) -> Result<(), Error> {
-        let leftovers = if self.end_leftovers { Leftovers::default() } else { seen.leftovers.clone() };
+    fn check(&self, registry: &Registry, seen: &RunStatus) -> Result<(), Error> {
+        let leftovers = if self.end_leftovers { LiveProcesses::default() } else { seen.leftovers.clone() };
         let refused = |refusal| Err(Error::Refused { run: seen.run.id, refusal });
         match &seen.run.state {
             State::Pending(_) if self.end_leftovers => Ok(()),

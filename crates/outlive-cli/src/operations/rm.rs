@@ -10,7 +10,7 @@ use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::lifecycle::deletes_unnamed;
-use outlive::lifecycle::health::Seen;
+use outlive::lifecycle::health::RunStatus;
 use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
 use outlive::run::StateName;
@@ -128,7 +128,7 @@ impl Rm {
             deliver(&registry).await?;
         }
         let now = registry.clock().now();
-        let is_meant = |seen: &&Seen| {
+        let is_meant = |seen: &&RunStatus| {
             let is_old = |age| seen.run.ending().is_some_and(|ending| now.since(ending.at) > age);
             self.older_than.is_none_or(is_old) && (!self.status.is_empty() || deletes_unnamed(&seen.run))
         };
@@ -158,7 +158,7 @@ impl Rm {
 }
 
 impl Deleted {
-    async fn delete(&mut self, registry: &Registry, seen: &Seen) -> Result<(), Error> {
+    async fn delete(&mut self, registry: &Registry, seen: &RunStatus) -> Result<(), Error> {
         let id = seen.run.id;
         if self.dry_run {
             registry.check_delete(id).await?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use outlive::error::{Code, Error};
-use outlive::index::Listed;
+use outlive::index::SearchHit;
 use outlive::logs::{Stream, show_bytes};
 use outlive::run::Run;
 use outlive::time::Timestamp;
@@ -55,7 +55,7 @@ pub struct Foreign {
     /// Its source has it. Where not, this is the last that was known.
     found: bool,
     #[serde(flatten)]
-    listed: Listed,
+    listed: SearchHit,
     next: String,
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
-use outlive::engine::sweeper::{Report, Spare, sweep};
+use outlive::engine::sweeper::{Report, SweepPolicy, sweep};
 use outlive::error::Error;
 use outlive::ownership::reaper::Reaper;
 use outlive::time::{parse_duration, show_duration};
@@ -62,7 +62,7 @@ pub struct Answer {
 
 impl Sweep {
     /// What is spared: what the policy of the home says, and whatever the flags say beyond it.
-    fn spare(&self, policy: &Spare) -> Result<Spare, Error> {
+    fn spare(&self, policy: &SweepPolicy) -> Result<SweepPolicy, Error> {
         let home = "`[sweep]` of `$OUTLIVE_HOME/config.toml`";
         let less = |flag: &str, said: String, least: String| {
             Err(Error::Invalid(format!(
@@ -88,13 +88,13 @@ impl Sweep {
             }
             _ => {}
         }
-        Ok(policy.and(&Spare {
+        Ok(policy.and(&SweepPolicy {
             grace: self.grace.unwrap_or_default(),
             keep_last: self.keep_last,
             older_than: self.older_than,
             forget_after: self.forget_after.or(policy.forget_after),
             unsure: Duration::ZERO,
-            ..Spare::default()
+            ..SweepPolicy::default()
         }))
     }
 }

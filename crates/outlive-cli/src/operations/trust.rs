@@ -7,7 +7,7 @@ use std::io::Read;
 use clap::{Args, ValueEnum};
 use outlive::error::Error;
 use outlive::id::SystemEntropy;
-use outlive::lifecycle::health::Seen;
+use outlive::lifecycle::health::RunStatus;
 use outlive::registry::Registry;
 use outlive::secrets::trust::FleetKey;
 use schemars::JsonSchema;
@@ -91,7 +91,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn new(seen: &Seen, registry: &Registry) -> Self {
+    fn new(seen: &RunStatus, registry: &Registry) -> Self {
         let spec = &seen.run.spec;
         let command = spec.command.as_ref();
         Self {

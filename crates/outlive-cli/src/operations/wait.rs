@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use outlive::error::Error;
 use outlive::id::{Epoch, RunId};
-use outlive::lifecycle::health::Seen;
+use outlive::lifecycle::health::RunStatus;
 use outlive::registry::Registry;
 use outlive::run::StateName;
 use outlive::store::sqlite::{SqliteStore, Topic, Watch};
@@ -178,7 +178,7 @@ impl Waiter {
     }
 
     /// Whether whatever ends the run notifies: it has no owner, or one that is watched.
-    fn watch_owner(&mut self, seen: &Seen) -> bool {
+    fn watch_owner(&mut self, seen: &RunStatus) -> bool {
         let (id, epoch) = (seen.run.id, seen.run.epoch);
         let Some(owner) = seen.run.owner().filter(|_| seen.state == StateName::Running) else {
             self.owners.remove(&id);

@@ -7,9 +7,9 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::WorkerId;
-use outlive::lifecycle::health::Judgement;
+use outlive::lifecycle::health::OwnerStatus;
 use outlive::run::StateName;
-use outlive::store::{Page, Walk, Worker};
+use outlive::store::{Page, Pages, Worker};
 use outlive::time::{Timestamp, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -56,15 +56,15 @@ struct WorkerView {
 }
 
 impl WorkerView {
-    fn new(worker: &Worker, judgement: &Judgement, runs: usize) -> Self {
+    fn new(worker: &Worker, judgement: &OwnerStatus, runs: usize) -> Self {
         let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let (lease, silent_for) = (worker.lease, worker.heard.silent_for);
         let health = match judgement {
-            Judgement::Dead(evidence) if evidence.is_silence() => "silent",
-            Judgement::Dead(_) | Judgement::Orphaned { .. } => "gone",
-            Judgement::Unresponsive => "silent",
-            Judgement::Live if silent_for > lease.beat() * 3 / 2 => "late",
-            Judgement::Live => "alive",
+            OwnerStatus::Dead(evidence) if evidence.is_silence() => "silent",
+            OwnerStatus::Dead(_) | OwnerStatus::Orphaned { .. } => "gone",
+            OwnerStatus::Unresponsive => "silent",
+            OwnerStatus::Live if silent_for > lease.beat() * 3 / 2 => "late",
+            OwnerStatus::Live => "alive",
         };
         Self {
             id: worker.id,
@@ -101,13 +101,13 @@ impl Operate for Workers {
             return Ok(Known { registry: context.place()?, workers: Vec::new() });
         };
         let mut owned: BTreeMap<WorkerId, usize> = BTreeMap::new();
-        let mut walk = Walk::from(Filter::in_states([StateName::Running]), Page::default());
+        let mut walk = Pages::from(Filter::in_states([StateName::Running]), Page::default());
         while let Some(records) = walk.next(registry.store()).await? {
             for owner in records.iter().filter_map(|record| record.run.owner()) {
                 *owned.entry(owner.worker).or_default() += 1;
             }
         }
-        let view = |(worker, judgement): &(Worker, Judgement)| {
+        let view = |(worker, judgement): &(Worker, OwnerStatus)| {
             WorkerView::new(worker, judgement, owned.get(&worker.id).copied().unwrap_or(0))
         };
         let workers = registry.workers().await?.iter().map(view).collect();

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlive::engine::sweeper::{GRACE, Spare, UNSURE};
+use outlive::engine::sweeper::{GRACE, SweepPolicy, UNSURE};
 use outlive::error::Error;
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
@@ -257,15 +257,15 @@ impl Sweeps {
     }
 
     /// What they spare.
-    pub fn spare(&self) -> Spare {
+    pub fn spare(&self) -> SweepPolicy {
         let grace = self.grace.unwrap_or(GRACE);
-        Spare {
+        SweepPolicy {
             grace,
             keep_last: self.keep_last,
             older_than: self.older_than,
             unsure: UNSURE.min(grace),
             forget_after: self.forget_after,
-            ..Spare::default()
+            ..SweepPolicy::default()
         }
     }
 }

@@ -17,8 +17,8 @@ use outlive::id::RunId;
 use outlive::ownership::reaper::{Reaped, Reaper};
 use outlive::registry::Registry;
 use outlive::run::{Run, StateName};
-use outlive::store::sqlite::Telling;
-use outlive::store::{Page, Walk};
+use outlive::store::sqlite::HookReceipts;
+use outlive::store::{Page, Pages};
 use serde_json::json;
 
 use super::work::wait_for;
@@ -141,7 +141,7 @@ pub fn catch_up(registry: &Registry, filter: &Filter) -> Result<(), Error> {
         return Ok(());
     }
     let Some(local) = registry.local() else { return Ok(()) };
-    let mut walk = Walk::from(filter.clone(), Page::default());
+    let mut walk = Pages::from(filter.clone(), Page::default());
     let mut missed = 0;
     while let Some(records) = pollster::block_on(walk.next(registry.store()))? {
         // Nobody was to be told of what had ended before the hooks were as they are.
@@ -235,7 +235,7 @@ pub fn tell_queue_empty(registry: &Registry, last: &Run) -> Result<(), Error> {
         return Ok(());
     }
     let filter = Filter::in_states([StateName::Pending, StateName::Running]);
-    let mut walk = Walk::from(filter, Page::default());
+    let mut walk = Pages::from(filter, Page::default());
     while let Some(records) = pollster::block_on(walk.next(registry.store()))? {
         if records.iter().any(|record| record.run.spec.queued) {
             return Ok(());
@@ -246,7 +246,7 @@ pub fn tell_queue_empty(registry: &Registry, last: &Run) -> Result<(), Error> {
 }
 
 /// The right to tell of an attempt, once whoever else tells of it is done. None where that takes too long.
-fn take_turn(registry: &Registry, input: &Tell) -> Result<Option<Telling>, Error> {
+fn take_turn(registry: &Registry, input: &Tell) -> Result<Option<HookReceipts>, Error> {
     let Some(local) = registry.local() else { return Ok(None) };
     let mut waited = Duration::ZERO;
     while waited < PATIENCE * TRIES * 2 {

@@ -22,7 +22,7 @@ use outlive::id::{Epoch, RunId};
 use outlive::ownership::handle::RunHandle;
 use outlive::ownership::reaper::Reaper;
 use outlive::policy::OrphanPolicy;
-use outlive::registry::{Bell, Registry};
+use outlive::registry::{Registry, WorkReady};
 use outlive::run::{Key, Spec};
 use outlive::store::sqlite::{SqliteStore, Topic, Watch};
 use outlive::time::Timestamp;
@@ -126,7 +126,7 @@ struct Supervisor<'a> {
     signals: Signals,
     watch: Option<Watch>,
     /// Notifies of work where the registry is no directory.
-    bell: Option<Bell>,
+    bell: Option<WorkReady>,
     maintenance: Maintenance,
     queue: QueueLook,
     /// Those that are to own a run and have not said yet whether they do.
@@ -180,7 +180,7 @@ impl Supervisor<'_> {
             let next = match self.pass() {
                 Ok(next) => next.min(LOOK_EVERY),
                 // A registry that cannot be reached for a while may be again.
-                Err(Error::Store(error)) if error.is_passing() && !once => {
+                Err(Error::Store(error)) if error.is_transient() && !once => {
                     if self.registry.local().is_some_and(SqliteStore::is_gone) {
                         return Err(error.into());
                     }

@@ -40,7 +40,7 @@ impl Ground {
         match self {
             Self::Bucket(yard) => {
                 let key = format!("{}/data/{path}", yard.prefix);
-                pollster::block_on(yard.store.put_by_hand(&key, bytes)).unwrap();
+                pollster::block_on(yard.store.raw_put(&key, bytes)).unwrap();
             }
             Self::Directory(sandbox) => {
                 let path = sandbox.path().join("data").join(path);

@@ -10,7 +10,7 @@ use outlive::lifecycle::enqueued;
 use outlive::run::Run;
 use outlive::store::object::{Address as BucketAddress, ObjectStore};
 use outlive::store::postgres::{Address, PostgresStore};
-use outlive::store::{Expect, Page, Record, Store, Write, Written};
+use outlive::store::{Expect, Page, Record, Store, Write, WriteOutcome};
 use outlive::testing::bucket::Bucket;
 use outlive::testing::server::Server;
 use serde_json::Value;
@@ -92,7 +92,7 @@ fn forge(store: &dyn Store, run: &Run, expect: Expect) {
     let events = vec![enqueued(&run, &run.spec.created_by)];
     let write = Write { expect, run, events, ended: None, stamp: Stamp::draw(&SystemEntropy) };
     let written = pollster::block_on(store.commit(vec![write])).unwrap();
-    assert!(matches!(written.as_slice(), [Written::Done(_)]), "{written:?}");
+    assert!(matches!(written.as_slice(), [WriteOutcome::Done(_)]), "{written:?}");
 }
 
 /// Finishes a run, then has it put back to `pending` where it was made and in another registry: neither executes it.

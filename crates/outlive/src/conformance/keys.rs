@@ -8,7 +8,7 @@ use crate::model::filter::Filter;
 use crate::model::id::WorkerId;
 use crate::model::owner::Evidence;
 use crate::model::run::{Interruption, Key, Spec};
-use crate::store::{Order, Page, Record, Written};
+use crate::store::{Order, Page, Record, WriteOutcome};
 use crate::testing::spec;
 
 fn keyed(limit: u32) -> Spec {
@@ -23,7 +23,7 @@ pub(super) async fn a_key_has_no_more_holders_than_its_limit(ground: &dyn Ground
     }
     let third = scene.making(scene.draft(keyed(2)), Some(scene.worker()))?;
     match scene.commit(third).await? {
-        Written::KeyBusy { key, holders: mut told, .. } => {
+        WriteOutcome::KeyBusy { key, holders: mut told, .. } => {
             told.sort();
             ensure!(key.name == "gpu" && told == holders, "told that {told:?} hold {key}; {holders:?} hold `gpu`");
         }
@@ -43,7 +43,7 @@ pub(super) async fn a_holder_keeps_its_key_while_it_reports(ground: &dyn Ground)
     scene.act(&holder, &report(worker, &holder, "half")).await?;
     scene.act(&holder, &cancel()).await?;
     let taker = scene.commit(scene.making(scene.draft(keyed(1)), Some(scene.worker()))?).await?;
-    ensure!(matches!(taker, Written::KeyBusy { .. }), "a report gave a key away: {taker:?}");
+    ensure!(matches!(taker, WriteOutcome::KeyBusy { .. }), "a report gave a key away: {taker:?}");
     Ok(())
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn whatever_ends_a_run_frees_its_keys(ground: &dyn Ground) -> R
         let next = scene.making(scene.draft(keyed(1)), Some(worker))?;
         let (id, answer) = (next.run.id, scene.commit(next).await?);
         ensure!(
-            matches!(answer, Written::Done(_)),
+            matches!(answer, WriteOutcome::Done(_)),
             "a run that is {} holds its key: {answer:?}",
             ended.run.state.name()
         );

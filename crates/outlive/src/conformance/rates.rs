@@ -7,7 +7,7 @@ use super::updates::{claiming, waiting};
 use super::{Ground, ensure};
 use crate::lifecycle::Action;
 use crate::model::run::{Interruption, Key, Spec};
-use crate::store::{Order, Written};
+use crate::store::{Order, WriteOutcome};
 use crate::testing::spec;
 
 fn rate(per: Duration) -> Key {
@@ -32,7 +32,7 @@ pub(super) async fn no_more_start_than_a_rate_says_until_its_time_has_passed(
     let waits = scene.enqueue(rated(per)).await?;
     let third = scene.commit(scene.making(scene.draft(rated(per)), Some(worker))?).await?;
     ensure!(
-        matches!(&third, Written::KeyBusy { key, free_at: Some(_), .. } if *key == rate(per)),
+        matches!(&third, WriteOutcome::KeyBusy { key, free_at: Some(_), .. } if *key == rate(per)),
         "of a rate of two a third was started, or badly told of: {third:?}"
     );
     let counted = scene.store.starts(&[rate(per)]).await.map_err(failed)?;
@@ -61,7 +61,7 @@ pub(super) async fn every_attempt_is_a_start_and_nothing_else_is(ground: &dyn Gr
     let run = scene.act(&run, &resume).await?;
     let run = scene.act(&run, &interrupt(&run)).await?;
     let third = scene.commit(scene.changing(&run, &resume)?).await?;
-    ensure!(matches!(third, Written::KeyBusy { .. }), "a third attempt was not counted: {third:?}");
+    ensure!(matches!(third, WriteOutcome::KeyBusy { .. }), "a third attempt was not counted: {third:?}");
     Ok(())
 }
 

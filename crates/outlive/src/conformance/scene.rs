@@ -10,7 +10,7 @@ use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::model::policy::Lease;
 use crate::model::run::{Owner, Run, Spec};
 use crate::model::time::Timestamp;
-use crate::store::{Beat, BeatReply, Error, Expect, Record, Store, Write, Written};
+use crate::store::{Beat, BeatReply, Error, Expect, Record, Store, Write, WriteOutcome};
 use crate::testing::{SeededEntropy, owner, person, spec, stranger};
 use crate::util::sync::lock;
 
@@ -37,8 +37,8 @@ pub(super) async fn race(ground: &dyn Ground, writes: Vec<Write>) -> (usize, usi
     }
     ground.at_once(work).await;
     let answers = lock(&answers);
-    let done = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::Done(_)]))).count();
-    let busy = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([Written::KeyBusy { .. }]))).count();
+    let done = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([WriteOutcome::Done(_)]))).count();
+    let busy = answers.iter().filter(|answer| matches!(answer.as_deref(), Ok([WriteOutcome::KeyBusy { .. }]))).count();
     (done, busy)
 }
 
@@ -110,12 +110,12 @@ impl Scene {
     async fn done(&self, write: Write) -> Result<RunId, String> {
         let id = write.run.id;
         match self.commit(write).await? {
-            Written::Done(_) => Ok(id),
+            WriteOutcome::Done(_) => Ok(id),
             refused => Err(format!("a write that nothing speaks against was refused: {refused:?}")),
         }
     }
 
-    pub(super) async fn commit(&self, write: Write) -> Result<Written, String> {
+    pub(super) async fn commit(&self, write: Write) -> Result<WriteOutcome, String> {
         let mut written = self.store.commit(vec![write]).await.map_err(failed)?;
         let one = written.pop().filter(|_| written.is_empty());
         one.ok_or_else(|| "one write was not answered by one answer".into())

@@ -4,7 +4,7 @@ use super::scene::{Scene, by, fence, finish, race, report, suspend};
 use super::{Ground, ensure};
 use crate::lifecycle::Action;
 use crate::model::run::{Interruption, Key, Spec};
-use crate::store::{Record, Written};
+use crate::store::{Record, WriteOutcome};
 use crate::testing::spec;
 
 fn only() -> Spec {
@@ -15,7 +15,9 @@ fn only() -> Spec {
 async fn is_taken(scene: &Scene, by: &Record) -> Result<(), String> {
     let stands = by.run.state.name();
     match scene.commit(scene.making(scene.draft(only()), None)?).await? {
-        Written::KeyBusy { key, holders, free_at: None } if key == Key::unique("only") && holders == [by.run.id] => {
+        WriteOutcome::KeyBusy { key, holders, free_at: None }
+            if key == Key::unique("only") && holders == [by.run.id] =>
+        {
             Ok(())
         }
         other => Err(format!("beside one that is {stands} another was made, or badly told of: {other:?}")),
@@ -52,7 +54,7 @@ pub(super) async fn a_run_that_ended_gets_its_unique_key_back_only_if_it_is_free
     let resume = Action::Resume { failed_too: false, leftovers: Default::default(), owner: Some(by(worker)) };
     let refused = scene.commit(scene.changing(&run, &resume)?).await?;
     ensure!(
-        matches!(&refused, Written::KeyBusy { holders, .. } if *holders == [other.run.id]),
+        matches!(&refused, WriteOutcome::KeyBusy { holders, .. } if *holders == [other.run.id]),
         "one was resumed beside another: {refused:?}"
     );
     scene.act(&other, &finish(worker, &other)).await?;

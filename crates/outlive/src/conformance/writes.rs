@@ -10,7 +10,7 @@ use super::scene::{Scene, failed, finish, recorded, report};
 use super::{Ground, Work, ensure};
 use crate::lifecycle::{Action, Report};
 use crate::model::run::{Arg, Command, Key, Lineage, Progress, Spec};
-use crate::store::{Expect, Revision, Write, Written};
+use crate::store::{Expect, Revision, Write, WriteOutcome};
 use crate::testing::{person, spec};
 use crate::util::sync::lock;
 
@@ -36,11 +36,11 @@ pub(super) async fn a_written_run_is_read_back_whole(ground: &dyn Ground) -> Res
     let scene = Scene::on(ground).await;
     let worker = scene.worker();
     let waiting = scene.making(scene.draft(full_spec(&scene)), None)?;
-    ensure!(matches!(scene.commit(waiting.clone()).await?, Written::Done(_)), "a new run was refused");
+    ensure!(matches!(scene.commit(waiting.clone()).await?, WriteOutcome::Done(_)), "a new run was refused");
     let read = scene.read(waiting.run.id).await?.run;
     ensure!(read == waiting.run, "wrote {:?} and read {read:?}", waiting.run);
     let write = scene.making(scene.draft(spec("job")), Some(worker))?;
-    ensure!(matches!(scene.commit(write.clone()).await?, Written::Done(_)), "a new run was refused");
+    ensure!(matches!(scene.commit(write.clone()).await?, WriteOutcome::Done(_)), "a new run was refused");
     let started = scene.read(write.run.id).await?;
     ensure!(recorded(&started.run) == write.run, "wrote {:?} and read {:?}", write.run, started.run);
     let fence = super::scene::fence(worker, &started);
@@ -57,11 +57,11 @@ pub(super) async fn a_written_run_is_read_back_whole(ground: &dyn Ground) -> Res
         manifest_ref: Some("manifest.json".into()),
     };
     let reported = scene.changing(&started, &Action::Report { fence, report: said })?;
-    ensure!(matches!(scene.commit(reported.clone()).await?, Written::Done(_)), "a report was refused");
+    ensure!(matches!(scene.commit(reported.clone()).await?, WriteOutcome::Done(_)), "a report was refused");
     let read = scene.read(write.run.id).await?.run;
     ensure!(recorded(&read) == recorded(&reported.run), "wrote {:?} and read {read:?}", reported.run);
     let ended = scene.changing(&scene.read(write.run.id).await?, &finish(worker, &started))?;
-    ensure!(matches!(scene.commit(ended.clone()).await?, Written::Done(_)), "an end was refused");
+    ensure!(matches!(scene.commit(ended.clone()).await?, WriteOutcome::Done(_)), "an end was refused");
     let read = scene.read(write.run.id).await?.run;
     ensure!(read.ending().is_some() && read.artifacts == ended.run.artifacts, "an ended run is read as {read:?}");
     Ok(())
@@ -73,7 +73,7 @@ pub(super) async fn a_duplicate_id_conflicts(ground: &dyn Ground) -> Result<(), 
     let mut twin = scene.draft(spec("second"));
     twin.id = first.run.id;
     match scene.commit(scene.making(twin, None)?).await? {
-        Written::Conflict(Some(found)) => {
+        WriteOutcome::Conflict(Some(found)) => {
             ensure!(*found == first, "the conflict shows {found:?} instead of the first run");
         }
         other => return Err(format!("a second run of the same id was answered with {other:?}")),
@@ -89,7 +89,7 @@ pub(super) async fn a_stale_revision_conflicts(ground: &dyn Ground) -> Result<()
     let old = scene.start(worker).await?;
     let new = scene.act(&old, &report(worker, &old, "first")).await?;
     match scene.commit(scene.changing(&old, &finish(worker, &old))?).await? {
-        Written::Conflict(Some(found)) => {
+        WriteOutcome::Conflict(Some(found)) => {
             ensure!(found.revision == new.revision, "the conflict shows revision {:?}", found.revision);
             ensure!(recorded(&found.run) == recorded(&new.run), "the conflict shows {found:?}");
         }
@@ -100,7 +100,7 @@ pub(super) async fn a_stale_revision_conflicts(ground: &dyn Ground) -> Result<()
         ..scene.changing(&new, &finish(worker, &new))?
     };
     let answer = scene.commit(ahead).await?;
-    ensure!(matches!(answer, Written::Conflict(_)), "a revision that never was is answered with {answer:?}");
+    ensure!(matches!(answer, WriteOutcome::Conflict(_)), "a revision that never was is answered with {answer:?}");
     Ok(())
 }
 
@@ -116,13 +116,13 @@ pub(super) async fn a_write_that_lost_leaves_no_trace(ground: &dyn Ground) -> Re
     let current = scene.act(&waiting, &super::scene::cancel()).await?;
     let story = scene.store.events(waiting.run.id).await.map_err(failed)?;
     let answer = scene.commit(stale).await?;
-    ensure!(matches!(answer, Written::Conflict(_)), "a write over an older revision was answered with {answer:?}");
+    ensure!(matches!(answer, WriteOutcome::Conflict(_)), "a write over an older revision was answered with {answer:?}");
     let read = scene.read(waiting.run.id).await?;
     ensure!(read == current, "a write that lost changed the run to {read:?}");
     let told = scene.store.events(waiting.run.id).await.map_err(failed)?;
     ensure!(told == story, "a write that lost is told of: {told:?}");
     let taker = scene.commit(scene.making(scene.draft(keyed), Some(scene.worker()))?).await?;
-    ensure!(matches!(taker, Written::Done(_)), "a write that lost holds a key: {taker:?}");
+    ensure!(matches!(taker, WriteOutcome::Done(_)), "a write that lost holds a key: {taker:?}");
     let reply = scene.beat(worker, &[], None).await?;
     ensure!(reply.forgotten.is_empty(), "a write that lost made an owner: {reply:?}");
     Ok(())
@@ -137,7 +137,8 @@ pub(super) async fn writes_of_a_batch_are_independent(ground: &dyn Ground) -> Re
     let ids = [first.id, last.id];
     let batch = vec![scene.making(first, None)?, scene.making(twin, None)?, scene.making(last, Some(scene.worker()))?];
     let written = scene.store.commit(batch).await.map_err(failed)?;
-    let as_expected = matches!(written.as_slice(), [Written::Done(_), Written::Conflict(Some(_)), Written::Done(_)]);
+    let as_expected =
+        matches!(written.as_slice(), [WriteOutcome::Done(_), WriteOutcome::Conflict(Some(_)), WriteOutcome::Done(_)]);
     ensure!(as_expected, "a batch of good, lost, good was answered with {written:?}");
     let read = scene.store.get(&ids).await.map_err(failed)?;
     ensure!(read.len() == 2, "of two good writes in a batch {} are read", read.len());
@@ -164,19 +165,19 @@ pub(super) async fn of_many_made_at_once_only_those_that_are_there_are_refused(
         for (write, answer) in batch.iter().zip(&written) {
             let record = scene.read(write.run.id).await?;
             match answer {
-                Written::Done(made) => {
+                WriteOutcome::Done(made) => {
                     let is_as_written =
                         (&record.run, record.stamp, record.revision) == (&write.run, write.stamp, *made);
                     ensure!(is_as_written, "wrote {write:?} and read {record:?}");
                 }
-                Written::Conflict(Some(found)) => {
+                WriteOutcome::Conflict(Some(found)) => {
                     let is_taken = **found == taken && record == taken;
                     ensure!(is_taken, "{:?} was refused for {found:?}", write.run);
                 }
                 other => return Err(format!("a new run was answered with {other:?}")),
             }
         }
-        let refused = written.iter().filter(|answer| !matches!(answer, Written::Done(_))).count();
+        let refused = written.iter().filter(|answer| !matches!(answer, WriteOutcome::Done(_))).count();
         ensure!(refused == usize::from(round == ROUNDS - 1), "{refused} were refused");
         let told = scene.store.events(batch[0].run.id).await.map_err(failed)?;
         let is_told = batch[0].events.iter().all(|event| told.contains(event));
@@ -191,7 +192,7 @@ pub(super) async fn revisions_only_rise(ground: &dyn Ground) -> Result<(), Strin
     let mut last = scene.start(worker).await?;
     for round in 0..4 {
         let write = scene.changing(&last, &report(worker, &last, &format!("part {round}")))?;
-        let Written::Done(made) = scene.commit(write).await? else { return Err("a report was refused".into()) };
+        let WriteOutcome::Done(made) = scene.commit(write).await? else { return Err("a report was refused".into()) };
         let next = scene.read(last.run.id).await?;
         ensure!(next.revision > last.revision, "revision {:?} follows {:?}", next.revision, last.revision);
         ensure!(next.revision == made, "the write made {made:?} and {:?} is read", next.revision);
@@ -221,8 +222,8 @@ pub(super) async fn of_many_writers_one_wins(ground: &dyn Ground) -> Result<(), 
             let (store, winners, lost) = (store.clone(), winners.clone(), lost.clone());
             work.push(Box::pin(async move {
                 match store.commit(vec![write]).await.as_deref() {
-                    Ok([Written::Done(_)]) => lock(&winners).push(name),
-                    Ok([Written::Conflict(_)]) => drop(lost.fetch_add(1, Ordering::SeqCst)),
+                    Ok([WriteOutcome::Done(_)]) => lock(&winners).push(name),
+                    Ok([WriteOutcome::Conflict(_)]) => drop(lost.fetch_add(1, Ordering::SeqCst)),
                     // Neither won nor lost: the count below is then short.
                     _ => {}
                 }

@@ -120,7 +120,7 @@ impl Claims {
             self.followed.clear();
         }
         let before = self.followed.len();
-        self.followed.extend(registry.follow_schedules(scheduled).await?);
+        self.followed.extend(registry.materialize_schedules(scheduled).await?);
         Ok(self.followed.len() > before)
     }
 }

@@ -17,7 +17,7 @@ use crate::model::id::{Epoch, RunId, WorkerId};
 use crate::model::run::{Run, StateName};
 use crate::ownership::reaper::{Reaped, Reaper};
 use crate::registry::Registry;
-use crate::store::{self, Order, Page, Walk};
+use crate::store::{self, Order, Page, Pages};
 
 /// How often all running runs of a shared registry are looked at, whoever owns them, by some worker of the fleet.
 const FULL_PASS_EVERY: Duration = Duration::from_secs(60);
@@ -84,7 +84,7 @@ impl Maintenance {
         let now = registry.clock().awake();
         let ended = self.take_ended();
         let (mut suspects, mut running, mut workers) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
-        let mut walk = Walk::from(Filter::in_states([StateName::Running]), Page::default());
+        let mut walk = Pages::from(Filter::in_states([StateName::Running]), Page::default());
         while let Some(records) = walk.next(registry.store()).await? {
             for run in records.into_iter().map(|record| record.run) {
                 let Some(owner) = run.owner().filter(|owner| Some(owner.worker) != self.worker && !run.copied) else {
@@ -188,7 +188,7 @@ impl Maintenance {
     /// Tells runs that wait for others of their ends. Answers with how many have changed.
     pub async fn release(&self, registry: &Registry) -> Result<usize, Error> {
         let waits = Filter { waits: Some(true), ..Filter::in_states([StateName::Pending]) };
-        let mut walk = Walk::from(waits, Page { order: Order::Claim, ..Page::default() });
+        let mut walk = Pages::from(waits, Page { order: Order::Claim, ..Page::default() });
         let mut changed = 0;
         while let Some(records) = walk.next(registry.store()).await? {
             let waiting: Vec<Run> = records.into_iter().map(|record| record.run).collect();

@@ -8,12 +8,12 @@
 
 mod forget;
 mod grounds;
+mod location;
 mod manifest;
 mod marks;
 mod naming;
 mod neighbours;
 mod pass;
-mod place;
 mod records;
 mod trees;
 
@@ -34,7 +34,7 @@ pub const GRACE: Duration = Duration::from_secs(3_600);
 
 /// What is to be spared. Each part only ever spares more, the longer or the more it is.
 #[derive(Debug, Clone)]
-pub struct Spare {
+pub struct SweepPolicy {
     /// Runs that have ended less long ago.
     pub grace: Duration,
     /// Of the runs of each place the last so many that have ended.
@@ -53,7 +53,7 @@ pub struct Spare {
 /// How exact the dates of objects are taken to be.
 pub const UNSURE: Duration = Duration::from_secs(3);
 
-impl Spare {
+impl SweepPolicy {
     /// What either spares.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
@@ -75,7 +75,7 @@ impl Spare {
     }
 }
 
-impl Default for Spare {
+impl Default for SweepPolicy {
     fn default() -> Self {
         Self { grace: GRACE, keep_last: 0, older_than: None, only: BTreeSet::new(), unsure: UNSURE, forget_after: None }
     }
@@ -83,7 +83,7 @@ impl Default for Spare {
 
 /// What is known of a run beside its record.
 #[derive(Debug, Clone)]
-pub struct Facts<'a> {
+pub struct SweepInput<'a> {
     /// The run.
     pub run: &'a Run,
     /// The records that its writer keeps of it.
@@ -179,7 +179,7 @@ fn all_over_since(run: &Run, writers: &[Run], now: Timestamp) -> Result<(Timesta
 }
 
 /// What becomes of a run's artifacts: they stay unless everything speaks for it.
-pub fn decide(facts: &Facts<'_>, spare: &Spare) -> Decision {
+pub fn decide(facts: &SweepInput<'_>, spare: &SweepPolicy) -> Decision {
     let (run, now) = (facts.run, facts.now);
     let Some(output) = &run.spec.output else { return Decision::usual("it says of no artifacts") };
     let tree = match output.tree(run.id) {

@@ -5,12 +5,12 @@
 //! after what nobody else may look after: silent workers, runs that wait for others (ADR 0013).
 
 mod builder;
-mod chores;
 mod claimer;
-mod finisher;
-mod floor;
+mod completer;
+mod dispatcher;
 mod job;
-mod times;
+mod maintenance;
+mod timing;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use self::builder::Builder;
-use self::floor::{Floor, Stage};
-pub use self::floor::{Tally, Waker};
+use self::dispatcher::{Dispatcher, Stage};
+pub use self::dispatcher::{Tally, Waker};
 pub use self::job::{Done, Failed, Job, StopReason};
-pub use self::times::Times;
+pub use self::timing::WorkerTiming;
 use crate::error::Error;
-use crate::lifecycle::OwnEnd;
+use crate::lifecycle::OwnerEnd;
 use crate::model::run::{Interruption, Run};
 use crate::registry::Registry;
 
@@ -58,7 +58,7 @@ type OnEnd = Arc<dyn Fn(&Run) + Send + Sync>;
 /// # }).unwrap();
 /// ```
 pub struct Worker {
-    floor: Arc<Floor>,
+    floor: Arc<Dispatcher>,
     registry: Arc<Registry>,
     listening: Option<Box<dyn Any + Send + Sync>>,
     is_over: bool,
@@ -113,7 +113,7 @@ impl Worker {
             return;
         }
         let floor = self.floor.clone();
-        let interrupted = |reason: &str| OwnEnd::Interrupted(Interruption { signal: None, reason: reason.into() });
+        let interrupted = |reason: &str| OwnerEnd::Interrupted(Interruption { signal: None, reason: reason.into() });
         // Whoever claims may be at it: what it brings is given back too.
         self.listening = None;
         floor.advance(Stage::Draining);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{FileId, Group, LifeLock, Tree, file_id, name_of};
 use crate::model::id::RunId;
-use crate::model::owner::{Identity, Vantage};
+use crate::model::owner::{HostContext, Identity};
 use crate::model::run::Run;
 use crate::util::files;
 
@@ -38,7 +38,7 @@ pub(crate) struct Attempts {
     pub(crate) dir: OwnedFd,
     /// The names of the registry.
     pub(crate) names: Vec<String>,
-    pub(crate) vantage: Vantage,
+    pub(crate) vantage: HostContext,
     pub(crate) mode: Mode,
 }
 

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::ioctl::{Updater, ioctl, opcode};
 
 use super::process::{has_exited, open_pidfd, pidfs_inode, read_stat};
-use crate::model::owner::{Identity, Vantage};
+use crate::model::owner::{HostContext, Identity};
 use crate::model::run::Exit;
 
 /// A command that is not a child of ours, held so that its end can be told.
@@ -20,7 +20,7 @@ pub struct Command {
 impl Command {
     /// Holds the process that `identity` names, if it is proven to be the same and has not been collected.
     pub fn hold(identity: Identity) -> Option<Self> {
-        let here = Vantage::here();
+        let here = HostContext::here();
         let same_place = !here.boot_id.is_empty()
             && (&identity.vantage.boot_id, identity.vantage.pid_ns) == (&here.boot_id, here.pid_ns);
         let process = open_pidfd(identity.pid).ok().filter(|_| same_place)?;

@@ -19,7 +19,7 @@ use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::model::owner::{Evidence, Identity, Liveness, Vantage};
+use crate::model::owner::{Evidence, HostContext, Identity, Liveness};
 
 use super::fork::PerProcess;
 
@@ -34,11 +34,11 @@ pub const EPOCH_VARIABLE: &str = "OUTLIVE_EPOCH";
 /// The variable that holds the id of the step that a process belongs to, where it belongs to one.
 pub const STEP_VARIABLE: &str = "OUTLIVE_STEP_ID";
 
-impl Vantage {
+impl HostContext {
     /// Where this process stands. What cannot be read is left empty, and nothing empty proves a death. It is read once
     /// per process: a process stays in its boot and its namespaces, and its child may be in others.
     pub fn here() -> Self {
-        static HERE: PerProcess<Vantage> = PerProcess::new();
+        static HERE: PerProcess<HostContext> = PerProcess::new();
         HERE.get_or_init(Self::look).clone()
     }
 
@@ -58,7 +58,7 @@ impl Identity {
     pub fn own() -> Self {
         let pid = rustix::process::getpid();
         Self::of(pid.as_raw_nonzero().get().unsigned_abs()).unwrap_or_else(|_| Self {
-            vantage: Vantage::here(),
+            vantage: HostContext::here(),
             pid: pid.as_raw_nonzero().get().unsigned_abs(),
             start_ticks: 0,
             pidfs_inode: None,
@@ -68,24 +68,24 @@ impl Identity {
 
     /// The process that has `pid` now.
     pub fn of(pid: u32) -> io::Result<Self> {
-        Self::seen_from(Vantage::here(), pid)
+        Self::seen_from(HostContext::here(), pid)
     }
 
     /// The process that has `pid` where we stand.
-    pub(crate) fn seen_from(vantage: Vantage, pid: u32) -> io::Result<Self> {
+    pub(crate) fn seen_from(vantage: HostContext, pid: u32) -> io::Result<Self> {
         let fd = open_pidfd(pid)?;
         let stat = read_stat(pid)?;
         Ok(Self { vantage, pid, start_ticks: stat.start_ticks, pidfs_inode: pidfs_inode(&fd), lock_inode: None })
     }
 
     /// Whether this process still lives, seen from `from`.
-    pub fn probe(&self, from: &Vantage) -> Liveness {
+    pub fn probe(&self, from: &HostContext) -> Liveness {
         self.examine(from).map_or_else(|verdict| verdict, |_| Liveness::Alive)
     }
 
     /// Sends `signal`, if and only if the process that has the pid is proven to be this one.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
-        match self.examine(&Vantage::here()) {
+        match self.examine(&HostContext::here()) {
             Ok(fd) => Ok(pidfd_send_signal(&fd, signal)?),
             Err(Liveness::Dead(_)) => Err(Errno::SRCH.into()),
             Err(verdict) => Err(io::Error::other(format!("not proven to be the same process: {verdict}"))),
@@ -94,11 +94,11 @@ impl Identity {
 
     /// Something that becomes readable when the process ends, if it is proven to be this one and alive.
     pub fn watch(&self) -> Option<OwnedFd> {
-        self.examine(&Vantage::here()).ok()
+        self.examine(&HostContext::here()).ok()
     }
 
     /// A handle on the living process, or the verdict that it is not one.
-    fn examine(&self, from: &Vantage) -> Result<OwnedFd, Liveness> {
+    fn examine(&self, from: &HostContext) -> Result<OwnedFd, Liveness> {
         let unknown = |why: &str| Err(Liveness::Unknown(why.into()));
         if self.vantage.boot_id.is_empty() || from.boot_id.is_empty() {
             return unknown("the boot id could not be read");
@@ -131,7 +131,7 @@ impl Identity {
 
     /// Without pidfs a start time can prove that a process is gone, never that it is the same: a pid can be reused
     /// within one tick.
-    fn compare_start(&self, from: &Vantage, fd: &OwnedFd) -> Liveness {
+    fn compare_start(&self, from: &HostContext, fd: &OwnedFd) -> Liveness {
         if self.vantage.time_ns != from.time_ns || from.time_ns == 0 {
             return Liveness::Unknown("it lives in another time namespace".into());
         }
@@ -211,7 +211,7 @@ pub(super) fn wait_exited(fd: &OwnedFd, patience: Duration) -> bool {
 
 /// Waits until a process is gone, for at most `patience`.
 pub fn wait_gone(identity: &Identity, patience: Duration) -> bool {
-    match identity.examine(&Vantage::here()) {
+    match identity.examine(&HostContext::here()) {
         Ok(fd) => wait_exited(&fd, patience),
         Err(verdict) => matches!(verdict, Liveness::Dead(_)),
     }
@@ -239,8 +239,8 @@ pub(super) fn pids() -> impl Iterator<Item = u32> {
 mod tests {
     use super::*;
 
-    fn own() -> (Identity, Vantage) {
-        (Identity::own(), Vantage::here())
+    fn own() -> (Identity, HostContext) {
+        (Identity::own(), HostContext::here())
     }
 
     fn sleeper() -> (std::process::Child, Identity) {
@@ -258,13 +258,13 @@ mod tests {
     #[test]
     fn f_06_a_zombie_is_dead_and_so_is_a_collected_one() {
         let (mut child, identity) = sleeper();
-        assert_eq!(identity.probe(&Vantage::here()), Liveness::Alive);
+        assert_eq!(identity.probe(&HostContext::here()), Liveness::Alive);
         child.kill().unwrap();
         let fd = open_pidfd(identity.pid).unwrap();
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).unwrap();
-        assert_eq!(identity.probe(&Vantage::here()), Liveness::Dead(Evidence::Zombie { pid: identity.pid }));
+        assert_eq!(identity.probe(&HostContext::here()), Liveness::Dead(Evidence::Zombie { pid: identity.pid }));
         child.wait().unwrap();
-        assert_eq!(identity.probe(&Vantage::here()), Liveness::Dead(Evidence::NoSuchProcess { pid: identity.pid }));
+        assert_eq!(identity.probe(&HostContext::here()), Liveness::Dead(Evidence::NoSuchProcess { pid: identity.pid }));
     }
 
     #[test]
@@ -291,15 +291,15 @@ mod tests {
     #[test]
     fn f_08_f_09_f_11_what_another_vantage_can_and_cannot_tell() {
         let (identity, here) = own();
-        let unknown = |from: &Vantage, identity: &Identity| matches!(identity.probe(from), Liveness::Unknown(_));
-        let other_pids = Vantage { pid_ns: here.pid_ns + 1, ..here.clone() };
+        let unknown = |from: &HostContext, identity: &Identity| matches!(identity.probe(from), Liveness::Unknown(_));
+        let other_pids = HostContext { pid_ns: here.pid_ns + 1, ..here.clone() };
         assert!(unknown(&other_pids, &identity));
-        let other_times = Vantage { time_ns: here.time_ns + 1, ..here.clone() };
+        let other_times = HostContext { time_ns: here.time_ns + 1, ..here.clone() };
         let without_pidfs = Identity { pidfs_inode: None, ..identity.clone() };
         assert!(unknown(&other_times, &without_pidfs));
-        let blind = Vantage { boot_id: "".into(), ..here.clone() };
+        let blind = HostContext { boot_id: "".into(), ..here.clone() };
         assert!(unknown(&blind, &identity));
-        let rebooted = Vantage { boot_id: "another".into(), ..here };
+        let rebooted = HostContext { boot_id: "another".into(), ..here };
         assert!(matches!(identity.probe(&rebooted), Liveness::Dead(Evidence::OtherBoot { .. })));
     }
 
@@ -308,9 +308,9 @@ mod tests {
         let (mut child, identity) = sleeper();
         let stranger = Identity { start_ticks: 1, pidfs_inode: Some(1), ..identity.clone() };
         assert!(stranger.signal(Signal::KILL).is_err());
-        let elsewhere = Identity { vantage: Vantage { pid_ns: 1, ..identity.vantage.clone() }, ..identity.clone() };
+        let elsewhere = Identity { vantage: HostContext { pid_ns: 1, ..identity.vantage.clone() }, ..identity.clone() };
         assert!(elsewhere.signal(Signal::KILL).is_err());
-        assert_eq!(identity.probe(&Vantage::here()), Liveness::Alive);
+        assert_eq!(identity.probe(&HostContext::here()), Liveness::Alive);
         identity.signal(Signal::KILL).unwrap();
         assert!(!child.wait().unwrap().success());
     }

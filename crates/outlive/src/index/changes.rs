@@ -10,15 +10,15 @@ use rusqlite::OptionalExtension;
 use serde::Serialize;
 
 use super::database::from_sqlite;
+use super::fts::is_live;
 use super::query::Query;
-use super::reader::{Indexed, Listed, Reader};
+use super::reader::{Indexed, Reader, SearchHit};
 use super::record::{Freshness, Kind, Lifecycle, Record};
 use super::refresh::{Difference, each_difference, marked_otherwise};
 use super::report::{Sort, UNREADABLE};
+use super::scan::{Looked, each_source, look_over};
 use super::source::{Problem, Reading, Source};
 use super::sources::Address;
-use super::survey::{Looked, each_source, look_over};
-use super::words::is_live;
 use crate::store::Error;
 
 /// The most runs of a scope that a read looks at from outside without being asked to.
@@ -56,7 +56,7 @@ pub struct RepositoryProblem {
 #[derive(Default)]
 pub(super) struct Changes {
     /// Runs that were read from their sources, in no order.
-    pub(super) read: Vec<Listed>,
+    pub(super) read: Vec<SearchHit>,
     /// Names of runs, by source, of which the indexed record is not to be used.
     replaced: HashMap<i64, HashSet<Box<str>>>,
     pub(super) unreadable: Sort,
@@ -284,7 +284,7 @@ impl Reader {
 }
 
 /// A run that was read from its source just now.
-pub(super) fn read_now(mut record: Record, source: &dyn Source, is_new: bool) -> Listed {
+pub(super) fn read_now(mut record: Record, source: &dyn Source, is_new: bool) -> SearchHit {
     if is_live(&record)
         && let Some(stands) = source.stands(&record.run_id)
     {
@@ -296,5 +296,5 @@ pub(super) fn read_now(mut record: Record, source: &dyn Source, is_new: bool) ->
         true => (Freshness::New, "it is not indexed yet; it was read from its source"),
         false => (Freshness::Stale, "its source has changed since it was indexed"),
     };
-    Listed { record, freshness, freshness_reason: Some(unknown.unwrap_or_else(|| reason.into())) }
+    SearchHit { record, freshness, freshness_reason: Some(unknown.unwrap_or_else(|| reason.into())) }
 }

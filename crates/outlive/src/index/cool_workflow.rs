@@ -23,9 +23,9 @@ use serde_json::Value;
 use self::state::State;
 use super::overlay::{self, Overlay};
 use super::record::{ArchiveMark, Kind, Lifecycle, Marks, Provenance, Record};
-use super::settle::{changed_at, parts, until_past, was_past};
 use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
 use super::sources::Address;
+use super::stat_token::{changed_at, parts, until_past, was_past};
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::util::files;
 

@@ -13,7 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, Mode};
 
-use super::settle::{changed_at, is_past, parts};
+use super::stat_token::{changed_at, is_past, parts};
 use crate::model::id::{Entropy, Stamp, SystemEntropy};
 use crate::store::Error;
 use crate::store::sqlite::Wait;

@@ -3,7 +3,7 @@
 use super::changes::read_now;
 use super::database::from_sqlite;
 use super::query::{Order, Query};
-use super::reader::{Filed, Indexed, Listed, Reader};
+use super::reader::{Filed, Indexed, Reader, SearchHit};
 use super::record::{Freshness, Kind};
 use super::report::Named;
 use super::source::Reading;
@@ -17,7 +17,7 @@ const SHORTEST: usize = 2;
 #[derive(Debug, Default)]
 pub struct Lookup {
     /// The runs, the best sort of match alone.
-    pub runs: Vec<Listed>,
+    pub runs: Vec<SearchHit>,
     /// Runs of this name that cannot be understood, with the reason.
     pub unreadable: Vec<Named>,
 }
@@ -79,7 +79,7 @@ impl Reader {
             if address.kind != Kind::CoolWorkflow {
                 continue;
             }
-            let is_there = |listed: &Listed| {
+            let is_there = |listed: &SearchHit| {
                 listed.record.repo == address.repo()
                     && listed.record.run_dir.as_ref().is_some_and(|dir| ends(dir, text))
             };
@@ -136,7 +136,7 @@ impl Reader {
         let meant: Vec<Address> = known.iter().filter(is_meant).cloned().collect();
         let read = self.changes(&meant, &[], &Query::default())?.read;
         let is_long = text.chars().count() >= SHORTEST;
-        let sorts: [&dyn Fn(&Listed) -> bool; 3] = [
+        let sorts: [&dyn Fn(&SearchHit) -> bool; 3] = [
             &|listed| listed.record.run_id == text,
             &|listed| is_long && listed.record.run_id.starts_with(text),
             &|listed| listed.record.title == text,
@@ -161,7 +161,7 @@ impl Lookup {
         self.runs.is_empty() && self.unreadable.is_empty()
     }
 
-    fn add(&mut self, listed: Listed, name: &str) {
+    fn add(&mut self, listed: SearchHit, name: &str) {
         if listed.freshness == Freshness::Unreadable {
             let reason = listed.freshness_reason.unwrap_or_default();
             self.add_unreadable(&listed.record.repo, name, reason);

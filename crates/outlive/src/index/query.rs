@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use super::fts::{MOST, TextQuery};
 use super::record::{Lifecycle, Record};
-use super::words::{MOST, Sought};
 use crate::error::Error;
 use crate::model::hex::{hex, unhex};
 use crate::model::time::Timestamp;
@@ -94,7 +94,7 @@ impl Query {
         let is_app = |app: &String| {
             [&record.app_id, &record.workflow_id].into_iter().flatten().any(|found| found.eq_ignore_ascii_case(app))
         };
-        self.text.as_ref().is_none_or(|text| Sought::new(text).is_in(record))
+        self.text.as_ref().is_none_or(|text| TextQuery::new(text).is_in(record))
             && self.app.as_ref().is_none_or(is_app)
             && self.kind.as_ref().is_none_or(|kind| record.kind.as_ref() == Some(kind))
             && (self.statuses.is_empty()

@@ -12,20 +12,20 @@ use serde::Serialize;
 
 use super::changes::{Changes, RepositoryProblem, Unverified};
 use super::database::from_sqlite;
+use super::fts::is_live;
 use super::query::{Cursor, Order, PAGE_LIMIT, Query};
 use super::record::{Freshness, Kind, Lifecycle, Record};
 use super::report::Sort;
 use super::source::{Problem, Reading, Source, Token};
 use super::sources::Address;
 use super::stored;
-use super::words::is_live;
 use crate::model::time::Timestamp;
 use crate::store::Error;
 
 /// A run, and how much of what is said of it was borne out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Listed {
+pub struct SearchHit {
     /// The run.
     #[serde(flatten)]
     pub record: Record,
@@ -37,11 +37,11 @@ pub struct Listed {
 
 /// A page of runs.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct SearchPage {
     /// The runs.
-    pub runs: Vec<Listed>,
+    pub runs: Vec<SearchHit>,
     /// Runs that the index knows and whose sources are gone.
-    pub missing: Vec<Listed>,
+    pub missing: Vec<SearchHit>,
     /// Where the next page begins.
     pub next: Option<Cursor>,
     /// The repositories of runs on this page that cannot be looked at, and why.
@@ -136,7 +136,7 @@ enum Met {
     /// As it is indexed.
     Indexed(Box<Filed>),
     /// As it was read from its source.
-    Read(Box<Listed>),
+    Read(Box<SearchHit>),
 }
 
 impl Met {
@@ -187,9 +187,9 @@ impl Reader {
     }
 
     /// A page of the runs that match: those that are indexed, verified, and those that were read because they are not.
-    pub(super) fn search(&self, query: &Query, changes: &mut Changes) -> Result<Found, Error> {
+    pub(super) fn search(&self, query: &Query, changes: &mut Changes) -> Result<SearchPage, Error> {
         let limit = query.limit.clamp(1, PAGE_LIMIT);
-        let mut found = Found::default();
+        let mut found = SearchPage::default();
         let mut left_out = 0;
         let mut last = None;
         // As many as are still wanted are looked at together, and one more to tell whether there is a next page.
@@ -227,7 +227,7 @@ impl Reader {
     }
 
     /// The run as it is listed; none where it is not, because it is gone, cannot be understood or is another by now.
-    fn judge(&self, met: Met, query: &Query, found: &mut Found) -> Option<Listed> {
+    fn judge(&self, met: Met, query: &Query, found: &mut SearchPage) -> Option<SearchHit> {
         let filed = match met {
             Met::Read(listed) => return Some(*listed),
             Met::Indexed(filed) => filed,
@@ -326,7 +326,7 @@ impl Reader {
     }
 
     /// The run as its source has it, and whether the index knew.
-    pub(super) fn verify(&self, filed: &Filed) -> Listed {
+    pub(super) fn verify(&self, filed: &Filed) -> SearchHit {
         let Some(indexed) = self.sources.get(&filed.source) else {
             return listed(&filed.record, Freshness::Missing, "its source is not known");
         };
@@ -335,7 +335,7 @@ impl Reader {
             Err(reason) => return listed(&filed.record, Freshness::Missing, reason),
         };
         let mut checked = match indexed.is_unchanged() {
-            true => Listed { record: filed.record.clone(), freshness: Freshness::Valid, freshness_reason: None },
+            true => SearchHit { record: filed.record.clone(), freshness: Freshness::Valid, freshness_reason: None },
             false => self.look(source, filed),
         };
         // How one stands that is in flight, its processes tell.
@@ -352,7 +352,7 @@ impl Reader {
         checked
     }
 
-    fn look(&self, source: &dyn Source, filed: &Filed) -> Listed {
+    fn look(&self, source: &dyn Source, filed: &Filed) -> SearchHit {
         let record = &filed.record;
         let sql = "SELECT token, settled FROM files WHERE source = ?1 AND name = ?2";
         let known = self.connection.prepare_cached(sql).and_then(|mut sql| {
@@ -366,14 +366,14 @@ impl Reader {
         };
         let is_same = known == Some(look.token) && record.bears(&marks_of(source, record));
         if is_same {
-            return Listed { record: record.clone(), freshness: Freshness::Valid, freshness_reason: None };
+            return SearchHit { record: record.clone(), freshness: Freshness::Valid, freshness_reason: None };
         }
         match source.read(&filed.name) {
             Reading::Gone => listed(record, Freshness::Missing, "its source is gone"),
             Reading::Away(reason) => listed(record, Freshness::Missing, &reason),
             Reading::Unreadable(reason, _) => listed(record, Freshness::Unreadable, &reason),
             Reading::Read(read, ..) if *read == *record => {
-                Listed { record: *read, freshness: Freshness::Valid, freshness_reason: None }
+                SearchHit { record: *read, freshness: Freshness::Valid, freshness_reason: None }
             }
             Reading::Read(read, ..) => listed(&read, Freshness::Stale, "its source has changed since it was indexed"),
         }
@@ -400,6 +400,6 @@ fn marks_of(source: &dyn Source, record: &Record) -> super::record::Marks {
     super::record::Marks::of(record)
 }
 
-fn listed(record: &Record, freshness: Freshness, reason: &str) -> Listed {
-    Listed { record: record.clone(), freshness, freshness_reason: Some(reason.into()) }
+fn listed(record: &Record, freshness: Freshness, reason: &str) -> SearchHit {
+    SearchHit { record: record.clone(), freshness, freshness_reason: Some(reason.into()) }
 }

@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use super::database::{Turn, from_sqlite};
 use super::record::Record;
+use super::scan::{Looked, each_source, look_over};
 use super::source::{Found, Look, Problem, Reading, Source, Token};
 use super::sources::Address;
-use super::survey::{Looked, each_source, look_over};
 use super::writer::{Entry, Writer};
-use super::{stored, words};
+use super::{fts, stored};
 use crate::model::time::Timestamp;
 use crate::store::Error;
 
@@ -317,7 +317,7 @@ pub(super) fn marked_otherwise(
 ) -> Result<BTreeSet<Box<str>>, Error> {
     let columns = "SELECT runs.name, runs.body FROM";
     let indexed = format!("{columns} words CROSS JOIN runs ON runs.place = words.rowid WHERE words MATCH ?1");
-    let bearing = format!("\"{}\" AND \"{}\"", words::MARKED, words::source(id));
+    let bearing = format!("\"{}\" AND \"{}\"", fts::MARKED, fts::source(id));
     let by_id = format!("{columns} runs WHERE run_id = ?1 AND source = {id} AND gone = 0");
     let mut otherwise = BTreeSet::new();
     let mut look = |sql: &str, value: &str| -> Result<(), Error> {
@@ -366,7 +366,7 @@ fn entry(record: &Record, source: i64) -> Entry {
         run_id: record.run_id.clone(),
         lifecycle: record.lifecycle,
         body: stored::write(record),
-        words: words::of(record, source),
+        words: fts::of(record, source),
         problem: None,
     }
 }

@@ -13,9 +13,9 @@ use std::time::Duration;
 use rustix::fs::AtFlags;
 
 use super::record::{Kind, Lifecycle, Marks, Provenance, Record, Tasks};
-use super::settle::{is_past, parts, written_at};
 use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
 use super::sources::Address;
+use super::stat_token::{is_past, parts, written_at};
 use crate::host::home::home;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
@@ -23,7 +23,7 @@ use crate::model::run::{Run, State};
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::registry::Registry;
 use crate::store::sqlite::WRITTEN;
-use crate::store::{self, PAGE_LIMIT, Page, Walk};
+use crate::store::{self, PAGE_LIMIT, Page, Pages};
 use crate::util::sync::lock;
 
 /// The longest digest of a command.
@@ -108,7 +108,7 @@ impl Runs {
             found.sort_unstable_by_key(|(id, _)| *id);
             return Ok(found);
         }
-        let mut walk = Walk::from(Filter { is_step: Some(false), ..Filter::default() }, Page::default());
+        let mut walk = Pages::from(Filter { is_step: Some(false), ..Filter::default() }, Page::default());
         let mut found = Vec::new();
         while let Some(records) = pollster::block_on(walk.next(registry.store())).map_err(|error| error.to_string())? {
             found.extend(records.into_iter().map(|record| (record.run.id, record.revision)));

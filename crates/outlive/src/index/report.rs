@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::database::from_sqlite;
 use super::reader::{Indexed, Reader};
 use super::refresh::{Difference, each_difference, marked_otherwise};
+use super::scan::{Looked, each_source, look_over};
 use super::source::{Found, Problem, Reading, Source};
 use super::sources::Address;
-use super::survey::{Looked, each_source, look_over};
 use crate::model::time::Timestamp;
 use crate::store::Error;
 

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use rusqlite::types::Value;
 
 use super::database::from_sqlite;
+use super::fts::{self, Chunk, Piece, TextQuery, is_live};
 use super::query::{Order, Query};
 use super::reader::{Filed, Reader};
-use super::words::{self, Chunk, Piece, Sought, is_live};
 use super::writer::first_place;
 use crate::model::time::Timestamp;
 use crate::store::Error;
@@ -71,21 +71,21 @@ impl Reader {
         let mut all: Vec<String> = Vec::new();
         if let Some(repos) = &query.repos {
             let of_them = self.sources.values().filter(|source| repos.contains(&source.repo));
-            let Some(sources) = any(of_them.map(|source| quoted(words::source(source.id))).collect()) else {
+            let Some(sources) = any(of_them.map(|source| quoted(fts::source(source.id))).collect()) else {
                 return Ok(None);
             };
             all.push(sources);
         }
         if !query.statuses.is_empty() {
-            let statuses = query.statuses.iter().map(|status| quoted(words::status(status.as_str())));
-            all.extend(any(statuses.chain([quoted(words::LIVE.into())]).collect()));
+            let statuses = query.statuses.iter().map(|status| quoted(fts::status(status.as_str())));
+            all.extend(any(statuses.chain([quoted(fts::LIVE.into())]).collect()));
         }
-        all.extend(query.app.iter().map(|app| quoted(words::mark('a', &app.to_lowercase()))));
-        all.extend(query.kind.iter().map(|kind| quoted(words::mark('k', kind))));
-        all.extend(query.labels.iter().map(|(label, value)| quoted(words::label(label, value))));
-        let mark = |archived| if archived { words::ARCHIVED } else { words::SHOWN };
+        all.extend(query.app.iter().map(|app| quoted(fts::mark('a', &app.to_lowercase()))));
+        all.extend(query.kind.iter().map(|kind| quoted(fts::mark('k', kind))));
+        all.extend(query.labels.iter().map(|(label, value)| quoted(fts::label(label, value))));
+        let mark = |archived| if archived { fts::ARCHIVED } else { fts::SHOWN };
         all.extend(query.archived.map(|archived| quoted(mark(archived).into())));
-        for chunk in query.text.as_deref().map(Sought::new).unwrap_or_default().chunks() {
+        for chunk in query.text.as_deref().map(TextQuery::new).unwrap_or_default().chunks() {
             match (self.chunk(chunk)?, chunk.by_id()) {
                 (Part::Nothing, None) => return Ok(None),
                 (Part::Nothing, Some(id)) => all.push(format!("({id})")),

@@ -8,9 +8,9 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::database::from_sqlite;
+use super::fts;
 use super::record::Lifecycle;
 use super::source::{Look, Problem};
-use super::words;
 use crate::model::time::Timestamp;
 use crate::store::Error;
 
@@ -113,7 +113,7 @@ impl<'a> Writer<'a> {
 
     /// Adds the words of a text to the vocabulary.
     fn learn(&mut self, words: &str) -> Result<(), Error> {
-        for word in words::of_text(words) {
+        for word in fts::of_text(words) {
             if self.terms.contains(word) {
                 continue;
             }

@@ -6,8 +6,8 @@
 use serde::Serialize;
 
 use super::{Action, Refusal, apply, rerun};
-use crate::lifecycle::health::{Health, Seen};
-use crate::model::owner::Leftovers;
+use crate::lifecycle::health::{Health, RunStatus};
+use crate::model::owner::LiveProcesses;
 use crate::model::run::{End, Run, State, StateName, Withheld};
 
 /// An operation that a user may apply to a run.
@@ -36,7 +36,7 @@ pub enum Operation {
 /// The operations that would not be refused now, in alphabetical order.
 ///
 /// `is_executable` says whether this user may execute the run's command; it is asked only where that decides.
-pub fn can(seen: &Seen, is_executable: impl Fn() -> bool) -> Vec<Operation> {
+pub fn can(seen: &RunStatus, is_executable: impl Fn() -> bool) -> Vec<Operation> {
     let run = &seen.run;
     let is_allowed = |action: &Action| apply(run, action, &run.spec.created_by, run.updated_at).is_ok();
     let is_orphaned = seen.health == Some(Health::Orphaned);
@@ -58,7 +58,7 @@ pub fn can(seen: &Seen, is_executable: impl Fn() -> bool) -> Vec<Operation> {
 }
 
 /// Whether the next attempt of a run whose processes are gone could start; also of one that failed, where that is asked for.
-fn may_resume(seen: &Seen) -> bool {
+fn may_resume(seen: &RunStatus) -> bool {
     let run = &seen.run;
     if run.copied || run.spec.step.is_some() || !has_command(run) || !seen.leftovers.is_empty() {
         return false;
@@ -70,13 +70,13 @@ fn may_resume(seen: &Seen) -> bool {
         State::Pending(pending) => run.attempt > 1 && pending.waits_for.is_empty() && run.cancel.is_none(),
         State::Suspended(_) => false,
         State::Ended(_) => {
-            let resume = Action::Resume { failed_too: true, leftovers: Leftovers::default(), owner: None };
+            let resume = Action::Resume { failed_too: true, leftovers: LiveProcesses::default(), owner: None };
             apply(run, &resume, &run.spec.created_by, run.updated_at).is_ok()
         }
     }
 }
 
-fn may_rerun(seen: &Seen) -> bool {
+fn may_rerun(seen: &RunStatus) -> bool {
     let is_allowed: Result<_, Refusal> = rerun(&seen.run, seen.state, false, None);
     is_allowed.is_ok() && (seen.run.spec.command.is_none() || has_command(&seen.run))
 }
@@ -110,7 +110,7 @@ mod tests {
     use crate::testing::lifecycle::specimen;
     use crate::testing::{SeededEntropy, spec};
 
-    fn seen(state: StateName) -> Seen {
+    fn seen(state: StateName) -> RunStatus {
         let worker = WorkerId::draw(Timestamp::from_micros(1), &SeededEntropy::new(2));
         let command = Command::new(vec![Arg::Text("true".into())], Arg::Text("/".into()));
         let run = specimen(state, Spec { command: Some(command), ..spec("job") }, worker).unwrap();
@@ -118,7 +118,7 @@ mod tests {
         see(run, None, now)
     }
 
-    fn words(seen: &Seen, is_executable: bool) -> Vec<String> {
+    fn words(seen: &RunStatus, is_executable: bool) -> Vec<String> {
         can(seen, || is_executable)
             .iter()
             .map(|one| serde_json::to_value(one).unwrap().as_str().unwrap().into())

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Action, Next, Refusal, Step};
-use crate::model::owner::Leftovers;
-use crate::model::run::{CancelRequest, End, Ending, Run, State, capped};
+use crate::model::owner::LiveProcesses;
+use crate::model::run::{CancelRequest, End, Ending, Run, State, truncate_message};
 
 impl Step<'_> {
     /// Keeps the request with the run, and ends the run where nothing of it is left that could go on.
@@ -15,9 +15,9 @@ impl Step<'_> {
         &self,
         reason: Option<String>,
         grace: Option<Duration>,
-        live: &Leftovers,
+        live: &LiveProcesses,
     ) -> Result<Next, Refusal> {
-        let request = CancelRequest { by: self.by.clone(), at: self.now, reason: reason.map(capped), grace };
+        let request = CancelRequest { by: self.by.clone(), at: self.now, reason: reason.map(truncate_message), grace };
         let reason = request.reason.clone();
         // The first request stands: a second one neither moves its time nor takes its name.
         let request = self.run.cancel.clone().unwrap_or_else(|| Box::new(request));

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::{Fence, Observed, Refusal, Report};
 use crate::model::id::WorkerId;
 use crate::model::owner::Evidence;
-use crate::model::owner::Leftovers;
+use crate::model::owner::LiveProcesses;
 use crate::model::run::{
-    Actor, CHECKPOINT_LIMIT, End, Ending, LIST_LIMIT, Pending, Progress, Run, Running, Swept, capped,
+    Actor, CHECKPOINT_LIMIT, End, Ending, LIST_LIMIT, Pending, Progress, Run, Running, Swept, truncate_message,
 };
 use crate::model::time::Timestamp;
 
@@ -21,7 +21,7 @@ pub(super) fn lost(run: &Run, fence: &Fence) -> Refusal {
 pub(super) fn check_claim(
     pending: &Pending,
     early: bool,
-    leftovers: &Leftovers,
+    leftovers: &LiveProcesses,
     now: Timestamp,
 ) -> Result<(), Refusal> {
     match pending.not_before.filter(|not_before| *not_before > now) {
@@ -38,7 +38,7 @@ pub(super) fn check_fence(run: &Run, held: &Running, fence: &Fence) -> Result<()
 
 /// Whoever speaks for the processes of an attempt presents the epoch that they were started with, and it counts for as
 /// long as the attempt lasts, also in the hands of another owner.
-pub(super) fn check_said(run: &Run, held: &Running, fence: &Fence) -> Result<(), Refusal> {
+pub(super) fn check_report_fence(run: &Run, held: &Running, fence: &Fence) -> Result<(), Refusal> {
     let same_worker = held.owner.worker == fence.worker;
     if same_worker && run.is_current(fence.epoch) { Ok(()) } else { Err(lost(run, fence)) }
 }
@@ -46,7 +46,7 @@ pub(super) fn check_said(run: &Run, held: &Running, fence: &Fence) -> Result<(),
 pub(super) fn take_report(next: &mut Run, report: &Report) -> Result<(), Refusal> {
     if let Some(progress) = &report.progress {
         check_size("progress document", progress.data.as_ref())?;
-        let message = progress.message.clone().map(capped);
+        let message = progress.message.clone().map(truncate_message);
         next.progress = Some(Box::new(Progress { message, ..progress.clone() }));
     }
     if let Some(checkpoint) = &report.checkpoint {
@@ -57,10 +57,10 @@ pub(super) fn take_report(next: &mut Run, report: &Report) -> Result<(), Refusal
         if next.artifacts.len() >= LIST_LIMIT {
             return Err(Refusal::TooMany { what: "artifacts", limit: LIST_LIMIT });
         }
-        next.artifacts.push(capped(artifact.clone()));
+        next.artifacts.push(truncate_message(artifact.clone()));
     }
     if let Some(manifest_ref) = &report.manifest_ref {
-        next.manifest_ref = Some(capped(manifest_ref.clone()));
+        next.manifest_ref = Some(truncate_message(manifest_ref.clone()));
     }
     Ok(())
 }
@@ -103,7 +103,7 @@ pub(super) fn check_adopt<'a>(
     held: &Running,
     observed: &Observed,
     evidence: Option<&'a Evidence>,
-    leftovers: &Leftovers,
+    leftovers: &LiveProcesses,
 ) -> Result<&'a Evidence, Refusal> {
     check_no_step(run)?;
     if observed.epoch != run.epoch || observed.beat != held.owner.heard.beat {
@@ -117,7 +117,12 @@ pub(super) fn check_adopt<'a>(
     }
 }
 
-pub(super) fn check_resume(run: &Run, ending: &Ending, failed_too: bool, leftovers: &Leftovers) -> Result<(), Refusal> {
+pub(super) fn check_resume(
+    run: &Run,
+    ending: &Ending,
+    failed_too: bool,
+    leftovers: &LiveProcesses,
+) -> Result<(), Refusal> {
     check_no_step(run)?;
     let resumable = match ending.how {
         End::Interrupted(_) | End::Dead(_) => true,

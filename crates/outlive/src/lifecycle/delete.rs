@@ -1,12 +1,12 @@
 //! Deletion: which runs may be deleted.
 
 use super::Refusal;
-use crate::lifecycle::health::Seen;
+use crate::lifecycle::health::RunStatus;
 use crate::model::id::RunId;
 use crate::model::run::Run;
 
 /// Refuses to delete a run that has not ended, whose processes live, that is a step, or that other runs wait for.
-pub fn check_delete(seen: &Seen, awaited_by: Vec<RunId>) -> Result<(), Refusal> {
+pub fn check_delete(seen: &RunStatus, awaited_by: Vec<RunId>) -> Result<(), Refusal> {
     let run = &seen.run;
     if let Some(step) = &run.spec.step {
         return Err(Refusal::DeletedWith(step.of));

@@ -9,15 +9,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::survives_reap;
-use crate::model::owner::{Evidence, Leftovers, Liveness};
+use crate::model::owner::{Evidence, LiveProcesses, Liveness};
 use crate::model::run::{End, Owner, Run, State, StateName};
 use crate::model::time::{Timestamp, show_duration};
 
 /// Somebody who can see the processes of this host.
-pub trait Witness: Send + Sync {
+pub trait ProcessObserver: Send + Sync {
     /// Looks at the owner of each run, present or last, and at what its attempt left alive. Many at a time, because a
     /// look around the host costs the same for one as for all.
-    fn look(&self, runs: &[&Run]) -> Vec<Sight>;
+    fn look(&self, runs: &[&Run]) -> Vec<Observation>;
 
     /// Looks at owners, whether or not they own a run.
     fn look_at_owners(&self, owners: &[Owner]) -> Vec<Liveness>;
@@ -25,16 +25,16 @@ pub trait Witness: Send + Sync {
 
 /// What was seen of the processes of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sight {
+pub struct Observation {
     /// Its owner.
     pub owner: Liveness,
     /// What else lives of its attempt. Looked for only where the owner does not live, or the attempt is over.
-    pub leftovers: Leftovers,
+    pub leftovers: LiveProcesses,
 }
 
 /// What was found out about the owner of a running run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Judgement {
+pub enum OwnerStatus {
     /// It is there, as far as anyone can tell.
     Live,
     /// It lives on this host, but its lease lapsed.
@@ -44,7 +44,7 @@ pub enum Judgement {
         /// What proves the first.
         evidence: Evidence,
         /// The second.
-        leftovers: Leftovers,
+        leftovers: LiveProcesses,
     },
     /// It is gone.
     Dead(Evidence),
@@ -54,7 +54,7 @@ pub enum Judgement {
 ///
 /// With a witness the registry is of one host, and a process that lives is never called dead however silent it is.
 /// Without one, or where the witness could not see, the lease decides.
-pub fn judge(owner: &Owner, sight: Option<&Sight>) -> Judgement {
+pub fn judge(owner: &Owner, sight: Option<&Observation>) -> OwnerStatus {
     let silent_for = owner.heard.silent_for;
     let lapsed = owner.lease.lapsed(silent_for);
     let by_lease = || {
@@ -65,18 +65,18 @@ pub fn judge(owner: &Owner, sight: Option<&Sight>) -> Judgement {
         } else {
             Evidence::LeaseLapsed { silent_ms, lease_ms: ms(owner.lease.lasts()) }
         };
-        if lapsed { Judgement::Dead(evidence) } else { Judgement::Live }
+        if lapsed { OwnerStatus::Dead(evidence) } else { OwnerStatus::Live }
     };
     let Some(sight) = sight else { return by_lease() };
     match &sight.owner {
-        Liveness::Alive if lapsed => Judgement::Unresponsive,
-        Liveness::Alive => Judgement::Live,
+        Liveness::Alive if lapsed => OwnerStatus::Unresponsive,
+        Liveness::Alive => OwnerStatus::Live,
         // Whoever cannot be seen but has left something alive is not gone.
-        Liveness::Unknown(_) if lapsed && !sight.leftovers.is_empty() => Judgement::Unresponsive,
+        Liveness::Unknown(_) if lapsed && !sight.leftovers.is_empty() => OwnerStatus::Unresponsive,
         Liveness::Unknown(_) => by_lease(),
-        Liveness::Dead(evidence) if sight.leftovers.is_empty() => Judgement::Dead(evidence.clone()),
+        Liveness::Dead(evidence) if sight.leftovers.is_empty() => OwnerStatus::Dead(evidence.clone()),
         Liveness::Dead(evidence) => {
-            Judgement::Orphaned { evidence: evidence.clone(), leftovers: sight.leftovers.clone() }
+            OwnerStatus::Orphaned { evidence: evidence.clone(), leftovers: sight.leftovers.clone() }
         }
     }
 }
@@ -126,7 +126,7 @@ impl fmt::Display for Health {
 
 /// A run as a reader sees it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct RunStatus {
     /// What is on record.
     pub run: Run,
     /// How it stands: as on record, except that a running run whose owner is gone is dead.
@@ -137,12 +137,12 @@ pub struct Seen {
     pub reason: Option<String>,
     /// Live processes of a run whose owner is gone, that is dead or interrupted, or, where one run was read alone, that
     /// has no owner.
-    pub leftovers: Leftovers,
+    pub leftovers: LiveProcesses,
     /// What proves that its owner is gone, where nobody has written that yet.
     pub evidence: Option<Evidence>,
 }
 
-impl Seen {
+impl RunStatus {
     /// Whether it is running on record, and nothing is left that could stop it on request.
     pub fn is_without_owner(&self) -> bool {
         self.run.owner().is_some() && (self.evidence.is_some() || self.health == Some(Health::Orphaned))
@@ -170,12 +170,12 @@ impl Seen {
 }
 
 /// Reads a run: judges its owner, if it has one, and says how it does.
-pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
-    let mut seen = Seen {
+pub fn see(run: Run, sight: Option<&Observation>, now: Timestamp) -> RunStatus {
+    let mut seen = RunStatus {
         state: run.state.name(),
         health: None,
         reason: None,
-        leftovers: Leftovers::default(),
+        leftovers: LiveProcesses::default(),
         evidence: None,
         run,
     };
@@ -205,25 +205,25 @@ pub fn see(run: Run, sight: Option<&Sight>, now: Timestamp) -> Seen {
     let (owner, limits) = (&running.owner, &seen.run.spec.policy.limits);
     let over = |limit: Option<Duration>, since: Timestamp| limit.filter(|limit| now.since(since) > *limit);
     match judge(owner, sight) {
-        Judgement::Dead(evidence) => {
+        OwnerStatus::Dead(evidence) => {
             seen.state = StateName::Dead;
             let goes_on = if survives_reap(&seen.run) { "; a worker or supervisor tries it again" } else { "" };
             seen.reason = Some(format!("{evidence}{goes_on}"));
             seen.evidence = Some(evidence);
         }
-        Judgement::Orphaned { evidence, leftovers } => {
+        OwnerStatus::Orphaned { evidence, leftovers } => {
             seen.health = Some(Health::Orphaned);
             seen.reason = Some(format!("{evidence}; still alive: {leftovers}"));
             seen.leftovers = leftovers;
             seen.evidence = Some(evidence);
         }
-        Judgement::Unresponsive => {
+        OwnerStatus::Unresponsive => {
             seen.health = Some(Health::Unresponsive);
             let silent = show_duration(owner.heard.silent_for);
             seen.reason =
                 Some(format!("its owner, pid {}, lives but has been silent for {silent}", owner.identity.pid));
         }
-        Judgement::Live => {
+        OwnerStatus::Live => {
             let (health, reason) = if let Some(timeout) = over(limits.timeout, running.started_at) {
                 (Health::Overdue, Some(format!("its timeout is {}", show_duration(timeout))))
             } else if let Some(limit) = over(limits.stall_after, running.progressed_at) {

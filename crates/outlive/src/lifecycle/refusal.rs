@@ -1,7 +1,7 @@
 //! Refusals: why an action on a run is not done, in words for people.
 
 use crate::model::id::{Epoch, RunId};
-use crate::model::owner::Leftovers;
+use crate::model::owner::LiveProcesses;
 use crate::model::run::{Actor, StateName};
 use crate::model::time::Timestamp;
 
@@ -64,7 +64,7 @@ pub enum Refusal {
     NothingLeft,
     /// The old attempt is not over.
     #[error("processes of its last attempt are still alive: {0}")]
-    LeftoversAlive(Leftovers),
+    LeftoversAlive(LiveProcesses),
     /// It is a part of that run, and goes on with it alone.
     #[error("it is a step of run `{0}`, and is done again only with that")]
     IsStep(RunId),
@@ -106,7 +106,7 @@ pub enum Refusal {
     NotArchived,
     /// Processes of it are alive, and it is to be deleted.
     #[error("processes of it are still alive: {0}")]
-    ProcessesAlive(Leftovers),
+    ProcessesAlive(LiveProcesses),
     /// These runs wait for it, and it is to be deleted.
     #[error("{} for it", wait(.0))]
     AwaitedBy(Vec<RunId>),

@@ -6,8 +6,8 @@
 
 use super::{Action, Fence, Observed, Report, Verdict, apply, enqueued, follows};
 use crate::model::id::RunId;
-use crate::model::owner::Leftovers;
-use crate::model::run::{Actor, End, Event, Heard, Interruption, Owner, Run, State, StateName};
+use crate::model::owner::LiveProcesses;
+use crate::model::run::{Actor, End, Event, Interruption, LastHeartbeat, Owner, Run, State, StateName};
 
 /// A change as it was sent.
 pub(crate) struct Sent<'a> {
@@ -97,7 +97,7 @@ fn infer(run: &Run, sent: &Sent<'_>, event: &Event, parents: &dyn Fn(RunId) -> O
     let fence = || Some(Fence { worker: run.owner()?.worker, epoch: run.epoch });
     let observed = || Some(Observed { epoch: run.epoch, beat: run.owner()?.heard.beat });
     Some(match event.action.as_ref() {
-        "claim" => Action::Claim { owner: owner()?, early: true, leftovers: Leftovers::default() },
+        "claim" => Action::Claim { owner: owner()?, early: true, leftovers: LiveProcesses::default() },
         "release" => return released(run, sent, event, parents),
         "unpark" => Action::Unpark,
         "report" => Action::Report { fence: fence()?, report: reported(run, left, event) },
@@ -124,18 +124,18 @@ fn infer(run: &Run, sent: &Sent<'_>, event: &Event, parents: &dyn Fn(RunId) -> O
             // The event of a request without a reason bears the reason of the state that the run was in.
             let reason = if run.cancel.is_some() { event.reason.clone() } else { request?.reason.clone() };
             let is_over = matches!(sent.run.ending().map(|ending| &ending.how), Some(End::Cancelled(_)));
-            let live = Leftovers { pids: Vec::new(), unseen: !is_over };
+            let live = LiveProcesses { pids: Vec::new(), unseen: !is_over };
             Action::RequestCancel { reason, grace, live }
         }
         "reap" => Action::Reap { observed: observed()?, evidence: event.evidence.clone()?, reaper: None },
         "adopt" => Action::Adopt {
             observed: observed()?,
             evidence: event.evidence.clone(),
-            leftovers: Leftovers { pids: Vec::new(), unseen: true },
+            leftovers: LiveProcesses { pids: Vec::new(), unseen: true },
             owner: owner()?,
         },
         "resume" => {
-            Action::Resume { failed_too: true, leftovers: Leftovers::default(), owner: sent.run.owner().cloned() }
+            Action::Resume { failed_too: true, leftovers: LiveProcesses::default(), owner: sent.run.owner().cloned() }
         }
         "archive" => {
             Action::Archive { reason: sent.run.archived.as_ref().and_then(|archived| archived.reason.clone()) }
@@ -203,7 +203,7 @@ fn is_same(one: &Run, other: &Run) -> bool {
 fn unheard(run: &Run) -> Run {
     let mut run = run.clone();
     if let Some(owner) = run.any_owner_mut() {
-        owner.heard = Heard::default();
+        owner.heard = LastHeartbeat::default();
     }
     run
 }

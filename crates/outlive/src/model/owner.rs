@@ -12,7 +12,7 @@ use super::time::show_duration;
 
 /// Where a process stands: what a pid or a start time means there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Vantage {
+pub struct HostContext {
     /// The host's name: a label.
     pub host: Arc<str>,
     /// Changes with every boot.
@@ -29,7 +29,7 @@ pub struct Vantage {
 pub struct Identity {
     /// Where it stands.
     #[serde(flatten)]
-    pub vantage: Vantage,
+    pub vantage: HostContext,
     /// Its pid there.
     pub pid: u32,
     /// When it started, in clock ticks since boot. Alone it collides within a tick.
@@ -60,14 +60,14 @@ struct Stored {
 impl From<Stored> for Identity {
     fn from(stored: Stored) -> Self {
         let Stored { host, boot_id, pid_ns, time_ns, pid, start_ticks, pidfs_inode, lock_inode } = stored;
-        Self { vantage: Vantage { host, boot_id, pid_ns, time_ns }, pid, start_ticks, pidfs_inode, lock_inode }
+        Self { vantage: HostContext { host, boot_id, pid_ns, time_ns }, pid, start_ticks, pidfs_inode, lock_inode }
     }
 }
 
 impl Identity {
     /// A process of which nothing is on record. What is left empty proves nothing.
     pub fn unknown() -> Self {
-        let vantage = Vantage { host: "".into(), boot_id: "".into(), pid_ns: 0, time_ns: 0 };
+        let vantage = HostContext { host: "".into(), boot_id: "".into(), pid_ns: 0, time_ns: 0 };
         Self { vantage, pid: 0, start_ticks: 0, pidfs_inode: None, lock_inode: None }
     }
 
@@ -192,21 +192,21 @@ impl fmt::Display for Evidence {
 
 /// Living processes of an attempt, its owner not counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leftovers {
+pub struct LiveProcesses {
     /// Those that could be named.
     pub pids: Vec<u32>,
     /// There are others, which this user may not look into.
     pub unseen: bool,
 }
 
-impl Leftovers {
+impl LiveProcesses {
     /// Whether nothing is left.
     pub fn is_empty(&self) -> bool {
         self.pids.is_empty() && !self.unseen
     }
 }
 
-impl fmt::Display for Leftovers {
+impl fmt::Display for LiveProcesses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pids: Vec<String> = self.pids.iter().map(u32::to_string).collect();
         match (pids.is_empty(), self.unseen) {

@@ -1,12 +1,12 @@
 //! What a run is: its spec, which never changes, and its state, which only `lifecycle.rs` changes.
 
-mod brief;
 mod command;
 mod key;
 mod output;
 mod spec;
 mod state_name;
 mod stored;
+mod summary;
 mod variables;
 
 use std::borrow::Cow;
@@ -23,13 +23,13 @@ use crate::model::policy::Lease;
 use crate::model::signal::signal_name;
 use crate::model::time::{Timestamp, millis};
 
-pub use self::brief::{Brief, BriefEnd};
 pub(crate) use self::command::mask_argv;
 pub use self::command::{Arg, Command, Program, Withheld};
 pub use self::key::{Hold, Key};
 pub use self::output::{InvalidOutput, Output};
 pub use self::spec::{After, InvalidSpec, Lineage, Release, Spec, Step};
 pub use self::state_name::{StateName, UnknownState};
+pub use self::summary::{RunSummary, SummaryEnd};
 pub use self::variables::{EnvMode, Variables, is_of_session};
 
 /// The longest name, kind, key or label, in bytes.
@@ -286,19 +286,19 @@ pub struct Owner {
     pub lease: Lease,
     /// What the store last heard of it. Not part of the record: the store fills it in when it reads.
     #[serde(skip)]
-    pub heard: Heard,
+    pub heard: LastHeartbeat,
 }
 
 impl Owner {
     /// A worker of which nothing is on record but that it owns something.
     pub fn unknown(worker: WorkerId) -> Self {
-        Self { worker, identity: Identity::unknown(), lease: Lease::default(), heard: Heard::default() }
+        Self { worker, identity: Identity::unknown(), lease: Lease::default(), heard: LastHeartbeat::default() }
     }
 }
 
 /// When a store last heard of a worker, by the store's own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Heard {
+pub struct LastHeartbeat {
     /// How many beats there have been. Rises with each, so that a beat between a look and a write is noticed.
     pub beat: u64,
     /// When the last was.
@@ -532,7 +532,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 /// Text cut to [`MESSAGE_LIMIT`] at a character's border.
-pub fn capped(mut text: String) -> String {
+pub fn truncate_message(mut text: String) -> String {
     if text.len() > MESSAGE_LIMIT {
         let cut = (0..=MESSAGE_LIMIT).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(cut);

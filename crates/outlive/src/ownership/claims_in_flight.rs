@@ -10,7 +10,7 @@ use crate::model::id::{Epoch, RunId};
 
 /// The runs that may have been forgotten, and the claims that may explain them.
 #[derive(Debug, Default)]
-pub(super) struct Suspects {
+pub(super) struct ClaimsInFlight {
     runs: BTreeMap<RunId, Suspicion>,
     /// The claims whose answer is awaited, by number.
     taking: BTreeSet<u64>,
@@ -25,7 +25,7 @@ struct Suspicion {
     takes: u64,
 }
 
-impl Suspects {
+impl ClaimsInFlight {
     /// A claim is about to be sent. Answers with its number.
     pub(super) fn take(&mut self) -> u64 {
         let number = self.takes;
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn a_run_is_forgotten_once_every_claim_that_may_explain_it_was_answered() {
         let run = RunId::draw(Timestamp::from_micros(1), &SystemEntropy);
-        let mut suspects = Suspects::default();
+        let mut suspects = ClaimsInFlight::default();
         let slow = suspects.take();
         assert!(!suspects.suspect(run, Epoch(1)), "a first suspicion is only noted");
         let later = suspects.take();

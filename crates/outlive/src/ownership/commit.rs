@@ -4,7 +4,7 @@
 //! reports a lost race that was won.
 
 use crate::error::Error;
-use crate::store::{self, Expect, Record, Store, Write, Written};
+use crate::store::{self, Expect, Record, Store, Write, WriteOutcome};
 
 /// How often a write is repeated whose answer was lost.
 const REPEATS: usize = 4;
@@ -14,9 +14,9 @@ const REPEATS: usize = 4;
 /// Doubt outlives a repetition: the first copy may still be on its way. While there is any, no error may say that
 /// nothing was written.
 #[derive(Debug, Default)]
-pub(crate) struct Doubt(Option<store::Error>);
+pub(crate) struct UnresolvedWrite(Option<store::Error>);
 
-impl Doubt {
+impl UnresolvedWrite {
     /// The error to answer with: that of the lost answer, if there is one.
     pub(crate) fn or(&self, error: impl Into<Error>) -> Error {
         self.0.clone().map_or_else(|| error.into(), Error::Store)
@@ -33,10 +33,10 @@ impl Doubt {
 /// A write whose answer was lost is unknown. It is repeated as it was: it expects the same revision, so that at most one
 /// of the repetitions takes effect, and each bears the same stamp, by which the conflict with an earlier one is told. To
 /// read would not do: what can be read need not be what lasts.
-pub(crate) async fn settle(
+pub(crate) async fn commit_until_known(
     store: &dyn Store,
     write: Write,
-    doubt: &mut Doubt,
+    doubt: &mut UnresolvedWrite,
 ) -> Result<Result<Record, Option<Record>>, Error> {
     let expected = match write.expect {
         Expect::Absent => 0,
@@ -46,11 +46,11 @@ pub(crate) async fn settle(
     for _ in 0..REPEATS {
         let found = match store.commit(vec![write.clone()]).await {
             Ok(written) => match written.into_iter().next() {
-                Some(Written::Done(revision)) => {
+                Some(WriteOutcome::Done(revision)) => {
                     return Ok(Ok(Record { run: write.run, revision, stamp: write.stamp }));
                 }
-                Some(Written::Conflict(found)) => found.map(|found| *found),
-                Some(Written::KeyBusy { key, holders, free_at }) => {
+                Some(WriteOutcome::Conflict(found)) => found.map(|found| *found),
+                Some(WriteOutcome::KeyBusy { key, holders, free_at }) => {
                     return Err(doubt.or(Error::KeyBusy { key, holders, free_at }));
                 }
                 None => return Err(doubt.or(store::Error::Unavailable("the store gave no answer".into()))),

@@ -3,7 +3,7 @@
 use crate::lifecycle::apply;
 use crate::model::run::Actor;
 use crate::ownership::spool::Spooled;
-use crate::store::{self, Store, Write, Written};
+use crate::store::{self, Store, Write, WriteOutcome};
 
 /// Records one end, unless it is on record or void.
 pub(crate) async fn deliver_one(store: &dyn Store, spooled: &Spooled, me: &Actor) -> Result<(), store::Error> {
@@ -18,7 +18,7 @@ pub(crate) async fn deliver_one(store: &dyn Store, spooled: &Spooled, me: &Actor
             Err(_) => return Ok(()),
             Ok(transition) => {
                 let written = store.commit(vec![Write::change(&record, transition, spooled.stamp)]).await?;
-                if matches!(written.first(), Some(Written::Done(_))) {
+                if matches!(written.first(), Some(WriteOutcome::Done(_))) {
                     return Ok(());
                 }
             }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// A wake-up call that this process can make.
-pub(crate) struct Wake {
+pub(crate) struct EventFd {
     /// None where the process can open no more files; then the next beat comes when it is due.
     call: Option<OwnedFd>,
 }
 
-impl Wake {
+impl EventFd {
     pub(crate) fn new() -> Self {
         Self { call: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok() }
     }

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::heartbeat::Keeping;
+use super::heartbeat::WorkerState;
 use super::held::{Held, Stop};
 use crate::error::Error;
-use crate::lifecycle::OwnEnd;
+use crate::lifecycle::OwnerEnd;
 use crate::lifecycle::{Action, Fence, Refusal, Report, Transition, Verdict, apply};
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{Event, Exit, Interruption, Progress, Run, Spec, StateName};
-use crate::ownership::commit::{Doubt, settle};
+use crate::ownership::commit::{UnresolvedWrite, commit_until_known};
 use crate::redact::Redactor;
 use crate::secrets::masking;
 use crate::store::{Record, Store, Write, fork_guard};
@@ -29,17 +29,17 @@ const TRIES: usize = 16;
 
 /// Whether a verdict is on record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recorded {
-    /// It is.
-    Now,
-    /// The store did not take it. It is kept on disk and delivered as soon as the store does.
-    Later,
+pub enum Persisted {
+    /// The store has committed it.
+    Committed,
+    /// The store could not be written. The outcome is spooled on this host and delivered when the store is reachable.
+    Spooled,
 }
 
 /// A run that this process owns.
 pub struct RunHandle {
     pub(super) held: Arc<Held>,
-    pub(super) keeping: Arc<Keeping>,
+    pub(super) keeping: Arc<WorkerState>,
     pub(super) store: Arc<dyn Store>,
     pub(super) redactor: Arc<Redactor>,
     open: AtomicBool,
@@ -57,7 +57,7 @@ impl RunHandle {
     pub(crate) fn new(
         record: Record,
         ran_for: Option<Duration>,
-        keeping: Arc<Keeping>,
+        keeping: Arc<WorkerState>,
         store: Arc<dyn Store>,
         worker: Arc<dyn Any + Send + Sync>,
         redactor: Arc<Redactor>,
@@ -150,7 +150,7 @@ impl RunHandle {
         let report = self.with_progress(masking::report(&self.redactor, report));
         let progress = report.progress.clone();
         let action = Action::Report { fence: self.fence(), report };
-        self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await?;
+        self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut UnresolvedWrite::default()).await?;
         if let Some(progress) = progress {
             self.held.note_written(&progress, self.keeping.clock.awake());
         }
@@ -173,14 +173,14 @@ impl RunHandle {
     pub async fn suspend_shared(&self, reason: String) -> Result<(), Error> {
         let reason = self.redactor.text(&reason);
         let action = Action::Suspend { fence: self.fence(), reason };
-        self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut Doubt::default()).await?;
+        self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut UnresolvedWrite::default()).await?;
         self.close();
         Ok(())
     }
 
     /// The work did what it was to do.
-    pub async fn succeed(self) -> Result<Recorded, Error> {
-        self.end(OwnEnd::Finished(Verdict::Succeeded), None).await
+    pub async fn succeed(self) -> Result<Persisted, Error> {
+        self.end(OwnerEnd::Finished(Verdict::Succeeded), None).await
     }
 
     /// The work failed.
@@ -188,18 +188,18 @@ impl RunHandle {
         self,
         error_type: impl Into<String>,
         error_message: impl Into<String>,
-    ) -> Result<Recorded, Error> {
+    ) -> Result<Persisted, Error> {
         let verdict = Verdict::Failed { error_type: error_type.into(), error_message: error_message.into() };
-        self.end(OwnEnd::Finished(verdict), None).await
+        self.end(OwnerEnd::Finished(verdict), None).await
     }
 
     /// The work stopped because [`Stop::Cancelled`] asked for it.
-    pub async fn cancelled(self) -> Result<Recorded, Error> {
-        self.end(OwnEnd::Finished(Verdict::Cancelled), None).await
+    pub async fn cancelled(self) -> Result<Persisted, Error> {
+        self.end(OwnerEnd::Finished(Verdict::Cancelled), None).await
     }
 
     /// The work stopped because [`RunHandle::stop_requested`] said so; it is recorded as what was asked for.
-    pub async fn stopped(self) -> Result<Recorded, Error> {
+    pub async fn stopped(self) -> Result<Persisted, Error> {
         match self.stop_requested() {
             Some(Stop::Cancelled(_)) => self.cancelled().await,
             Some(Stop::TimedOut) => self.fail("timeout", "it ran for longer than its timeout").await,
@@ -209,23 +209,28 @@ impl RunHandle {
     }
 
     /// The process was asked to stop, by a signal or a graceful shutdown.
-    pub async fn interrupt(self, signal: Option<i32>, reason: impl Into<String>) -> Result<Recorded, Error> {
-        self.end(OwnEnd::Interrupted(Interruption { signal, reason: reason.into() }), None).await
+    pub async fn interrupt(self, signal: Option<i32>, reason: impl Into<String>) -> Result<Persisted, Error> {
+        self.end(OwnerEnd::Interrupted(Interruption { signal, reason: reason.into() }), None).await
     }
 
     /// Ends the run. A store that is away does not lose the result: it is kept on disk and delivered later.
-    pub async fn end(self, end: OwnEnd, exit: Option<Exit>) -> Result<Recorded, Error> {
+    pub async fn end(self, end: OwnerEnd, exit: Option<Exit>) -> Result<Persisted, Error> {
         self.end_with(None, end, exit).await
     }
 
     /// Ends the run and says something of it with the same write. What is said is lost where the result must be kept on
     /// disk.
-    pub async fn end_with(self, report: Option<Report>, end: OwnEnd, exit: Option<Exit>) -> Result<Recorded, Error> {
+    pub async fn end_with(self, report: Option<Report>, end: OwnerEnd, exit: Option<Exit>) -> Result<Persisted, Error> {
         self.end_shared(report, end, exit).await
     }
 
     /// Ends the run through a handle that several threads share. The caller sees to it that the run is ended once.
-    pub async fn end_shared(&self, report: Option<Report>, end: OwnEnd, exit: Option<Exit>) -> Result<Recorded, Error> {
+    pub async fn end_shared(
+        &self,
+        report: Option<Report>,
+        end: OwnerEnd,
+        exit: Option<Exit>,
+    ) -> Result<Persisted, Error> {
         fork_guard::check(self.keeping.made_by)?;
         let end = masking::end(&self.redactor, end);
         let action = end.action(self.fence(), exit);
@@ -233,7 +238,7 @@ impl RunHandle {
         let said = Some(self.with_progress(said)).filter(|report| *report != Report::default());
         let said = said.map(|report| Action::Report { fence: self.fence(), report });
         let stamp = Stamp::draw(&*self.keeping.entropy);
-        let mut doubt = Doubt::default();
+        let mut doubt = UnresolvedWrite::default();
         let mut changed = self.change_saying(said.as_ref(), &action, stamp, &mut doubt).await;
         if let (true, Err(Error::Refused { refusal: Refusal::Lost { .. }, .. })) = (doubt.remains(), &changed) {
             // Others may have gone on from the own end before it was read back: then the run was not lost.
@@ -246,7 +251,7 @@ impl RunHandle {
         match changed {
             Ok(()) => {
                 self.close();
-                Ok(Recorded::Now)
+                Ok(Persisted::Committed)
             }
             Err(error) if may_pass(&error) => {
                 let unspooled = |spool| {
@@ -263,7 +268,7 @@ impl RunHandle {
     }
 
     /// Applies an owner's action to what is on record, starting from what is known of it.
-    async fn change(&self, action: &Action, stamp: Stamp, doubt: &mut Doubt) -> Result<(), Error> {
+    async fn change(&self, action: &Action, stamp: Stamp, doubt: &mut UnresolvedWrite) -> Result<(), Error> {
         self.change_saying(None, action, stamp, doubt).await
     }
 
@@ -273,7 +278,7 @@ impl RunHandle {
         said: Option<&Action>,
         action: &Action,
         stamp: Stamp,
-        doubt: &mut Doubt,
+        doubt: &mut UnresolvedWrite,
     ) -> Result<(), Error> {
         fork_guard::check(self.keeping.made_by)?;
         let mut record = self.held.record();
@@ -301,7 +306,7 @@ impl RunHandle {
             remembered = false;
             let mut write = Write::change(&record, transition, stamp);
             write.events.splice(0..0, reported);
-            match settle(&*self.store, write, doubt).await? {
+            match commit_until_known(&*self.store, write, doubt).await? {
                 Ok(written) => {
                     *lock(&self.held.record) = written;
                     return Ok(());
@@ -336,7 +341,7 @@ impl RunHandle {
     }
 
     /// The write that ends it, as far as what is known of it here allows one. What it says is masked already.
-    pub(crate) fn ending(&self, end: &OwnEnd, stamp: Stamp) -> Option<Write> {
+    pub(crate) fn ending(&self, end: &OwnerEnd, stamp: Stamp) -> Option<Write> {
         let action = end.action(self.fence(), None);
         let (me, now) = (&self.keeping.me, self.keeping.clock.now());
         let progress = self.held.unwritten_progress();
@@ -352,9 +357,9 @@ impl RunHandle {
     }
 
     /// Leaves an end to the keeper, which delivers it when the store takes it.
-    pub(crate) fn owe(&self, end: OwnEnd, exit: Option<Exit>, stamp: Stamp) -> std::io::Result<Recorded> {
+    pub(crate) fn owe(&self, end: OwnerEnd, exit: Option<Exit>, stamp: Stamp) -> std::io::Result<Persisted> {
         self.open.store(false, Ordering::SeqCst);
-        self.keeping.owe(&self.held, end, exit, stamp).map(|()| Recorded::Later)
+        self.keeping.owe(&self.held, end, exit, stamp).map(|()| Persisted::Spooled)
     }
 
     /// Lets go of a run that is no longer held.
@@ -369,7 +374,7 @@ fn may_pass(error: &Error) -> bool {
     use crate::store::Error as Failed;
     match error {
         Error::Contended(_) => true,
-        Error::Store(error) => error.is_passing() || error.is_refused() || matches!(error, Failed::Corrupt(_)),
+        Error::Store(error) => error.is_transient() || error.is_refused() || matches!(error, Failed::Corrupt(_)),
         _ => false,
     }
 }
@@ -392,6 +397,6 @@ impl Drop for RunHandle {
         let verdict = Verdict::Failed { error_type: error_type.into(), error_message: error_message.into() };
         let stamp = Stamp::draw(&*self.keeping.entropy);
         // Delivered from memory by the keeper, even where the spool cannot be written.
-        let _ = self.keeping.owe(&self.held, OwnEnd::Finished(verdict), None, stamp);
+        let _ = self.keeping.owe(&self.held, OwnerEnd::Finished(verdict), None, stamp);
     }
 }

@@ -2,7 +2,7 @@
 //! the store would not take at first.
 //!
 //! It has a thread and a store connection of its own, so that work which blocks, burns all processors or holds a
-//! transaction open never keeps it from beating. What one beat does is [`Keeping::tick`], which the thread calls in a
+//! transaction open never keeps it from beating. What one beat does is [`WorkerState::tick`], which the thread calls in a
 //! loop and the simulation calls by itself.
 
 mod thread;
@@ -12,21 +12,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-pub(crate) use self::thread::Keeper;
-use super::claims_in_flight::Suspects;
+pub(crate) use self::thread::HeartbeatThread;
+use super::claims_in_flight::ClaimsInFlight;
 use super::deferred::deliver_one;
-use super::event_fd::Wake;
+use super::event_fd::EventFd;
 use super::held::{Held, Stop};
 use crate::host::MadeBy;
-use crate::lifecycle::OwnEnd;
+use crate::lifecycle::OwnerEnd;
 use crate::lifecycle::{Action, Fence, Report, Verdict, apply};
 use crate::model::id::{Entropy, Epoch, RunId, Stamp, WorkerId};
 use crate::model::owner::Identity;
 use crate::model::policy::Lease;
-use crate::model::run::{Actor, Heard, Interruption, Owner};
+use crate::model::run::{Actor, Interruption, LastHeartbeat, Owner};
 use crate::model::time::Clock;
 use crate::ownership::spool::{Spool, Spooled};
-use crate::store::{self, Beat, Expect, Offer, Record, Store, Write, Written};
+use crate::store::{self, Beat, Expect, Record, Store, WorkerCapacity, Write, WriteOutcome};
 use crate::util::sync::lock;
 
 /// The least time between two beats that a bell asked for.
@@ -37,7 +37,7 @@ const PROGRESS_TRIES: usize = 3;
 const RETRY: Duration = Duration::from_millis(250);
 
 /// What a worker holds and owes. Shared by its run handles and the thread that beats.
-pub(crate) struct Keeping {
+pub(crate) struct WorkerState {
     /// The process that beats. In a forked child of it every handle is inert.
     pub(crate) made_by: MadeBy,
     pub(crate) worker: WorkerId,
@@ -47,14 +47,14 @@ pub(crate) struct Keeping {
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) registry: String,
     pub(crate) spool: Option<Spool>,
-    state: Mutex<Keep>,
-    wake: Wake,
+    state: Mutex<OwnershipState>,
+    wake: EventFd,
     /// Somebody says that a beat would bring something.
     asked: AtomicBool,
 }
 
 #[derive(Default)]
-struct Keep {
+struct OwnershipState {
     held: Arc<BTreeMap<RunId, Arc<Held>>>,
     /// The beat that the thread waits for.
     awaited_beat: Option<Duration>,
@@ -64,21 +64,21 @@ struct Keep {
     owed: Vec<Spooled>,
     attention: Option<u64>,
     /// Owned but not held, as far as was last compared.
-    suspects: Suspects,
+    suspects: ClaimsInFlight,
     /// When the store last took a beat, by time since boot.
     heard: Option<Duration>,
     leaving: bool,
     /// What it promises while it holds nothing.
     promise: Lease,
     /// What it takes from the queue.
-    offer: Arc<Offer>,
+    offer: Arc<WorkerCapacity>,
     /// The thread is at a beat.
     beating: bool,
     /// Since when heartbeats fail, by time since boot; absent while the store takes them.
     outage: Option<Duration>,
 }
 
-impl Keep {
+impl OwnershipState {
     /// Lets go of this claim. A later claim of the same run, by this worker again, stays.
     fn release(&mut self, held: &Held) {
         let id = lock(&held.record).run.id;
@@ -99,7 +99,7 @@ struct Summary {
     limited: Arc<[Arc<Held>]>,
 }
 
-impl Keep {
+impl OwnershipState {
     fn summary(&mut self) -> Summary {
         let held = &self.held;
         let make = || Summary {
@@ -117,7 +117,7 @@ impl Keep {
 
 /// A claim whose answer is awaited. Kept until the run it brings is held.
 pub(crate) struct Taking {
-    keeping: Arc<Keeping>,
+    keeping: Arc<WorkerState>,
     number: u64,
 }
 
@@ -127,7 +127,7 @@ impl Drop for Taking {
     }
 }
 
-impl Keeping {
+impl WorkerState {
     pub(crate) fn new(
         worker: WorkerId,
         identity: Identity,
@@ -147,14 +147,14 @@ impl Keeping {
             registry,
             spool,
             state: Mutex::default(),
-            wake: Wake::new(),
+            wake: EventFd::new(),
             asked: AtomicBool::default(),
         }
     }
 
     /// This worker as the owner of a run with that lease.
     pub(crate) fn owner(&self, lease: Lease) -> Owner {
-        Owner { worker: self.worker, identity: self.identity.clone(), lease, heard: Heard::default() }
+        Owner { worker: self.worker, identity: self.identity.clone(), lease, heard: LastHeartbeat::default() }
     }
 
     pub(crate) fn fence(&self, epoch: Epoch) -> Fence {
@@ -187,7 +187,7 @@ impl Keeping {
     }
 
     /// Says with its beats what it takes from the queue.
-    pub(crate) fn offer(&self, offer: Arc<Offer>) {
+    pub(crate) fn offer(&self, offer: Arc<WorkerCapacity>) {
         self.keep().offer = offer;
     }
 
@@ -205,7 +205,7 @@ impl Keeping {
     pub(crate) fn owe(
         &self,
         held: &Held,
-        end: OwnEnd,
+        end: OwnerEnd,
         exit: Option<crate::model::run::Exit>,
         stamp: Stamp,
     ) -> std::io::Result<()> {
@@ -259,8 +259,8 @@ impl Keeping {
                 let write = Write::change(&current, transition, Stamp::draw(&*self.entropy));
                 let (run, stamp) = (write.run.clone(), write.stamp);
                 match store.commit(vec![write]).await?.pop() {
-                    Some(Written::Done(revision)) => *lock(&held.record) = Record { run, revision, stamp },
-                    Some(Written::Conflict(found)) => record = found.map(|found| *found),
+                    Some(WriteOutcome::Done(revision)) => *lock(&held.record) = Record { run, revision, stamp },
+                    Some(WriteOutcome::Conflict(found)) => record = found.map(|found| *found),
                     _ => {}
                 }
             }
@@ -269,11 +269,11 @@ impl Keeping {
         Ok(())
     }
 
-    fn keep(&self) -> MutexGuard<'_, Keep> {
+    fn keep(&self) -> MutexGuard<'_, OwnershipState> {
         lock(&self.state)
     }
 
-    fn nudge(&self, keep: MutexGuard<'_, Keep>) {
+    fn nudge(&self, keep: MutexGuard<'_, OwnershipState>) {
         drop(keep);
         self.wake.call();
     }
@@ -297,7 +297,7 @@ impl Keeping {
         match error {
             Some(error) => {
                 tracing::warn!(%worker, held = keep.held.len(), %error, "heartbeat failed");
-                if error.is_passing() && keep.outage.is_none() {
+                if error.is_transient() && keep.outage.is_none() {
                     keep.outage = Some(now);
                     tracing::warn!(%worker, %error, "outage began");
                 }
@@ -373,7 +373,7 @@ impl Keeping {
         let write =
             Write { expect, run: known.run, events: Vec::new(), ended: None, stamp: Stamp::draw(&*self.entropy) };
         let stamp = write.stamp;
-        if let Some(Written::Done(revision)) = store.commit(vec![write]).await?.pop() {
+        if let Some(WriteOutcome::Done(revision)) = store.commit(vec![write]).await?.pop() {
             tracing::warn!(run = %held.id, epoch = held.epoch.0, "run registered again: its record was missing");
             let mut record = lock(&held.record);
             record.revision = revision;
@@ -439,7 +439,7 @@ impl Keeping {
                     let error_message = "it ran for longer than its timeout".into();
                     let verdict = Verdict::Failed { error_type: "timeout".into(), error_message };
                     // A spool that cannot be written leaves the end to be delivered from memory.
-                    let _ = self.owe(held, OwnEnd::Finished(verdict), None, Stamp::draw(&*self.entropy));
+                    let _ = self.owe(held, OwnerEnd::Finished(verdict), None, Stamp::draw(&*self.entropy));
                 }
             }
         }

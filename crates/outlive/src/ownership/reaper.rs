@@ -10,14 +10,14 @@ use rustix::process::Signal;
 
 use crate::error::Error;
 use crate::host;
-use crate::lifecycle::health::{Judgement, judge};
+use crate::lifecycle::health::{OwnerStatus, judge};
 use crate::lifecycle::{Action, Observed, Transition, apply};
 use crate::model::filter::Filter;
 use crate::model::id::{Entropy, RunId, Stamp, WorkerId};
 use crate::model::owner::Evidence;
 use crate::model::run::{Actor, Owner, Run, StateName};
 use crate::model::time::{Clock, Timestamp};
-use crate::store::{self, Change, Order, Page, Record, Selection, Store, Walk};
+use crate::store::{self, Change, Order, Page, Pages, Record, Selection, Store};
 
 /// How many runs are ended in one write.
 const BATCH: usize = 64;
@@ -28,7 +28,7 @@ pub struct Reaped {
     /// Ended by this pass, each told to nobody else.
     pub ended: Vec<Run>,
     /// Their owners are gone, but processes of theirs live on.
-    pub orphaned: Vec<(Run, crate::model::owner::Leftovers)>,
+    pub orphaned: Vec<(Run, crate::model::owner::LiveProcesses)>,
     /// Their owners live, but are silent.
     pub unresponsive: Vec<Run>,
     /// Their owners' leases lapsed, but this reaper could not have heard them for long enough to judge.
@@ -113,7 +113,7 @@ impl Reaper {
         running: &Filter,
         reaped: &mut Reaped,
     ) -> Result<(), Error> {
-        let mut walk = Walk::from(running.clone(), Page { order: Order::Oldest, ..Page::default() });
+        let mut walk = Pages::from(running.clone(), Page { order: Order::Oldest, ..Page::default() });
         while let Some(records) = walk.next(context.store()).await? {
             let mut verdicts = BTreeMap::new();
             let runs: Vec<&Run> = records.iter().map(|record| &record.run).collect();
@@ -193,23 +193,25 @@ impl Reaper {
                 continue;
             }
             let evidence = match judge(owner, sights.as_ref().map(|sights| &sights[index])) {
-                Judgement::Live => {
+                OwnerStatus::Live => {
                     reaped.live += 1;
                     continue;
                 }
-                Judgement::Orphaned { leftovers, .. } => {
+                OwnerStatus::Orphaned { leftovers, .. } => {
                     reaped.orphaned.push((run.clone(), leftovers));
                     continue;
                 }
-                Judgement::Unresponsive => {
+                OwnerStatus::Unresponsive => {
                     reaped.unresponsive.push(run.clone());
                     continue;
                 }
-                Judgement::Dead(evidence) if evidence.is_silence() && !self.may_judge(context, owner.lease.lasts()) => {
+                OwnerStatus::Dead(evidence)
+                    if evidence.is_silence() && !self.may_judge(context, owner.lease.lasts()) =>
+                {
                     reaped.unjudged.push(run.clone());
                     continue;
                 }
-                Judgement::Dead(evidence) => evidence,
+                OwnerStatus::Dead(evidence) => evidence,
             };
             verdicts.insert(run.id, self.verdict(context, run, owner.heard.beat, evidence));
         }

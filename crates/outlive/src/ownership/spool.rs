@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::lifecycle::{Action, Fence, OwnEnd};
+use crate::lifecycle::{Action, Fence, OwnerEnd};
 use crate::model::hex::hex;
 use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::model::run::Exit;
@@ -36,7 +36,7 @@ pub struct Spooled {
     /// When it ended.
     pub at: Timestamp,
     /// How it ended.
-    pub end: OwnEnd,
+    pub end: OwnerEnd,
     /// The exit status, where a process had one.
     pub exit: Option<Exit>,
 }
@@ -142,7 +142,7 @@ mod tests {
     fn end_of(registry: &str) -> Spooled {
         let (now, entropy) = (SystemClock.now(), &SystemEntropy as &dyn Entropy);
         let (run, worker) = (RunId::draw(now, entropy), WorkerId::draw(now, entropy));
-        let end = OwnEnd::Finished(Verdict::Succeeded);
+        let end = OwnerEnd::Finished(Verdict::Succeeded);
         let (registry, stamp) = (registry.into(), Stamp::draw(entropy));
         Spooled { registry, run, worker, epoch: Epoch(1), stamp, at: now, end, exit: None }
     }

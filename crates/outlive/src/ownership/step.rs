@@ -7,14 +7,14 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::handle::{Recorded, RunHandle};
+use super::handle::{Persisted, RunHandle};
 use crate::error::Error;
-use crate::lifecycle::OwnEnd;
+use crate::lifecycle::OwnerEnd;
 use crate::lifecycle::{Refusal, Report, Verdict};
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{CHECKPOINT_LIMIT, Run, Spec};
 use crate::model::step::{Fingerprint, Outcome};
-use crate::ownership::steps::{Attempt, Making, Next, step_id, step_time};
+use crate::ownership::steps::{Attempt, Next, StepWriter, step_id, step_time};
 use crate::secrets::masking;
 
 /// Why a step has no result.
@@ -126,9 +126,9 @@ impl RunHandle {
         Ok(Self::new(record, None, keeping, store, self.worker.clone(), self.redactor.clone()))
     }
 
-    fn making(&self, step: &Run) -> Making<'_> {
+    fn making(&self, step: &Run) -> StepWriter<'_> {
         let owner = self.keeping.owner(step.spec.policy.lease);
-        Making { store: &*self.store, owner, me: &self.keeping.me, stamp: Stamp::draw(&*self.keeping.entropy) }
+        StepWriter { store: &*self.store, owner, me: &self.keeping.me, stamp: Stamp::draw(&*self.keeping.entropy) }
     }
 
     /// There is no command in it to be executed by others, so nobody signs it.
@@ -155,9 +155,9 @@ impl RunHandle {
             }
         };
         let report = Report { checkpoint: Some(kept), ..Report::default() };
-        let end = OwnEnd::Finished(Verdict::Succeeded);
+        let end = OwnerEnd::Finished(Verdict::Succeeded);
         match self.end_with(Some(report), end, None).await? {
-            Recorded::Now | Recorded::Later => Ok(answer),
+            Persisted::Committed | Persisted::Spooled => Ok(answer),
         }
     }
 

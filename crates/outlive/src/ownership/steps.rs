@@ -7,5 +7,5 @@
 mod attempt;
 mod making;
 
-pub use self::attempt::{Attempt, Next, Past};
-pub(crate) use self::making::{Making, step_id, step_time};
+pub use self::attempt::{Attempt, Next, PastStep};
+pub(crate) use self::making::{StepWriter, step_id, step_time};

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::{Registry, TRIES};
 use crate::error::Error;
 use crate::host;
-use crate::lifecycle::health::{Judgement, Sight, judge};
+use crate::lifecycle::health::{Observation, OwnerStatus, judge};
 use crate::lifecycle::{Action, Observed, Refusal, apply};
 use crate::model::filter::Filter;
 use crate::model::id::{RunId, Stamp};
-use crate::model::owner::Leftovers;
+use crate::model::owner::LiveProcesses;
 use crate::model::run::{Owner, Run, State};
 use crate::ownership::handle::RunHandle;
 use crate::store::{self, Change, Order, Record, Selection};
@@ -44,7 +44,11 @@ impl Registry {
     ///
     /// Looking and writing are two steps, as for a reap: the store applies the rule to the run as it is then, and a beat
     /// or another adopter in between wins.
-    pub(crate) async fn adopt_by(&self, id: RunId, look: impl Fn(&Run) -> Option<Sight>) -> Result<RunHandle, Error> {
+    pub(crate) async fn adopt_by(
+        &self,
+        id: RunId,
+        look: impl Fn(&Run) -> Option<Observation>,
+    ) -> Result<RunHandle, Error> {
         let keeping = self.keeping()?;
         let _taking = keeping.take();
         for _ in 0..TRIES {
@@ -84,13 +88,13 @@ impl Registry {
     }
 }
 
-fn adoption(run: &Run, sight: Option<&Sight>, owner: Owner) -> Action {
+fn adoption(run: &Run, sight: Option<&Observation>, owner: Owner) -> Action {
     let held = run.owner();
     let observed = Observed { epoch: run.epoch, beat: held.map_or(0, |held| held.heard.beat) };
     let (evidence, leftovers) = match held.map(|held| judge(held, sight)) {
-        Some(Judgement::Orphaned { evidence, leftovers }) => (Some(evidence), leftovers),
-        Some(Judgement::Dead(evidence)) => (Some(evidence), Leftovers::default()),
-        Some(Judgement::Live | Judgement::Unresponsive) | None => (None, Leftovers::default()),
+        Some(OwnerStatus::Orphaned { evidence, leftovers }) => (Some(evidence), leftovers),
+        Some(OwnerStatus::Dead(evidence)) => (Some(evidence), LiveProcesses::default()),
+        Some(OwnerStatus::Live | OwnerStatus::Unresponsive) | None => (None, LiveProcesses::default()),
     };
     Action::Adopt { observed, evidence, leftovers, owner }
 }

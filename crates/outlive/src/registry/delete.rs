@@ -2,13 +2,13 @@
 
 use super::Registry;
 use crate::error::Error;
-use crate::lifecycle::health::Seen;
+use crate::lifecycle::health::RunStatus;
 use crate::lifecycle::{Refusal, check_delete};
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::run::{State, StateName};
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Page, Walk};
+use crate::store::{Page, Pages};
 
 impl Registry {
     /// Refuses where runs cannot be deleted at all.
@@ -17,7 +17,7 @@ impl Registry {
     }
 
     /// Returns a run as it stands, and refuses if it cannot be deleted now. Changes nothing.
-    pub async fn check_delete(&self, id: RunId) -> Result<Seen, Error> {
+    pub async fn check_delete(&self, id: RunId) -> Result<RunStatus, Error> {
         self.check_deletes()?;
         let refused = |run, refusal| Error::Refused { run, refusal };
         let seen = self.get(id).await?;
@@ -42,7 +42,7 @@ impl Registry {
             return Err(Error::Refused { run: id, refusal });
         }
         let mut runs = vec![(id, found.revision)];
-        let mut walk = Walk::from(Filter::steps_of(&seen.run), Page::default());
+        let mut walk = Pages::from(Filter::steps_of(&seen.run), Page::default());
         while let Some(steps) = walk.next(self.store()).await? {
             runs.extend(steps.iter().map(|step| (step.run.id, step.revision)));
         }
@@ -59,7 +59,7 @@ impl Registry {
     /// The runs that wait for the end of this one.
     async fn awaited_by(&self, id: RunId) -> Result<Vec<RunId>, Error> {
         let filter = Filter { waits: Some(true), ..Filter::in_states([StateName::Pending]) };
-        let mut walk = Walk::from(filter, Page::default());
+        let mut walk = Pages::from(filter, Page::default());
         let mut waiting = Vec::new();
         while let Some(records) = walk.next(self.store()).await? {
             let waits = |state: &State| matches!(state, State::Pending(pending) if pending.waits_for.contains(&id));

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::Registry;
 use crate::error::{Candidate, Error};
-use crate::lifecycle::health::Seen;
+use crate::lifecycle::health::RunStatus;
 use crate::model::filter::Filter;
 use crate::model::run::{Run, StateName};
-use crate::store::{Cursor, Page, Walk};
+use crate::store::{Cursor, Page, Pages};
 
 /// How many runs an ambiguous beginning lists.
 const SHOWN: usize = 5;
@@ -17,8 +17,8 @@ const BEARERS: usize = 16;
 impl Registry {
     /// A page of runs as they stand. A state in the filter means the state that is seen: a running run whose owner is
     /// gone is found among the dead.
-    pub async fn list(&self, filter: &Filter, page: &Page) -> Result<(Vec<Seen>, Option<Cursor>), Error> {
-        let mut walk = Walk::from(widened(filter), page.clone());
+    pub async fn list(&self, filter: &Filter, page: &Page) -> Result<(Vec<RunStatus>, Option<Cursor>), Error> {
+        let mut walk = Pages::from(widened(filter), page.clone());
         while let Some(records) = walk.next(self.store()).await? {
             let found = self.see_those(records.into_iter().map(|record| record.run).collect(), filter).await?;
             if !found.is_empty() {
@@ -30,8 +30,8 @@ impl Registry {
     }
 
     /// Every run that matches, as it stands, newest first.
-    pub async fn all(&self, filter: &Filter) -> Result<Vec<Seen>, Error> {
-        let mut walk = Walk::from(widened(filter), Page::default());
+    pub async fn all(&self, filter: &Filter) -> Result<Vec<RunStatus>, Error> {
+        let mut walk = Pages::from(widened(filter), Page::default());
         let mut found = Vec::new();
         while let Some(records) = walk.next(self.store()).await? {
             found.extend(self.see_those(records.into_iter().map(|record| record.run).collect(), filter).await?);
@@ -39,14 +39,14 @@ impl Registry {
         self.explain(found).await
     }
 
-    async fn see_those(&self, runs: Vec<Run>, filter: &Filter) -> Result<Vec<Seen>, Error> {
-        let wanted = |seen: &Seen| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state));
+    async fn see_those(&self, runs: Vec<Run>, filter: &Filter) -> Result<Vec<RunStatus>, Error> {
+        let wanted = |seen: &RunStatus| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state));
         Ok(self.see(runs).await?.into_iter().filter(wanted).collect())
     }
 
     /// The run that `text` means: an id, the beginning of one, a name (its newest bearer in flight, else its newest),
     /// `@last`, or `@~2` for the last but two.
-    pub async fn find(&self, text: &str) -> Result<Seen, Error> {
+    pub async fn find(&self, text: &str) -> Result<RunStatus, Error> {
         if let Ok(id) = text.parse() {
             return self.glance(id).await;
         }
@@ -70,7 +70,7 @@ impl Registry {
         &self,
         text: &str,
         states: impl IntoIterator<Item = StateName>,
-    ) -> Result<Seen, Error> {
+    ) -> Result<RunStatus, Error> {
         let filter = Filter { name: Some(text.into()), archived: Some(false), ..Filter::in_states(states) };
         let (found, _) = self.list(&filter, &Page { limit: 1, ..Page::default() }).await?;
         match found.into_iter().next() {
@@ -79,7 +79,7 @@ impl Registry {
         }
     }
 
-    async fn bearer(&self, name: &str) -> Result<Option<Seen>, Error> {
+    async fn bearer(&self, name: &str) -> Result<Option<RunStatus>, Error> {
         let of_name = Filter { name: Some(name.into()), ..Filter::default() };
         let in_flight = [StateName::Pending, StateName::Running, StateName::Suspended];
         for states in [Some(BTreeSet::from(in_flight)), None] {
@@ -92,7 +92,7 @@ impl Registry {
         Ok(None)
     }
 
-    async fn begins_with(&self, text: &str) -> Result<Seen, Error> {
+    async fn begins_with(&self, text: &str) -> Result<RunStatus, Error> {
         let is_prefix = text.len() >= 2 && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f' | '-'));
         if !is_prefix {
             return Err(Error::NotFound(shorten(text)));
@@ -120,11 +120,11 @@ impl Registry {
         }
     }
 
-    async fn nth_newest(&self, text: &str, mut back: usize) -> Result<Seen, Error> {
+    async fn nth_newest(&self, text: &str, mut back: usize) -> Result<RunStatus, Error> {
         // The last of a script's steps is hardly what was started last.
         let whole = Page::default();
         let page = Page { limit: whole.limit.min(back.saturating_add(1)), ..whole };
-        let mut walk = Walk::from(Filter { is_step: Some(false), ..Filter::default() }, page);
+        let mut walk = Pages::from(Filter { is_step: Some(false), ..Filter::default() }, page);
         while let Some(records) = walk.next(self.store()).await? {
             if let Some(record) = records.get(back) {
                 return self.glance(record.run.id).await;

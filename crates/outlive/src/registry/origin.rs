@@ -39,7 +39,7 @@ impl Registry {
     pub(super) fn identity_to_sign(&self) -> Result<Option<String>, Error> {
         #[cfg(feature = "sqlite")]
         if let (Some(local), true) = (&self.local, self.identities().is_empty()) {
-            local.part_from_original()?;
+            local.fork_identity()?;
         }
         Ok(self.identities().into_iter().next())
     }

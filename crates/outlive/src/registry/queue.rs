@@ -10,7 +10,7 @@ use crate::model::filter::Filter;
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{After, Hold, Key, Lineage, Release, Run, Spec, State, StateName};
 use crate::model::time::Timestamp;
-use crate::store::{self, Expect, Order, Page, Walk, Write, Written};
+use crate::store::{self, Expect, Order, Page, Pages, Write, WriteOutcome};
 
 /// A run to be made together with others.
 #[derive(Debug, Clone)]
@@ -121,8 +121,8 @@ impl Registry {
         let mut there = Vec::new();
         for ((run, asked), written) in runs.into_iter().zip(asked).zip(written) {
             there.push(match (written, asked) {
-                (Written::Done(_), _) => (run, true),
-                (Written::KeyBusy { key, holders, .. }, Some(asked)) => {
+                (WriteOutcome::Done(_), _) => (run, true),
+                (WriteOutcome::KeyBusy { key, holders, .. }, Some(asked)) => {
                     // What stays behind of it is sealed, private and never asked for.
                     let _ = self.forget_sealed(run.id);
                     match self.holder(&key, &holders).await? {
@@ -150,7 +150,7 @@ impl Registry {
     /// The runs that wait, in the order in which they are claimed.
     pub async fn waiting(&self) -> Result<Vec<Run>, Error> {
         let pending = Filter::in_states([StateName::Pending]);
-        let mut walk = Walk::from(pending, Page { order: Order::Claim, ..Page::default() });
+        let mut walk = Pages::from(pending, Page { order: Order::Claim, ..Page::default() });
         let mut waiting = Vec::new();
         while let Some(records) = walk.next(self.store()).await? {
             waiting.extend(records.into_iter().map(|record| record.run));
@@ -200,7 +200,7 @@ impl Registry {
 
     /// Makes the next run of every schedule whose slot has come. Answers with the runs whose follower there is: only those
     /// may be claimed, so that no schedule ends because somebody died in between.
-    pub async fn follow_schedules(&self, waiting: &[Run]) -> Result<BTreeSet<RunId>, Error> {
+    pub async fn materialize_schedules(&self, waiting: &[Run]) -> Result<BTreeSet<RunId>, Error> {
         let now = self.clock.now();
         let mut followed = BTreeSet::new();
         for run in waiting {
@@ -255,7 +255,7 @@ impl Registry {
 
     /// Those of the runs that could be claimed by now but for a key that others hold, or a rate that is used up, each with
     /// which.
-    pub async fn locked_out(&self, waiting: &[&Run]) -> Result<BTreeMap<RunId, String>, Error> {
+    pub async fn blocked_by_keys(&self, waiting: &[&Run]) -> Result<BTreeMap<RunId, String>, Error> {
         let now = self.clock.now();
         let is_due = |run: &Run| matches!(&run.state, State::Pending(pending) if pending.is_due(now));
         let with_keys: Vec<&Run> =
@@ -267,7 +267,7 @@ impl Registry {
         if with_keys.iter().flat_map(|run| &run.spec.keys).all(|key| key.hold != Hold::Running) {
             return Ok(busy);
         }
-        let mut walk = Walk::from(Filter::in_states([StateName::Running]), Page::default());
+        let mut walk = Pages::from(Filter::in_states([StateName::Running]), Page::default());
         let mut running = Vec::new();
         while let Some(records) = walk.next(self.store()).await? {
             running.extend(records.into_iter().map(|record| record.run).filter(|run| !run.spec.keys.is_empty()));

@@ -2,13 +2,13 @@
 
 use super::Registry;
 use crate::error::Error;
-use crate::lifecycle::health::Seen;
+use crate::lifecycle::health::RunStatus;
 use crate::model::filter::Filter;
 use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::model::owner::Identity;
-use crate::model::run::{Heard, Owner, Run, Spec};
+use crate::model::run::{LastHeartbeat, Owner, Run, Spec};
 use crate::ownership::handle::RunHandle;
-use crate::ownership::steps::{Attempt, Making, step_id, step_time};
+use crate::ownership::steps::{Attempt, StepWriter, step_id, step_time};
 
 impl Registry {
     /// The attempt of a run whose processes were handed `epoch`, to make a step of it. Refused where the run is no longer
@@ -18,7 +18,7 @@ impl Registry {
     }
 
     /// The steps of a run in all of its attempts, as they stand, in the order in which they were made.
-    pub async fn steps_of(&self, run: &Run) -> Result<Vec<Seen>, Error> {
+    pub async fn steps_of(&self, run: &Run) -> Result<Vec<RunStatus>, Error> {
         let mut steps = self.all(&Filter::steps_of(run)).await?;
         steps.reverse();
         Ok(steps)
@@ -30,7 +30,7 @@ impl Registry {
         let _taking = keeping.take();
         let step = self.draft_step(attempt.run(), spec)?;
         let owner = keeping.owner(step.spec.policy.lease);
-        let making = Making { store: &*self.store, owner, me: &self.me, stamp: Stamp::draw(&*self.entropy) };
+        let making = StepWriter { store: &*self.store, owner, me: &self.me, stamp: Stamp::draw(&*self.entropy) };
         let record = making.start(attempt.run(), step).await?;
         Ok(self.hold(record, keeping, None))
     }
@@ -40,8 +40,8 @@ impl Registry {
         let step = self.draft_step(attempt.run(), spec)?;
         let worker = WorkerId::draw(self.clock.now(), &*self.entropy);
         let (identity, lease) = (Identity::own(), step.spec.policy.lease);
-        let owner = Owner { worker, identity, lease, heard: Heard::default() };
-        let making = Making { store: &*self.store, owner, me: &self.me, stamp: Stamp::draw(&*self.entropy) };
+        let owner = Owner { worker, identity, lease, heard: LastHeartbeat::default() };
+        let making = StepWriter { store: &*self.store, owner, me: &self.me, stamp: Stamp::draw(&*self.entropy) };
         let exit = original.ending().and_then(|ending| ending.exit);
         Ok(making.replay(attempt.run(), step, exit).await?.run)
     }

@@ -6,7 +6,7 @@
 
 use super::trust::Trust;
 use super::{argv_vault, environment};
-use crate::lifecycle::{OwnEnd, Report, Verdict};
+use crate::lifecycle::{OwnerEnd, Report, Verdict};
 use crate::model::id::RunId;
 use crate::model::run::{Arg, Interruption, Progress, Spec, Variables, Withheld, mask_argv};
 use crate::redact::Redactor;
@@ -71,15 +71,15 @@ pub(crate) fn report(redactor: &Redactor, report: Report) -> Report {
 }
 
 /// Masks how an owner says its run ended.
-pub(crate) fn end(redactor: &Redactor, end: OwnEnd) -> OwnEnd {
+pub(crate) fn end(redactor: &Redactor, end: OwnerEnd) -> OwnerEnd {
     match end {
-        OwnEnd::Finished(Verdict::Failed { error_type, error_message }) => {
-            OwnEnd::Finished(Verdict::Failed { error_type, error_message: redactor.text(&error_message) })
+        OwnerEnd::Finished(Verdict::Failed { error_type, error_message }) => {
+            OwnerEnd::Finished(Verdict::Failed { error_type, error_message: redactor.text(&error_message) })
         }
-        OwnEnd::Interrupted(Interruption { signal, reason }) => {
-            OwnEnd::Interrupted(Interruption { signal, reason: redactor.text(&reason) })
+        OwnerEnd::Interrupted(Interruption { signal, reason }) => {
+            OwnerEnd::Interrupted(Interruption { signal, reason: redactor.text(&reason) })
         }
-        end @ OwnEnd::Finished(Verdict::Succeeded | Verdict::Cancelled) => end,
+        end @ OwnerEnd::Finished(Verdict::Succeeded | Verdict::Cancelled) => end,
     }
 }
 

@@ -16,13 +16,13 @@ use super::history::{Fact, What};
 use super::rules::Wrote;
 use super::world::{Late, State, World};
 use crate::lifecycle::Start;
-use crate::lifecycle::health::Witness;
+use crate::lifecycle::health::ProcessObserver;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::run::{Event, Key, Run};
 use crate::model::time::Clock;
 use crate::store::{
-    Beat, BeatReply, Change, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
+    Beat, BeatReply, Change, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
 };
 use crate::util::sync::lock;
 
@@ -116,14 +116,14 @@ impl Faulty {
     }
 
     /// Tries one write, and enters it if it takes effect.
-    fn write(&self, state: &mut State, write: Write) -> Result<Written, Error> {
+    fn write(&self, state: &mut State, write: Write) -> Result<WriteOutcome, Error> {
         let author = self.world.author(state, self.process);
         let write = self.forget_epoch(write);
         let written = deliver(&self.world, state, &author, write, false)?;
         match &written {
-            Written::Conflict(_) => state.history.counters.saw(Fact::Conflict),
-            Written::KeyBusy { .. } => state.history.counters.saw(Fact::KeyBusy),
-            Written::Done(_) => {}
+            WriteOutcome::Conflict(_) => state.history.counters.saw(Fact::Conflict),
+            WriteOutcome::KeyBusy { .. } => state.history.counters.saw(Fact::KeyBusy),
+            WriteOutcome::Done(_) => {}
         }
         Ok(written)
     }
@@ -136,10 +136,10 @@ pub(super) fn deliver(
     author: &super::ledger::Author,
     write: Write,
     late: bool,
-) -> Result<Written, Error> {
+) -> Result<WriteOutcome, Error> {
     let (run, events, ended, stamp) = (write.run.clone(), write.events.clone(), write.ended.clone(), write.stamp);
     let written = at_once(world.memory.commit(vec![write]))?.pop().expect("one answer for one write");
-    if let Written::Done(revision) = written {
+    if let WriteOutcome::Done(revision) = written {
         let after = Record { run, revision, stamp };
         let wrote = Wrote { worker: author.worker, after: &after, events: &events, ended: ended.as_deref() };
         world.wrote(state, author, &wrote, late);
@@ -163,7 +163,7 @@ impl Store for Faulty {
         .await
     }
 
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<WriteOutcome>, Error> {
         self.call("commit", |state, fate| {
             let counters = &mut state.history.counters;
             match fate {
@@ -179,10 +179,10 @@ impl Store for Faulty {
                 }
                 _ => {}
             }
-            let written: Result<Vec<Written>, Error> =
+            let written: Result<Vec<WriteOutcome>, Error> =
                 writes.into_iter().map(|write| self.write(state, write)).collect();
             if fate == Fate::AnswerLost {
-                let landed = written?.iter().any(|written| matches!(written, Written::Done(_)));
+                let landed = written?.iter().any(|written| matches!(written, WriteOutcome::Done(_)));
                 state.history.counters.saw(if landed { Fact::UnknownLanded } else { Fact::UnknownNotLanded });
                 return Err(unknown());
             }
@@ -261,7 +261,7 @@ impl Store for Faulty {
         self.call("events", |_, _| at_once(self.world.memory.events(id))).await
     }
 
-    fn witness(&self) -> Option<Arc<dyn Witness>> {
+    fn witness(&self) -> Option<Arc<dyn ProcessObserver>> {
         None
     }
 }

@@ -52,7 +52,7 @@ struct Sign {
 #[derive(Debug, Clone, Copy)]
 struct Look {
     sign: Sign,
-    hears_since: Duration,
+    reachable_since: Duration,
 }
 
 /// What is on record, by another hand.
@@ -60,7 +60,7 @@ struct Look {
 pub(super) struct Ledger {
     runs: BTreeMap<RunId, Known>,
     heard: BTreeMap<WorkerId, Sign>,
-    hears_since: Duration,
+    reachable_since: Duration,
     /// When each process last looked around.
     looked: BTreeMap<usize, Look>,
     order: u64,
@@ -90,12 +90,12 @@ impl Ledger {
 
     /// The store hears again.
     pub(super) fn hears_again(&mut self, now: Duration) {
-        self.hears_since = now;
+        self.reachable_since = now;
     }
 
     /// A process listed runs.
     pub(super) fn looked(&mut self, process: usize, now: Duration) {
-        let look = Look { sign: Sign { at: now, order: self.order }, hears_since: self.hears_since };
+        let look = Look { sign: Sign { at: now, order: self.order }, reachable_since: self.reachable_since };
         self.looked.insert(process, look);
     }
 
@@ -129,13 +129,13 @@ impl Ledger {
         match (action, before.run.owner()) {
             ("reap", Some(owner)) => {
                 let sign = self.heard.get(&owner.worker).copied().unwrap_or(Sign { at: Duration::ZERO, order: 0 });
-                let silent = now.saturating_sub(sign.at.max(self.hears_since));
+                let silent = now.saturating_sub(sign.at.max(self.reachable_since));
                 let lease = owner.lease.lasts();
                 if silent <= lease {
                     return Err(format!("reaped after {silent:?} of silence, within its lease of {lease:?}"));
                 }
                 match self.looked.get(&author.process).filter(|look| sign.order <= look.sign.order) {
-                    Some(look) => check_evidence(wrote, look.sign.at.saturating_sub(sign.at.max(look.hears_since))),
+                    Some(look) => check_evidence(wrote, look.sign.at.saturating_sub(sign.at.max(look.reachable_since))),
                     None => Err("reaped although its owner was heard of since the reaper looked".into()),
                 }
             }

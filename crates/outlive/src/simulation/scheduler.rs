@@ -12,7 +12,7 @@ use super::processes::Process;
 use super::world::{TaskState, World};
 use crate::model::run::StateName;
 use crate::model::time::Clock;
-use crate::store::{Store, Written};
+use crate::store::{Store, WriteOutcome};
 
 /// How many steps without faults it may take until all is quiet.
 const QUIET_WITHIN: u32 = 6_000;
@@ -125,7 +125,7 @@ impl Scheduler<'_> {
         let due: Vec<_> = due;
         for late in due {
             let landed = deliver(self.world, state, &late.author, late.write, true);
-            let landed = matches!(landed, Ok(Written::Done(_)));
+            let landed = matches!(landed, Ok(WriteOutcome::Done(_)));
             state.history.counters.saw(if landed { Fact::LateLanded } else { Fact::LateVoid });
         }
     }

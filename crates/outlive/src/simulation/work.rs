@@ -6,15 +6,15 @@ use super::history::{Fact, What};
 use super::processes::Process;
 use super::promises::Owed;
 use crate::error::Error;
-use crate::lifecycle::health::Sight;
+use crate::lifecycle::health::Observation;
 use crate::lifecycle::{Fence, Refusal, Report};
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
-use crate::model::owner::Leftovers;
+use crate::model::owner::LiveProcesses;
 use crate::model::owner::{Evidence, Liveness};
 use crate::model::run::{Progress, Run, StateName};
 use crate::ownership::Stop;
-use crate::ownership::handle::{Recorded, RunHandle};
+use crate::ownership::handle::{Persisted, RunHandle};
 
 impl Process {
     /// A worker's thread: finds runs and does them.
@@ -68,7 +68,7 @@ impl Process {
             let owner = run.owner()?.worker;
             let lives = self.world.state().processes.iter().any(|process| process.worker == owner && process.lives);
             let verdict = if lives { Liveness::Alive } else { Liveness::Dead(Evidence::LockFree) };
-            Some(Sight { owner: verdict, leftovers: Leftovers { pids: vec![1], unseen: false } })
+            Some(Observation { owner: verdict, leftovers: LiveProcesses { pids: vec![1], unseen: false } })
         };
         self.call("adopt", None, self.registry.adopt_by(id, look)).await.0
     }
@@ -128,8 +128,8 @@ impl Process {
             _ => self.call("fail", Some(fence), handle.fail("simulated", "as drawn")).await,
         };
         match answer {
-            Ok(Recorded::Now) => self.told_recorded(run, fence, to),
-            Ok(Recorded::Later) => self.owe(Owed { process: self.index, run, epoch: fence.epoch, to }),
+            Ok(Persisted::Committed) => self.told_recorded(run, fence, to),
+            Ok(Persisted::Spooled) => self.owe(Owed { process: self.index, run, epoch: fence.epoch, to }),
             Err(Error::Refused { refusal: Refusal::Lost { .. }, .. }) => self.told_lost(run, fence, Some(call)),
             Err(error) => {
                 let state = &mut *self.world.state();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 #[cfg(any(feature = "object", feature = "sqlite"))]
-use super::{Error, Page, Store, Walk};
+use super::{Error, Page, Pages, Store};
 #[cfg(any(feature = "object", feature = "sqlite"))]
 use crate::model::filter::Filter;
 use crate::model::run::{End, Run, State, StateName};
@@ -79,7 +79,7 @@ impl Tally {
 #[cfg(any(feature = "object", feature = "sqlite"))]
 pub(crate) async fn read(store: &dyn Store) -> Result<Vec<Count>, Error> {
     let idle = StateName::ALL.into_iter().filter(|state| *state != StateName::Running);
-    let mut walk = Walk::from(Filter::in_states(idle), Page::default());
+    let mut walk = Pages::from(Filter::in_states(idle), Page::default());
     let mut tally = Tally::default();
     while let Some(records) = walk.next(store).await? {
         records.iter().for_each(|record| tally.add(&record.run));

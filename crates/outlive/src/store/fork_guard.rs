@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written};
+use super::{
+    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
+};
 use crate::host::MadeBy;
 use crate::lifecycle::Start;
-use crate::lifecycle::health::Witness;
+use crate::lifecycle::health::ProcessObserver;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::run::{Event, Key};
@@ -56,7 +58,7 @@ impl Store for ForkGuard {
         self.store()?.list(filter, page).await
     }
 
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<WriteOutcome>, Error> {
         self.store()?.commit(writes).await
     }
 
@@ -88,7 +90,7 @@ impl Store for ForkGuard {
         self.store()?.events(id).await
     }
 
-    fn witness(&self) -> Option<Arc<dyn Witness>> {
+    fn witness(&self) -> Option<Arc<dyn ProcessObserver>> {
         self.store().ok()?.witness()
     }
 }

@@ -6,19 +6,19 @@
 //! heard since.
 
 mod address;
-mod calls;
-pub mod lend;
-mod line;
-mod lines;
+mod connection;
+mod pool;
+pub mod server;
+mod store_impl;
 mod token;
 mod wire;
 
 use std::sync::Arc;
 
 pub use self::address::{Address, InvalidAddress};
-use self::lines::Lines;
+use self::pool::Lines;
 pub use self::token::{TOKEN_VARIABLE, Token, known_by, proof};
-use self::wire::Hello;
+use self::wire::Handshake;
 use super::Error;
 use crate::model::policy::Lease;
 
@@ -35,7 +35,7 @@ pub struct HttpStore {
 
 struct Inner {
     lines: Lines,
-    hello: Hello,
+    hello: Handshake,
 }
 
 impl HttpStore {
@@ -47,7 +47,7 @@ impl HttpStore {
     /// The same with a token that is given, or none.
     pub async fn open_as(address: &Address, token: Option<Token>) -> Result<Self, Error> {
         let lines = Lines::new(address.clone(), token)?;
-        let hello: Hello = lines.ask("hello", &()).await?;
+        let hello: Handshake = lines.ask("hello", &()).await?;
         if hello.format > FORMAT {
             return Err(Error::Newer { what: address.to_string(), found: hello.format, known: FORMAT });
         }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Beat, BeatReply, Count, Cursor, Error, Expect, Listing, Order, Page, Record, Revision, Rule, Selection, Standing,
-    Store, Tally, Worker, Write, Written, next_due_of, silence,
+    Beat, BeatReply, Count, Cursor, Error, Expect, Listing, Order, OwnershipView, Page, Record, Revision, Rule,
+    Selection, Store, Tally, Worker, Write, WriteOutcome, next_due_of, silence,
 };
-use crate::lifecycle::health::Witness;
+use crate::lifecycle::health::ProcessObserver;
 use crate::lifecycle::{Start, has_room, starts_at};
 use crate::model::filter::Filter;
 use crate::model::id::{RunId, WorkerId};
-use crate::model::run::{Event, Heard, Key, Run};
+use crate::model::run::{Event, Key, LastHeartbeat, Run};
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::util::sync::lock;
 
@@ -28,13 +28,13 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Inner {
     runs: BTreeMap<RunId, (Record, Vec<Event>)>,
-    workers: HashMap<WorkerId, Known>,
+    workers: HashMap<WorkerId, WorkerEntry>,
     /// What rates count, by the slot of their key.
     starts: HashMap<String, Vec<Start>>,
-    hears_since: Duration,
+    reachable_since: Duration,
 }
 
-struct Known {
+struct WorkerEntry {
     worker: Worker,
     heard: Duration,
     attention: u64,
@@ -48,7 +48,7 @@ impl MemoryStore {
 
     /// Says that nobody could be heard until now, as after an outage.
     pub fn was_deaf(&self) {
-        self.lock().hears_since = self.clock.awake();
+        self.lock().reachable_since = self.clock.awake();
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -68,8 +68,10 @@ impl Inner {
         let mut record = record.clone();
         if let Some(owner) = record.run.owner_mut() {
             owner.heard = match self.workers.get(&owner.worker) {
-                Some(known) => known.heard(now, self.hears_since),
-                None => Heard { silent_for: now.saturating_sub(self.hears_since), ..Heard::default() },
+                Some(known) => known.heard(now, self.reachable_since),
+                None => {
+                    LastHeartbeat { silent_for: now.saturating_sub(self.reachable_since), ..LastHeartbeat::default() }
+                }
             };
         }
         record
@@ -86,18 +88,18 @@ impl Inner {
         found
     }
 
-    fn write(&mut self, write: Write, now: (Timestamp, Duration)) -> Written {
+    fn write(&mut self, write: Write, now: (Timestamp, Duration)) -> WriteOutcome {
         let current = self.runs.get(&write.run.id).map(|(record, _)| record);
         let revision = match (current, write.expect) {
             (None, Expect::Absent) => Revision(1),
             (Some(record), Expect::Revision(expected)) if record.revision == expected => Revision(expected.0 + 1),
-            (current, _) => return Written::Conflict(current.map(|record| Box::new(self.read(record, now.1)))),
+            (current, _) => return WriteOutcome::Conflict(current.map(|record| Box::new(self.read(record, now.1)))),
         };
         if let Some(busy) = self.busy_key(current.map(|record| &record.run), &write.run) {
             return busy;
         }
         let used_up = |(key, _): &(&Key, Duration)| {
-            starts_at(key, &self.counted(key, now.0), now.0).map(|free_at| Written::not_before(key, free_at))
+            starts_at(key, &self.counted(key, now.0), now.0).map(|free_at| WriteOutcome::not_before(key, free_at))
         };
         let counted = write.counted();
         if let Some(busy) = counted.iter().find_map(used_up) {
@@ -106,7 +108,7 @@ impl Inner {
         let before = current.and_then(|record| record.run.owner()).map(|owner| owner.worker);
         let after = write.run.owner().cloned();
         if let Some(owner) = &after {
-            let known = self.workers.entry(owner.worker).or_insert_with(|| Known::new(owner.into()));
+            let known = self.workers.entry(owner.worker).or_insert_with(|| WorkerEntry::new(owner.into()));
             if before != Some(owner.worker) {
                 known.beat(now);
             }
@@ -126,14 +128,14 @@ impl Inner {
         let slot = self.runs.entry(record.run.id).or_insert_with(|| (record.clone(), Vec::new()));
         slot.0 = record;
         slot.1.extend(write.events);
-        Written::Done(revision)
+        WriteOutcome::Done(revision)
     }
 
-    fn busy_key(&self, before: Option<&Run>, after: &Run) -> Option<Written> {
+    fn busy_key(&self, before: Option<&Run>, after: &Run) -> Option<WriteOutcome> {
         after.held_keys().filter(|key| !before.is_some_and(|before| before.holds(key))).find_map(|key| {
             let holds = |run: &&Run| run.id != after.id && run.holds(key);
             let holders: Vec<&Run> = self.runs.values().map(|(record, _)| &record.run).filter(holds).collect();
-            let busy = || Written::held(key, holders.iter().map(|run| run.id).collect());
+            let busy = || WriteOutcome::held(key, holders.iter().map(|run| run.id).collect());
             (!has_room(key, &holders)).then(busy)
         })
     }
@@ -144,7 +146,7 @@ impl Inner {
     }
 }
 
-impl Known {
+impl WorkerEntry {
     fn new(worker: Worker) -> Self {
         Self { worker, heard: Duration::ZERO, attention: 0 }
     }
@@ -155,8 +157,8 @@ impl Known {
         self.heard = now;
     }
 
-    fn heard(&self, now: Duration, hears_since: Duration) -> Heard {
-        Heard { silent_for: silence(now, self.heard, hears_since), ..self.worker.heard }
+    fn heard(&self, now: Duration, reachable_since: Duration) -> LastHeartbeat {
+        LastHeartbeat { silent_for: silence(now, self.heard, reachable_since), ..self.worker.heard }
     }
 }
 
@@ -172,7 +174,7 @@ impl Store for MemoryStore {
         Ok(Listing::of(inner.sorted(filter, page.order, now), page))
     }
 
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<WriteOutcome>, Error> {
         let (mut inner, now) = (self.lock(), (self.clock.now(), self.clock.awake()));
         Ok(writes.into_iter().map(|write| inner.write(write, now)).collect())
     }
@@ -188,7 +190,7 @@ impl Store for MemoryStore {
                 continue;
             }
             let Some(change) = rule(&record.run, now.0) else { continue };
-            if let Written::Done(_) = inner.write(Write::change(&record, change.transition, change.stamp), now) {
+            if let WriteOutcome::Done(_) = inner.write(Write::change(&record, change.transition, change.stamp), now) {
                 changed.extend(inner.runs.get(&record.run.id).map(|(record, _)| inner.read(record, now.1)));
             }
         }
@@ -197,7 +199,7 @@ impl Store for MemoryStore {
 
     async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
         let (mut inner, now) = (self.lock(), (self.clock.now(), self.clock.awake()));
-        let owned: HashMap<RunId, Standing> = inner
+        let owned: HashMap<RunId, OwnershipView> = inner
             .runs
             .iter()
             .filter(|(_, (record, _))| record.run.owner().is_some_and(|owner| owner.worker == beat.worker))
@@ -207,7 +209,7 @@ impl Store for MemoryStore {
             inner.workers.remove(&beat.worker);
             return Ok(BeatReply::default());
         }
-        let known = inner.workers.entry(beat.worker).or_insert_with(|| Known::new(beat.into()));
+        let known = inner.workers.entry(beat.worker).or_insert_with(|| WorkerEntry::new(beat.into()));
         known.worker.offer = beat.offer.clone();
         known.beat(now);
         let attention = known.attention;
@@ -224,7 +226,8 @@ impl Store for MemoryStore {
 
     async fn workers(&self) -> Result<Vec<Worker>, Error> {
         let (inner, now) = (self.lock(), self.clock.awake());
-        let seen = |known: &Known| Worker { heard: known.heard(now, inner.hears_since), ..known.worker.clone() };
+        let seen =
+            |known: &WorkerEntry| Worker { heard: known.heard(now, inner.reachable_since), ..known.worker.clone() };
         let mut workers: Vec<Worker> = inner.workers.values().map(seen).collect();
         workers.sort_by_key(|worker| worker.id);
         Ok(workers)
@@ -245,7 +248,7 @@ impl Store for MemoryStore {
         Ok(self.lock().runs.get(&id).map(|(_, events)| events.clone()).unwrap_or_default())
     }
 
-    fn witness(&self) -> Option<Arc<dyn Witness>> {
+    fn witness(&self) -> Option<Arc<dyn ProcessObserver>> {
         None
     }
 }

@@ -8,21 +8,21 @@ mod address;
 mod beats;
 mod bucket;
 mod cache;
-mod calls;
 mod charter;
 mod commits;
 mod credentials;
+mod delete;
 mod ended;
-mod forget;
-#[cfg(any(test, feature = "testing"))]
-mod hands;
 mod keys;
 mod neighbours;
 mod outage;
 mod probe;
 mod record;
 mod server_time;
+mod store_impl;
 mod sweeps;
+#[cfg(any(test, feature = "testing"))]
+mod test_support;
 mod wire;
 mod yaml;
 
@@ -42,10 +42,10 @@ use self::server_time::Dates;
 pub use self::server_time::ServerTime;
 pub use self::wire::Counted;
 pub(crate) use self::yaml::read as read_yaml;
-pub(crate) use super::link::spawn;
-use super::{Error, link};
+pub(crate) use super::io_thread::spawn;
+use super::{Error, io_thread};
 use crate::model::id::{RunId, Stamp, WorkerId};
-use crate::model::run::Heard;
+use crate::model::run::LastHeartbeat;
 use crate::model::time::{SystemClock, Timestamp};
 
 /// The file of one run.
@@ -74,7 +74,7 @@ struct Inner {
     /// Claims whose answer was lost, by worker.
     doubtful: Mutex<HashMap<WorkerId, BTreeSet<RunId>>>,
     /// What workers that beat through this store were last told.
-    told: Mutex<HashMap<WorkerId, beats::Told>>,
+    told: Mutex<HashMap<WorkerId, beats::LastAnswer>>,
     /// Since when the bucket is reachable, in microseconds since 1970.
     reachable_since: AtomicI64,
 }
@@ -85,7 +85,7 @@ impl ObjectStore {
     pub async fn open(address: &Address) -> Result<Self, Error> {
         let store = Self::at(address, system_time())?;
         let opening = store.clone();
-        link::spawn(move || async move { opening.open_charter(true).await }).await?;
+        io_thread::spawn(move || async move { opening.open_charter(true).await }).await?;
         Ok(store)
     }
 
@@ -99,7 +99,7 @@ impl ObjectStore {
             inner.bucket.patience = patience.unwrap_or(inner.bucket.patience);
         }
         let opening = store.clone();
-        link::spawn(move || async move { opening.read_charter().await }).await?;
+        io_thread::spawn(move || async move { opening.read_charter().await }).await?;
         Ok(store)
     }
 
@@ -115,7 +115,7 @@ impl ObjectStore {
             inner.bucket.patience = patience;
         }
         let opening = store.clone();
-        link::spawn(move || async move { opening.open_charter(false).await }).await?;
+        io_thread::spawn(move || async move { opening.open_charter(false).await }).await?;
         Ok(store)
     }
 
@@ -190,14 +190,14 @@ impl ObjectStore {
     }
 
     /// What was heard of the owner of a document that was put at `modified`.
-    fn heard(&self, document: &record::Document, modified: Option<Timestamp>, now: Timestamp) -> Heard {
+    fn heard(&self, document: &record::Document, modified: Option<Timestamp>, now: Timestamp) -> LastHeartbeat {
         let beats = document.beats;
         let at = match modified {
             Some(modified) if beats.fresh => self.bucket().time.put_at(modified, beats.at),
             _ => beats.at,
         };
         let reachable_since = Timestamp::from_micros(self.inner.reachable_since.load(Ordering::Relaxed));
-        Heard { beat: beats.count, at, silent_for: now.since(at.max(reachable_since)) }
+        LastHeartbeat { beat: beats.count, at, silent_for: now.since(at.max(reachable_since)) }
     }
 }
 

@@ -6,21 +6,21 @@
 mod address;
 mod batch;
 mod beats;
-mod calls;
 mod clock;
-mod copies;
+mod copy_in;
 mod due;
+mod event_log;
 mod examine;
 mod keys;
-mod link;
-mod news;
-mod owners;
+mod maintenance;
+mod notify;
+mod owner_cache;
+mod pool;
 mod reads;
 mod rows;
 mod schema;
 mod session;
-mod stories;
-mod tidying;
+mod store_impl;
 mod tls;
 mod updates;
 mod writes;
@@ -32,11 +32,11 @@ use std::sync::{Arc, Mutex};
 pub use self::address::{Address, SCHEMA};
 use self::clock::ServerClock;
 pub use self::examine::Finding;
-use self::link::Links;
-pub use self::news::Listening;
-use self::news::Told;
-use self::owners::Owners;
-use self::tidying::Untidy;
+use self::maintenance::MaintenanceState;
+pub use self::notify::Listening;
+use self::notify::NotifyLimiter;
+use self::owner_cache::Owners;
+use self::pool::Pool;
 use super::Error;
 use crate::model::id::WorkerId;
 use crate::model::time::Clock;
@@ -51,7 +51,7 @@ pub struct PostgresStore {
 }
 
 struct Inner {
-    links: Links,
+    links: Pool,
     /// The schema, as SQL names it.
     schema: String,
     /// What tells this registry from any other.
@@ -59,8 +59,8 @@ struct Inner {
     /// The workers that beat through this store, and how often a change of theirs went through it.
     own: Mutex<HashMap<WorkerId, u64>>,
     owners: Owners,
-    untidy: Untidy,
-    told: Told,
+    untidy: MaintenanceState,
+    told: NotifyLimiter,
     clock: Arc<ServerClock>,
     /// Keys that a claim passed over because another had them locked.
     contended: AtomicU64,
@@ -71,7 +71,7 @@ struct Inner {
 impl PostgresStore {
     /// Opens the registry at `address`. It is made if it is missing, by whoever comes first.
     pub async fn open(address: &Address) -> Result<Self, Error> {
-        let (links, schema, clock) = (Links::new(address.clone()), address.quoted_schema(), Arc::default());
+        let (links, schema, clock) = (Pool::new(address.clone()), address.quoted_schema(), Arc::default());
         let id = schema::open(&links, &schema, address, &clock).await?;
         Ok(Self::over(links, schema, id, clock))
     }
@@ -84,12 +84,12 @@ impl PostgresStore {
 
     /// Opens the registry at `address` to be read; none where there is none of this format.
     pub async fn open_existing(address: &Address) -> Result<Option<Self>, Error> {
-        let (links, schema, clock) = (Links::new(address.clone()), address.quoted_schema(), Arc::default());
+        let (links, schema, clock) = (Pool::new(address.clone()), address.quoted_schema(), Arc::default());
         let id = schema::find(&links, &schema, address, &clock).await?;
         Ok(id.map(|id| Self::over(links, schema, id, clock)))
     }
 
-    fn over(links: Links, schema: String, id: String, clock: Arc<ServerClock>) -> Self {
+    fn over(links: Pool, schema: String, id: String, clock: Arc<ServerClock>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 links,
@@ -97,8 +97,8 @@ impl PostgresStore {
                 id,
                 own: Mutex::default(),
                 owners: Owners::default(),
-                untidy: Untidy::default(),
-                told: Told::default(),
+                untidy: MaintenanceState::default(),
+                told: NotifyLimiter::default(),
                 clock,
                 contended: AtomicU64::default(),
                 found_nothing: AtomicBool::default(),
@@ -120,11 +120,11 @@ impl PostgresStore {
         &self.inner.owners
     }
 
-    fn told(&self) -> &Told {
+    fn told(&self) -> &NotifyLimiter {
         &self.inner.told
     }
 
-    fn untidy(&self) -> &Untidy {
+    fn untidy(&self) -> &MaintenanceState {
         &self.inner.untidy
     }
 
@@ -132,7 +132,7 @@ impl PostgresStore {
         &self.inner.found_nothing
     }
 
-    fn links(&self) -> &Links {
+    fn links(&self) -> &Pool {
         &self.inner.links
     }
 

@@ -3,34 +3,34 @@
 //! The calls work on the caller's thread and wait for at most [the patience of a writer](schema): a transaction takes
 //! about a millisecond, and what beats does so on a thread of its own. See ADR 0004 for how files and database agree.
 
-mod briefs;
-mod calls;
 mod claims;
-mod damage;
+mod clone_identity;
+mod corrupt_rows;
 mod delete;
+mod directory;
+mod disk_reserve;
 mod doctor;
+mod hook_receipts;
 mod keys;
-mod lineage;
+mod life_lock;
 mod log_files;
-mod lost_log;
-mod mapped;
 mod notify;
-mod place;
-mod presence;
+mod observer;
+mod process_files;
 mod query;
 mod revisions;
 mod rows;
 mod run_files;
 mod schema;
-mod spare;
-mod told_files;
-mod tree_files;
-mod turn;
+mod sigbus;
+mod store_impl;
+mod summaries;
 mod updates;
 mod verify;
 mod wait;
-mod witness;
+mod wal_recovery;
 mod workers;
+mod writer_queue;
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
@@ -40,28 +40,28 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-pub(crate) use self::briefs::OnRecord;
-use self::damage::Damage;
+use self::corrupt_rows::Damage;
+use self::directory::Place;
+pub use self::directory::Sharing;
 pub use self::doctor::Finding;
-use self::mapped::Unblocked;
-pub use self::mapped::survive_cuts;
+pub use self::hook_receipts::HookReceipts;
 use self::notify::Noted;
 pub(crate) use self::notify::bell;
 pub use self::notify::{Topic, Watch};
-use self::place::Place;
-pub use self::place::Sharing;
+pub use self::observer::HEARD_WITHIN;
 use self::schema::{Database, PATIENCE};
 pub(crate) use self::schema::{WRITTEN, from_sqlite};
-pub use self::told_files::Telling;
-use self::turn::Queue;
+use self::sigbus::Unblocked;
+pub use self::sigbus::install_sigbus_handler;
+pub(crate) use self::summaries::OnRecord;
 pub(crate) use self::wait::Wait;
-pub use self::witness::HEARD_WITHIN;
 use self::workers::Moment;
-use super::{Cursor, Error, Expect, Record, Revision, Write, Written};
+use self::writer_queue::Queue;
+use super::{Cursor, Error, Expect, Record, Revision, Write, WriteOutcome};
 use crate::host::MadeBy;
 use crate::model::filter::Filter;
 use crate::model::id::{Entropy, RunId, WorkerId};
-use crate::model::owner::Vantage;
+use crate::model::owner::HostContext;
 use crate::model::run::{Event, Owner, Run};
 use crate::model::time::Clock;
 use crate::util::sync::lock;
@@ -76,7 +76,7 @@ pub struct SqliteStore {
     path: PathBuf,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
-    vantage: Vantage,
+    vantage: HostContext,
     damage: Arc<Damage>,
     access: Access,
     opened_by: MadeBy,
@@ -158,7 +158,7 @@ impl SqliteStore {
 
     /// Another connection to the same registry, wherever it has been moved to.
     pub fn another(&self) -> Result<Self, Error> {
-        let path = self.lock()?.place.path().map_err(|error| place::from_io("the registry is gone", &error))?;
+        let path = self.lock()?.place.path().map_err(|error| directory::from_io("the registry is gone", &error))?;
         let another = Self::open(&path, self.clock.clone(), self.entropy.clone())?;
         // One that can only be read, because descriptors ran out as it was opened, is of no use.
         another.trouble().map_or(Ok(another), Err)
@@ -179,8 +179,8 @@ impl SqliteStore {
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, Error> {
         let path =
-            std::path::absolute(path).map_err(|error| place::from_io("the working directory is gone", &error))?;
-        let vantage = Vantage::here();
+            std::path::absolute(path).map_err(|error| directory::from_io("the working directory is gone", &error))?;
+        let vantage = HostContext::here();
         let damage = Arc::<Damage>::default();
         let now = Moment::read(&*clock, &vantage);
         let _unblocked = Unblocked::new();
@@ -261,7 +261,7 @@ impl SqliteStore {
             || (inner.trouble.is_none() && schema::is_made(&inner.place, &inner.database))
         {
             let place =
-                Place::open(&inner.place.path().map_err(|error| place::from_io("the registry is gone", &error))?)?;
+                Place::open(&inner.place.path().map_err(|error| directory::from_io("the registry is gone", &error))?)?;
             *inner = Inner { patience: inner.patience, ..self.open_inner(place)? };
         }
         Ok(inner)
@@ -270,10 +270,10 @@ impl SqliteStore {
     /// Looks something up. What was read from shared memory that was cut meanwhile is read again.
     fn look<T>(&self, look: impl Fn(&Inner) -> Result<T, Error>) -> Result<T, Error> {
         for _ in 0..=REPLACEMENTS {
-            let cuts = mapped::cuts();
+            let cuts = sigbus::cuts();
             let mut inner = self.lock()?;
             let found = look(&inner);
-            if mapped::cuts() != cuts {
+            if sigbus::cuts() != cuts {
                 inner.suspect = true;
                 continue;
             }
@@ -307,7 +307,7 @@ impl SqliteStore {
             return Err(inner.trouble.clone().unwrap_or_else(newer));
         }
         if inner.place.copied {
-            inner.part_from_original(&*self.entropy)?;
+            inner.fork_identity(&*self.entropy)?;
         }
         Ok(inner)
     }
@@ -316,13 +316,13 @@ impl SqliteStore {
     /// place; `change` is told, because files may have carried over what it did.
     fn write<T>(&self, change: impl Fn(&mut Inner, bool) -> Result<T, Error>) -> Result<T, Error> {
         for tried in 0..=REPLACEMENTS {
-            let cuts = mapped::cuts();
+            let cuts = sigbus::cuts();
             let mut inner = self.writer()?;
             let done = match change(&mut inner, tried > 0) {
-                Err(Error::Full(_)) if spare::release(&inner.place) => change(&mut inner, tried > 0),
+                Err(Error::Full(_)) if disk_reserve::release(&inner.place) => change(&mut inner, tried > 0),
                 done => done,
             };
-            let is_gone = schema::is_replaced(&inner.place, &inner.database) || mapped::cuts() != cuts;
+            let is_gone = schema::is_replaced(&inner.place, &inner.database) || sigbus::cuts() != cuts;
             if done.is_ok() || tried == REPLACEMENTS || !is_gone {
                 return done;
             }
@@ -364,8 +364,8 @@ fn open_inner(
             Err(error) => (database.read_only, trouble) = (true, Some(error)),
         }
     }
-    if !database.read_only && !spare::is_set_aside(&place) {
-        spare::set_aside(&place);
+    if !database.read_only && !disk_reserve::is_set_aside(&place) {
+        disk_reserve::set_aside(&place);
     }
     let log_is_cut = database.log_is_cut;
     let mut inner = Inner {
@@ -389,7 +389,7 @@ fn open_inner(
         }
     } else if log_is_cut && access == Access::Read {
         // Whoever writes the first change to a log has files before it has a log: what it does is seen whole, or not yet.
-        let _standstill = turn::standstill(&inner.place);
+        let _standstill = writer_queue::standstill(&inner.place);
         let ahead = if schema::is_log_cut(&inner.place) { inner.behind()? } else { Vec::new() };
         let behind = ahead.len();
         if behind > 0 {
@@ -437,7 +437,7 @@ impl Inner {
         change: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let turn = self.queue.as_ref().map(|queue| queue.wait(self.patience)).transpose()?;
-        let (cuts, changes) = (mapped::cuts(), self.connection().total_changes());
+        let (cuts, changes) = (sigbus::cuts(), self.connection().total_changes());
         self.noted.get_mut().clear();
         self.database.sync_commits(durable)?;
         self.database.shorten_log();
@@ -446,9 +446,9 @@ impl Inner {
         // What is committed to a database that was deleted is lost with it, however well it is committed.
         let in_place = |inner: &Self| match schema::is_replaced(&inner.place, &inner.database) {
             true => Err(Error::Unknown("the registry's database was deleted meanwhile".into())),
-            false if mapped::cuts() != cuts => {
+            false if sigbus::cuts() != cuts => {
                 // Nobody may take half an index for a whole one because it was committed with.
-                mapped::distrust(&inner.place.path().unwrap_or_default());
+                sigbus::distrust(&inner.place.path().unwrap_or_default());
                 Err(Error::Unknown("the registry's shared memory was cut meanwhile".into()))
             }
             false => Ok(()),
@@ -527,14 +527,14 @@ impl Inner {
     }
 
     /// Tries one write inside a transaction. `named` counts the ends that got their names.
-    fn apply(&self, write: &Write, now: &Moment, named: &mut usize) -> Result<Written, Error> {
+    fn apply(&self, write: &Write, now: &Moment, named: &mut usize) -> Result<WriteOutcome, Error> {
         let current = rows::find(self.connection(), write.run.id)?.map(|record| self.adopt(record)).transpose()?;
         let revision = match (&current, write.expect) {
             (None, Expect::Absent) => Revision(1),
             (Some(record), Expect::Revision(expected)) if record.revision == expected => Revision(expected.0 + 1),
             _ => {
                 let found = current.map(|record| self.read(record, now)).transpose()?;
-                return Ok(Written::Conflict(found.map(Box::new)));
+                return Ok(WriteOutcome::Conflict(found.map(Box::new)));
             }
         };
         let before = current.map(|record| record.run);
@@ -556,7 +556,7 @@ impl Inner {
         let record = Record { run: write.run.clone(), revision, stamp: write.stamp };
         self.put(before.as_ref(), &record, &write.events)?;
         self.alert(before.as_ref(), owner.filter(|_| !fresh))?;
-        Ok(Written::Done(revision))
+        Ok(WriteOutcome::Done(revision))
     }
 
     fn replace(&self, before: Option<&Run>, record: &Record, events: &[Event]) -> Result<(), Error> {
@@ -588,7 +588,7 @@ impl Inner {
         Ok(())
     }
 
-    fn commit(&mut self, writes: &[Write], now: &Moment) -> Result<Vec<Written>, Error> {
+    fn commit(&mut self, writes: &[Write], now: &Moment) -> Result<Vec<WriteOutcome>, Error> {
         let mut named = 0;
         let done =
             self.transaction(true, |inner| writes.iter().map(|write| inner.apply(write, now, &mut named)).collect());

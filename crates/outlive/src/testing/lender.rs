@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::proxy::Request;
 use crate::store::Store;
 use crate::store::http::Address;
-use crate::store::http::lend::{Lending, answer};
+use crate::store::http::server::{ServeContext, answer};
 
 /// A server on a port of the loopback. It lends for as long as the process lives.
 pub struct Lender {
@@ -44,7 +44,7 @@ impl Lender {
 fn serve(mut client: &TcpStream, store: &dyn Store) -> Option<()> {
     let request = Request::read(client)?;
     let call = request.target.strip_prefix("/v1/store/")?;
-    let answered = pollster::block_on(answer(store, &Lending::default(), call, &request.body));
+    let answered = pollster::block_on(answer(store, &ServeContext::default(), call, &request.body));
     let (status, body) = match answered {
         Ok(answered) => ("200 OK", answered.body),
         Err(error) => ("400 Bad Request", error.to_string().into_bytes()),

@@ -9,7 +9,7 @@ use super::{SeededEntropy, owner, pending, person, spec};
 use crate::lifecycle::{Action, Fence, Observed, Refusal, Report, Verdict, apply, survives_reap};
 use crate::model::id::{Epoch, WorkerId};
 use crate::model::owner::Evidence;
-use crate::model::owner::Leftovers;
+use crate::model::owner::LiveProcesses;
 use crate::model::policy::{FailureClass, Lease, OrphanPolicy, Policy, Retry};
 use crate::model::run::{After, Interruption, Release, Run, Spec, StateName, Step};
 use crate::model::step::KIND;
@@ -45,11 +45,11 @@ const COLUMNS: [Column; 19] = [
     ("finish: failed", |worker, run| finish(worker, run, failure())),
     ("finish: cancelled", |worker, run| finish(worker, run, Verdict::Cancelled)),
     ("interrupt", interrupt),
-    ("request cancel", |_, _| Action::RequestCancel { reason: None, grace: None, live: Leftovers::default() }),
+    ("request cancel", |_, _| Action::RequestCancel { reason: None, grace: None, live: LiveProcesses::default() }),
     ("reap", |_, run| reap(run, Evidence::LockFree, None)),
     ("adopt", |_, run| adopt(run, Some(Evidence::LockFree), leftovers())),
-    ("resume", |_, _| resume(false, Leftovers::default())),
-    ("resume, failed too", |_, _| resume(true, Leftovers::default())),
+    ("resume", |_, _| resume(false, LiveProcesses::default())),
+    ("resume, failed too", |_, _| resume(true, LiveProcesses::default())),
     ("unpark", |_, _| Action::Unpark),
     ("archive", |_, _| Action::Archive { reason: None }),
     ("unarchive", |_, _| Action::Unarchive),
@@ -88,15 +88,15 @@ fn reap(run: &Run, evidence: Evidence, reaper: Option<WorkerId>) -> Action {
     Action::Reap { observed: Observed { epoch: run.epoch, beat }, evidence, reaper }
 }
 
-fn adopt(run: &Run, evidence: Option<Evidence>, leftovers: Leftovers) -> Action {
+fn adopt(run: &Run, evidence: Option<Evidence>, leftovers: LiveProcesses) -> Action {
     let beat = run.owner().map_or(0, |owner| owner.heard.beat);
     let observed = Observed { epoch: run.epoch, beat };
     let adopter = WorkerId::draw(NOW, &SeededEntropy::new(4));
     Action::Adopt { observed, evidence, leftovers, owner: owner(adopter, Lease::default()) }
 }
 
-fn leftovers() -> Leftovers {
-    Leftovers { pids: vec![4_242], unseen: false }
+fn leftovers() -> LiveProcesses {
+    LiveProcesses { pids: vec![4_242], unseen: false }
 }
 
 /// As if it waited for a run that had ended so.
@@ -104,7 +104,7 @@ fn release(run: &Run, ended: StateName) -> Action {
     Action::Release { parent: run.id, ended }
 }
 
-fn resume(failed_too: bool, leftovers: Leftovers) -> Action {
+fn resume(failed_too: bool, leftovers: LiveProcesses) -> Action {
     Action::Resume { failed_too, leftovers, owner: None }
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn specimen(state: StateName, spec: Spec, worker: WorkerId) -> Result
         StateName::Succeeded => act(&claimed, &finish(worker, &claimed, Verdict::Succeeded)),
         StateName::Failed => act(&claimed, &finish(worker, &claimed, failure())),
         StateName::Cancelled => {
-            act(&waiting, &Action::RequestCancel { reason: None, grace: None, live: Leftovers::default() })
+            act(&waiting, &Action::RequestCancel { reason: None, grace: None, live: LiveProcesses::default() })
         }
     }
 }
@@ -242,7 +242,7 @@ fn reaps(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
         let (several, last) = (with(3)?, with(1)?);
         let asked = apply(
             &several,
-            &Action::RequestCancel { reason: None, grace: None, live: Leftovers::default() },
+            &Action::RequestCancel { reason: None, grace: None, live: LiveProcesses::default() },
             &person("bob"),
             NOW,
         )?
@@ -272,7 +272,7 @@ fn retries(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     let interrupted = running(Retry { on_interrupt: true, ..Retry::default() })?;
     let asked = apply(
         &patient,
-        &Action::RequestCancel { reason: None, grace: None, live: Leftovers::default() },
+        &Action::RequestCancel { reason: None, grace: None, live: LiveProcesses::default() },
         &person("bob"),
         NOW,
     )?
@@ -339,17 +339,17 @@ fn cancellations(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     let cases = [
         (again, claim),
         (ended(StateName::Suspended)?, Action::Wake { owner: owner(worker, Lease::default()) }),
-        (ended(StateName::Interrupted)?, resume(false, Leftovers::default())),
-        (ended(StateName::Dead)?, resume(false, Leftovers::default())),
+        (ended(StateName::Interrupted)?, resume(false, LiveProcesses::default())),
+        (ended(StateName::Dead)?, resume(false, LiveProcesses::default())),
     ];
     let cancel = |live| Action::RequestCancel { reason: None, grace: None, live };
     for (run, begin) in cases {
         let requested = apply(&run, &cancel(leftovers()), &person("bob"), NOW)?.run;
         let cells = [
-            table.cell(&run, &cancel(Leftovers::default())),
+            table.cell(&run, &cancel(LiveProcesses::default())),
             table.cell(&run, &cancel(leftovers())),
             table.cell(&requested, &begin),
-            table.cell(&requested, &cancel(Leftovers::default())),
+            table.cell(&requested, &cancel(LiveProcesses::default())),
         ];
         table.row([format!("**{}**", run.state.name())].into_iter().chain(cells));
     }
@@ -367,7 +367,7 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     let dead = specimen(StateName::Dead, spec("job"), worker)?;
     let asked = apply(
         &running,
-        &Action::RequestCancel { reason: None, grace: None, live: Leftovers::default() },
+        &Action::RequestCancel { reason: None, grace: None, live: LiveProcesses::default() },
         &person("bob"),
         NOW,
     )?
@@ -412,13 +412,13 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
         ("adopt, its owner heard of since the look", &running, unheard),
         ("adopt, its owner not proven gone", &running, adopt(&running, None, leftovers())),
         ("adopt on a lapsed lease alone", &running, adopt(&running, Some(lapsed), leftovers())),
-        ("adopt, nothing of it left", &running, adopt(&running, Some(Evidence::LockFree), Leftovers::default())),
+        ("adopt, nothing of it left", &running, adopt(&running, Some(Evidence::LockFree), LiveProcesses::default())),
         ("adopt of a step", &held_step, adopt(&held_step, Some(Evidence::LockFree), leftovers())),
         ("report of a process started before an adoption", &adopted, report_of_the_tree),
         ("resume while its processes live", &dead, resume(false, leftovers())),
-        ("resume of a step", &dead_step, resume(false, Leftovers::default())),
-        ("resume after the last attempt", &used_up, resume(true, Leftovers::default())),
-        ("resume of an archived run", &archived, resume(false, Leftovers::default())),
+        ("resume of a step", &dead_step, resume(false, LiveProcesses::default())),
+        ("resume after the last attempt", &used_up, resume(true, LiveProcesses::default())),
+        ("resume of an archived run", &archived, resume(false, LiveProcesses::default())),
         ("archive of an archived run", &archived, Action::Archive { reason: None }),
         ("reap of a run that came with a copied registry", &copied, reap(&copied, Evidence::LockFree, None)),
     ];

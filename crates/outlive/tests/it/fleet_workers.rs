@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
-use outlive::engine::worker::{Builder, Done, Failed, Job, StopReason, Tally, Times, Worker};
+use outlive::engine::worker::{Builder, Done, Failed, Job, StopReason, Tally, Worker, WorkerTiming};
 use outlive::ownership::Stop;
 use outlive::policy::{OrphanPolicy, Policy, Retry};
 use outlive::registry::{Parent, Planned, Registry};
 use outlive::run::{End, Key, Release, Run, Spec, StateName};
-use outlive::store::{Error, Offer};
+use outlive::store::{Error, WorkerCapacity};
 use outlive::testing::spec;
 use outlive::time::Clock;
 
@@ -52,7 +52,7 @@ impl<T: Default> Shared<T> {
 /// A worker that looks as often as a test wants.
 fn eager(registry: Registry) -> Builder {
     let look = Duration::from_millis(20);
-    Worker::builder(registry).times(Times::new(LEASE / 3, LEASE, look, look).unwrap())
+    Worker::builder(registry).times(WorkerTiming::new(LEASE / 3, LEASE, look, look).unwrap())
 }
 
 /// Is tried again when its worker ends or dies.
@@ -443,7 +443,7 @@ fn a_handler_that_panics_fails_its_run_and_the_worker_goes_on() {
 fn a_worker_promises_no_longer_a_lease_than_its_own() {
     on_each(async |world| {
         let run = world.process().enqueue(spec("job")).await.unwrap();
-        let worker = eager(world.process()).times(Times::fast()).handle("job", |job| {
+        let worker = eager(world.process()).times(WorkerTiming::fast()).handle("job", |job| {
             job.wait_for_stop(LONG);
             Ok(Done::Stopped)
         });
@@ -466,16 +466,16 @@ fn a_worker_without_slots_or_handlers_is_refused() {
 #[test]
 fn f01_a_worker_says_what_it_takes_whether_it_beats_or_claims_first() {
     on_each(async |world| {
-        let claims_first = world.process().offering(Offer::new(1, Vec::new()));
+        let claims_first = world.process().offering(WorkerCapacity::new(1, Vec::new()));
         let handle = claims_first.start(spec("job")).await.unwrap();
         claims_first.tick().await.unwrap();
         let worker = eager(world.process()).slots(3).handle("a", |_| Ok(())).handle("b", |_| Ok(())).start().unwrap();
         let known = world.store.workers().await.unwrap();
         let offer = |id| known.iter().find(|known| Some(known.id) == id).unwrap().offer.clone();
-        assert_eq!(*offer(worker.registry().worker()), Offer::new(3, vec!["a".into(), "b".into()]));
+        assert_eq!(*offer(worker.registry().worker()), WorkerCapacity::new(3, vec!["a".into(), "b".into()]));
         // In a bucket whoever owns runs is known by them alone.
         if !world.is_slow {
-            assert_eq!(*offer(claims_first.worker()), Offer::new(1, Vec::new()));
+            assert_eq!(*offer(claims_first.worker()), WorkerCapacity::new(1, Vec::new()));
         }
         worker.stop();
         handle.succeed().await.unwrap();
@@ -497,7 +497,7 @@ fn f10_five_hundred_workers_that_join_at_once_ask_once_each_and_no_more() {
             Ok(())
         });
         let (done, errors) = (Shared::<usize>::new(), Shared::<usize>::new());
-        let times = Times::new(Duration::from_secs(60), LONG * 10, LONG, LONG).unwrap();
+        let times = WorkerTiming::new(Duration::from_secs(60), LONG * 10, LONG, LONG).unwrap();
         let start = |_| {
             let (done, errors) = (done.clone(), errors.clone());
             let worker = Worker::builder(world.process_on(watched.clone(), unseen(1))).times(times);

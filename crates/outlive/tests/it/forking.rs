@@ -13,7 +13,7 @@ use nix::unistd::{ForkResult, Pid, fork};
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::ownership::Stop;
-use outlive::ownership::handle::{Recorded, RunHandle};
+use outlive::ownership::handle::{Persisted, RunHandle};
 use outlive::registry::Registry;
 use outlive::run::{Progress, StateName};
 use outlive::store;
@@ -81,7 +81,7 @@ fn parent_is_unaffected(url: &str, dir: &std::path::Path) {
         let found = block_on(registry.store().get(&[id])).unwrap().pop().unwrap();
         assert_eq!((found.run.state.name(), found.run.epoch.0), (StateName::Running, 1), "round {round}, {way:?}");
     }
-    assert_eq!(block_on(handle.take().unwrap().succeed()).unwrap(), Recorded::Now);
+    assert_eq!(block_on(handle.take().unwrap().succeed()).unwrap(), Persisted::Committed);
     let registry = registry.take().unwrap();
     let all = block_on(registry.store().list(&Filter::default(), &Page::default())).unwrap().records;
     let succeeded = all.iter().filter(|record| record.run.state.name() == StateName::Succeeded).count();
@@ -125,7 +125,7 @@ impl Way {
             Self::OpenItsOwn => {
                 let own = block_on(Registry::open(url)).unwrap();
                 let run = block_on(own.start(spec("of the child"))).unwrap();
-                assert_eq!(block_on(run.succeed()).unwrap(), Recorded::Now);
+                assert_eq!(block_on(run.succeed()).unwrap(), Persisted::Committed);
                 block_on(own.close());
             }
         }

@@ -11,7 +11,7 @@ use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::id::SystemEntropy;
 use outlive::lifecycle::Start;
-use outlive::lifecycle::health::Witness;
+use outlive::lifecycle::health::ProcessObserver;
 use outlive::run::{Event, Key};
 use outlive::store::http::HttpStore;
 use outlive::store::memory::MemoryStore;
@@ -19,7 +19,7 @@ use outlive::store::object::{ObjectStore, ServerTime};
 use outlive::store::postgres::PostgresStore;
 use outlive::store::sqlite::{Sharing, SqliteStore};
 use outlive::store::{
-    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
+    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
 };
 use outlive::testing::ManualClock;
 use outlive::testing::bucket::{Bucket, KEY, url_at};
@@ -235,7 +235,7 @@ impl Store for ByOurClock {
         self.tell().list(filter, page).await
     }
 
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<WriteOutcome>, Error> {
         self.tell().commit(writes).await
     }
 
@@ -267,7 +267,7 @@ impl Store for ByOurClock {
         self.tell().events(id).await
     }
 
-    fn witness(&self) -> Option<Arc<dyn Witness>> {
+    fn witness(&self) -> Option<Arc<dyn ProcessObserver>> {
         self.store.witness()
     }
 }

@@ -12,13 +12,13 @@ use async_trait::async_trait;
 use outlive::conformance::Ground;
 use outlive::filter::Filter;
 use outlive::id::{RunId, Stamp, WorkerId};
-use outlive::lifecycle::health::Witness;
+use outlive::lifecycle::health::ProcessObserver;
 use outlive::lifecycle::{Start, is_start};
-use outlive::run::{Event, Heard, Hold, Key, Run, Spec, State};
+use outlive::run::{Event, Hold, Key, LastHeartbeat, Run, Spec, State};
 use outlive::store::memory::MemoryStore;
 use outlive::store::{
     Beat, BeatReply, Change, Count, Error, Expect, Listing, Order, Page, Record, Rule, Selection, Store, Worker, Write,
-    Written,
+    WriteOutcome,
 };
 use outlive::testing::ManualClock;
 use outlive::time::{Clock, Timestamp};
@@ -84,9 +84,9 @@ struct Notes {
     stamps: HashMap<RunId, Stamp>,
     stuck: Vec<(String, RunId)>,
     started: HashMap<String, u32>,
-    heard: HashMap<WorkerId, Heard>,
+    heard: HashMap<WorkerId, LastHeartbeat>,
     awake: HashMap<WorkerId, Duration>,
-    anyone: Heard,
+    anyone: LastHeartbeat,
     left: HashSet<WorkerId>,
 }
 
@@ -112,7 +112,7 @@ impl Mutant {
     }
 
     /// What this store would have a reader believe about an owner.
-    fn hear(&self, worker: WorkerId, heard: &mut Heard) {
+    fn hear(&self, worker: WorkerId, heard: &mut LastHeartbeat) {
         let notes = self.notes();
         let since = |worker| notes.awake.get(&worker).map_or(heard.silent_for, |last| self.clock.awake() - *last);
         match self.defect {
@@ -173,22 +173,22 @@ impl Mutant {
         }
     }
 
-    fn used_up_for_ever(&self, run: &Run) -> Option<Written> {
+    fn used_up_for_ever(&self, run: &Run) -> Option<WriteOutcome> {
         let mut notes = self.notes();
         run.rates().find_map(|(key, _)| {
             let started = notes.started.entry(key.slot()).or_default();
             *started += 1;
             let free_at = Some(self.clock.now());
-            (*started > key.limit).then(|| Written::KeyBusy { key: key.clone(), holders: Vec::new(), free_at })
+            (*started > key.limit).then(|| WriteOutcome::KeyBusy { key: key.clone(), holders: Vec::new(), free_at })
         })
     }
 
-    fn busy(&self, run: &Run) -> Option<Written> {
+    fn busy(&self, run: &Run) -> Option<WriteOutcome> {
         let notes = self.notes();
         let key = run.held_keys().next()?.clone();
         let is_stuck = |(stuck, _): &&(String, RunId)| *stuck == key.slot();
         let holders: Vec<RunId> = notes.stuck.iter().filter(is_stuck).map(|(_, id)| *id).collect();
-        (!holders.is_empty()).then_some(Written::KeyBusy { key, holders, free_at: None })
+        (!holders.is_empty()).then_some(WriteOutcome::KeyBusy { key, holders, free_at: None })
     }
 
     /// The record, once somebody has written it in between or had every chance to.
@@ -204,7 +204,7 @@ impl Mutant {
         latest
     }
 
-    async fn commit_one(&self, mut write: Write) -> Result<Written, Error> {
+    async fn commit_one(&self, mut write: Write) -> Result<WriteOutcome, Error> {
         let id = write.run.id;
         let current = self.current(id).await;
         self.hide_some_keys(&mut write);
@@ -239,7 +239,7 @@ impl Mutant {
         self.notes().stamps.entry(id).or_insert(write.stamp);
         let written = self.inner.commit(vec![write]).await?.remove(0);
         match &written {
-            Written::Done(_) => {
+            WriteOutcome::Done(_) => {
                 let mut notes = self.notes();
                 if self.is(Defect::KeepsKeysAfterTheEnd) && after.held_keys().next().is_none() {
                     notes.stuck.extend(held.into_iter().map(|key| (key, id)));
@@ -254,7 +254,7 @@ impl Mutant {
                     self.note_beat(worker);
                 }
             }
-            Written::Conflict(Some(current)) if self.is(Defect::TellsOfWritesThatLost) => {
+            WriteOutcome::Conflict(Some(current)) if self.is(Defect::TellsOfWritesThatLost) => {
                 let current = (**current).clone();
                 let expect = Expect::Revision(current.revision);
                 let write = Write { expect, run: current.run, events, ended: None, stamp: current.stamp };
@@ -263,7 +263,7 @@ impl Mutant {
             _ => {}
         }
         Ok(match written {
-            Written::Conflict(found) => Written::Conflict(found.map(|found| Box::new(self.tell(*found)))),
+            WriteOutcome::Conflict(found) => WriteOutcome::Conflict(found.map(|found| Box::new(self.tell(*found)))),
             written => written,
         })
     }
@@ -283,7 +283,7 @@ impl Mutant {
                 latest.run.state = record.run.state.clone();
             }
             let write = Write::change(&latest, change.transition, change.stamp);
-            if let [Written::Done(_)] = self.inner.commit(vec![write]).await?.as_slice() {
+            if let [WriteOutcome::Done(_)] = self.inner.commit(vec![write]).await?.as_slice() {
                 changed.extend(self.current(record.run.id).await.map(|record| self.tell(record)));
             }
         }
@@ -349,16 +349,16 @@ impl Store for Mutant {
         Ok(listing)
     }
 
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<WriteOutcome>, Error> {
         let ids: Vec<RunId> = writes.iter().map(|write| write.run.id).collect();
         if self.is(Defect::RefusesManyForOne) && ids.len() > 32 && !self.inner.get(&ids).await?.is_empty() {
-            return Ok(ids.iter().map(|_| Written::Conflict(None)).collect());
+            return Ok(ids.iter().map(|_| WriteOutcome::Conflict(None)).collect());
         }
         let mut written = Vec::new();
         for write in writes {
             let stopped =
-                self.is(Defect::StopsABatchAtAConflict) && matches!(written.last(), Some(Written::Conflict(_)));
-            written.push(if stopped { Written::Conflict(None) } else { self.commit_one(write).await? });
+                self.is(Defect::StopsABatchAtAConflict) && matches!(written.last(), Some(WriteOutcome::Conflict(_)));
+            written.push(if stopped { WriteOutcome::Conflict(None) } else { self.commit_one(write).await? });
         }
         Ok(written)
     }
@@ -383,7 +383,7 @@ impl Store for Mutant {
                 let heard = &mut running.owner.heard;
                 self.hear(running.owner.worker, heard);
                 if self.is(Defect::RulesHearNothing) {
-                    *heard = Heard::default();
+                    *heard = LastHeartbeat::default();
                 }
             }
             if *refused.lock().unwrap() {
@@ -501,7 +501,7 @@ impl Store for Mutant {
         Ok(events)
     }
 
-    fn witness(&self) -> Option<Arc<dyn Witness>> {
+    fn witness(&self) -> Option<Arc<dyn ProcessObserver>> {
         None
     }
 }

@@ -43,7 +43,7 @@ async fn interrupted_and_resumed(registry: &Registry, run: RunHandle) -> RunHand
 async fn steps(registry: &Registry, run: RunId, attempt: u32) -> Vec<(String, StateName, bool)> {
     let run = registry.get(run).await.unwrap().run;
     let steps = registry.steps_of(&run).await.unwrap().into_iter();
-    let told = |seen: outlive::lifecycle::health::Seen| {
+    let told = |seen: outlive::lifecycle::health::RunStatus| {
         let step = seen.run.spec.step.as_ref().unwrap().clone();
         (step.attempt == attempt).then_some((step.name, seen.state, step.replays.is_some()))
     };

@@ -10,14 +10,14 @@ use outlive::conformance::Ground;
 use outlive::filter::Filter;
 use outlive::id::{Entropy, RunId};
 use outlive::lifecycle::Start;
-use outlive::lifecycle::health::{Seen, Witness};
-use outlive::owner::{Identity, Vantage};
+use outlive::lifecycle::health::{ProcessObserver, RunStatus};
+use outlive::owner::{HostContext, Identity};
 use outlive::ownership::reaper::{Reaped, Reaper};
 use outlive::policy::Lease;
 use outlive::registry::Registry;
 use outlive::run::{Event, Key, Spec};
 use outlive::store::{
-    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, Written,
+    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
 };
 use outlive::testing::{ManualClock, SeededEntropy, person};
 
@@ -120,7 +120,7 @@ impl World {
         Reaper::new(None).pass(&self.process()).await.unwrap()
     }
 
-    pub(crate) async fn see(&self, id: RunId) -> Seen {
+    pub(crate) async fn see(&self, id: RunId) -> RunStatus {
         self.process().get(id).await.unwrap()
     }
 
@@ -141,7 +141,7 @@ fn first_process() -> AtomicU64 {
 
 /// A process of another pid namespace of this boot: its pid proves nothing here, so its lease decides.
 pub(crate) fn unseen(pid: u32) -> Identity {
-    let vantage = Vantage { pid_ns: 1, ..Vantage::here() };
+    let vantage = HostContext { pid_ns: 1, ..HostContext::here() };
     Identity { vantage, pid, start_ticks: 1, pidfs_inode: None, lock_inode: None }
 }
 
@@ -208,7 +208,7 @@ impl Store for Watched {
         self.inner.list(filter, page).await
     }
 
-    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<WriteOutcome>, Error> {
         self.before("commit")?;
         self.inner.commit(writes).await
     }
@@ -255,7 +255,7 @@ impl Store for Watched {
         self.inner.events(id).await
     }
 
-    fn witness(&self) -> Option<Arc<dyn Witness>> {
+    fn witness(&self) -> Option<Arc<dyn ProcessObserver>> {
         self.before("witness").ok().and_then(|()| self.inner.witness())
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::id::RunId;
-use outlive::index::{Listed, Record};
+use outlive::index::{Record, SearchHit};
 use outlive::run::{Command, Spec, StateName};
 
 use crate::launcher::detach::Starting;
@@ -32,7 +32,7 @@ pub fn foreign_name(record: &Record) -> &str {
 }
 
 /// What to type about a run of cool-workflow.
-pub fn foreign_command(listed: &Listed, words: &[&str]) -> Result<String, Error> {
+pub fn foreign_command(listed: &SearchHit, words: &[&str]) -> Result<String, Error> {
     let argv = argv(words)?;
     let repo = command_line([listed.record.repo.as_bytes()]);
     Ok(format!("cd {repo} && {}", command_line(argv.iter().map(String::as_bytes))))
@@ -49,7 +49,12 @@ fn argv(words: &[&str]) -> Result<Vec<String>, Error> {
 
 /// Has cool-workflow do something with a run, in its repository, as a run of the home registry that is tracked like any other.
 /// Where the home's configuration does not name the program, nothing is started.
-pub async fn delegate(context: &Context, listed: &Listed, words: &[&str], dry_run: bool) -> Result<Delegated, Error> {
+pub async fn delegate(
+    context: &Context,
+    listed: &SearchHit,
+    words: &[&str],
+    dry_run: bool,
+) -> Result<Delegated, Error> {
     let command = foreign_command(listed, words)?;
     if dry_run || CoolWorkflow::read()?.command.is_empty() {
         return Ok(Delegated { run: None, command });

@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::Args;
 use outlive::error::Error;
 use outlive::index::{
-    Freshness, Lifecycle, Listed, Named, Order, PAGE_LIMIT, Query, RepositoryProblem, Sort, UnknownLifecycle,
+    Freshness, Lifecycle, Named, Order, PAGE_LIMIT, Query, RepositoryProblem, SearchHit, Sort, UnknownLifecycle,
     Unverified,
 };
 use outlive::lifecycle::health::Health;
@@ -212,9 +212,9 @@ pub struct Page {
     /// There is an index. Where there is none, what is listed was read from the sources.
     indexed: bool,
     /// The runs.
-    pub runs: Vec<Listed>,
+    pub runs: Vec<SearchHit>,
     /// Runs that would be here if their sources were.
-    missing: Vec<Listed>,
+    missing: Vec<SearchHit>,
     /// Runs of these repositories that cannot be understood, whether or not they would be listed.
     unreadable: Sort,
     /// What was not looked at: runs that have changed may be listed or left out for what they were.
@@ -267,7 +267,7 @@ pub fn colour(lifecycle: Lifecycle) -> Option<Colour> {
 }
 
 /// How a run stands: what it is under its mark, too.
-pub fn status(listed: &Listed) -> String {
+pub fn status(listed: &SearchHit) -> String {
     let record = &listed.record;
     match record.lifecycle == record.derived_lifecycle {
         true => record.lifecycle.to_string(),
@@ -276,7 +276,7 @@ pub fn status(listed: &Listed) -> String {
 }
 
 /// How many of what it is made of.
-pub fn counts(listed: &Listed) -> String {
+pub fn counts(listed: &SearchHit) -> String {
     let record = &listed.record;
     let tasks = record.tasks;
     let mut parts = Vec::new();
@@ -301,7 +301,7 @@ impl fmt::Display for Page {
             let on_terminal = Look::of_stdout().on_terminal;
             // A program needs the whole of it.
             let id = |id: &str| if on_terminal { cut(&plain(id), 40).into_owned() } else { plain(id) };
-            let row = |listed: &Listed| {
+            let row = |listed: &SearchHit| {
                 let record = &listed.record;
                 let age = show_duration(self.now.since(record.made()));
                 let fresh = (listed.freshness != Freshness::Valid).then_some(Colour::Doubtful);
@@ -387,8 +387,8 @@ impl Page {
     }
 
     fn next_action(&self) -> &'static str {
-        let is_valid = |listed: &Listed| listed.freshness == Freshness::Valid;
-        let away = |listed: &Listed| self.unavailable.iter().any(|away| away.repo == listed.record.repo);
+        let is_valid = |listed: &SearchHit| listed.freshness == Freshness::Valid;
+        let away = |listed: &SearchHit| self.unavailable.iter().any(|away| away.repo == listed.record.repo);
         let is_told = self.indexed && self.changed_sources == 0 && self.missing.iter().all(away);
         match self.runs.iter().all(is_valid) && is_told {
             true if self.runs.is_empty() => "`outlive registry show` tells whether the index is up to date",

@@ -1,7 +1,7 @@
 //! The registries that runs which are named are in: the one here, or others that are known.
 
 use outlive::error::Error;
-use outlive::lifecycle::health::Seen;
+use outlive::lifecycle::health::RunStatus;
 use outlive::registry::Registry;
 
 use super::{Elsewhere, Scope, elsewhere, gone};
@@ -22,12 +22,12 @@ pub struct Located {
     /// Where they are.
     pub places: Vec<Place>,
     /// The runs.
-    pub runs: Vec<(usize, Seen)>,
+    pub runs: Vec<(usize, RunStatus)>,
 }
 
 impl Located {
     /// Each run, with its registry.
-    pub fn each(&self) -> impl Iterator<Item = (&Registry, &Seen)> {
+    pub fn each(&self) -> impl Iterator<Item = (&Registry, &RunStatus)> {
         self.runs.iter().map(|(place, seen)| (&self.places[*place].registry, seen))
     }
 }
@@ -71,7 +71,7 @@ pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Resu
 }
 
 /// The same of one run.
-pub async fn locate_one(context: &Context, word: &str, effect: Effect) -> Result<(Place, Seen), Error> {
+pub async fn locate_one(context: &Context, word: &str, effect: Effect) -> Result<(Place, RunStatus), Error> {
     let Located { mut places, mut runs } = locate(context, &[word.to_owned()], effect).await?;
     let (place, seen) = runs.pop().ok_or_else(|| Error::NotFound(word.into()))?;
     Ok((places.swap_remove(place), seen))

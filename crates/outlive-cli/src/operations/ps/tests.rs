@@ -228,7 +228,7 @@ fn ended_runs() -> Vec<Run> {
 fn a_run_that_has_ended_has_the_same_line_however_much_of_it_is_read() {
     let registry = pollster::block_on(Registry::open("memory:")).unwrap();
     for run in ended_runs() {
-        let brief: Result<Brief, _> = serde_json::from_str(&serde_json::to_string(&run).unwrap());
+        let brief: Result<RunSummary, _> = serde_json::from_str(&serde_json::to_string(&run).unwrap());
         assert_eq!(brief.is_ok(), run.state.name().is_final(), "{run:?}");
         let Ok(brief) = brief else { continue };
         assert_eq!(brief.place(), Cursor::at(&run));
@@ -242,11 +242,13 @@ fn t1_21_ended_runs_need_attention_for_a_while_only() {
     let ended = |run: &Run| run.ending().map(|ending| ending.at).unwrap();
     for run in ended_runs() {
         // Of a run that may be resumed more than the brief form is read.
-        let brief: Option<Brief> = serde_json::from_str(&serde_json::to_string(&run).unwrap()).ok();
+        let brief: Option<RunSummary> = serde_json::from_str(&serde_json::to_string(&run).unwrap()).ok();
         let at = ended(&run);
         let seen = see(run, None, at);
-        for found in
-            brief.map(|brief| Glimpse::Brief(Box::new(brief))).into_iter().chain([Glimpse::Seen(Box::new(seen))])
+        for found in brief
+            .map(|brief| ListItem::RunSummary(Box::new(brief)))
+            .into_iter()
+            .chain([ListItem::RunStatus(Box::new(seen))])
         {
             let since = |since| Wanted { ended_since: since, ..Wanted::default() }.matches(&found);
             assert!(since(None) && since(Some(at)));
@@ -266,7 +268,7 @@ fn a_run_that_waits_for_its_turn_alone_has_the_same_line_however_much_of_it_is_r
         Run::new("01a1e1d5-0011-7f4e-980e-58a2015d54aa".parse().unwrap(), Arc::new(spec), None, now)
     };
     let command = || Command::new(vec![Arg::Text("sleep".into())], Arg::Text("/".into()));
-    let read = |run: &Run| serde_json::from_str::<Brief>(&serde_json::to_string(run).unwrap());
+    let read = |run: &Run| serde_json::from_str::<RunSummary>(&serde_json::to_string(run).unwrap());
     for run in [
         pending(&|_| ()),
         pending(&|spec| spec.name = Some("na\u{202e}me".into())),

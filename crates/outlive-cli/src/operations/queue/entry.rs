@@ -12,9 +12,9 @@ use outlive::error::Error;
 use outlive::id::{Epoch, RunId};
 use outlive::index::Address;
 use outlive::lifecycle::Verdict;
-use outlive::lifecycle::health::{Seen, see};
+use outlive::lifecycle::health::{RunStatus, see};
 use outlive::policy::{Lease, OrphanPolicy};
-use outlive::registry::{HANDED_OUT, Handed, Registry};
+use outlive::registry::{EXTERNAL_KIND, ExternalLease, Registry};
 use outlive::run::{Run, Spec, StateName};
 use outlive::time::{Clock, SystemClock, Timestamp, parse_duration, show_duration};
 use schemars::JsonSchema;
@@ -82,7 +82,7 @@ impl EntryFlags {
         for address in Address::in_directory(Path::new(&repo)).unwrap_or_default() {
             let _ = address.register(&home()?, SystemClock.now());
         }
-        let mut spec = Spec { kind: HANDED_OUT.into(), command: None, queued: true, ..spec };
+        let mut spec = Spec { kind: EXTERNAL_KIND.into(), command: None, queued: true, ..spec };
         spec.policy.orphans = OrphanPolicy::Requeue;
         spec.policy.retry.on_interrupt = true;
         let about = [
@@ -133,7 +133,7 @@ pub struct EntryView {
 
 impl EntryView {
     /// The entry that a run is, as it was seen; none where it is something else.
-    pub fn seen(seen: &Seen) -> Option<Self> {
+    pub fn seen(seen: &RunStatus) -> Option<Self> {
         let reason = seen.reason.as_ref().map(|reason| with_names(reason, &seen.leftovers));
         Self::of(&seen.run, seen.state).map(|entry| Self { reason, ..entry })
     }
@@ -146,7 +146,7 @@ impl EntryView {
     fn of(run: &Run, state: StateName) -> Option<Self> {
         let label = |name: &str| run.spec.labels.get(name).cloned();
         let lease = run.owner().map(|owner| owner.lease.lasts());
-        (run.spec.kind == HANDED_OUT && run.spec.command.is_none()).then(|| Self {
+        (run.spec.kind == EXTERNAL_KIND && run.spec.command.is_none()).then(|| Self {
             id: run.id,
             state,
             reason: None,
@@ -279,11 +279,11 @@ impl Operate for Drain {
         let is_wanted = |run: &Run| repo.is_none() || run.spec.labels.get("repo") == repo.as_ref();
         let waiting = registry.waiting().await?;
         registry.release(&waiting).await?;
-        let handed = registry.hand_out((self.limit, order.into()), lease, &is_wanted).await?;
-        let view = |Handed { run, .. }: &Handed| EntryView::of(run, StateName::Running);
+        let handed = registry.lease_external((self.limit, order.into()), lease, &is_wanted).await?;
+        let view = |ExternalLease { run, .. }: &ExternalLease| EntryView::of(run, StateName::Running);
         let entries: Vec<EntryView> = handed.iter().filter_map(view).collect();
         let left = registry.waiting().await?;
-        let remaining = left.iter().filter(|run| run.spec.kind == HANDED_OUT && is_wanted(run)).count();
+        let remaining = left.iter().filter(|run| run.spec.kind == EXTERNAL_KIND && is_wanted(run)).count();
         Ok(Drained { entries, remaining })
     }
 }
@@ -322,7 +322,7 @@ impl Operate for Beat {
 
     async fn operate(self, context: &Context) -> Result<Changed, Error> {
         let (registry, id) = find(context, &self.entry).await?;
-        let cancelled = registry.beat_handed(id, Epoch(self.epoch)).await?;
+        let cancelled = registry.renew_external(id, Epoch(self.epoch)).await?;
         changed(&registry.glance(id).await?.run, "is kept, and", cancelled)
     }
 }
@@ -344,7 +344,7 @@ impl Operate for Done {
             Some(error_message) => Verdict::Failed { error_type: "entry".into(), error_message },
             None => Verdict::Succeeded,
         };
-        let run = registry.finish_handed(id, Epoch(self.epoch), verdict, None).await?;
+        let run = registry.finish_external(id, Epoch(self.epoch), verdict, None).await?;
         changed(&run, "is", run.cancel.is_some())
     }
 }
@@ -362,7 +362,7 @@ impl Operate for Release {
 
     async fn operate(self, context: &Context) -> Result<Changed, Error> {
         let (registry, id) = find(context, &self.entry).await?;
-        let run = registry.give_back(id, Epoch(self.epoch), self.reason).await?;
+        let run = registry.release_external(id, Epoch(self.epoch), self.reason).await?;
         changed(&run, "is given back, and", run.cancel.is_some())
     }
 }

@@ -8,8 +8,8 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::index::{PeerEntry, Problem, peer_queue};
-use outlive::lifecycle::health::Seen;
-use outlive::registry::{HANDED_OUT, Registry};
+use outlive::lifecycle::health::RunStatus;
+use outlive::registry::{EXTERNAL_KIND, Registry};
 use outlive::run::StateName;
 use outlive::store::{Cursor, Order, Page};
 use schemars::JsonSchema;
@@ -100,11 +100,11 @@ impl Part {
         }
     }
 
-    fn has(self, seen: &Seen, repo: Option<&str>) -> bool {
+    fn has(self, seen: &RunStatus, repo: Option<&str>) -> bool {
         let spec = &seen.run.spec;
         match self {
-            Self::Running => spec.queued && spec.kind != HANDED_OUT,
-            Self::Waiting => spec.kind != HANDED_OUT,
+            Self::Running => spec.queued && spec.kind != EXTERNAL_KIND,
+            Self::Waiting => spec.kind != EXTERNAL_KIND,
             Self::WaitingEntries | Self::HandedOut => {
                 let is_about = |entry: EntryView| repo.is_none() || entry.repo.as_deref() == repo;
                 EntryView::seen(seen).is_some_and(is_about)
@@ -221,13 +221,14 @@ async fn take(
     (part, order, mut after): (Part, Order, Option<Cursor>),
     left: &mut usize,
     (repo, statuses): (Option<&str>, &[String]),
-    mut keep: impl FnMut(Seen),
+    mut keep: impl FnMut(RunStatus),
 ) -> Result<Option<Place>, Error> {
     let mut last = after;
     loop {
         let page = Page { after, limit: (*left + 1).min(AT_A_TIME), order };
         let (found, next) = registry.list(&part.filter(), &page).await?;
-        let is_so = |seen: &Seen| statuses.is_empty() || statuses.iter().any(|status| status == seen.state.as_str());
+        let is_so =
+            |seen: &RunStatus| statuses.is_empty() || statuses.iter().any(|status| status == seen.state.as_str());
         for seen in found.into_iter().filter(|seen| part.has(seen, repo) && is_so(seen)) {
             if *left == 0 {
                 return Ok(Some(Place { part, after: last }));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::lifecycle::health::{Judgement, Seen};
-use outlive::registry::{HANDED_OUT, Registry};
+use outlive::lifecycle::health::{OwnerStatus, RunStatus};
+use outlive::registry::{EXTERNAL_KIND, Registry};
 use outlive::run::{Run, State, StateName};
 
 use crate::cli::talk;
@@ -25,7 +25,7 @@ pub struct Serving {
 
 impl Serving {
     /// Says on stderr what a run waits for, if that is worth a line and not what was said last.
-    pub async fn tell(&mut self, registry: &Registry, seen: &Seen) -> Result<(), Error> {
+    pub async fn tell(&mut self, registry: &Registry, seen: &RunStatus) -> Result<(), Error> {
         let now = registry.clock().awake();
         let waits = !seen.is_over() && matches!(seen.state, StateName::Pending | StateName::Dead);
         if waits && now < self.again_at {
@@ -59,9 +59,9 @@ struct Waits {
 }
 
 /// What a run waits for that is neither its turn nor a clock; none where a worker serves it and nothing else is in the way.
-async fn waits_for(registry: &Registry, seen: &Seen) -> Result<Option<Waits>, Error> {
+async fn waits_for(registry: &Registry, seen: &RunStatus) -> Result<Option<Waits>, Error> {
     let reason = seen.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    if seen.run.spec.kind == HANDED_OUT || is_served(registry, &seen.run).await? {
+    if seen.run.spec.kind == EXTERNAL_KIND || is_served(registry, &seen.run).await? {
         // A run that is dead by its look alone is retried by whoever serves it.
         let is_waiting = !reason.is_empty() && matches!(seen.run.state, State::Pending(_));
         return Ok(is_waiting.then(|| Waits { text: format!("is pending{reason}"), is_unserved: false }));
@@ -78,7 +78,7 @@ async fn waits_for(registry: &Registry, seen: &Seen) -> Result<Option<Waits>, Er
 async fn is_served(registry: &Registry, run: &Run) -> Result<bool, Error> {
     let takes = |worker: &outlive::store::Worker| worker.offer.takes(&run.spec.kind);
     let workers = registry.workers().await?;
-    if workers.iter().any(|(worker, judged)| takes(worker) && *judged == Judgement::Live) {
+    if workers.iter().any(|(worker, judged)| takes(worker) && *judged == OwnerStatus::Live) {
         return Ok(true);
     }
     let supervisors = Filter { kind: Some(KIND.into()), ..Filter::in_states([StateName::Running]) };

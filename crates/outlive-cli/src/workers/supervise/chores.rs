@@ -11,7 +11,7 @@ use outlive::lifecycle::deletes_unnamed;
 use outlive::lifecycle::health::Health;
 use outlive::policy::Retention;
 use outlive::run::{Run, State, StateName};
-use outlive::store::{Page, Walk};
+use outlive::store::{Page, Pages};
 use serde_json::json;
 
 use super::{Supervisor, swept};
@@ -152,7 +152,7 @@ impl Supervisor<'_> {
             return Ok(());
         }
         let ended = StateName::ALL.into_iter().filter(|state| state.is_ended());
-        let mut walk = Walk::from(Filter { is_step: Some(false), ..Filter::in_states(ended) }, Page::default());
+        let mut walk = Pages::from(Filter { is_step: Some(false), ..Filter::in_states(ended) }, Page::default());
         let (mut rank, mut old, now) = (0, Vec::new(), self.registry.clock().now());
         while let Some(records) = pollster::block_on(walk.next(self.registry.store()))? {
             for run in records.iter().map(|record| &record.run) {
@@ -185,7 +185,7 @@ impl Supervisor<'_> {
         let ended = StateName::ALL.into_iter().filter(|state| state.is_ended());
         // Steps are out of sight with the runs that they are steps of.
         let filter = Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states(ended) };
-        let mut walk = Walk::from(filter, Page::default());
+        let mut walk = Pages::from(filter, Page::default());
         let (mut rank, now) = (0, self.registry.clock().now());
         let mut old = Vec::new();
         while let Some(records) = pollster::block_on(walk.next(self.registry.store()))? {

@@ -11,7 +11,7 @@ use outlive::id::RunId;
 use outlive::lifecycle::health::Health;
 use outlive::registry::next_due;
 use outlive::run::{Run, State, StateName};
-use outlive::store::{Page, Walk};
+use outlive::store::{Page, Pages};
 use serde_json::json;
 
 use super::{KIND, LOOK_EVERY, Supervisor};
@@ -57,7 +57,7 @@ impl Supervisor<'_> {
     fn look_at_queue(&mut self) -> Result<(), Error> {
         let waiting = pollster::block_on(self.registry.waiting())?;
         let released = pollster::block_on(self.registry.release(&waiting))?;
-        let followed = pollster::block_on(self.registry.follow_schedules(&waiting))?;
+        let followed = pollster::block_on(self.registry.materialize_schedules(&waiting))?;
         let waiting =
             if released > 0 || !followed.is_empty() { pollster::block_on(self.registry.waiting())? } else { waiting };
         let running = self.running_of_queue()?;
@@ -109,7 +109,7 @@ impl Supervisor<'_> {
     /// The runs of the queue that run.
     fn running_of_queue(&mut self) -> Result<Queued, Error> {
         let mut queued = Queued::default();
-        let mut walk = Walk::from(Filter::in_states([StateName::Running]), Page::default());
+        let mut walk = Pages::from(Filter::in_states([StateName::Running]), Page::default());
         while let Some(records) = pollster::block_on(walk.next(self.registry.store()))? {
             for run in records.into_iter().map(|record| record.run).filter(|run| run.spec.kind != KIND) {
                 if run.spec.queued {
@@ -129,7 +129,7 @@ impl Supervisor<'_> {
         let mut free = self
             .slots
             .saturating_sub(in_slots + waiting.iter().filter(is_starting).filter(|run| run.spec.queued).count());
-        let locked_out = pollster::block_on(self.registry.locked_out(&waiting.iter().collect::<Vec<_>>()))?;
+        let blocked_by_keys = pollster::block_on(self.registry.blocked_by_keys(&waiting.iter().collect::<Vec<_>>()))?;
         for run in waiting {
             let due = matches!(&run.state, State::Pending(pending) if pending.is_due(now));
             let is_followed = run.spec.schedule.is_none() || followed.contains(&run.id);
@@ -141,7 +141,7 @@ impl Supervisor<'_> {
                 continue;
             }
             if run.spec.queued {
-                if free == 0 || locked_out.contains_key(&run.id) {
+                if free == 0 || blocked_by_keys.contains_key(&run.id) {
                     continue;
                 }
                 free -= 1;

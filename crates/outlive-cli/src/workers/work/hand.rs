@@ -17,10 +17,10 @@ use outlive::engine::maintenance::Maintenance;
 use outlive::error::Error;
 use outlive::id::{Entropy, RunId, SystemEntropy};
 use outlive::ownership::handle::RunHandle;
-use outlive::registry::{Bell, Registry};
+use outlive::registry::{Registry, WorkReady};
 use outlive::run::{Pending, Run, State};
 use outlive::store::sqlite::{SqliteStore, Topic, Watch};
-use outlive::store::{Offer, postgres};
+use outlive::store::{WorkerCapacity, postgres};
 use serde_json::{Value, json};
 
 use super::wait_for;
@@ -95,7 +95,7 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
     let opened = context.log_policy().and_then(|policy| Ok((policy, open(context, &mut said)?)));
     let worked = opened.and_then(|(policy, registry)| {
         let Some(registry) = registry else { return Ok(()) };
-        let registry = registry.offering(Offer::new(1, flags.kinds.clone()));
+        let registry = registry.offering(WorkerCapacity::new(1, flags.kinds.clone()));
         let owning = Owning {
             registry: &registry,
             policy: &policy,
@@ -136,7 +136,7 @@ fn open(context: &Context, said: &mut Said) -> Result<Option<Registry>, Error> {
     let mut is_told = false;
     loop {
         match pollster::block_on(context.registry()) {
-            Err(Error::Store(error)) if error.is_passing() => {
+            Err(Error::Store(error)) if error.is_transient() => {
                 if !std::mem::replace(&mut is_told, true) {
                     said.trouble(&error);
                 }
@@ -195,7 +195,7 @@ impl Hand<'_> {
         let mut is_told = false;
         loop {
             match self.work_on(&mut is_told) {
-                Err(Error::Store(error)) if error.is_passing() => {
+                Err(Error::Store(error)) if error.is_transient() => {
                     // Asked here too: `work_on` may fail before it asks, and both descriptors then stay readable.
                     if self.said.is_over() || self.is_asked_to_end() {
                         return Ok(());
@@ -222,7 +222,7 @@ impl Hand<'_> {
             if self.said.is_over() || self.is_asked_to_end() {
                 return Ok(());
             }
-            let notified = [watch.as_ref().map(Watch::forget), bell.as_ref().map(Bell::forget)];
+            let notified = [watch.as_ref().map(Watch::forget), bell.as_ref().map(WorkReady::forget)];
             if let Some(handle) = self.claim(notified.contains(&Some(true)))? {
                 // Another slot maintains the registry while this one is busy.
                 self.maintains = None;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
-use super::{Spare, over_since};
+use super::{SweepPolicy, over_since};
 use crate::error::Error;
 use crate::model::id::RunId;
 use crate::model::run::Run;
@@ -27,7 +27,7 @@ pub(super) struct Sight<'a> {
 }
 
 /// The runs whose records nobody needs that are over for `after`.
-pub(super) fn forgettable(sight: &Sight<'_>, spare: &Spare, after: Duration) -> Vec<RunId> {
+pub(super) fn forgettable(sight: &Sight<'_>, spare: &SweepPolicy, after: Duration) -> Vec<RunId> {
     let Sight { runs, bare, now } = *sight;
     let limit = [after, AT_LEAST, spare.grace, spare.older_than.unwrap_or_default()].into_iter().max().unwrap_or(after);
     let over: BTreeMap<RunId, Timestamp> =

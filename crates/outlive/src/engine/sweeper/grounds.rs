@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::location::{Place, Reach};
 use super::naming::name_of;
-use super::place::{Place, Reach};
 use super::records::{Recorded, by_run};
 use super::{Line, Problem, Report, over_since};
 use crate::model::id::RunId;

@@ -4,7 +4,7 @@ use super::pass::{Pass, Subject};
 use super::{Decision, Line, Problem, Reason, over_since};
 use crate::error::Error;
 use crate::lifecycle::Action;
-use crate::model::owner::{Identity, Liveness, Vantage};
+use crate::model::owner::{HostContext, Identity, Liveness};
 use crate::model::run::Run;
 use crate::store::{self, Record};
 
@@ -74,7 +74,7 @@ impl Pass<'_> {
     async fn mark(&self, subject: &Subject, reason: &str) -> Result<Record, Reason> {
         let seen = &subject.run;
         let before = seen.swept.as_ref().and_then(|swept| swept.process.as_ref());
-        let gone = before.is_some_and(|process| matches!(process.probe(&Vantage::here()), Liveness::Dead(_)));
+        let gone = before.is_some_and(|process| matches!(process.probe(&HostContext::here()), Liveness::Dead(_)));
         let sweep = |_: &Run| Action::Sweep {
             seen: seen.swept.as_deref().cloned(),
             done: false,
@@ -115,7 +115,7 @@ impl Pass<'_> {
             let what = subject.line.prefix.clone();
             self.problems.push(Problem { what, why: format!("{reason}, which could not be recorded: {error}") });
             // A store that does not answer is not asked for the others either.
-            if matches!(&error, Error::Store(error) if error.is_passing()) {
+            if matches!(&error, Error::Store(error) if error.is_transient()) {
                 return;
             }
         }

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use super::location::Place;
 use super::manifest::{Names, plainly};
-use super::place::Place;
 use crate::model::run::Run;
 use crate::store;
 

@@ -3,8 +3,8 @@
 //! A copied registry has the records of its original, and not what became of them since. So the registries at the place and
 //! above it are asked, except the one that is swept.
 
+use super::location::Place;
 use super::naming::name_of;
-use super::place::Place;
 use super::records::name_in_key;
 use crate::model::id::RunId;
 use crate::store::Error;

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::forget::{Sight, forget, forgettable};
 use super::grounds::{Ground, grounds};
+use super::location::{Found, Place};
 use super::manifest::{Names, plainly};
 use super::naming::{manifests_by_run, may_name, name_of, names, understood};
 use super::neighbours::neighbours;
-use super::place::{Found, Place};
-use super::records::{Known, Recorded, everything};
+use super::records::{AllRecords, Recorded, everything};
 use super::trees::clashes;
-use super::{Decision, Facts, Line, Problem, Reason, Report, Spare, all_over_since, decide};
+use super::{Decision, Line, Problem, Reason, Report, SweepInput, SweepPolicy, all_over_since, decide};
 use crate::error::Error;
 use crate::model::id::RunId;
 use crate::model::run::{Run, State};
@@ -25,7 +25,7 @@ use crate::store::object::{DELETED_AT_ONCE, ObjectStore};
 use crate::store::{self, Record};
 
 /// Looks at the artifacts of every run, and deletes what nobody needs; with `dry_run` only says what it would, after a reap.
-pub async fn sweep(registry: &Registry, spare: &Spare, dry_run: bool) -> Result<Report, Error> {
+pub async fn sweep(registry: &Registry, spare: &SweepPolicy, dry_run: bool) -> Result<Report, Error> {
     let mut report = Report { dry_run, ..Report::default() };
     // A run that is made from here on may have a record that is not read.
     let began = SystemClock.since_boot();
@@ -93,9 +93,9 @@ fn share_names(passes: &mut [(String, Pass<'_>)]) {
 /// Deletes records that are kept long enough, or says which it would.
 async fn forget_old(
     registry: &Registry,
-    known: &Known,
+    known: &AllRecords,
     bare: &BTreeSet<RunId>,
-    spare: &Spare,
+    spare: &SweepPolicy,
     after: Duration,
     report: &mut Report,
 ) -> Result<(), Error> {
@@ -134,7 +134,7 @@ pub(super) struct Pass<'a> {
     pub(super) place: Place,
     /// What the trees of its runs are in.
     shards: String,
-    spare: &'a Spare,
+    spare: &'a SweepPolicy,
     pub(super) now: Timestamp,
     /// What was put since then stays, by the place's own clock.
     cutoff: Timestamp,
@@ -160,8 +160,8 @@ impl<'a> Pass<'a> {
     /// A pass over a ground that was opened, and the trees that other registries have records of there.
     async fn new(
         registry: &'a Registry,
-        spare: &'a Spare,
-        known: &Known,
+        spare: &'a SweepPolicy,
+        known: &AllRecords,
         began: Duration,
         ground: Ground,
     ) -> Result<(Self, Vec<(String, RunId)>), store::Error> {
@@ -359,7 +359,7 @@ impl<'a> Pass<'a> {
                  of others that may be swept"
             ));
         }
-        let facts = Facts {
+        let facts = SweepInput {
             run: &subject.run,
             writers: &subject.writers,
             manifest: subject.manifest.as_ref().map(|manifest| manifest.as_ref().map_err(String::as_str)),

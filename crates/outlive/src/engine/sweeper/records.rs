@@ -10,10 +10,10 @@ use crate::model::id::RunId;
 use crate::model::run::{Run, State};
 use crate::model::time::Timestamp;
 use crate::registry::Registry;
-use crate::store::{self, Page, Record, Walk};
+use crate::store::{self, Page, Pages, Record};
 
 /// What is known of all runs.
-pub(super) struct Known {
+pub(super) struct AllRecords {
     pub(super) runs: Vec<Run>,
     /// As they were read, where that is what a change can be made from.
     pub(super) records: HashMap<RunId, Record>,
@@ -29,7 +29,7 @@ pub(super) fn name_in_key(key: &str) -> Option<String> {
 }
 
 /// Reads all records of a registry.
-pub(super) async fn everything(registry: &Registry, report: &mut Report) -> Result<Known, Error> {
+pub(super) async fn everything(registry: &Registry, report: &mut Report) -> Result<AllRecords, Error> {
     if let Some(bucket) = registry.bucket() {
         let (records, unreadable, now) = bucket.everything().await?;
         let names = unreadable.iter().filter_map(|(key, _)| name_in_key(key)).collect();
@@ -44,15 +44,15 @@ pub(super) async fn everything(registry: &Registry, report: &mut Report) -> Resu
         };
         let runs = records.iter().map(dated).collect();
         let records = records.into_iter().map(|record| (record.run.id, record)).collect();
-        return Ok(Known { runs, records, unreadable: names, now });
+        return Ok(AllRecords { runs, records, unreadable: names, now });
     }
     let now = registry.clock().now();
-    let mut walk = Walk::from(Filter::default(), Page::default());
+    let mut walk = Pages::from(Filter::default(), Page::default());
     let mut runs = Vec::new();
     while let Some(records) = walk.next(registry.store()).await? {
         runs.extend(records.into_iter().map(|record| record.run));
     }
-    Ok(Known { runs, records: HashMap::new(), unreadable: HashSet::new(), now })
+    Ok(AllRecords { runs, records: HashMap::new(), unreadable: HashSet::new(), now })
 }
 
 /// A run, and the records that its writer keeps of it.

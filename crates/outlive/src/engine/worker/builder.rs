@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::floor::Floor;
+use super::dispatcher::Dispatcher;
 use super::job::{Done, Failed, Job, Task};
-use super::{OnEnd, OnError, Worker, chores, claimer, finisher};
-use crate::engine::worker::Times;
+use super::{OnEnd, OnError, Worker, claimer, completer, maintenance};
+use crate::engine::worker::WorkerTiming;
 use crate::error::Error;
 use crate::model::run::Run;
 use crate::registry::Registry;
-use crate::store::{self, Offer};
+use crate::store::{self, WorkerCapacity};
 
 /// The most runs that a worker does at a time.
 pub const SLOTS_LIMIT: usize = 1_024;
@@ -32,7 +32,7 @@ pub struct Builder {
     registry: Registry,
     slots: usize,
     prefetch: usize,
-    times: Times,
+    times: WorkerTiming,
     grace: Duration,
     last_grace: Duration,
     kinds: BTreeSet<String>,
@@ -42,16 +42,16 @@ pub struct Builder {
 }
 
 /// What all threads of a worker know.
-pub(super) struct Order {
+pub(super) struct WorkerContext {
     pub(super) registry: Arc<Registry>,
-    pub(super) floor: Arc<Floor>,
-    pub(super) times: Times,
+    pub(super) floor: Arc<Dispatcher>,
+    pub(super) times: WorkerTiming,
     pub(super) kinds: BTreeSet<String>,
     pub(super) on_error: OnError,
     pub(super) on_end: OnEnd,
 }
 
-impl Order {
+impl WorkerContext {
     /// Somebody is told of what is survived.
     pub(super) fn survived(&self, error: &Error) {
         self.floor.count(|tally| tally.errors += 1);
@@ -76,7 +76,7 @@ impl Builder {
             registry,
             slots: 1,
             prefetch: 0,
-            times: Times::default(),
+            times: WorkerTiming::default(),
             grace: GRACE,
             last_grace: LAST_GRACE,
             kinds: BTreeSet::new(),
@@ -100,7 +100,7 @@ impl Builder {
     }
 
     /// When it beats, looks and gives up on others.
-    pub fn times(self, times: Times) -> Self {
+    pub fn times(self, times: WorkerTiming) -> Self {
         Self { times, ..self }
     }
 
@@ -151,10 +151,16 @@ impl Builder {
             return Err(Error::Invalid("a worker without a handler can do nothing".into()));
         }
         let kinds = if kinds.is_empty() { handlers.keys().cloned().collect() } else { kinds };
-        let offer = Offer::new(slots as u32, kinds.iter().cloned().collect());
-        let (registry, floor) = (Arc::new(registry.offering(offer)), Floor::new(slots, prefetch));
-        let order =
-            Arc::new(Order { registry: registry.clone(), floor: floor.clone(), times, kinds, on_error, on_end });
+        let offer = WorkerCapacity::new(slots as u32, kinds.iter().cloned().collect());
+        let (registry, floor) = (Arc::new(registry.offering(offer)), Dispatcher::new(slots, prefetch));
+        let order = Arc::new(WorkerContext {
+            registry: registry.clone(),
+            floor: floor.clone(),
+            times,
+            kinds,
+            on_error,
+            on_end,
+        });
         if let Err(error) = pollster::block_on(registry.come(times.lease)) {
             order.survived(&error);
         }
@@ -178,11 +184,11 @@ impl Builder {
             worker.slots.push(spawn("outlive-slot", move || work(&floor, &handlers))?);
         }
         let tidying = order.clone();
-        worker.chores = Some(spawn("outlive-chores", move || chores::look_after(&tidying))?);
+        worker.chores = Some(spawn("outlive-chores", move || maintenance::look_after(&tidying))?);
         // While one waits for the store, another prepares what it is to be told next.
         for _ in 0..if slots >= MANY { 2 } else { 1 } {
             let (claiming, finishing) = (order.clone(), order.clone());
-            worker.finishers.push(spawn("outlive-finish", move || finisher::record_ends(&finishing))?);
+            worker.finishers.push(spawn("outlive-finish", move || completer::record_ends(&finishing))?);
             worker.claimers.push(spawn("outlive-claim", move || claimer::claim(&claiming))?);
         }
         Ok(worker)
@@ -195,7 +201,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
 }
 
 /// Does one task after the other.
-fn work(floor: &Floor, handlers: &BTreeMap<String, Handler>) {
+fn work(floor: &Dispatcher, handlers: &BTreeMap<String, Handler>) {
     while let Some(task) = floor.next() {
         let returned = std::panic::catch_unwind(AssertUnwindSafe(|| do_task(&task, handlers)));
         let returned = returned.unwrap_or_else(|panic| Err(Failed::new("panic", panicked(&*panic))));

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::builder::Order;
+use super::builder::WorkerContext;
 use super::job::Task;
 use crate::engine::claims::Claims;
 use crate::error::Error;
@@ -18,7 +18,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Claims until the worker is to end.
-pub(super) fn claim(order: &Order) {
+pub(super) fn claim(order: &WorkerContext) {
     let claims = Claims::of(order.kinds.iter().cloned()).within(order.times.lease);
     let mut claimer = Claimer { order, claims, failures: 0 };
     let mut patience = Duration::ZERO;
@@ -42,7 +42,7 @@ pub(super) fn claim(order: &Order) {
 }
 
 struct Claimer<'a> {
-    order: &'a Order,
+    order: &'a WorkerContext,
     claims: Claims,
     /// In a row.
     failures: u32,

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::lifecycle::OwnEnd;
+use crate::lifecycle::OwnerEnd;
 use crate::lifecycle::{Fence, Report, Verdict};
 use crate::model::id::RunId;
 use crate::model::run::{Interruption, Progress, Run};
@@ -69,23 +69,23 @@ pub enum StopReason {
 
 /// What is to be recorded of a task.
 pub(super) enum Answer {
-    End(OwnEnd),
+    End(OwnerEnd),
     Suspend(String),
 }
 
 #[derive(Default)]
-struct Bell {
-    told: Mutex<Told>,
+struct StopSignal {
+    told: Mutex<StopState>,
     rung: Condvar,
 }
 
 #[derive(Default)]
-struct Told {
+struct StopState {
     stop: Option<Stop>,
     ends: bool,
 }
 
-impl Told {
+impl StopState {
     fn reason(&self) -> Option<StopReason> {
         self.stop.clone().map(StopReason::Run).or_else(|| self.ends.then_some(StopReason::WorkerEnds))
     }
@@ -96,7 +96,7 @@ pub(super) struct Task {
     pub(super) handle: RunHandle,
     /// Somebody has said how it ended. Nobody else may.
     pub(super) ended: AtomicBool,
-    bell: Arc<Bell>,
+    bell: Arc<StopSignal>,
     watched: OnceLock<()>,
 }
 
@@ -118,17 +118,17 @@ impl Task {
 
     /// What is recorded of a handler that returned so.
     pub(super) fn answer(&self, returned: Result<Done, Failed>) -> Answer {
-        let interrupted = |reason: &str| OwnEnd::Interrupted(Interruption { signal: None, reason: reason.into() });
+        let interrupted = |reason: &str| OwnerEnd::Interrupted(Interruption { signal: None, reason: reason.into() });
         let failed = |failed: Failed| {
             let Failed { error_type, error_message } = failed;
-            OwnEnd::Finished(Verdict::Failed { error_type, error_message })
+            OwnerEnd::Finished(Verdict::Failed { error_type, error_message })
         };
         Answer::End(match returned {
             Ok(Done::Suspended(reason)) => return Answer::Suspend(reason),
-            Ok(Done::Succeeded) => OwnEnd::Finished(Verdict::Succeeded),
+            Ok(Done::Succeeded) => OwnerEnd::Finished(Verdict::Succeeded),
             Err(error) => failed(error),
             Ok(Done::Stopped) => match self.stop_reason() {
-                Some(StopReason::Run(Stop::Cancelled(_))) => OwnEnd::Finished(Verdict::Cancelled),
+                Some(StopReason::Run(Stop::Cancelled(_))) => OwnerEnd::Finished(Verdict::Cancelled),
                 Some(StopReason::Run(Stop::TimedOut)) => {
                     failed(Failed::new("timeout", "it ran for longer than its timeout"))
                 }

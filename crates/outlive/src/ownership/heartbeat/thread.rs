@@ -7,23 +7,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{BELL_REST, Keeping, RETRY};
+use super::{BELL_REST, RETRY, WorkerState};
 use crate::store::{self, Store};
 use crate::util::sync::lock;
 
 /// The thread that beats for a worker until it is dropped.
-pub(crate) struct Keeper {
-    keeping: Arc<Keeping>,
+pub(crate) struct HeartbeatThread {
+    keeping: Arc<WorkerState>,
     beat: Arc<dyn Fn() + Send + Sync>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Keeper {
+impl HeartbeatThread {
     /// A thread that is yet to be started. It opens its own connection when the first beat is due, so that a short run
     /// never pays for it; where that cannot be opened, because descriptors have run out, it beats on the `shared` one.
     /// Whoever rings the bell has it beat at once.
     pub(crate) fn new(
-        keeping: Arc<Keeping>,
+        keeping: Arc<WorkerState>,
         bell: Option<OwnedFd>,
         shared: Arc<dyn Store>,
         open: impl Fn() -> Result<Arc<dyn Store>, store::Error> + Send + Sync + 'static,
@@ -50,7 +50,7 @@ impl Keeper {
 }
 
 fn keep_beating(
-    keeping: &Keeping,
+    keeping: &WorkerState,
     bell: Option<&OwnedFd>,
     shared: &dyn Store,
     open: &dyn Fn() -> Result<Arc<dyn Store>, store::Error>,
@@ -110,7 +110,7 @@ fn keep_beating(
     }
 }
 
-impl Drop for Keeper {
+impl Drop for HeartbeatThread {
     fn drop(&mut self) {
         if !self.keeping.made_by.is_this_process() {
             // The thread is the parent's: a forked child has none to join.

@@ -2,23 +2,23 @@
 
 use crate::error::Error;
 use crate::lifecycle::Refusal;
-use crate::lifecycle::health::{Judgement, judge};
+use crate::lifecycle::health::{OwnerStatus, judge};
 use crate::model::filter::Filter;
 use crate::model::id::{Epoch, RunId};
 use crate::model::run::{Actor, End, Run, Spec, Step};
 use crate::model::step::{Fingerprint, KIND, Outcome};
-use crate::store::{self, Page, Store, Walk};
+use crate::store::{self, Page, Pages, Store};
 
 /// An attempt of a run, with the steps of this attempt and of those before.
 #[derive(Debug)]
 pub struct Attempt {
     run: Run,
-    past: Vec<Past>,
+    past: Vec<PastStep>,
 }
 
 /// A step that there is.
 #[derive(Debug, Clone)]
-pub struct Past {
+pub struct PastStep {
     /// It.
     pub run: Run,
     /// Nobody is at it any more, whether or not that is on record.
@@ -37,7 +37,7 @@ pub enum Next<'a> {
     },
 }
 
-impl Past {
+impl PastStep {
     fn step(&self) -> Option<&Step> {
         self.run.spec.step.as_ref()
     }
@@ -71,8 +71,8 @@ impl Attempt {
     /// is void if something that comes before it has changed since, be it in an attempt that never came to it.
     pub fn next(&self, name: &str, fingerprint: &str) -> Result<Next<'_>, Error> {
         let attempt = self.run.attempt;
-        let of_name = |past: &&Past| past.step().is_some_and(|step| step.name == name);
-        let number = |past: &Past| past.step().map_or(0, |step| step.attempt);
+        let of_name = |past: &&PastStep| past.step().is_some_and(|step| step.name == name);
+        let number = |past: &PastStep| past.step().map_or(0, |step| step.attempt);
         if self.past.iter().filter(of_name).any(|past| number(past) == attempt) {
             return Err(used(&self.run, name));
         }
@@ -83,7 +83,7 @@ impl Attempt {
         };
         let changed = step.fingerprint != fingerprint;
         let begun_since = self.past.iter().filter(of_name).any(|past| number(past) > step.attempt);
-        let is_over = |past: &Past| past.over || number(past) < attempt;
+        let is_over = |past: &PastStep| past.over || number(past) < attempt;
         let void = self
             .past
             .iter()
@@ -98,7 +98,7 @@ impl Attempt {
     /// A digest of what the step `name` of this attempt has brought about, for a step that depends on it.
     pub fn result_of(&self, name: &str) -> Result<String, Error> {
         let is_it =
-            |past: &&Past| past.step().is_some_and(|step| step.name == name && step.attempt == self.run.attempt);
+            |past: &&PastStep| past.step().is_some_and(|step| step.name == name && step.attempt == self.run.attempt);
         let invalid = |why: &str| {
             Error::Invalid(format!("the step `{name}` {why} in attempt {} of run `{}`", self.run.attempt, self.run.id))
         };
@@ -141,7 +141,7 @@ impl Attempt {
             Next::Live { changed } => (*changed, None),
         };
         let (of, attempt) = (self.run.id, self.run.attempt);
-        let is_here = |past: &Past| past.step().is_some_and(|step| step.attempt == attempt);
+        let is_here = |past: &PastStep| past.step().is_some_and(|step| step.attempt == attempt);
         let parent = parent.filter(|parent| self.past.iter().any(|past| past.run.id == *parent && is_here(past)));
         let step = Step { of, attempt, name: name.into(), fingerprint, changed, replays, parent };
         let mut spec = Spec::new(KIND, created_by);
@@ -160,8 +160,8 @@ pub(super) fn used(run: &Run, name: &str) -> Error {
 }
 
 /// The steps of a run that there are.
-async fn past(store: &dyn Store, run: &Run) -> Result<Vec<Past>, store::Error> {
-    let mut walk = Walk::from(Filter::steps_of(run), Page::default());
+async fn past(store: &dyn Store, run: &Run) -> Result<Vec<PastStep>, store::Error> {
+    let mut walk = Pages::from(Filter::steps_of(run), Page::default());
     let mut steps: Vec<Run> = Vec::new();
     while let Some(records) = walk.next(store).await? {
         steps.extend(records.into_iter().map(|record| record.run));
@@ -176,10 +176,10 @@ async fn past(store: &dyn Store, run: &Run) -> Result<Vec<Past>, store::Error> {
         .filter(|step| {
             let sight = sights.as_mut().and_then(Iterator::next);
             let judgement = step.owner().map(|owner| judge(owner, sight.as_ref()));
-            matches!(judgement, Some(Judgement::Dead(_) | Judgement::Orphaned { .. }))
+            matches!(judgement, Some(OwnerStatus::Dead(_) | OwnerStatus::Orphaned { .. }))
         })
         .map(|step| step.id)
         .collect();
-    let past = |run: Run| Past { over: run.ending().is_some() || gone.contains(&run.id), run };
+    let past = |run: Run| PastStep { over: run.ending().is_some() || gone.contains(&run.id), run };
     Ok(steps.into_iter().map(past).collect())
 }

@@ -6,7 +6,7 @@ use crate::lifecycle::{Action, Fence, Refusal, Transition, Verdict, apply, enque
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{Actor, Event, Exit, Owner, Run};
 use crate::model::time::Timestamp;
-use crate::ownership::commit::{Doubt, settle};
+use crate::ownership::commit::{UnresolvedWrite, commit_until_known};
 use crate::store::{Expect, Record, Store, Write};
 
 /// The id that the step `name` of an attempt has, whoever makes it: whoever comes second finds the name taken.
@@ -20,14 +20,14 @@ pub(crate) fn step_time(of: &Run, now: Timestamp) -> Timestamp {
 }
 
 /// Whoever makes a step, and how it knows its write again.
-pub(crate) struct Making<'a> {
+pub(crate) struct StepWriter<'a> {
     pub(crate) store: &'a dyn Store,
     pub(crate) owner: Owner,
     pub(crate) me: &'a Actor,
     pub(crate) stamp: Stamp,
 }
 
-impl Making<'_> {
+impl StepWriter<'_> {
     /// Makes a step of `of`, owned at once.
     pub(crate) async fn start(self, of: &Run, step: Run) -> Result<Record, Error> {
         let (claimed, events) = self.claimed(&step).map_err(|refusal| Error::Refused { run: step.id, refusal })?;
@@ -63,7 +63,7 @@ impl Making<'_> {
     ) -> Result<Record, Error> {
         let name = run.spec.step.as_ref().map(|step| step.name.clone()).unwrap_or_default();
         let write = Write { expect: Expect::Absent, run, events, ended, stamp: self.stamp };
-        let mut doubt = Doubt::default();
-        settle(self.store, write, &mut doubt).await?.map_err(|_| doubt.or(used(of, &name)))
+        let mut doubt = UnresolvedWrite::default();
+        commit_until_known(self.store, write, &mut doubt).await?.map_err(|_| doubt.or(used(of, &name)))
     }
 }

@@ -8,9 +8,9 @@ use crate::lifecycle::Transition;
 use crate::model::filter::Filter;
 use crate::model::id::{Epoch, RunId, Stamp};
 use crate::model::policy::Lease;
-use crate::model::run::{Heard, Key, Run};
+use crate::model::run::{Key, LastHeartbeat, Run};
 use crate::model::time::Timestamp;
-use crate::store::{Cursor, Error, Listing, Order, Page, Record, Revision, Write, Written};
+use crate::store::{Cursor, Error, Listing, Order, Page, Record, Revision, Write, WriteOutcome};
 
 /// What a call comes to.
 #[derive(Serialize, Deserialize)]
@@ -31,7 +31,7 @@ impl<T> From<Result<T, Error>> for Answer<T> {
 
 /// What a server says of itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Hello {
+pub(super) struct Handshake {
     pub(super) format: i64,
     pub(super) registry: Option<String>,
     pub(super) user: Option<String>,
@@ -45,20 +45,20 @@ pub(super) struct Hello {
 
 /// A run with what was heard of its owner.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct WireRun {
     run: Run,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    heard: Option<Heard>,
+    heard: Option<LastHeartbeat>,
 }
 
-impl From<Run> for Told {
+impl From<Run> for WireRun {
     fn from(run: Run) -> Self {
         Self { heard: run.owner().map(|owner| owner.heard), run }
     }
 }
 
-impl From<Told> for Run {
-    fn from(told: Told) -> Self {
+impl From<WireRun> for Run {
+    fn from(told: WireRun) -> Self {
         let mut run = told.run;
         if let (Some(owner), Some(heard)) = (run.owner_mut(), told.heard) {
             owner.heard = heard;
@@ -68,29 +68,29 @@ impl From<Told> for Run {
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct ToldRecord {
-    told: Told,
+pub(super) struct WireRecord {
+    told: WireRun,
     revision: Revision,
     stamp: Stamp,
 }
 
-impl From<Record> for ToldRecord {
+impl From<Record> for WireRecord {
     fn from(record: Record) -> Self {
         Self { told: record.run.into(), revision: record.revision, stamp: record.stamp }
     }
 }
 
-impl From<ToldRecord> for Record {
-    fn from(told: ToldRecord) -> Self {
+impl From<WireRecord> for Record {
+    fn from(told: WireRecord) -> Self {
         Self { run: told.told.into(), revision: told.revision, stamp: told.stamp }
     }
 }
 
-pub(super) fn told(records: Vec<Record>) -> Vec<ToldRecord> {
+pub(super) fn told(records: Vec<Record>) -> Vec<WireRecord> {
     records.into_iter().map(Into::into).collect()
 }
 
-pub(super) fn read(records: Vec<ToldRecord>) -> Vec<Record> {
+pub(super) fn read(records: Vec<WireRecord>) -> Vec<Record> {
     records.into_iter().map(Into::into).collect()
 }
 
@@ -102,7 +102,7 @@ pub(super) struct List {
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Listed {
-    records: Vec<ToldRecord>,
+    records: Vec<WireRecord>,
     next: Option<Cursor>,
 }
 
@@ -125,28 +125,28 @@ pub(super) struct Commit {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Became {
+pub(super) enum WriteResult {
     Done(Revision),
-    Conflict(Option<Box<ToldRecord>>),
+    Conflict(Option<Box<WireRecord>>),
     KeyBusy { key: Key, holders: Vec<RunId>, free_at: Option<Timestamp> },
 }
 
-impl From<Written> for Became {
-    fn from(written: Written) -> Self {
+impl From<WriteOutcome> for WriteResult {
+    fn from(written: WriteOutcome) -> Self {
         match written {
-            Written::Done(revision) => Self::Done(revision),
-            Written::Conflict(found) => Self::Conflict(found.map(|found| Box::new((*found).into()))),
-            Written::KeyBusy { key, holders, free_at } => Self::KeyBusy { key, holders, free_at },
+            WriteOutcome::Done(revision) => Self::Done(revision),
+            WriteOutcome::Conflict(found) => Self::Conflict(found.map(|found| Box::new((*found).into()))),
+            WriteOutcome::KeyBusy { key, holders, free_at } => Self::KeyBusy { key, holders, free_at },
         }
     }
 }
 
-impl From<Became> for Written {
-    fn from(became: Became) -> Self {
+impl From<WriteResult> for WriteOutcome {
+    fn from(became: WriteResult) -> Self {
         match became {
-            Became::Done(revision) => Self::Done(revision),
-            Became::Conflict(found) => Self::Conflict(found.map(|found| Box::new((*found).into()))),
-            Became::KeyBusy { key, holders, free_at } => Self::KeyBusy { key, holders, free_at },
+            WriteResult::Done(revision) => Self::Done(revision),
+            WriteResult::Conflict(found) => Self::Conflict(found.map(|found| Box::new((*found).into()))),
+            WriteResult::KeyBusy { key, holders, free_at } => Self::KeyBusy { key, holders, free_at },
         }
     }
 }
@@ -169,7 +169,7 @@ pub(super) struct Offer {
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Offered {
-    pub(super) told: Told,
+    pub(super) told: WireRun,
     /// The store's time when it was looked at.
     pub(super) now: Timestamp,
     /// What it is known by as it was.

@@ -18,9 +18,9 @@ use super::{ObjectStore, yaml};
 use crate::model::id::{Epoch, RunId, WorkerId};
 use crate::model::owner::Identity;
 use crate::model::policy::Lease;
-use crate::model::run::{Heard, Run};
+use crate::model::run::{LastHeartbeat, Run};
 use crate::model::time::Timestamp;
-use crate::store::{Beat, BeatReply, Error, Offer, Standing, Worker};
+use crate::store::{Beat, BeatReply, Error, OwnershipView, Worker, WorkerCapacity};
 use crate::util::sync::lock;
 
 /// How often a renewal is tried that others come before.
@@ -30,7 +30,7 @@ const FORGOTTEN: std::time::Duration = std::time::Duration::from_secs(3_600);
 
 /// What a worker was last told.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct LastAnswer {
     attention: u64,
     /// The runs it owned, and whether each was to be cancelled.
     owned: BTreeMap<RunId, (Epoch, bool)>,
@@ -46,16 +46,17 @@ struct Presence {
     lease: Lease,
     beats: u64,
     at: Timestamp,
-    #[serde(default = "Offer::unsaid")]
-    offer: Arc<Offer>,
+    #[serde(default = "WorkerCapacity::unsaid")]
+    offer: Arc<WorkerCapacity>,
 }
 
 impl ObjectStore {
     pub(super) async fn beat_once(&self, beat: &Beat) -> Result<BeatReply, Error> {
-        self.settle_doubts(beat.worker).await?;
+        self.resolve_unknown_claims(beat.worker).await?;
         let renewing = stream::iter(beat.held.iter().copied())
             .map(async |(id, epoch)| (id, self.renew(beat.worker, id, epoch).await));
-        let renewed: Vec<(RunId, Result<Option<Standing>, Error>)> = renewing.buffer_unordered(AT_ONCE).collect().await;
+        let renewed: Vec<(RunId, Result<Option<OwnershipView>, Error>)> =
+            renewing.buffer_unordered(AT_ONCE).collect().await;
         let mut seen = HashMap::new();
         for (id, standing) in renewed {
             seen.insert(id, standing?);
@@ -81,7 +82,7 @@ impl ObjectStore {
         BeatReply::compare(beat, attention, owned, |id| Ok(seen.get(&id).cloned().flatten()))
     }
 
-    fn owned_by(&self, worker: WorkerId) -> HashMap<RunId, Standing> {
+    fn owned_by(&self, worker: WorkerId) -> HashMap<RunId, OwnershipView> {
         let cache = lock(&self.inner.cache);
         let runs = cache.entries().filter_map(|entry| entry.document.as_ref().ok()).map(|document| &document.run);
         runs.filter(|run| run.owner().is_some_and(|owner| owner.worker == worker))
@@ -91,7 +92,7 @@ impl ObjectStore {
 
     /// Renews the lease of one run, if it is still held by that claim. Answers with how it stands; none where its whole
     /// registry is gone, so that its holder registers it again.
-    async fn renew(&self, worker: WorkerId, id: RunId, epoch: Epoch) -> Result<Option<Standing>, Error> {
+    async fn renew(&self, worker: WorkerId, id: RunId, epoch: Epoch) -> Result<Option<OwnershipView>, Error> {
         let key = self.place_of(id);
         let mut found = lock(&self.inner.cache).get(&key);
         if found.is_none() {
@@ -99,7 +100,7 @@ impl ObjectStore {
         }
         for _ in 0..TRIES {
             // The holder has seen the record once: in a registry that is still there it was deleted since.
-            let deleted = Standing { epoch, owner: None, cancel: None };
+            let deleted = OwnershipView { epoch, owner: None, cancel: None };
             let Some(entry) = found else { return Ok(self.is_still_there().await?.then_some(deleted)) };
             if entry.closed.is_some() {
                 return Ok(Some(deleted));
@@ -109,7 +110,7 @@ impl ObjectStore {
             if !is_held(&document.run) {
                 return Ok(Some((&document.run).into()));
             }
-            let standing = Standing::from(&document.run);
+            let standing = OwnershipView::from(&document.run);
             match self.put(&key, self.beaten(&document)?, Some(&entry.version)).await? {
                 Ok(()) => return Ok(Some(standing)),
                 Err(now) => found = now,
@@ -124,7 +125,7 @@ impl ObjectStore {
     }
 
     /// A claim counts as a beat of its worker: the other runs it owns are renewed with it, where that is due.
-    pub(super) async fn beat_the_others(&self, claimed: &Run) {
+    pub(super) async fn renew_other_leases(&self, claimed: &Run) {
         let Some(owner) = claimed.owner() else { return };
         let Ok(now) = self.now() else { return };
         let due: Vec<(RunId, Epoch)> = {
@@ -152,7 +153,7 @@ impl ObjectStore {
     }
 
     /// Looks what became of claims whose answer was lost.
-    async fn settle_doubts(&self, worker: WorkerId) -> Result<(), Error> {
+    async fn resolve_unknown_claims(&self, worker: WorkerId) -> Result<(), Error> {
         let doubtful = lock(&self.inner.doubtful).remove(&worker).unwrap_or_default();
         for id in &doubtful {
             if let Err(error) = self.fetch(&self.place_of(*id)).await {
@@ -236,7 +237,7 @@ impl ObjectStore {
             let Some(Presence { identity, lease, beats, at, offer, .. }) = read else { continue };
             let (now, at) = (self.now()?, self.bucket().time.put_at(found.modified, at));
             let reachable_since = self.reachable_since();
-            let heard = Heard { beat: beats, at, silent_for: now.since(at.max(reachable_since)) };
+            let heard = LastHeartbeat { beat: beats, at, silent_for: now.since(at.max(reachable_since)) };
             workers.insert(id, Worker { id, identity, lease, heard, offer });
         }
         Ok(workers.into_values().collect())

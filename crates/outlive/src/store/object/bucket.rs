@@ -16,7 +16,7 @@ use object_store::{Attribute, Attributes, GetOptions, ObjectStore as Client, Put
 use super::address::{Address, InvalidAddress};
 use super::credentials::NO_CREDENTIALS;
 use super::server_time::ServerTime;
-use super::wire::{Counted, Fared, Wire, watched};
+use super::wire::{Counted, RequestOutcome, Wire, watched};
 use crate::model::id::{Entropy, SystemEntropy};
 use crate::model::time::Timestamp;
 use crate::store::Error;
@@ -304,7 +304,7 @@ impl Bucket {
             hand_over(page.into_iter().map(listed_as).collect()).await?;
             match failed {
                 None => return Ok(()),
-                Some(error) if error.is_passing() && tries.again().await => {}
+                Some(error) if error.is_transient() && tries.again().await => {}
                 Some(error) => return Err(error),
             }
         }
@@ -353,7 +353,7 @@ impl Bucket {
                 failed.extend(self.delete_once(batch).await?);
             }
             // Only what failed is asked for again, and of that only what asking again may help.
-            let (passing, hopeless): (Vec<_>, Vec<_>) = failed.into_iter().partition(|(_, error)| error.is_passing());
+            let (passing, hopeless): (Vec<_>, Vec<_>) = failed.into_iter().partition(|(_, error)| error.is_transient());
             stay.extend(hopeless);
             if passing.is_empty() || !tries.again().await {
                 stay.extend(passing);
@@ -411,14 +411,14 @@ impl Bucket {
         let mut tries = Tries::new(self.patience());
         loop {
             match ask().await {
-                Err(error) if error.is_passing() && tries.again().await => {}
+                Err(error) if error.is_transient() && tries.again().await => {}
                 answer => return answer,
             }
         }
     }
 
     /// What went wrong, for people.
-    fn told(&self, error: &object_store::Error, fared: &Fared) -> Error {
+    fn told(&self, error: &object_store::Error, fared: &RequestOutcome) -> Error {
         let whole = chain(error);
         let (bucket, code) = (&self.name, code(&whole).unwrap_or_default());
         let because = if code.is_empty() { String::new() } else { format!(" ({code})") };

@@ -136,7 +136,7 @@ impl ObjectStore {
     /// Whether there is a record, of whatever writer.
     pub async fn has_records(&self) -> Result<bool, Error> {
         let store = self.clone();
-        super::link::spawn(move || async move {
+        super::io_thread::spawn(move || async move {
             let listed = store.bucket().list_all(&store.runs()).await?;
             Ok(listed.iter().any(|object| is_record(&store.runs(), &object.key)))
         })

@@ -14,8 +14,8 @@ use super::cache::Entry;
 use super::record::{self, Beats, Document};
 use super::{ObjectStore, RECORD};
 use crate::model::id::{Stamp, SystemEntropy};
-use crate::model::run::{Event, Heard, Run};
-use crate::store::{Error, Expect, Record, Revision, Write, Written};
+use crate::model::run::{Event, LastHeartbeat, Run};
+use crate::store::{Error, Expect, Record, Revision, Write, WriteOutcome};
 use crate::util::sync::lock;
 
 /// How often a change is made again because beats came between.
@@ -33,11 +33,11 @@ enum Base {
 }
 
 impl ObjectStore {
-    pub(super) async fn commit_all(&self, writes: Vec<Write>) -> Result<Vec<Written>, Error> {
+    pub(super) async fn commit_all(&self, writes: Vec<Write>) -> Result<Vec<WriteOutcome>, Error> {
         let tried = stream::iter(writes).map(async |write| self.write(&write, Base::Run).await);
-        let tried: Vec<Result<Written, Error>> = tried.buffered(AT_ONCE).collect().await;
-        let done = tried.iter().filter(|written| matches!(written, Ok(Written::Done(_)))).count();
-        tried.into_iter().collect::<Result<Vec<Written>, Error>>().map_err(|error| unless_some(done, error))
+        let tried: Vec<Result<WriteOutcome, Error>> = tried.buffered(AT_ONCE).collect().await;
+        let done = tried.iter().filter(|written| matches!(written, Ok(WriteOutcome::Done(_)))).count();
+        tried.into_iter().collect::<Result<Vec<WriteOutcome>, Error>>().map_err(|error| unless_some(done, error))
     }
 
     /// Makes changes that were decided on the records as they were looked at. Answers with those that were made.
@@ -46,11 +46,11 @@ impl ObjectStore {
             let written = self.write_if_unheard(&write, &seen).await;
             (write, written)
         });
-        let tried: Vec<(Write, Result<Written, Error>)> = tried.buffered(AT_ONCE).collect().await;
+        let tried: Vec<(Write, Result<WriteOutcome, Error>)> = tried.buffered(AT_ONCE).collect().await;
         let (mut changed, mut failed) = (Vec::new(), None);
         for (write, written) in tried {
             match written {
-                Ok(Written::Done(revision)) => {
+                Ok(WriteOutcome::Done(revision)) => {
                     changed.push(Record { run: write.run, revision, stamp: write.stamp });
                 }
                 Ok(_) => {}
@@ -62,31 +62,31 @@ impl ObjectStore {
     }
 
     /// Writes only where nothing was heard of the owner since `seen` was told.
-    async fn write_if_unheard(&self, write: &Write, seen: &Record) -> Result<Written, Error> {
+    async fn write_if_unheard(&self, write: &Write, seen: &Record) -> Result<WriteOutcome, Error> {
         let key = self.place_of(write.run.id);
         let cached = lock(&self.inner.cache).get(&key);
         let beats = cached.and_then(|entry| entry.document.ok()).map(|document| document.beats.count);
         let heard = seen.run.owner().map(|owner| owner.heard.beat);
         if heard.is_some() && heard != beats {
-            return Ok(Written::Conflict(None));
+            return Ok(WriteOutcome::Conflict(None));
         }
         self.write(write, Base::Version).await
     }
 
-    async fn write(&self, write: &Write, base: Base) -> Result<Written, Error> {
+    async fn write(&self, write: &Write, base: Base) -> Result<WriteOutcome, Error> {
         let written = match write.expect {
             Expect::Absent => self.create(write).await,
             Expect::Revision(revision) => self.change(write, revision, base).await,
         };
         match &written {
             Err(Error::Unknown(_)) => self.doubt(&write.run),
-            Ok(Written::Done(_)) => self.beat_the_others(&write.run).await,
+            Ok(WriteOutcome::Done(_)) => self.renew_other_leases(&write.run).await,
             _ => {}
         }
         written
     }
 
-    async fn create(&self, write: &Write) -> Result<Written, Error> {
+    async fn create(&self, write: &Write) -> Result<WriteOutcome, Error> {
         let key = self.key_of(write.run.id);
         // A run that is made has an event to tell of it. Without one it is registered again by its holder.
         if write.events.is_empty() && self.is_still_there().await? {
@@ -108,7 +108,7 @@ impl ObjectStore {
             foreign: false,
         };
         match self.put(&key, document, None).await? {
-            Ok(()) => Ok(Written::Done(Revision(1))),
+            Ok(()) => Ok(WriteOutcome::Done(Revision(1))),
             Err(found) => {
                 self.free_unless_own(None, write, found.as_ref()).await;
                 self.conflict(found).await
@@ -116,7 +116,7 @@ impl ObjectStore {
         }
     }
 
-    async fn change(&self, write: &Write, expected: Revision, base: Base) -> Result<Written, Error> {
+    async fn change(&self, write: &Write, expected: Revision, base: Base) -> Result<WriteOutcome, Error> {
         let key = self.place_of(write.run.id);
         let cached = lock(&self.inner.cache).get(&key);
         let is_meant = |entry: &Entry| entry.document.as_ref().is_ok_and(|document| document.revision == expected);
@@ -141,7 +141,7 @@ impl ObjectStore {
             }
             let document = self.changed(&key, &before, &entry, write).await?;
             match self.put(&key, document, Some(&entry.version)).await? {
-                Ok(()) => return Ok(Written::Done(Revision(expected.0 + 1))),
+                Ok(()) => return Ok(WriteOutcome::Done(Revision(expected.0 + 1))),
                 Err(now) => found = now,
             }
             if base == Base::Version || found.as_ref().is_none_or(|entry| !is_meant(entry)) {
@@ -228,11 +228,11 @@ impl ObjectStore {
         }
     }
 
-    async fn conflict(&self, found: Option<Entry>) -> Result<Written, Error> {
-        let Some(entry) = found else { return Ok(Written::Conflict(None)) };
+    async fn conflict(&self, found: Option<Entry>) -> Result<WriteOutcome, Error> {
+        let Some(entry) = found else { return Ok(WriteOutcome::Conflict(None)) };
         entry.document.as_ref().map_err(Clone::clone)?;
         let told = self.tell(&[(String::new(), entry)]).await?;
-        Ok(Written::Conflict(told.into_iter().next().map(Box::new)))
+        Ok(WriteOutcome::Conflict(told.into_iter().next().map(Box::new)))
     }
 }
 
@@ -240,7 +240,7 @@ impl ObjectStore {
 fn recorded(run: &Run) -> Run {
     let mut run = run.clone();
     if let Some(owner) = run.owner_mut() {
-        owner.heard = Heard::default();
+        owner.heard = LastHeartbeat::default();
     }
     run
 }

@@ -20,7 +20,7 @@ use crate::lifecycle::{Start, has_room, starts_at};
 use crate::model::id::{Epoch, RunId, Stamp, SystemEntropy};
 use crate::model::run::{Key, Run};
 use crate::model::time::Timestamp;
-use crate::store::{Error, Write, Written};
+use crate::store::{Error, Write, WriteOutcome};
 
 /// How long a run that was named may take to begin.
 const BEGINS: Duration = Duration::from_secs(30);
@@ -54,18 +54,18 @@ impl Holder {
 
 impl ObjectStore {
     /// Names a run with the keys that it newly holds. Answers with the key that has no holder to spare, if there is one.
-    pub(super) async fn take_keys(&self, before: Option<&Run>, write: &Write) -> Result<Option<Written>, Error> {
+    pub(super) async fn take_keys(&self, before: Option<&Run>, write: &Write) -> Result<Option<WriteOutcome>, Error> {
         let after = &write.run;
         for key in after.held_keys().filter(|key| !before.is_some_and(|before| before.holds(key))) {
             if let Some(holders) = self.take_key(key, after).await? {
                 self.free_keys(before, write).await;
-                return Ok(Some(Written::held(key, holders)));
+                return Ok(Some(WriteOutcome::held(key, holders)));
             }
         }
         for (key, per) in write.counted() {
             if let Some(free_at) = self.count_start(key, per, after).await? {
                 self.free_keys(before, write).await;
-                return Ok(Some(Written::not_before(key, free_at)));
+                return Ok(Some(WriteOutcome::not_before(key, free_at)));
             }
         }
         Ok(None)

@@ -14,7 +14,7 @@ use tokio::sync::Barrier;
 
 use super::bucket::{Tried, Version};
 use super::wire::held_back;
-use super::{ObjectStore, link};
+use super::{ObjectStore, io_thread};
 use crate::model::id::{Stamp, SystemEntropy};
 use crate::model::time::{Clock, SystemClock};
 use crate::store::Error;
@@ -126,7 +126,7 @@ impl ObjectStore {
     /// Tries the server out, below the registry's own prefix.
     pub async fn check(&self) -> Result<Probed, Error> {
         let store = self.clone();
-        link::spawn(move || async move { store.probe().await }).await
+        io_thread::spawn(move || async move { store.probe().await }).await
     }
 
     pub(super) async fn probe(&self) -> Result<Probed, Error> {
@@ -174,7 +174,7 @@ impl Trial<'_> {
         for proven in join_all((0..rounds).map(|round| self.prove(what, round))).await {
             match proven {
                 Ok(wrong) => finding.wrong = finding.wrong.or(wrong),
-                Err(error) if error.is_passing() => finding.unproven = Some(error.to_string()),
+                Err(error) if error.is_transient() => finding.unproven = Some(error.to_string()),
                 Err(error) => return Err(error),
             }
         }
@@ -196,7 +196,7 @@ impl Trial<'_> {
             };
             tries += 1;
             match tried {
-                Err(error) if error.is_passing() && tries < TRIES => {
+                Err(error) if error.is_transient() && tries < TRIES => {
                     tokio::time::sleep(PAUSE * 2_u32.pow(tries - 1)).await;
                 }
                 tried => return tried,

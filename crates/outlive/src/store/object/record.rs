@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Address, yaml};
 use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
-use crate::model::owner::{Identity, Vantage};
+use crate::model::owner::{HostContext, Identity};
 use crate::model::policy::{LONGEST, Lease};
-use crate::model::run::{Actor, End, Ending, Event, Failure, Heard, Output, Owner, Run, Running, Spec, State};
+use crate::model::run::{Actor, End, Ending, Event, Failure, LastHeartbeat, Output, Owner, Run, Running, Spec, State};
 use crate::model::time::Timestamp;
 use crate::store::{Error, Record, Revision};
 
@@ -96,7 +96,7 @@ const SHARED: [&str; 15] = [
 ];
 
 impl Document {
-    pub(super) fn record(&self, heard: Heard) -> Record {
+    pub(super) fn record(&self, heard: LastHeartbeat) -> Record {
         let mut run = self.run.clone();
         if let Some(owner) = run.owner_mut() {
             owner.heard = heard;
@@ -319,10 +319,10 @@ fn foreign(key: &str, mut fields: Map<String, Value>) -> Result<Document, String
 
 /// An owner of whom nothing is known but how long it promised to be heard of.
 fn stranger(key: &str, lease: Duration) -> Owner {
-    let vantage = Vantage { host: "unknown".into(), boot_id: "unknown".into(), pid_ns: 0, time_ns: 0 };
+    let vantage = HostContext { host: "unknown".into(), boot_id: "unknown".into(), pid_ns: 0, time_ns: 0 };
     let identity = Identity { vantage, pid: 0, start_ticks: 0, pidfs_inode: None, lock_inode: None };
     // One that is longer than any of ours is as long as the longest, and never as short as the usual.
     let lease = lease.min(LONGEST);
     let lease = Lease::new(lease / 3, lease).unwrap_or_default();
-    Owner { worker: WorkerId::of(key.as_bytes()), identity, lease, heard: Heard::default() }
+    Owner { worker: WorkerId::of(key.as_bytes()), identity, lease, heard: LastHeartbeat::default() }
 }

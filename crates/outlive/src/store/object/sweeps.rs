@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::bucket::Landed;
-use super::{ObjectStore, link, yaml};
+use super::{ObjectStore, io_thread, yaml};
 use crate::model::id::{RunId, Stamp, SystemEntropy};
-use crate::model::owner::{Identity, Liveness, Vantage};
+use crate::model::owner::{HostContext, Identity, Liveness};
 use crate::model::run::Actor;
 use crate::model::time::Timestamp;
 use crate::store::Error;
@@ -29,7 +29,7 @@ struct Mark {
 
 impl Mark {
     fn is_over(&self, now: Timestamp) -> bool {
-        now.since(self.at) > LASTS || matches!(self.process.probe(&Vantage::here()), Liveness::Dead(_))
+        now.since(self.at) > LASTS || matches!(self.process.probe(&HostContext::here()), Liveness::Dead(_))
     }
 }
 
@@ -41,7 +41,7 @@ impl ObjectStore {
     /// Marks a run of another writer as being swept by `by`. Answers with who sweeps it already, if anybody does.
     pub(crate) async fn mark_sweep(&self, id: RunId, by: &Actor) -> Result<Option<Actor>, Error> {
         let (store, by) = (self.clone(), by.clone());
-        link::spawn(move || async move { store.put_mark(id, by).await }).await
+        io_thread::spawn(move || async move { store.put_mark(id, by).await }).await
     }
 
     async fn put_mark(&self, id: RunId, by: Actor) -> Result<Option<Actor>, Error> {
@@ -69,7 +69,7 @@ impl ObjectStore {
     /// Removes the mark of a sweep that is done.
     pub(crate) async fn clear_sweep(&self, id: RunId) -> Result<(), Error> {
         let (store, key) = (self.clone(), self.place_of_sweep(id));
-        let left = link::spawn(move || async move { store.bucket().delete(&[key]).await }).await?;
+        let left = io_thread::spawn(move || async move { store.bucket().delete(&[key]).await }).await?;
         left.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 }

@@ -38,14 +38,14 @@ const ARRIVING: Duration = Duration::from_millis(100);
 
 tokio::task_local! {
     /// What the requests of this task came to.
-    static FARED: RefCell<Fared>;
+    static FARED: RefCell<RequestOutcome>;
     /// Where this task's request waits with its last byte.
     static GATE: Arc<Gate>;
 }
 
 /// How a request fared.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Fared {
+pub(super) struct RequestOutcome {
     /// What the server answered, if it did.
     pub(super) status: Option<u16>,
     /// No connection was made: nothing can have reached the server.
@@ -58,7 +58,7 @@ pub(super) struct Fared {
 }
 
 /// Does `work`, and answers with how its last request fared too.
-pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Fared) {
+pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, RequestOutcome) {
     FARED.scope(RefCell::default(), async { (work.await, FARED.with(|fared| fared.borrow().clone())) }).await
 }
 
@@ -329,7 +329,7 @@ impl HttpService for Line {
         }
         // Without anybody who watches there is nobody to tell.
         let _ = FARED.try_with(|fared| {
-            *fared.borrow_mut() = Fared {
+            *fared.borrow_mut() = RequestOutcome {
                 status: answer.as_ref().ok().map(|response| response.status().as_u16()),
                 unsent: answer.as_ref().is_err_and(|error| error.kind() == HttpErrorKind::Connect),
                 for_credentials,

@@ -6,11 +6,11 @@
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
-use super::copies::{Columns, Copy};
-use super::link::Bound;
-use super::owners::Named;
+use super::copy_in::{Columns, Copy};
+use super::owner_cache::Named;
+use super::pool::Bound;
 use super::reads::Table;
-use super::{beats, keys, rows, stories};
+use super::{beats, event_log, keys, rows};
 use crate::model::run::{Owner, Run, State, StateName};
 use crate::store::{Error, Expect, Worker, Write, counts};
 
@@ -146,7 +146,7 @@ impl Batch {
         let named = rows::owner(run).map(|owner| self.owners.name(owner)).transpose()?;
         let mut story = String::new();
         for event in &write.events {
-            stories::tell(&mut story, event, named)?;
+            event_log::tell(&mut story, event, named)?;
         }
         self.owned_by.push(named.map(|named| named.id));
         let (ready, due) = match &run.state {

@@ -9,21 +9,21 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::link::{BEAT_PATIENCE, Fault, Link, on_link};
+use super::pool::{BEAT_PATIENCE, CallError, PooledClient, with_retry};
 use super::reads::{Table, heard};
 use crate::model::id::{Epoch, RunId, WorkerId};
 use crate::model::owner::Identity;
 use crate::model::policy::Lease;
 use crate::model::run::CancelRequest;
 use crate::model::time::{Clock, SystemClock};
-use crate::store::{Beat, BeatReply, Error, Offer, Standing, Worker};
+use crate::store::{Beat, BeatReply, Error, OwnershipView, Worker, WorkerCapacity};
 
 #[derive(Serialize, Deserialize)]
 struct Body {
     identity: Identity,
     lease: Lease,
-    #[serde(default = "Offer::unsaid")]
-    offer: Arc<Offer>,
+    #[serde(default = "WorkerCapacity::unsaid")]
+    offer: Arc<WorkerCapacity>,
 }
 
 /// What is written down of a worker once.
@@ -37,12 +37,12 @@ pub(super) fn body(worker: &Worker) -> Result<String, Error> {
 /// beats only notes since when the worker was missed.
 const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock(), room = @.room(worker.ctid)
     FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', $2, true)) AS settings
-    WHERE id = $1 AND beat > 0 RETURNING attention, @.hears_since(), heard_at";
+    WHERE id = $1 AND beat > 0 RETURNING attention, @.reachable_since(), heard_at";
 const FIRST_BEAT: &str = "WITH said AS (INSERT INTO @.process VALUES ($1, $2)
         ON CONFLICT (id) DO UPDATE SET body = excluded.body)
     INSERT INTO @.worker VALUES ($1, 1, @.clock(), 0, @.room(NULL))
     ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock(), room = @.room(worker.ctid)
-    RETURNING attention, @.hears_since(), heard_at";
+    RETURNING attention, @.reachable_since(), heard_at";
 const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
         AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = $1) RETURNING id),
     unsaid AS (DELETE FROM @.process WHERE id IN (SELECT id FROM gone))
@@ -51,7 +51,7 @@ const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
 /// Rows of workers that have said nothing for an hour and own nothing. One that beats meanwhile keeps its row.
 pub(super) const FORGET_SILENT: &str = "WITH gone AS (DELETE FROM @.worker WHERE id IN (
             SELECT w.id FROM @.worker w WHERE w.heard_at < (SELECT @.clock()) - 3600000000
-                AND (SELECT @.hears_since()) < (SELECT @.clock()) - 3600000000
+                AND (SELECT @.reachable_since()) < (SELECT @.clock()) - 3600000000
                 AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = w.id) FOR UPDATE SKIP LOCKED)
         RETURNING id)
     DELETE FROM @.process WHERE id IN (SELECT id FROM gone)";
@@ -99,7 +99,7 @@ impl PostgresStore {
         }
         let known = !rows.is_empty();
         if !known {
-            let bound: [super::link::Bound<'_>; 2] = [(&worker, Type::UUID), (&body(&beat.into())?, Type::TEXT)];
+            let bound: [super::pool::Bound<'_>; 2] = [(&worker, Type::UUID), (&body(&beat.into())?, Type::TEXT)];
             rows = self.links().beat(&self.sql(FIRST_BEAT), &bound, answer).await?;
             // Whoever comes clears away those that have gone without a word. The next one does what fails now.
             let _ = self.links().beat(&self.sql(FORGET_SILENT), &[], answer).await;
@@ -107,10 +107,10 @@ impl PostgresStore {
         if let Some(row) = rows.first() {
             self.inner.clock.heard(row.get(2), asked);
         }
-        self.tidy_in_passing();
-        let (told, hears_since): (i64, i64) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
+        self.maybe_maintain();
+        let (told, reachable_since): (i64, i64) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
         // A server that was away may have come back with an older state, whose counts have been before: all is compared.
-        let attention = (hears_since.unsigned_abs() << 12).wrapping_add(told.unsigned_abs() + changes);
+        let attention = (reachable_since.unsigned_abs() << 12).wrapping_add(told.unsigned_abs() + changes);
         if known && beat.attention == Some(attention) {
             return Ok(BeatReply { attention, ..BeatReply::default() });
         }
@@ -126,17 +126,17 @@ impl PostgresStore {
 
     /// Compares what a worker holds with what it owns, waiting for no lock for longer than `patience`.
     async fn compare(&self, beat: &Beat, attention: u64, patience: Duration) -> Result<BeatReply, Error> {
-        let (owned, others) = on_link!(self.links(), |link| self.compared(&mut link, beat, patience))?;
+        let (owned, others) = with_retry!(self.links(), |link| self.compared(&mut link, beat, patience))?;
         BeatReply::compare(beat, attention, owned, |id| Ok(others.get(&id).cloned()))
     }
 
     /// The runs that a worker owns, and those that it holds and does not own.
     async fn compared(
         &self,
-        link: &mut Link<'_>,
+        link: &mut PooledClient<'_>,
         beat: &Beat,
         patience: Duration,
-    ) -> Result<(HashMap<RunId, Standing>, HashMap<RunId, Standing>), Fault> {
+    ) -> Result<(HashMap<RunId, OwnershipView>, HashMap<RunId, OwnershipView>), CallError> {
         let ms = patience.as_millis();
         let deadline = format!("SET LOCAL lock_timeout = {ms}; SET LOCAL statement_timeout = {ms}");
         let owned = self.owned(link, &deadline, beat.worker).await?;
@@ -149,10 +149,10 @@ impl PostgresStore {
 
     async fn owned(
         &self,
-        link: &mut Link<'_>,
+        link: &mut PooledClient<'_>,
         deadline: &str,
         worker: WorkerId,
-    ) -> Result<HashMap<RunId, Standing>, Fault> {
+    ) -> Result<HashMap<RunId, OwnershipView>, CallError> {
         // The body only of those that somebody wants stopped.
         let sql = self.sql(
             "SELECT id, epoch, nullif(body, body) FROM @.live WHERE owner = $1 AND NOT cancel
@@ -163,19 +163,23 @@ impl PostgresStore {
         for row in rows {
             let cancel = row.get::<_, Option<&str>>(2).and_then(cancel_in);
             let epoch = Epoch(row.get::<_, i64>(1).unsigned_abs());
-            owned.insert(RunId::from_uuid(row.get(0)), Standing { epoch, owner: Some(worker), cancel });
+            owned.insert(RunId::from_uuid(row.get(0)), OwnershipView { epoch, owner: Some(worker), cancel });
         }
         Ok(owned)
     }
 
-    async fn standings(&self, link: &mut Link<'_>, ids: &[Uuid]) -> Result<HashMap<RunId, Standing>, Fault> {
+    async fn standings(
+        &self,
+        link: &mut PooledClient<'_>,
+        ids: &[Uuid],
+    ) -> Result<HashMap<RunId, OwnershipView>, CallError> {
         let of = |table: Table| {
             let owner = if table == Table::Live { "owner" } else { "NULL::uuid" };
             format!("SELECT id, epoch, {owner} FROM @.{} WHERE id = ANY($1)", table.name())
         };
         let sql = self.sql(&Table::ALL.map(of).join(" UNION ALL "));
         let rows = link.then(&sql, &[(&ids, Type::UUID_ARRAY)]).await?;
-        let standing = |row: &tokio_postgres::Row| Standing {
+        let standing = |row: &tokio_postgres::Row| OwnershipView {
             epoch: Epoch(row.get::<_, i64>(1).unsigned_abs()),
             owner: row.get::<_, Option<Uuid>>(2).map(WorkerId::from_uuid),
             cancel: None,
@@ -187,7 +191,7 @@ impl PostgresStore {
         let sql = self.sql(
             "SELECT id, body, @.clock(), @.hears_since(), beat, heard_at FROM @.worker JOIN @.process USING (id) ORDER BY id",
         );
-        let rows = on_link!(self.links(), |link| link.read(&sql, &[]))?;
+        let rows = with_retry!(self.links(), |link| link.read(&sql, &[]))?;
         // One that cannot be understood says nothing of its worker.
         let worker = |row: &tokio_postgres::Row| {
             let Body { identity, lease, offer } = serde_json::from_str(row.get(1)).ok()?;

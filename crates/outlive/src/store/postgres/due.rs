@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 use super::PostgresStore;
-use super::link::{Fault, Link, on_link};
+use super::pool::{CallError, PooledClient, with_retry};
 use crate::model::filter::Filter;
 use crate::store::Error;
 
@@ -17,11 +17,15 @@ impl PostgresStore {
             (None, Some(kinds)) => Some(kinds.iter().cloned().collect()),
             (None, None) => None,
         };
-        let left = on_link!(self.links(), |link| self.ask_next_due(&mut link, &kinds))?;
+        let left = with_retry!(self.links(), |link| self.ask_next_due(&mut link, &kinds))?;
         Ok(left.map(|left| Duration::from_micros(left.unsigned_abs())))
     }
 
-    async fn ask_next_due(&self, link: &mut Link<'_>, kinds: &Option<Vec<String>>) -> Result<Option<i64>, Fault> {
+    async fn ask_next_due(
+        &self,
+        link: &mut PooledClient<'_>,
+        kinds: &Option<Vec<String>>,
+    ) -> Result<Option<i64>, CallError> {
         // The indexes have due times in order, of all runs and of each kind: one row of each is all that is read.
         let first = "SELECT due_at FROM @.waiting w
                      WHERE NOT ready AND due_at IS NOT NULL AND due_at > (SELECT @.clock())";

@@ -3,7 +3,7 @@
 use tokio_postgres::types::Type;
 
 use super::PostgresStore;
-use super::link::{Fault, Link, on_link};
+use super::pool::{CallError, PooledClient, with_retry};
 use crate::model::time::show_duration;
 use crate::store::Error;
 
@@ -36,10 +36,10 @@ impl Finding {
 impl PostgresStore {
     /// Examines the database for `outlive doctor`.
     pub async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        on_link!(self.links(), |link| self.examine_on(&mut link))
+        with_retry!(self.links(), |link| self.examine_on(&mut link))
     }
 
-    async fn examine_on(&self, link: &mut Link<'_>) -> Result<Vec<Finding>, Fault> {
+    async fn examine_on(&self, link: &mut PooledClient<'_>) -> Result<Vec<Finding>, CallError> {
         let mut found = vec![self.examine_server(link).await?];
         found.push(self.examine_rights(link).await?);
         found.extend(self.examine_tables(link).await?);
@@ -50,7 +50,7 @@ impl PostgresStore {
         Ok(found)
     }
 
-    async fn examine_server(&self, link: &mut Link<'_>) -> Result<Finding, Fault> {
+    async fn examine_server(&self, link: &mut PooledClient<'_>) -> Result<Finding, CallError> {
         let sql = self.sql(
             "SELECT current_setting('server_version'), value, current_setting('autovacuum') = 'on'
              FROM @.meta WHERE name = 'format'",
@@ -68,7 +68,7 @@ impl PostgresStore {
         })
     }
 
-    async fn examine_rights(&self, link: &mut Link<'_>) -> Result<Finding, Fault> {
+    async fn examine_rights(&self, link: &mut PooledClient<'_>) -> Result<Finding, CallError> {
         let sql = "SELECT current_user::text, string_agg(c.relname, ', ' ORDER BY c.relname) FILTER (WHERE NOT (
                               has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
                               AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))),
@@ -90,7 +90,7 @@ impl PostgresStore {
         })
     }
 
-    async fn examine_tables(&self, link: &mut Link<'_>) -> Result<Vec<Finding>, Fault> {
+    async fn examine_tables(&self, link: &mut PooledClient<'_>) -> Result<Vec<Finding>, CallError> {
         let sql = "SELECT relname::text, n_live_tup, n_dead_tup, pg_size_pretty(pg_total_relation_size(relid))
                    FROM pg_stat_user_tables WHERE schemaname = trim('\"' FROM $1) AND n_dead_tup > greatest($2, n_live_tup)
                    ORDER BY n_dead_tup DESC";
@@ -104,7 +104,7 @@ impl PostgresStore {
         Ok(rows.iter().map(finding).collect())
     }
 
-    async fn examine_transactions(&self, link: &mut Link<'_>) -> Result<Vec<Finding>, Fault> {
+    async fn examine_transactions(&self, link: &mut PooledClient<'_>) -> Result<Vec<Finding>, CallError> {
         let sql =
             "SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(application_name, '')
                    FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()

@@ -12,14 +12,14 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::link::{Fault, Link, on_link};
+use super::pool::{CallError, PooledClient, with_retry};
 use super::reads::{self, Table};
 use crate::lifecycle::{Start, has_room, starts_at};
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::run::{Key, Run};
 use crate::model::time::Timestamp;
-use crate::store::{Error, Order, Write, Written};
+use crate::store::{Error, Order, Write, WriteOutcome};
 
 /// Whether a write takes keys or counts as a start.
 pub(super) fn wants_keys(write: &Write) -> bool {
@@ -71,12 +71,12 @@ struct Slot {
 
 impl KnownKeys {
     /// Which key of a write has no room for it, if any has none. A key that is not known has.
-    pub(super) fn busy(&self, write: &Write) -> Option<Written> {
+    pub(super) fn busy(&self, write: &Write) -> Option<WriteOutcome> {
         let run = &write.run;
         let is_held = |key: &Key| {
             let slot = self.slots.get(&key.slot()).filter(|slot| !slot.named.contains(&run.id))?;
             let holders: Vec<&Run> = slot.holders.iter().collect();
-            let busy = || Written::held(key, holders.iter().map(|holder| holder.id).collect());
+            let busy = || WriteOutcome::held(key, holders.iter().map(|holder| holder.id).collect());
             (!has_room(key, &holders)).then(busy)
         };
         let is_used_up = |key: &Key| {
@@ -87,7 +87,7 @@ impl KnownKeys {
                 return None;
             }
             let starts: Vec<Start> = slot.starts.iter().map(|(start, ..)| *start).collect();
-            Some(Written::not_before(key, starts_at(key, &starts, self.now)?))
+            Some(WriteOutcome::not_before(key, starts_at(key, &starts, self.now)?))
         };
         let held = write.moved_keys().0.into_iter().find_map(is_held);
         held.or_else(|| write.counted().into_iter().find_map(|(key, _)| is_used_up(key)))
@@ -139,8 +139,8 @@ impl Grants {
         self.known.now
     }
 
-    fn note_busy(&mut self, busy: Written) {
-        if let Written::KeyBusy { key, .. } = busy
+    fn note_busy(&mut self, busy: WriteOutcome) {
+        if let WriteOutcome::KeyBusy { key, .. } = busy
             && !self.busy.contains(&key)
         {
             self.busy.push(key);
@@ -173,7 +173,7 @@ impl PostgresStore {
     }
 
     /// Locks all keys that these writes want, waiting for each. The transaction has locked nothing yet.
-    pub(super) async fn lock_keys(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<(), Fault> {
+    pub(super) async fn lock_keys(&self, link: &mut PooledClient<'_>, writes: &[Write]) -> Result<(), CallError> {
         let slots: BTreeSet<String> = writes.iter().flat_map(slots).collect();
         if slots.is_empty() {
             return Ok(());
@@ -186,7 +186,11 @@ impl PostgresStore {
     }
 
     /// Locks those of the keys that no other transaction has locked. Answers with them.
-    async fn try_lock_keys(&self, link: &mut Link<'_>, slots: &BTreeSet<String>) -> Result<BTreeSet<String>, Fault> {
+    async fn try_lock_keys(
+        &self,
+        link: &mut PooledClient<'_>,
+        slots: &BTreeSet<String>,
+    ) -> Result<BTreeSet<String>, CallError> {
         let sql = "SELECT place, pg_try_advisory_xact_lock(hashtextextended(name, 1))
                    FROM unnest($1) WITH ORDINALITY AS names (name, place)";
         let rows = link.then(sql, &[(&self.lock_names(slots.iter()), Type::TEXT_ARRAY)]).await?;
@@ -200,10 +204,10 @@ impl PostgresStore {
     /// No key is waited for, and none stays locked that is not given away: whoever comes next is to find it free.
     pub(super) async fn grant(
         &self,
-        link: &mut Link<'_>,
+        link: &mut PooledClient<'_>,
         grants: &mut Grants,
         writes: &[&Write],
-    ) -> Result<Vec<bool>, Fault> {
+    ) -> Result<Vec<bool>, CallError> {
         let hopeful: Vec<&Write> = writes.iter().copied().filter(|write| !grants.is_hopeless(write)).collect();
         let is_new = |slot: &String| !grants.known.slots.contains_key(slot);
         let new: BTreeSet<String> = hopeful.iter().flat_map(|write| slots(write)).filter(is_new).collect();
@@ -226,11 +230,11 @@ impl PostgresStore {
     /// Locks keys that had room a moment ago. What has none once it is locked is unlocked again.
     async fn lock_granted(
         &self,
-        link: &mut Link<'_>,
+        link: &mut PooledClient<'_>,
         grants: &mut Grants,
         mut wanted: BTreeSet<String>,
         writes: &[&Write],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CallError> {
         while !wanted.is_empty() {
             link.run("SAVEPOINT keys").await?;
             let locked = self.try_lock_keys(link, &wanted).await?;
@@ -255,9 +259,13 @@ impl PostgresStore {
     }
 
     /// Who holds these keys, and which starts count for them.
-    pub(super) async fn read_keys(&self, link: &mut Link<'_>, slots: &BTreeSet<String>) -> Result<KnownKeys, Fault> {
+    pub(super) async fn read_keys(
+        &self,
+        link: &mut PooledClient<'_>,
+        slots: &BTreeSet<String>,
+    ) -> Result<KnownKeys, CallError> {
         let slots: Vec<String> = slots.iter().cloned().collect();
-        let bound: [super::link::Bound<'_>; 1] = [(&slots, Type::TEXT_ARRAY)];
+        let bound: [super::pool::Bound<'_>; 1] = [(&slots, Type::TEXT_ARRAY)];
         let sql = self.sql(
             "SELECT h.name, h.run, c.now FROM (SELECT @.clock() AS now) c LEFT JOIN @.held_key h ON h.name = ANY($1)",
         );
@@ -301,14 +309,14 @@ impl PostgresStore {
     /// The keys of writes that a commit has locked.
     pub(super) async fn read_wanted<'a>(
         &self,
-        link: &mut Link<'_>,
+        link: &mut PooledClient<'_>,
         writes: impl Iterator<Item = &'a Write>,
-    ) -> Result<KnownKeys, Fault> {
+    ) -> Result<KnownKeys, CallError> {
         self.read_keys(link, &writes.flat_map(slots).collect()).await
     }
 
     /// Notes which keys are held and which are not any more, and which rates count, by writes that took effect.
-    pub(super) async fn move_keys(&self, link: &mut Link<'_>, written: &[&Write]) -> Result<(), Fault> {
+    pub(super) async fn move_keys(&self, link: &mut PooledClient<'_>, written: &[&Write]) -> Result<(), CallError> {
         let (mut taken, mut freed) = (Pairs::default(), Pairs::default());
         for write in written {
             let (newly, no_more) = write.moved_keys();
@@ -334,11 +342,11 @@ impl PostgresStore {
     /// Notes a start, and forgets those of its rate that count no more.
     async fn note_start(
         &self,
-        link: &mut Link<'_>,
+        link: &mut PooledClient<'_>,
         key: &Key,
         per: std::time::Duration,
         run: &Run,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CallError> {
         let slot = key.slot();
         let forget = self.sql("DELETE FROM @.start WHERE name = $1 AND until <= (SELECT @.clock())");
         link.then(&forget, &[(&slot, Type::TEXT)]).await?;
@@ -346,7 +354,7 @@ impl PostgresStore {
             .sql("INSERT INTO @.start SELECT $1, $2, $3, now, now + $4 FROM @.clock() AS now ON CONFLICT DO NOTHING");
         let (id, epoch) = (run.id.as_uuid(), run.epoch.0.cast_signed());
         let per = i64::try_from(per.as_micros()).unwrap_or(i64::MAX / 2);
-        let bound: [super::link::Bound<'_>; 4] =
+        let bound: [super::pool::Bound<'_>; 4] =
             [(&slot, Type::TEXT), (&id, Type::UUID), (&epoch, Type::INT8), (&per, Type::INT8)];
         link.then(&sql, &bound).await?;
         Ok(())
@@ -356,7 +364,7 @@ impl PostgresStore {
     pub(super) async fn all_starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
         let slots: Vec<String> = rates.iter().map(Key::slot).collect();
         let sql = self.sql("SELECT at, until, name FROM @.start WHERE name = ANY($1) AND until > (SELECT @.clock())");
-        let rows = on_link!(self.links(), |link| link.read(&sql, &[(&slots, Type::TEXT_ARRAY)]))?;
+        let rows = with_retry!(self.links(), |link| link.read(&sql, &[(&slots, Type::TEXT_ARRAY)]))?;
         let of = |slot: &String| rows.iter().filter(|row| row.get::<_, &str>(2) == slot).map(start).collect();
         Ok(slots.iter().map(of).collect())
     }
@@ -379,7 +387,7 @@ impl Pairs {
         self.runs.push(run.id.as_uuid());
     }
 
-    fn bound(&self) -> [super::link::Bound<'_>; 2] {
+    fn bound(&self) -> [super::pool::Bound<'_>; 2] {
         [(&self.slots, Type::TEXT_ARRAY), (&self.runs, Type::UUID_ARRAY)]
     }
 }

@@ -8,12 +8,12 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::link::Bound;
-use super::owners::Owners;
+use super::owner_cache::Owners;
+use super::pool::Bound;
 use super::rows;
 use crate::model::filter::Filter;
 use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
-use crate::model::run::{Heard, StateName};
+use crate::model::run::{LastHeartbeat, StateName};
 use crate::model::step;
 use crate::model::time::Timestamp;
 use crate::store::{Cursor, Error, Order, Record, Revision, Selection};
@@ -134,7 +134,8 @@ impl Table {
 }
 
 /// What a row is read by: `r` is how the run stands, `s` what it was made with, `w` its owner's last beat.
-const COLUMNS: &str = "r.id, r.revision, r.stamp, r.body, s.body, (SELECT @.clock()), (SELECT @.hears_since()), w.beat,
+const COLUMNS: &str =
+    "r.id, r.revision, r.stamp, r.body, s.body, (SELECT @.clock()), (SELECT @.reachable_since()), w.beat,
                        w.heard_at, r.priority, r.created_at, s.signature, r.state, r.epoch, r.started_at, r.ended_at,
                        r.owned_by, r.owner";
 const JOINED: &str = "JOIN @.spec s ON s.id = r.id LEFT JOIN @.worker w ON w.id = r.owner";
@@ -472,10 +473,10 @@ pub(super) fn missing_worker(row: &Row) -> Option<Uuid> {
 
 /// When a worker last beat, by the server's clock. A worker that is missing has not been silent for any time that this
 /// store could tell: its lease begins when a reaper notes that it is missing.
-pub(super) fn heard(now: i64, hears_since: i64, beat: Option<i64>, heard_at: Option<i64>) -> Heard {
+pub(super) fn heard(now: i64, reachable_since: i64, beat: Option<i64>, heard_at: Option<i64>) -> LastHeartbeat {
     let heard_at = heard_at.unwrap_or(now);
-    let silent = now.saturating_sub(heard_at.max(hears_since));
-    Heard {
+    let silent = now.saturating_sub(heard_at.max(reachable_since));
+    LastHeartbeat {
         beat: beat.unwrap_or(0).unsigned_abs(),
         at: Timestamp::from_micros(heard_at),
         silent_for: Duration::from_micros(silent.max(0).unsigned_abs()),

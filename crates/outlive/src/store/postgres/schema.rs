@@ -2,7 +2,7 @@
 
 use super::address::Address;
 use super::clock::ServerClock;
-use super::link::{self, Fault, Link, Links, on_link};
+use super::pool::{self, CallError, Pool, PooledClient, with_retry};
 use crate::model::time::{Clock, SystemClock};
 use crate::store::Error;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const OPENING: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_millis(200);
 
 /// Opens the registry, made or brought up to date if need be. Answers with its id.
-pub(super) async fn open(links: &Links, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Error> {
+pub(super) async fn open(links: &Pool, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Error> {
     let began = SystemClock.awake();
     loop {
         let opened = try_open(links, schema, address, clock).await;
@@ -41,7 +41,7 @@ pub(super) async fn open(links: &Links, schema: &str, address: &Address, clock: 
 
 /// The id of the registry as it is, which is neither made nor brought up to date; none where there is none.
 pub(super) async fn find(
-    links: &Links,
+    links: &Pool,
     schema: &str,
     address: &Address,
     clock: &ServerClock,
@@ -63,42 +63,42 @@ async fn unless_away<T>(answered: Result<T, Error>, address: &Address, began: Du
             Err(Error::Unavailable(format!("{text}; tried for {} s", waited.as_secs())))
         }
         // What was asked for is there or not, and is asked for again as it was.
-        Err(Error::Unavailable(_) | Error::Unknown(_)) if waited < OPENING => link::rest(REST).await.map(|()| None),
-        answered => answered.map(Some).map_err(|error| link::named(&address.to_string(), error)),
+        Err(Error::Unavailable(_) | Error::Unknown(_)) if waited < OPENING => pool::rest(REST).await.map(|()| None),
+        answered => answered.map(Some).map_err(|error| pool::named(&address.to_string(), error)),
     }
 }
 
 async fn find_on(
-    link: &mut Link<'_>,
+    link: &mut PooledClient<'_>,
     schema: &str,
     address: &Address,
     clock: &ServerClock,
-) -> Result<Option<String>, Fault> {
+) -> Result<Option<String>, CallError> {
     greet(link, clock).await?;
     known(link, schema, address).await
 }
 
-async fn try_open(links: &Links, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Error> {
-    on_link!(links, |link| open_on(&mut link, schema, address, clock))
+async fn try_open(links: &Pool, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Error> {
+    with_retry!(links, |link| open_on(&mut link, schema, address, clock))
 }
 
-async fn try_find(
-    links: &Links,
+async fn try_find(links: &Pool, schema: &str, address: &Address, clock: &ServerClock) -> Result<Option<String>, Error> {
+    with_retry!(links, |link| find_on(&mut link, schema, address, clock))
+}
+
+async fn open_on(
+    link: &mut PooledClient<'_>,
     schema: &str,
     address: &Address,
     clock: &ServerClock,
-) -> Result<Option<String>, Error> {
-    on_link!(links, |link| find_on(&mut link, schema, address, clock))
-}
-
-async fn open_on(link: &mut Link<'_>, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Fault> {
+) -> Result<String, CallError> {
     let (version, recovers, read_only) = greet(link, clock).await?;
     if version < OLDEST_SERVER {
         let text = format!("`{address}`: PostgreSQL {version} is older than 13, which is the first to do");
         return Err(Error::Unsupported(text).into());
     }
     if recovers || read_only {
-        return Err(link::read_only(&address.to_string()).into());
+        return Err(pool::read_only(&address.to_string()).into());
     }
     if let Some(id) = known(link, schema, address).await? {
         return Ok(id);
@@ -126,7 +126,7 @@ async fn open_on(link: &mut Link<'_>, schema: &str, address: &Address, clock: &S
 }
 
 /// The server's version, and whether it recovers or is read only. What its clock says is noted.
-async fn greet(link: &mut Link<'_>, clock: &ServerClock) -> Result<(i64, bool, bool), Fault> {
+async fn greet(link: &mut PooledClient<'_>, clock: &ServerClock) -> Result<(i64, bool, bool), CallError> {
     let server = "SELECT current_setting('server_version_num')::int8, pg_is_in_recovery(),
                          current_setting('transaction_read_only') = 'on',
                          (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
@@ -138,11 +138,11 @@ async fn greet(link: &mut Link<'_>, clock: &ServerClock) -> Result<(i64, bool, b
 }
 
 /// Says how somebody without the right to make a schema gets one.
-fn given(fault: Fault, schema: &str) -> Fault {
+fn given(fault: CallError, schema: &str) -> CallError {
     match fault {
-        Fault::Error(Error::Denied(text)) => {
+        CallError::Error(Error::Denied(text)) => {
             let sql = format!("CREATE SCHEMA {schema} AUTHORIZATION …");
-            Fault::Error(Error::Denied(format!(
+            CallError::Error(Error::Denied(format!(
                 "{text}: have the database's owner execute `{sql}` with your role's name"
             )))
         }
@@ -150,12 +150,12 @@ fn given(fault: Fault, schema: &str) -> Fault {
     }
 }
 
-fn odd(what: &str) -> Fault {
+fn odd(what: &str) -> CallError {
     Error::Unavailable(format!("the database {what}")).into()
 }
 
 /// The id of the registry, where its tables are as this outlive knows them.
-async fn known(link: &mut Link<'_>, schema: &str, address: &Address) -> Result<Option<String>, Fault> {
+async fn known(link: &mut PooledClient<'_>, schema: &str, address: &Address) -> Result<Option<String>, CallError> {
     match format(link, schema).await? {
         Some(found) if found > FORMAT => Err(Error::Newer { what: address.to_string(), found, known: FORMAT }.into()),
         Some(FORMAT) => {
@@ -166,7 +166,7 @@ async fn known(link: &mut Link<'_>, schema: &str, address: &Address) -> Result<O
     }
 }
 
-async fn format(link: &mut Link<'_>, schema: &str) -> Result<Option<i64>, Fault> {
+async fn format(link: &mut PooledClient<'_>, schema: &str) -> Result<Option<i64>, CallError> {
     let there = link.read("SELECT to_regclass($1) IS NOT NULL", &[(&format!("{schema}.meta"), Type::TEXT)]).await?;
     if !there.first().is_some_and(|row| row.get(0)) {
         return Ok(None);

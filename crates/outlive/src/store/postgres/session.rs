@@ -14,8 +14,8 @@ use futures_util::future::join3;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
-use super::copies::Copy;
-use super::link::{Bound, Effect, Fault, PATIENCE, answered, within};
+use super::copy_in::Copy;
+use super::pool::{Bound, CallError, Effect, PATIENCE, answered, within};
 use crate::model::id::{Entropy, SystemEntropy};
 use crate::store::Error;
 
@@ -57,7 +57,7 @@ impl Session {
     }
 
     /// A statement that takes as long as it takes.
-    pub(super) async fn say_patiently(&self, sql: &str) -> Result<(), Fault> {
+    pub(super) async fn say_patiently(&self, sql: &str) -> Result<(), CallError> {
         if !self.has_settings {
             return self.say(sql, Effect::None).await;
         }
@@ -77,7 +77,7 @@ impl Session {
     }
 
     /// Sees to it that a statement is prepared that is to be used again, outside of any transaction.
-    pub(super) async fn prepare_alone(&mut self, may: bool, sql: &str, bound: &[Bound<'_>]) -> Result<(), Fault> {
+    pub(super) async fn prepare_alone(&mut self, may: bool, sql: &str, bound: &[Bound<'_>]) -> Result<(), CallError> {
         self.uses = self.uses.saturating_add(1);
         if !may {
             self.begin = None;
@@ -113,7 +113,7 @@ impl Session {
     }
 
     /// The same, within a transaction.
-    pub(super) async fn prepare_within(&mut self, may: bool, sql: &str, bound: &[Bound<'_>]) -> Result<(), Fault> {
+    pub(super) async fn prepare_within(&mut self, may: bool, sql: &str, bound: &[Bound<'_>]) -> Result<(), CallError> {
         let is_wanted = may && self.begin.is_some() && self.prepared.len() < STATEMENTS;
         if is_wanted && !self.prepared.contains_key(sql) {
             let statement = self.parse(sql, bound).await?;
@@ -122,7 +122,7 @@ impl Session {
         Ok(())
     }
 
-    async fn parse(&self, sql: &str, bound: &[Bound<'_>]) -> Result<Statement, Fault> {
+    async fn parse(&self, sql: &str, bound: &[Bound<'_>]) -> Result<Statement, CallError> {
         let types: Vec<Type> = bound.iter().map(|(_, of)| of.clone()).collect();
         answered(within(PATIENCE, self.client.prepare_typed(sql, &types)).await?, PATIENCE, Effect::None)
     }
@@ -132,7 +132,7 @@ impl Session {
     }
 
     /// Rows for a table, by a statement that was prepared.
-    pub(super) async fn copy(&self, copy: &Copy) -> Result<(), Fault> {
+    pub(super) async fn copy(&self, copy: &Copy) -> Result<(), CallError> {
         let Some(statement) = self.prepared.get(&copy.sql) else {
             return Err(Error::Unavailable("nothing takes the rows".into()).into());
         };
@@ -145,7 +145,7 @@ impl Session {
     }
 
     /// Statements without values.
-    pub(super) async fn say(&self, sql: &str, effect: Effect) -> Result<(), Fault> {
+    pub(super) async fn say(&self, sql: &str, effect: Effect) -> Result<(), CallError> {
         answered(within(PATIENCE, self.client.batch_execute(sql)).await?, PATIENCE, effect)
     }
 
@@ -156,12 +156,17 @@ impl Session {
         bound: &[Bound<'_>],
         patience: Duration,
         effect: Effect,
-    ) -> Result<Vec<Row>, Fault> {
+    ) -> Result<Vec<Row>, CallError> {
         answered(within(patience, self.client.query_typed(sql, bound)).await?, patience, effect)
     }
 
     /// A statement of a transaction, as it was prepared if it was.
-    pub(super) async fn ask_within(&self, sql: &str, bound: &[Bound<'_>], effect: Effect) -> Result<Vec<Row>, Fault> {
+    pub(super) async fn ask_within(
+        &self,
+        sql: &str,
+        bound: &[Bound<'_>],
+        effect: Effect,
+    ) -> Result<Vec<Row>, CallError> {
         let Some(statement) = self.prepared.get(sql) else { return self.ask(sql, bound, PATIENCE, effect).await };
         let values: Vec<&(dyn ToSql + Sync)> = bound.iter().map(|(value, _)| *value).collect();
         answered(within(PATIENCE, self.client.query(statement, &values)).await?, PATIENCE, effect)

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::keys::{Grants, wants_keys};
-use super::link::{Fault, Link, on_link};
+use super::pool::{CallError, PooledClient, with_retry};
 use super::reads::{self, Table};
 use super::writes::next;
 use crate::model::time::Timestamp;
@@ -25,7 +25,7 @@ impl PostgresStore {
         if self.found_nothing().load(Ordering::Relaxed) && !self.may_find(selection).await? {
             return Ok(Vec::new());
         }
-        let changed = on_link!(self.links(), |link| self.update_once(&mut link, selection, rule));
+        let changed = with_retry!(self.links(), |link| self.update_once(&mut link, selection, rule));
         let is_idle = selection.due && changed.as_ref().is_ok_and(Vec::is_empty);
         self.found_nothing().store(is_idle, Ordering::Relaxed);
         self.note_own();
@@ -43,17 +43,17 @@ impl PostgresStore {
             "SELECT EXISTS (SELECT 1 FROM @.waiting WHERE ready)
                  OR EXISTS (SELECT 1 FROM @.waiting WHERE NOT ready AND due_at <= (SELECT @.clock()))",
         );
-        let rows = on_link!(self.links(), |link| link.read(&sql, &[]))?;
+        let rows = with_retry!(self.links(), |link| link.read(&sql, &[]))?;
         Ok(rows.first().is_none_or(|row| row.get(0)))
     }
 
     /// Locks runs step by step, then writes all that change at once: workers are locked last, and in one order.
     async fn update_once(
         &self,
-        link: &mut Link<'_>,
+        link: &mut PooledClient<'_>,
         selection: &Selection,
         rule: Rule<'_>,
-    ) -> Result<Vec<Record>, Fault> {
+    ) -> Result<Vec<Record>, CallError> {
         let tables = Table::searched(&selection.filter);
         let (mut begun, mut missed) = (false, false);
         let (mut granted, mut after) = (Vec::new(), None);
@@ -100,11 +100,11 @@ impl PostgresStore {
     /// found.
     async fn granted(
         &self,
-        link: &mut Link<'_>,
+        link: &mut PooledClient<'_>,
         grants: &mut Grants,
         some: Vec<(Record, Write)>,
         rule: Rule<'_>,
-    ) -> Result<Vec<Write>, Fault> {
+    ) -> Result<Vec<Write>, CallError> {
         let keyed: Vec<&Write> = some.iter().map(|(_, write)| write).filter(|write| wants_keys(write)).collect();
         if keyed.is_empty() {
             return Ok(some.into_iter().map(|(_, write)| write).collect());
@@ -121,7 +121,12 @@ impl PostgresStore {
 
     /// Notes when owners were first missed of whom no beat is on record: from then on they have a full lease. A beat
     /// replaces the note.
-    async fn note_missing(&self, link: &mut Link<'_>, workers: BTreeSet<Uuid>, missed: &mut bool) -> Result<(), Fault> {
+    async fn note_missing(
+        &self,
+        link: &mut PooledClient<'_>,
+        workers: BTreeSet<Uuid>,
+        missed: &mut bool,
+    ) -> Result<(), CallError> {
         if workers.is_empty() {
             return Ok(());
         }
@@ -138,13 +143,13 @@ impl PostgresStore {
     /// The next runs of the selection that nobody else holds, in order, the store's time, and where to go on, if anywhere.
     async fn lock_some(
         &self,
-        link: &mut Link<'_>,
+        link: &mut PooledClient<'_>,
         tables: &[Table],
         selection: &Selection,
         (after, step): (Option<Cursor>, usize),
         passed_over: Vec<String>,
         (begun, missed): (&mut bool, &mut bool),
-    ) -> Result<(Vec<Record>, Timestamp, Option<Cursor>), Fault> {
+    ) -> Result<(Vec<Record>, Timestamp, Option<Cursor>), CallError> {
         let (order, due) = (selection.order, selection.due);
         // Those whose time has come since they were written.
         let ready = self.sql(

@@ -8,14 +8,14 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::batch::{Batch, Origin, Rows, Way};
-use super::copies::{self, Copy};
+use super::copy_in::{self, Copy};
 use super::keys::wants_keys;
-use super::link::{Bound, Fault, Link, on_link};
+use super::pool::{Bound, CallError, PooledClient, with_retry};
 use super::reads::{Query, Table};
 use crate::model::id::RunId;
 use crate::model::run::State;
 use crate::model::time::Timestamp;
-use crate::store::{Error, Expect, Revision, Write, Written};
+use crate::store::{Error, Expect, Revision, Write, WriteOutcome};
 
 /// A story that is longer than this, in bytes, is put aside before it grows.
 const LONG_STORY: i32 = 8 << 10;
@@ -64,7 +64,7 @@ fn ways<'a>(writes: &[Numbered<'a>]) -> BTreeMap<Way, Vec<Numbered<'a>>> {
 struct Outcome {
     /// The writes that took effect.
     done: HashSet<usize>,
-    busy: BTreeMap<usize, Written>,
+    busy: BTreeMap<usize, WriteOutcome>,
     /// Whose runs they were, or are.
     owners: BTreeSet<Uuid>,
 }
@@ -82,11 +82,11 @@ impl Outcome {
 }
 
 impl PostgresStore {
-    pub(super) async fn commit_all(&self, writes: &[Write]) -> Result<Vec<Written>, Error> {
+    pub(super) async fn commit_all(&self, writes: &[Write]) -> Result<Vec<WriteOutcome>, Error> {
         if writes.is_empty() {
             return Ok(Vec::new());
         }
-        let outcome = on_link!(self.links(), |link| self.commit_once(&mut link, writes));
+        let outcome = with_retry!(self.links(), |link| self.commit_once(&mut link, writes));
         self.note_own();
         let mut outcome = outcome?;
         let lost: BTreeSet<RunId> = writes
@@ -104,16 +104,16 @@ impl PostgresStore {
         })?;
         let written = writes.iter().enumerate().map(|(index, write)| {
             if outcome.done.contains(&index) {
-                return Written::Done(next(write.expect));
+                return WriteOutcome::Done(next(write.expect));
             }
             outcome.busy.remove(&index).unwrap_or_else(|| {
-                Written::Conflict(found.iter().find(|record| record.run.id == write.run.id).cloned().map(Box::new))
+                WriteOutcome::Conflict(found.iter().find(|record| record.run.id == write.run.id).cloned().map(Box::new))
             })
         });
         Ok(written.collect())
     }
 
-    async fn commit_once(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<Outcome, Fault> {
+    async fn commit_once(&self, link: &mut PooledClient<'_>, writes: &[Write]) -> Result<Outcome, CallError> {
         self.announce(link, writes);
         let outcome = self.write_all(link, writes).await?;
         self.alert(link, &outcome).await;
@@ -121,7 +121,7 @@ impl PostgresStore {
     }
 
     /// Has it said that there is work, if these writes make any.
-    fn announce(&self, link: &mut Link<'_>, writes: &[Write]) {
+    fn announce(&self, link: &mut PooledClient<'_>, writes: &[Write]) {
         let is_work = |write: &Write| match &write.run.state {
             State::Pending(pending) => pending.waits_for.is_empty() && pending.not_before.is_none(),
             _ => !write.run.spec.keys.is_empty() && write.run.ending().is_some(),
@@ -130,7 +130,7 @@ impl PostgresStore {
     }
 
     /// Tells workers of others whose runs have changed. What is lost of it they learn with their next beat.
-    async fn alert(&self, link: &mut Link<'_>, outcome: &Outcome) {
+    async fn alert(&self, link: &mut PooledClient<'_>, outcome: &Outcome) {
         let own = self.own_ids();
         let others: Vec<Uuid> = outcome.owners.iter().copied().filter(|owner| !own.contains(owner)).collect();
         if !others.is_empty() && link.run(&self.news_for(&others)).await.is_err() {
@@ -138,7 +138,7 @@ impl PostgresStore {
         }
     }
 
-    async fn write_all(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<Outcome, Fault> {
+    async fn write_all(&self, link: &mut PooledClient<'_>, writes: &[Write]) -> Result<Outcome, CallError> {
         let mut outcome = Outcome::default();
         let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
         let rounds = rounds(&all);
@@ -146,7 +146,7 @@ impl PostgresStore {
         let is_plain = writes.iter().all(|write| write.run.spec.keys.is_empty());
         if let (true, 1, Some((way, part))) = (is_plain && rounds.len() == 1, ways.len(), ways.first_key_value()) {
             let (batch, own) = (Batch::of(part.iter().map(|(_, write)| *write))?, self.own_ids());
-            if *way == NEW_WORK && part.len() >= copies::WORTH_IT && link.copy(&self.copies(&batch)?).await? {
+            if *way == NEW_WORK && part.len() >= copy_in::WORTH_IT && link.copy(&self.copies(&batch)?).await? {
                 outcome.done.extend(0..writes.len());
                 return Ok(outcome);
             }
@@ -176,7 +176,11 @@ impl PostgresStore {
     }
 
     /// Writes the changes of an update, whose runs and keys are locked, and ends its transaction.
-    pub(super) async fn write_granted(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<HashSet<usize>, Fault> {
+    pub(super) async fn write_granted(
+        &self,
+        link: &mut PooledClient<'_>,
+        writes: &[Write],
+    ) -> Result<HashSet<usize>, CallError> {
         self.announce(link, writes);
         let mut outcome = Outcome::default();
         let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
@@ -205,7 +209,7 @@ impl PostgresStore {
 
     /// Locks the runs of writes, and then the workers, each in one order: a transaction of several statements would
     /// otherwise lock them in the order of its statements.
-    async fn lock_rows(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<(), Fault> {
+    async fn lock_rows(&self, link: &mut PooledClient<'_>, writes: &[Write]) -> Result<(), CallError> {
         for table in Table::ALL {
             let is_from = |write: &&Write| Origin::all_of(write).contains(&Origin::In(table));
             let ids: Vec<Uuid> = writes.iter().filter(is_from).map(|write| write.run.id.as_uuid()).collect();
@@ -217,7 +221,7 @@ impl PostgresStore {
         self.lock_workers(link, writes).await
     }
 
-    async fn lock_workers(&self, link: &mut Link<'_>, writes: &[Write]) -> Result<(), Fault> {
+    async fn lock_workers(&self, link: &mut PooledClient<'_>, writes: &[Write]) -> Result<(), CallError> {
         let new = writes.iter().filter_map(|write| write.run.owner()).map(|owner| owner.worker);
         let old = writes.iter().flat_map(|write| &write.events).filter_map(|event| event.worker);
         let ids: BTreeSet<Uuid> = new.chain(old).map(|worker| worker.as_uuid()).collect();
@@ -230,10 +234,10 @@ impl PostgresStore {
 
     async fn write_round(
         &self,
-        link: &mut Link<'_>,
+        link: &mut PooledClient<'_>,
         round: &[Numbered<'_>],
         outcome: &mut Outcome,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CallError> {
         let (keyed, plain): (Vec<_>, Vec<_>) = round.iter().copied().partition(|(_, write)| wants_keys(write));
         for (way, part) in ways(&plain) {
             self.write_part(link, way, &part, outcome).await?;
@@ -260,11 +264,11 @@ impl PostgresStore {
 
     async fn write_part(
         &self,
-        link: &mut Link<'_>,
+        link: &mut PooledClient<'_>,
         way: Way,
         part: &[Numbered<'_>],
         outcome: &mut Outcome,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CallError> {
         let (batch, own) = (Batch::of(part.iter().map(|(_, write)| *write))?, self.own_ids());
         let (sql, values) = batch.statement(way, &own, Rows::Locked);
         let rows = link.then(&self.sql(&sql), &values).await?;
@@ -280,7 +284,7 @@ impl PostgresStore {
     }
 
     /// Puts stories aside that have become long, after what was told has taken effect: it waits for nobody.
-    async fn put_aside(&self, link: &mut Link<'_>, long: Vec<Uuid>) {
+    async fn put_aside(&self, link: &mut PooledClient<'_>, long: Vec<Uuid>) {
         if long.is_empty() {
             return;
         }

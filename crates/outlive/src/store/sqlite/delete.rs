@@ -11,7 +11,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use super::place::{Place, from_io};
+use super::directory::{Place, from_io};
 use super::{Access, Inner, SqliteStore, rows, run_files};
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
@@ -198,7 +198,7 @@ mod tests {
         assert!(!knows(&reader, run.0), "a reader shows a run without files");
         let listed = pollster::block_on(reader.list(&Filter::default(), &Default::default())).unwrap();
         assert!(listed.records.is_empty());
-        let (briefs, _) = reader.list_briefly(&Filter::default(), &Default::default()).unwrap().unwrap();
+        let (briefs, _) = reader.list_summaries(&Filter::default(), &Default::default()).unwrap().unwrap();
         assert!(briefs.is_empty());
         assert!(reader.examine(false).unwrap().iter().any(|finding| finding.what.contains("deletion")));
         assert!(path.join(format!("deleted/{}", run.0)).exists(), "a reader wrote");

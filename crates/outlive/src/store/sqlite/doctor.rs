@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::place::from_io;
+use super::directory::from_io;
 use super::schema::{self, DATABASE};
-use super::{Inner, SqliteStore, rows, run_files, spare, workers};
+use super::{Inner, SqliteStore, disk_reserve, rows, run_files, workers};
 use crate::host::{LockState, lock_state};
 use crate::model::filter::Filter;
 use crate::model::run::{State, StateName};
@@ -123,9 +123,9 @@ impl SqliteStore {
             0 => {}
             count => note(format!("{count} control groups were left behind"), Some("they are removed"), true),
         }
-        if !inner.database.read_only && !spare::is_set_aside(&inner.place) {
+        if !inner.database.read_only && !disk_reserve::is_set_aside(&inner.place) {
             if mend {
-                spare::set_aside(&inner.place);
+                disk_reserve::set_aside(&inner.place);
             }
             note("no room is set aside for a full disk".into(), Some("it is set aside"), mend);
         }
@@ -181,7 +181,7 @@ impl Inner {
     }
 
     /// Replaces a row that cannot be understood by what the files of its run say.
-    fn rebuild(&mut self, damaged: &rows::Damaged, mut known: run_files::Known, mark: i64) -> Result<(), Error> {
+    fn rebuild(&mut self, damaged: &rows::Damaged, mut known: run_files::FiledRun, mark: i64) -> Result<(), Error> {
         let id = known.record.run.id;
         run_files::keep_row(&self.place, id, mark, &damaged.body)
             .map_err(|error| from_io("what the damaged row says cannot be kept", &error))?;

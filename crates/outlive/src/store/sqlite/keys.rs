@@ -5,11 +5,11 @@ use super::{Inner, rows};
 use crate::lifecycle::{Start, has_room, starts_at};
 use crate::model::run::Run;
 use crate::model::time::Timestamp;
-use crate::store::{Error, Record, Write, Written};
+use crate::store::{Error, Record, Write, WriteOutcome};
 
 impl Inner {
     /// The key that a change wants and others hold, if there is one.
-    pub(super) fn busy_key(&self, before: Option<&Run>, after: &Run) -> Result<Option<Written>, Error> {
+    pub(super) fn busy_key(&self, before: Option<&Run>, after: &Run) -> Result<Option<WriteOutcome>, Error> {
         self.busy_key_by(before, after, |record| self.adopt(record))
     }
 
@@ -24,7 +24,7 @@ impl Inner {
         before: Option<&Run>,
         after: &Run,
         with_filed_end: impl Fn(Record) -> Result<Record, Error>,
-    ) -> Result<Option<Written>, Error> {
+    ) -> Result<Option<WriteOutcome>, Error> {
         for key in after.held_keys().filter(|key| !before.is_some_and(|before| before.holds(key))) {
             let mut holders = Vec::new();
             for id in rows::key_holders(self.connection(), &key.slot(), after.id)? {
@@ -33,14 +33,14 @@ impl Inner {
                 holders.extend(record.map(|record| record.run).filter(|run| run.holds(key)));
             }
             if !has_room(key, &holders.iter().collect::<Vec<_>>()) {
-                return Ok(Some(Written::held(key, holders.iter().map(|run| run.id).collect())));
+                return Ok(Some(WriteOutcome::held(key, holders.iter().map(|run| run.id).collect())));
             }
         }
         Ok(None)
     }
 
     /// Counts a start with the rates of its run, or answers with the one that allows no more.
-    pub(super) fn count_start(&self, write: &Write, now: Timestamp) -> Result<Option<Written>, Error> {
+    pub(super) fn count_start(&self, write: &Write, now: Timestamp) -> Result<Option<WriteOutcome>, Error> {
         let used_up = self.used_up(write, now)?;
         for (key, per) in write.counted().into_iter().filter(|_| used_up.is_none()) {
             rows::note_start(self.connection(), key, &write.run, Start { at: now, until: now.after(per) })?;
@@ -49,10 +49,10 @@ impl Inner {
     }
 
     /// The rate that allows no further start, if there is one.
-    fn used_up(&self, write: &Write, now: Timestamp) -> Result<Option<Written>, Error> {
+    fn used_up(&self, write: &Write, now: Timestamp) -> Result<Option<WriteOutcome>, Error> {
         for (key, _) in &write.counted() {
             if let Some(free_at) = starts_at(key, &rows::starts(self.connection(), key, now)?, now) {
-                return Ok(Some(Written::not_before(key, free_at)));
+                return Ok(Some(WriteOutcome::not_before(key, free_at)));
             }
         }
         Ok(None)

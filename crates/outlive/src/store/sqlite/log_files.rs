@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::place::from_io;
+use super::directory::from_io;
 use super::{SqliteStore, run_files};
 use crate::logs::{self, LogPolicy, LogReader, LogWriter, NoLog};
 use crate::model::id::RunId;

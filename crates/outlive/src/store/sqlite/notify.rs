@@ -19,8 +19,8 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{AtFlags, Mode, Timestamps, UTIME_NOW, utimensat};
 
 use super::SqliteStore;
-use super::place::{Place, Sharing, from_io};
-use super::turn::QUEUE;
+use super::directory::{Place, Sharing, from_io};
+use super::writer_queue::QUEUE;
 use crate::model::id::{RunId, WorkerId};
 use crate::model::run::{Run, State};
 use crate::store::Error;

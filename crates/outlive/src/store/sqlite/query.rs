@@ -233,7 +233,7 @@ mod tests {
     use crate::model::policy::Lease;
     use crate::model::time::{Clock, SystemClock};
     use crate::store::sqlite::{Sharing, SqliteStore};
-    use crate::store::{Expect, Page, Record, Revision, Store, Write, Written};
+    use crate::store::{Expect, Page, Record, Revision, Store, Write, WriteOutcome};
     use crate::testing::{owner, pending, person, spec, stamp};
 
     fn store(dir: &std::path::Path) -> SqliteStore {
@@ -243,7 +243,7 @@ mod tests {
     fn commit(store: &SqliteStore, write: Write) -> Record {
         let (run, stamp) = (write.run.clone(), write.stamp);
         match pollster::block_on(store.commit(vec![write])).unwrap().pop() {
-            Some(Written::Done(revision)) => Record { run, revision, stamp },
+            Some(WriteOutcome::Done(revision)) => Record { run, revision, stamp },
             other => panic!("{other:?}"),
         }
     }

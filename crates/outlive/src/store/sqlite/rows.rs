@@ -9,12 +9,12 @@ use rusqlite::{CachedStatement, Connection, Row, params, params_from_iter};
 
 use super::claims;
 use super::query::Query;
-use super::run_files::Known;
+use super::run_files::FiledRun;
 use super::schema::from_sqlite;
 use crate::lifecycle::Start;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
-use crate::model::run::{Brief, Event, Key, Run};
+use crate::model::run::{Event, Key, Run, RunSummary};
 use crate::model::time::Timestamp;
 use crate::store::{Count, Cursor, Error, Order, Record, Revision, Tally, counts};
 
@@ -28,7 +28,7 @@ fn corrupt(id: &str, error: &dyn std::fmt::Display) -> Error {
 
 /// A run in a list.
 pub(super) enum Listed {
-    Brief(Box<Brief>),
+    RunSummary(Box<RunSummary>),
     Other(Box<Record>),
 }
 
@@ -96,7 +96,7 @@ pub(super) fn remove(connection: &Connection, id: &str) -> Result<(), Error> {
 
 /// Puts what the files of a run know of it where `before` was. A run whose end cannot be understood gets a row that says
 /// so: to leave it out would hide it, and the rest of its files say that it runs.
-pub(super) fn put_known(connection: &Connection, before: Option<&Run>, known: &Known) -> Result<(), Error> {
+pub(super) fn put_known(connection: &Connection, before: Option<&Run>, known: &FiledRun) -> Result<(), Error> {
     put(connection, &known.record, &known.events)?;
     let Some(end) = &known.damaged_end else { return move_keys(connection, before, &known.record.run) };
     let why = format!("{DAMAGED}its end `{}` is damaged, and nobody knows how it ended", end.display());
@@ -129,16 +129,16 @@ pub(super) fn scan_briefly(
     visit: impl FnMut(Listed) -> Result<bool, Error>,
 ) -> Result<(), Error> {
     let read = |row: &Row<'_>| match brief(row) {
-        Some(brief) => Ok(Listed::Brief(Box::new(brief))),
+        Some(brief) => Ok(Listed::RunSummary(Box::new(brief))),
         None => record(row).map(|record| Listed::Other(Box::new(record))),
     };
     scan_as(connection, filter, order, after, read, damaged, visit)
 }
 
 /// A run of which its record alone tells how it stands; none of any other, nor where something is wrong with it.
-fn brief(row: &Row<'_>) -> Option<Brief> {
+fn brief(row: &Row<'_>) -> Option<RunSummary> {
     let text = |column| row.get_ref(column).ok().and_then(|value| value.as_str().ok());
-    let brief: Brief = serde_json::from_str(text(3)?).ok()?;
+    let brief: RunSummary = serde_json::from_str(text(3)?).ok()?;
     brief.id.is_spelt(text(0)?).then_some(brief)
 }
 

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::place::{Place, from_io};
+use super::directory::{Place, from_io};
 use crate::host::attempts::attempts_path;
 use crate::model::hex::hex;
 use crate::model::id::{RunId, Stamp};
@@ -179,7 +179,7 @@ pub(super) fn file_again(place: &Place, record: &Record, events: Vec<Event>) -> 
 
 /// What the files say of a run: the last thing that is known of it, and its story.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct FiledRun {
     pub(super) record: Record,
     pub(super) events: Vec<Event>,
     /// The end of its last attempt, where that is filed and cannot be understood: what the others say is over.
@@ -189,7 +189,7 @@ pub(super) struct Known {
 /// Reads back what the files say of all runs, one run at a time.
 pub(super) fn visit(
     place: &Place,
-    mut each: impl FnMut(RunId, io::Result<Known>) -> Result<(), Error>,
+    mut each: impl FnMut(RunId, io::Result<FiledRun>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let failed = |error| from_io("the files of the runs cannot be read", &error);
     let runs = match files::open_dir(&place.dir, Path::new("runs")) {
@@ -241,7 +241,7 @@ pub(super) fn keep_row(place: &Place, id: RunId, mark: i64, body: &[u8]) -> io::
     Ok(rustix::fs::fsync(&dir)?)
 }
 
-pub(super) fn read_run(place: &Place, id: RunId) -> io::Result<Known> {
+pub(super) fn read_run(place: &Place, id: RunId) -> io::Result<FiledRun> {
     let run_dir = files::open_dir(&place.dir, &run_path(id))?;
     let mut found: Vec<Filed> = read(&run_dir, Path::new("spec.json")).into_iter().collect();
     if let Ok(dir) = files::open_dir(&run_dir, Path::new("attempts")) {
@@ -268,7 +268,7 @@ pub(super) fn read_run(place: &Place, id: RunId) -> io::Result<Known> {
     let run = &record.run;
     let is_damaged = run.ending().is_none() && files::exists(&place.dir, &end_path(run));
     let damaged_end = is_damaged.then(|| end_path(run));
-    Ok(Known { record, events, damaged_end })
+    Ok(FiledRun { record, events, damaged_end })
 }
 
 /// How often the record was written once `write` is done.

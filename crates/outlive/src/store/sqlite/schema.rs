@@ -10,7 +10,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 
-use super::place::{Place, from_io};
+use super::directory::{Place, from_io};
 use super::verify;
 use super::wait::Wait;
 use crate::store::Error;
@@ -532,7 +532,7 @@ impl Error {
 mod tests {
     use super::*;
     use crate::model::id::SystemEntropy;
-    use crate::store::sqlite::place::Sharing;
+    use crate::store::sqlite::directory::Sharing;
 
     #[test]
     fn f_33_the_sqlite_in_use_is_new_enough() {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::workers::Moment;
 use super::{Inner, claims, rows, settle};
 use crate::model::run::StateName;
-use crate::store::{Cursor, Error, Order, Record, Rule, Selection, Write, Written};
+use crate::store::{Cursor, Error, Order, Record, Rule, Selection, Write, WriteOutcome};
 
 /// How many runs an update reads at a time, at most. It begins with as many as it wants, which mostly are enough.
 const SCAN_STEP: usize = 256;
@@ -138,11 +138,11 @@ impl Inner {
         let Some(change) = rule(&record.run, now.at) else { return Ok(Updated::Unchanged) };
         let write = Write::change(&record, change.transition, change.stamp);
         Ok(match self.apply(&write, now, named)? {
-            Written::Done(_) => {
+            WriteOutcome::Done(_) => {
                 self.find(write.run.id, now)?.map_or(Updated::Unchanged, |record| Updated::Changed(Box::new(record)))
             }
-            Written::Conflict(_) => Updated::Unchanged,
-            Written::KeyBusy { .. } => Updated::Busy,
+            WriteOutcome::Conflict(_) => Updated::Unchanged,
+            WriteOutcome::KeyBusy { .. } => Updated::Busy,
         })
     }
 }

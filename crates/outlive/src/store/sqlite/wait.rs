@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::place::from_io;
+use super::directory::from_io;
 use crate::host::{has_open, id_of};
 use crate::store::Error;
 

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use super::rows::{cached, find};
 use super::schema::from_sqlite;
 use crate::model::id::{Entropy, RunId, WorkerId};
-use crate::model::owner::{Identity, Vantage};
+use crate::model::owner::{HostContext, Identity};
 use crate::model::policy::Lease;
-use crate::model::run::{Heard, Owner};
+use crate::model::run::{LastHeartbeat, Owner};
 use crate::model::time::{Clock, Timestamp};
-use crate::store::{Beat, BeatReply, Error, Offer, Standing, Worker, silence};
+use crate::store::{Beat, BeatReply, Error, OwnershipView, Worker, WorkerCapacity, silence};
 
 /// Attention below this many bits counts changes; above them stands the generation of the database.
 const GENERATION_SHIFT: u32 = 32;
@@ -31,7 +31,7 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    pub(super) fn read(clock: &dyn Clock, vantage: &Vantage) -> Self {
+    pub(super) fn read(clock: &dyn Clock, vantage: &HostContext) -> Self {
         Self { at: clock.now(), awake: clock.awake(), boot_id: vantage.boot_id.clone(), time_ns: vantage.time_ns }
     }
 
@@ -54,8 +54,8 @@ impl Moment {
 struct Body {
     identity: Identity,
     lease: Lease,
-    #[serde(default = "Offer::unsaid")]
-    offer: Arc<Offer>,
+    #[serde(default = "WorkerCapacity::unsaid")]
+    offer: Arc<WorkerCapacity>,
 }
 
 fn moment(row: &Row<'_>, from: usize) -> rusqlite::Result<Moment> {
@@ -82,15 +82,15 @@ pub(super) fn set_hears_since(connection: &Connection, now: &Moment, entropy: &d
     Ok(())
 }
 
-pub(super) fn hears_since(connection: &Connection) -> Result<Moment, Error> {
+pub(super) fn reachable_since(connection: &Connection) -> Result<Moment, Error> {
     let sql = "SELECT (SELECT value FROM meta WHERE name = 'hears_at'), (SELECT value FROM meta WHERE name = 'hears_awake'),
                       (SELECT value FROM meta WHERE name = 'hears_boot_id'), (SELECT value FROM meta WHERE name = 'hears_time_ns')";
     cached(connection, sql)?.query_row([], |row| moment(row, 0)).map_err(from_sqlite)
 }
 
 /// When the owner of a run was last heard of.
-pub(super) fn heard(connection: &Connection, owner: WorkerId, now: &Moment) -> Result<Heard, Error> {
-    let open = hears_since(connection)?;
+pub(super) fn heard(connection: &Connection, owner: WorkerId, now: &Moment) -> Result<LastHeartbeat, Error> {
+    let open = reachable_since(connection)?;
     let sql = "SELECT beat, heard_at, heard_awake, boot_id, time_ns FROM workers WHERE id = ?1";
     let known = cached(connection, sql)?
         .query_row([owner.to_string()], |row| Ok((row.get::<_, i64>(0)?, moment(row, 1)?)))
@@ -98,14 +98,14 @@ pub(super) fn heard(connection: &Connection, owner: WorkerId, now: &Moment) -> R
         .map_err(from_sqlite)?;
     Ok(match known {
         Some((beat, last)) => {
-            Heard { beat: beat.unsigned_abs(), at: last.at, silent_for: now.silence_since(&last, &open) }
+            LastHeartbeat { beat: beat.unsigned_abs(), at: last.at, silent_for: now.silence_since(&last, &open) }
         }
-        None => Heard { beat: 0, at: open.at, silent_for: now.silence_since(&open, &open) },
+        None => LastHeartbeat { beat: 0, at: open.at, silent_for: now.silence_since(&open, &open) },
     })
 }
 
 pub(super) fn all(connection: &Connection, now: &Moment) -> Result<Vec<Worker>, Error> {
-    let open = hears_since(connection)?;
+    let open = reachable_since(connection)?;
     let mut statement =
         cached(connection, "SELECT id, beat, heard_at, heard_awake, boot_id, time_ns, body FROM workers ORDER BY id")?;
     let mut rows = statement.query([]).map_err(from_sqlite)?;
@@ -115,7 +115,8 @@ pub(super) fn all(connection: &Connection, now: &Moment) -> Result<Vec<Worker>, 
             let (id, beat, body): (String, i64, String) = (row.get(0).ok()?, row.get(1).ok()?, row.get(6).ok()?);
             let last = moment(row, 2).ok()?;
             let Body { identity, lease, offer } = serde_json::from_str(&body).ok()?;
-            let heard = Heard { beat: beat.unsigned_abs(), at: last.at, silent_for: now.silence_since(&last, &open) };
+            let heard =
+                LastHeartbeat { beat: beat.unsigned_abs(), at: last.at, silent_for: now.silence_since(&last, &open) };
             Some(Worker { id: id.parse().ok()?, identity, lease, heard, offer })
         };
         // One that cannot be understood says nothing of its worker, whose lock and process are asked in any case.
@@ -245,7 +246,7 @@ pub(super) fn foresee_leave(connection: &Connection) {
     drop(cached(connection, FORGET_IDLE));
 }
 
-fn owned(connection: &Connection, worker: WorkerId) -> Result<HashMap<RunId, Standing>, Error> {
+fn owned(connection: &Connection, worker: WorkerId) -> Result<HashMap<RunId, OwnershipView>, Error> {
     let mut statement = cached(connection, "SELECT id, epoch, cancel FROM runs WHERE owner = ?1")?;
     let mut rows = statement.query([worker.to_string()]).map_err(from_sqlite)?;
     let mut owned = HashMap::new();
@@ -256,8 +257,10 @@ fn owned(connection: &Connection, worker: WorkerId) -> Result<HashMap<RunId, Sta
         // A row that cannot be understood must not keep its owner from beating.
         let cancel =
             if cancel { find(connection, id).ok().flatten().and_then(|record| record.run.cancel) } else { None };
-        owned
-            .insert(id, Standing { epoch: crate::model::id::Epoch(epoch.unsigned_abs()), owner: Some(worker), cancel });
+        owned.insert(
+            id,
+            OwnershipView { epoch: crate::model::id::Epoch(epoch.unsigned_abs()), owner: Some(worker), cancel },
+        );
     }
     Ok(owned)
 }
@@ -283,18 +286,19 @@ mod tests {
         use crate::model::id::SystemEntropy;
         use crate::model::time::SystemClock;
         use crate::store::sqlite::{Sharing, SqliteStore};
-        use crate::store::{Expect, Record, Store, Write, Written};
+        use crate::store::{Expect, Record, Store, Write, WriteOutcome};
         use crate::testing::{pending, person, stamp};
 
         let dir = tempfile::tempdir().unwrap();
         let (clock, entropy, me) = (Arc::new(SystemClock), Arc::new(SystemEntropy), person("ada"));
         let store = SqliteStore::create(&dir.path().join("r"), Sharing::Private, clock, entropy).unwrap();
         let worker = WorkerId::draw(SystemClock.now(), &SystemEntropy);
-        let owner = Owner { worker, identity: Identity::own(), lease: Lease::default(), heard: Heard::default() };
+        let owner =
+            Owner { worker, identity: Identity::own(), lease: Lease::default(), heard: LastHeartbeat::default() };
         let commit = |write: Write| {
             let record = Record { run: write.run.clone(), revision: crate::store::Revision(1), stamp: write.stamp };
             match pollster::block_on(store.commit(vec![write])).unwrap().pop() {
-                Some(Written::Done(revision)) => Record { revision, ..record },
+                Some(WriteOutcome::Done(revision)) => Record { revision, ..record },
                 other => panic!("{other:?}"),
             }
         };

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Spare, sweep};
+use outlive::engine::sweeper::{SweepPolicy, sweep};
 use outlive::lifecycle::Report;
 use outlive::ownership::handle::RunHandle;
 use outlive::ownership::reaper::Reaper;
@@ -35,7 +35,7 @@ const LEASE: Duration = Duration::from_secs(60);
 enum Stage {
     Writing,
     /// Its manifest is there; nothing names it yet.
-    Written,
+    WriteOutcome,
     /// Its record names the manifest: it is published, whatever comes.
     Named,
     /// The pointer does, too.
@@ -121,11 +121,11 @@ async fn go_on(yard: &Field, writer: &mut Writer, oracle: &mut Oracle, draw: &Se
             if writer.base.is_empty() && draw.one_in(3) {
                 let winner = writer.mine.iter().nth(draw.below(writer.mine.len() as u64) as usize).unwrap().clone();
                 writer.manifest = Some(yard.publish(&writer.name, &[writer.named(&winner)]).await);
-                writer.stage = Stage::Written;
+                writer.stage = Stage::WriteOutcome;
                 oracle.in_manifests.insert(winner);
             }
         }
-        Stage::Written => {
+        Stage::WriteOutcome => {
             let manifest = writer.manifest.clone();
             // The fence before anything is published: whoever has lost the run stops here.
             match handle.report(Report { manifest_ref: manifest, ..Report::default() }).await {
@@ -247,7 +247,7 @@ async fn keep_own_record(yard: &Field, writer: &mut Writer) {
     let name = &writer.name;
     let key = format!("{}/runs/2020-01-01T00:00:00.000000Z_run_id={name}_{}/run.yaml", bucket.prefix, "1".repeat(32));
     let record = record_of(name, &yard.place(), "running", "2220-01-01T00:00:00Z");
-    bucket.store.put_by_hand(&key, record.as_bytes()).await.unwrap();
+    bucket.store.raw_put(&key, record.as_bytes()).await.unwrap();
     // What was swept of it before is gone.
     let there: BTreeSet<String> = yard.shards().await.into_iter().collect();
     writer.mine.retain(|path| there.contains(path));
@@ -287,7 +287,7 @@ async fn interfere(
 async fn history(yard: Field, seed: u64) -> u64 {
     let draw = SeededEntropy::new(seed);
     let (mut writers, mut oracle): (Vec<Writer>, Oracle) = Default::default();
-    let spare = Spare { grace: Duration::from_secs(30), unsure: Duration::ZERO, ..Spare::default() };
+    let spare = SweepPolicy { grace: Duration::from_secs(30), unsure: Duration::ZERO, ..SweepPolicy::default() };
     let (mut swept, mut crashed) = (0, 0);
     let mut hostile = Hostile::new(&yard).await;
     oracle.of_others.extend(hostile.precious.iter().cloned());
@@ -359,7 +359,7 @@ async fn finish(yard: &Field, writers: &mut [Writer], oracle: &Oracle, seed: u64
     for writer in writers.iter_mut() {
         if let (Some(key), Field::Bucket(bucket)) = (writer.own_record.take(), yard) {
             let record = record_of(&writer.name, &yard.place(), "failed", "2020-01-01T00:10:00Z");
-            bucket.store.put_by_hand(&key, record.as_bytes()).await.unwrap();
+            bucket.store.raw_put(&key, record.as_bytes()).await.unwrap();
         }
     }
     // They say so when all has been looked at.
@@ -367,7 +367,7 @@ async fn finish(yard: &Field, writers: &mut [Writer], oracle: &Oracle, seed: u64
     yard.clock().pass(HOUR);
     yard.reap().await;
     yard.clock().pass(HOUR);
-    let spare = Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() };
+    let spare = SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() };
     let report = yard.sweep(&spare, false).await;
     oracle.check(yard, &[], seed, usize::MAX).await;
     // A zombie may have named what had been swept: whether its manifest is understood nobody knows, and that is told.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Report, Spare, sweep};
+use outlive::engine::sweeper::{Report, SweepPolicy, sweep};
 use outlive::id::RunId;
 use outlive::store::Store;
 use outlive::store::object::ObjectStore;
@@ -15,8 +15,8 @@ use outlive::testing::proxy::{Fate, Gate, Proxy, Request, document};
 use super::faults::{first, is_change};
 use super::yard::Yard;
 
-fn at_once() -> Spare {
-    Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() }
+fn at_once() -> SweepPolicy {
+    SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() }
 }
 
 fn deletes(request: &Request) -> bool {

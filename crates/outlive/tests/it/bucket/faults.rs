@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Spare, sweep};
+use outlive::engine::sweeper::{SweepPolicy, sweep};
 use outlive::ownership::Stop;
 use outlive::ownership::reaper::Reaper;
 use outlive::run::StateName;
@@ -215,7 +215,7 @@ fn f_78_f_79_what_a_zombie_uploads_after_the_sweep_goes_with_the_next() {
         yard.shard(&id, 0, 0).await;
         yard.clock.pass(LEASE * 2);
         assert_eq!(yard.reap().await, 1);
-        let at_once = Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() };
+        let at_once = SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() };
         assert_eq!(yard.sweep(&at_once, false).await.objects, 1);
         yard.shard(&id, 0, 0).await;
         yard.shard(&id, 1, 0).await;
@@ -235,10 +235,13 @@ fn f_83_a_bucket_that_forbids_deletion_is_asked_once() {
         let (proxy, left) =
             first(usize::MAX, |request| request.target.contains("delete"), Fate::Answer(403, "AccessDenied"));
         let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
-        let report =
-            sweep(&sweeping, &Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() }, false)
-                .await
-                .unwrap();
+        let report = sweep(
+            &sweeping,
+            &SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() },
+            false,
+        )
+        .await
+        .unwrap();
         assert_eq!((report.objects, report.left), (0, 1));
         assert_eq!(usize::MAX - left.load(Ordering::SeqCst), 1, "a refusal was asked for again");
         assert!(report.problems.iter().any(|problem| problem.why.contains("not permitted")), "{report:?}");

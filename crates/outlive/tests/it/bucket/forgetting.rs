@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Spare, sweep};
+use outlive::engine::sweeper::{SweepPolicy, sweep};
 use outlive::id::RunId;
 use outlive::run::{After, Release};
 use outlive::testing::bucket::Bucket;
@@ -14,9 +14,9 @@ use outlive::testing::spec;
 use super::faults::is_change;
 use super::yard::{HOUR, Yard};
 
-fn after(forget_after: Duration) -> Spare {
+fn after(forget_after: Duration) -> SweepPolicy {
     let forget_after = Some(forget_after);
-    Spare { grace: Duration::ZERO, unsure: Duration::ZERO, forget_after, ..Spare::default() }
+    SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, forget_after, ..SweepPolicy::default() }
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn records_go_when_nothing_is_left_of_their_runs_and_nobody_names_them() {
         yard.clock.pass(HOUR * 24);
         assert!(yard.sweep(&after(HOUR * 25), false).await.forgotten.is_empty(), "they are to be kept for longer");
         yard.shard(&ids[1].to_string(), 0, 2).await;
-        let kept = Spare { keep_last: 4, ..after(HOUR) };
+        let kept = SweepPolicy { keep_last: 4, ..after(HOUR) };
         assert!(yard.sweep(&kept, false).await.forgotten.is_empty(), "all of them are among the last");
         let dry = yard.sweep(&after(HOUR), true).await;
         let done = yard.sweep(&after(HOUR), false).await;

@@ -5,12 +5,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use outlive::engine::sweeper::{Spare, sweep};
+use outlive::engine::sweeper::{SweepPolicy, sweep};
 use outlive::id::Stamp;
 use outlive::ownership::reaper::Reaper;
 use outlive::run::{Output, Run, Spec};
 use outlive::store::memory::MemoryStore;
-use outlive::store::{Expect, Page, Store, Walk, Write};
+use outlive::store::{Expect, Page, Pages, Store, Write};
 use outlive::testing::{SeededEntropy, spec};
 
 use super::field::{Field, key, registry_named};
@@ -54,7 +54,7 @@ impl Hostile {
             }
             Field::Bucket(yard) => {
                 let prefix = format!("{}-other", yard.prefix);
-                yard.store.put_by_hand(&format!("{prefix}/{path}"), b"12345").await.unwrap();
+                yard.store.raw_put(&format!("{prefix}/{path}"), b"12345").await.unwrap();
                 Elsewhere::Bucket(prefix)
             }
         };
@@ -63,7 +63,7 @@ impl Hostile {
         if let Field::Bucket(yard) = field {
             let key = format!("{}/data/runs/{}", yard.prefix, key_of(ALIEN));
             let record = record_of(ALIEN, &field.place(), "running", "2220-01-01T00:00:00Z");
-            yard.store.put_by_hand(&key, record.as_bytes()).await.unwrap();
+            yard.store.raw_put(&key, record.as_bytes()).await.unwrap();
         }
         Self { copies: Vec::new(), precious: vec![path], elsewhere, numbers: AtomicU64::new(1 << 32) }
     }
@@ -121,7 +121,7 @@ impl Hostile {
                 for key in yard.store.list_by_hand(&format!("{}/runs", yard.prefix)).await.unwrap() {
                     // What was deleted meanwhile is in no copy.
                     let Some(bytes) = yard.store.get_by_hand(&key).await.unwrap() else { continue };
-                    yard.store.put_by_hand(&key.replacen(&yard.prefix, &prefix, 1), &bytes).await.unwrap();
+                    yard.store.raw_put(&key.replacen(&yard.prefix, &prefix, 1), &bytes).await.unwrap();
                 }
                 self.copies.push(Copy::Bucket { prefix });
             }
@@ -145,13 +145,13 @@ impl Hostile {
             Field::Bucket(yard) => {
                 let record = record_of(name, place, "failed", "2020-01-01T00:10:00Z");
                 let key = format!("{}/runs/{}", yard.prefix, key_of(&format!("{name}_{}", self.number())));
-                yard.store.put_by_hand(&key, record.as_bytes()).await.unwrap();
+                yard.store.raw_put(&key, record.as_bytes()).await.unwrap();
             }
         }
     }
 
     /// Sweeps every copy, after a reap there.
-    pub(crate) async fn sweep_copies(&self, field: &Field, spare: &Spare) -> u64 {
+    pub(crate) async fn sweep_copies(&self, field: &Field, spare: &SweepPolicy) -> u64 {
         let mut swept = 0;
         for copy in &self.copies {
             let registry = match (copy, field) {
@@ -208,7 +208,7 @@ pub(crate) fn record_of(name: &str, place: &str, status: &str, lease_ends: &str)
 }
 
 async fn runs_of(store: &MemoryStore) -> Vec<Run> {
-    let mut walk = Walk::from(Default::default(), Page::default());
+    let mut walk = Pages::from(Default::default(), Page::default());
     let mut runs = Vec::new();
     while let Some(records) = walk.next(store).await.unwrap() {
         runs.extend(records.into_iter().map(|record| record.run));

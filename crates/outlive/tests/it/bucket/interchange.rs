@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlive::engine::sweeper::Spare;
+use outlive::engine::sweeper::SweepPolicy;
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::lifecycle::Report;
@@ -151,13 +151,13 @@ fn b01_theirs_are_read_listed_and_swept_and_never_changed() {
             let text = contract(&["create", name, &yard.place(), &now(), "600"], b"");
             let (key, body) = text.split_once('\n').unwrap();
             let key = format!("{}/{key}", yard.prefix);
-            yard.store.put_by_hand(&key, body.as_bytes()).await.unwrap();
+            yard.store.raw_put(&key, body.as_bytes()).await.unwrap();
             yard.shard(name, 0, 0).await;
             key
         };
         let update = async |key: &str, words: &[&str]| {
             let before = yard.store.get_by_hand(key).await.unwrap().unwrap();
-            yard.store.put_by_hand(key, contract(words, &before).as_bytes()).await.unwrap();
+            yard.store.raw_put(key, contract(words, &before).as_bytes()).await.unwrap();
         };
         let (a, b, c) = (create("run-a").await, create("run-b").await, create("run-c").await);
         // Its lease is what it says, from its last beat on, and nothing of it is judged or swept before.
@@ -206,7 +206,7 @@ fn b01_theirs_are_read_listed_and_swept_and_never_changed() {
         assert_eq!(yard.process().await.get(id).await.unwrap().run.id, id, "found by an id that it never had");
         assert!(yard.registry.cancel(id, None).await.is_err());
 
-        let at_once = Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() };
+        let at_once = SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() };
         assert_eq!(yard.sweep(&at_once, false).await.objects, 2);
         assert_eq!(
             yard.shards().await,
@@ -231,7 +231,7 @@ fn b01_a_record_is_the_same_bytes_when_nothing_has_changed_and_keeps_what_others
         let text = String::from_utf8(yard.store.get_by_hand(&key).await.unwrap().unwrap()).unwrap();
         assert_eq!(contract(&["sorted"], text.as_bytes()).trim(), "ok", "{text}");
         let added = text.replace("format_version: 1\n", "format_version: 1\nzone:\n  of: \"theirs\"\n");
-        yard.store.put_by_hand(&key, added.as_bytes()).await.unwrap();
+        yard.store.raw_put(&key, added.as_bytes()).await.unwrap();
         handle.set_checkpoint(1.into()).await.unwrap();
         handle.succeed().await.unwrap();
         let text = String::from_utf8(yard.store.get_by_hand(&key).await.unwrap().unwrap()).unwrap();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Spare, sweep};
+use outlive::engine::sweeper::{SweepPolicy, sweep};
 use outlive::filter::Filter;
 use outlive::lifecycle::Report;
 use outlive::ownership::reaper::Reaper;
@@ -25,8 +25,8 @@ fn lists(request: &Request, what: &str) -> bool {
     request.method == "GET" && request.target.contains("list-type=2") && request.target.contains(what)
 }
 
-fn at_once() -> Spare {
-    Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() }
+fn at_once() -> SweepPolicy {
+    SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() }
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn f_76_what_changes_while_a_tree_is_listed_is_looked_at_again_before_it_goes() 
             )
         };
         let key = format!("{}/runs/2020-01-01T00:00:00.000000Z_run_id=slow_1/run.yaml", yard.prefix);
-        yard.store.put_by_hand(&key, record("failed", "2020-01-01T00:00:00Z").as_bytes()).await.unwrap();
+        yard.store.raw_put(&key, record("failed", "2020-01-01T00:00:00Z").as_bytes()).await.unwrap();
         let all = PAGE + 500;
         yard.shards_of("slow", all).await;
         // It is at work again when the second page is asked for, and the first batch has gone.
@@ -82,7 +82,7 @@ fn f_76_what_changes_while_a_tree_is_listed_is_looked_at_again_before_it_goes() 
             (AtomicUsize::new(0), yard.store.clone(), record("running", "2026-11-16T00:00:00Z"));
         let proxy = Proxy::new(Bucket::shared().port(), move |request| {
             if lists(request, "shards") && pages.fetch_add(1, Ordering::SeqCst) == 1 {
-                pollster::block_on(store.put_by_hand(&key, turned.as_bytes())).unwrap();
+                pollster::block_on(store.raw_put(&key, turned.as_bytes())).unwrap();
             }
             Fate::Pass
         });
@@ -108,7 +108,7 @@ fn f_76_pages_are_told_whole_while_objects_come_and_go() {
         let proxy = Proxy::new(Bucket::shared().port(), move |request| {
             // Behind what was told, where no page comes to any more.
             if lists(request, "shards") && pages.fetch_add(1, Ordering::SeqCst) == 1 {
-                pollster::block_on(store.put_by_hand(&comes, b"zombie")).unwrap();
+                pollster::block_on(store.raw_put(&comes, b"zombie")).unwrap();
                 coming.store(true, Ordering::SeqCst);
             }
             Fate::Pass
@@ -158,7 +158,7 @@ fn b08_of_many_records_those_that_have_changed_are_read_and_no_others() {
         for number in [3, many - 1] {
             let key =
                 format!("{}/runs/2020-01-01T00:00:00.000000Z_run_id=run-{number}_{number:032x}/run.yaml", yard.prefix);
-            yard.store.put_by_hand(&key, record(number).replace("00:00:01Z", "00:00:02Z").as_bytes()).await.unwrap();
+            yard.store.raw_put(&key, record(number).replace("00:00:01Z", "00:00:02Z").as_bytes()).await.unwrap();
         }
         let again = counted().await;
         assert_eq!((again.gets, again.puts), (2, 0), "what has not changed was read again");

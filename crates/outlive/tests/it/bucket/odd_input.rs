@@ -103,7 +103,7 @@ fn records_that_cannot_be_read_hide_no_other_and_are_told() {
             .enumerate()
         {
             let key = format!("{}/runs/2020-01-01T00:00:00.000000Z_run_id=x_{index}/run.yaml", yard.prefix);
-            yard.store.put_by_hand(&key, text.as_bytes()).await.unwrap();
+            yard.store.raw_put(&key, text.as_bytes()).await.unwrap();
         }
         assert_eq!(yard.store.list(&Filter::default(), &Page::default()).await.unwrap().records.len(), 1);
         let (_, unreadable, _) = yard.store.everything().await.unwrap();
@@ -135,7 +135,7 @@ fn bombs() -> Vec<Vec<u8>> {
 
 #[test]
 fn bombs_are_no_records_and_no_manifests_and_nothing_is_deleted_over_them() {
-    use outlive::engine::sweeper::Spare;
+    use outlive::engine::sweeper::SweepPolicy;
     pollster::block_on(async {
         let yard = Yard::new().await;
         let mut kept = Vec::new();
@@ -150,7 +150,7 @@ fn bombs_are_no_records_and_no_manifests_and_nothing_is_deleted_over_them() {
             );
             for (number, bytes) in [good.as_bytes(), bomb].into_iter().enumerate() {
                 let key = format!("{}/runs/2020-01-01T00:00:00.000000Z_run_id={name}_{number}/run.yaml", yard.prefix);
-                yard.store.put_by_hand(&key, bytes).await.unwrap();
+                yard.store.raw_put(&key, bytes).await.unwrap();
             }
             kept.push(yard.shard(&name, 0, 0).await);
             let handle = yard.start().await;
@@ -160,7 +160,7 @@ fn bombs_are_no_records_and_no_manifests_and_nothing_is_deleted_over_them() {
             handle.report(outlive::lifecycle::Report { manifest_ref, ..Default::default() }).await.unwrap();
             handle.succeed().await.unwrap();
         }
-        let spare = Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() };
+        let spare = SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() };
         let report = yard.sweep(&spare, false).await;
         kept.sort();
         assert_eq!((report.objects, yard.shards().await), (0, kept));

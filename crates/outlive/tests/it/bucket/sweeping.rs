@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Decision, Facts, Names, Spare, decide, sweep};
+use outlive::engine::sweeper::{Decision, Names, SweepInput, SweepPolicy, decide, sweep};
 use outlive::id::RunId;
 use outlive::lifecycle::Report;
 use outlive::run::{Output, Run, StateName};
@@ -13,8 +13,8 @@ use outlive::testing::spec;
 use super::field::Field;
 use super::yard::{HOUR, Yard, attempt_of};
 
-fn at_once() -> Spare {
-    Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() }
+fn at_once() -> SweepPolicy {
+    SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() }
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn b03_b04_of_a_dead_writer_everything_goes_and_of_a_living_one_nothing() {
         yard.clock.pass(Duration::from_secs(45));
         assert_eq!(yard.sweep(&at_once(), false).await.objects, 0, "its death is not on record");
         assert_eq!(yard.reap().await, 1);
-        assert_eq!(yard.sweep(&Spare::default(), false).await.objects, 0, "it died less than an hour ago");
+        assert_eq!(yard.sweep(&SweepPolicy::default(), false).await.objects, 0, "it died less than an hour ago");
         let other = yard.process().await;
         let report = sweep(&other, &at_once(), false).await.unwrap();
         assert_eq!((report.objects, report.swept[0].reason.as_str()), (1, "dead, and it has no manifest"));
@@ -102,23 +102,23 @@ fn b05_each_flag_spares_and_none_takes_back_what_another_spares() {
             yard.clock.pass(HOUR);
         }
         // They ended 3, 2 and 1 hours ago.
-        let swept = async |spare: Spare| -> BTreeSet<usize> {
+        let swept = async |spare: SweepPolicy| -> BTreeSet<usize> {
             let report = yard.sweep(&spare, true).await;
             report.swept.iter().map(|line| ids.iter().position(|id| *id == line.id).unwrap()).collect()
         };
         let base = at_once();
         assert_eq!(swept(base.clone()).await, [0, 1, 2].into());
-        assert_eq!(swept(Spare { keep_last: 1, ..base.clone() }).await, [0, 1].into());
+        assert_eq!(swept(SweepPolicy { keep_last: 1, ..base.clone() }).await, [0, 1].into());
         let in_flight = yard.start().await;
         yard.shard(&in_flight.id().to_string(), 0, 0).await;
         assert_eq!(
-            swept(Spare { keep_last: 1, ..base.clone() }).await,
+            swept(SweepPolicy { keep_last: 1, ..base.clone() }).await,
             [0, 1].into(),
             "one in flight is not one that ended"
         );
-        assert_eq!(swept(Spare { older_than: Some(HOUR * 2 + HOUR / 2), ..base.clone() }).await, [0].into());
-        assert_eq!(swept(Spare { grace: HOUR + HOUR / 2, ..base.clone() }).await, [0, 1].into());
-        assert_eq!(swept(Spare { only: [ids[1]].into(), ..base.clone() }).await, [1].into());
+        assert_eq!(swept(SweepPolicy { older_than: Some(HOUR * 2 + HOUR / 2), ..base.clone() }).await, [0].into());
+        assert_eq!(swept(SweepPolicy { grace: HOUR + HOUR / 2, ..base.clone() }).await, [0, 1].into());
+        assert_eq!(swept(SweepPolicy { only: [ids[1]].into(), ..base.clone() }).await, [1].into());
         // Some of all combinations, which `b05_no_combination_…` goes through: 37 has nothing in common with how many there
         // are of each flag.
         for (flags, together) in combinations(&ids).step_by(37) {
@@ -134,15 +134,15 @@ fn b05_each_flag_spares_and_none_takes_back_what_another_spares() {
 }
 
 /// Every combination of flags for three runs that ended 3, 2 and 1 hours ago: each flag alone, and all together.
-fn combinations(ids: &[RunId]) -> impl Iterator<Item = ([Spare; 4], Spare)> {
+fn combinations(ids: &[RunId]) -> impl Iterator<Item = ([SweepPolicy; 4], SweepPolicy)> {
     (0..4 * 5 * 5 * 8).map(|number: u32| {
         let (keep_last, hours, grace, only) = (number % 4, number / 4 % 5, number / 20 % 5, number / 100);
         let named = (0..3).filter(|index| only & (1 << index) != 0).map(|index| ids[index]).collect();
         let flags = [
-            Spare { keep_last: keep_last as usize, ..at_once() },
-            Spare { older_than: (hours > 0).then(|| HOUR * hours - HOUR / 2), ..at_once() },
-            Spare { grace: HOUR * grace, ..at_once() },
-            Spare { only: named, ..at_once() },
+            SweepPolicy { keep_last: keep_last as usize, ..at_once() },
+            SweepPolicy { older_than: (hours > 0).then(|| HOUR * hours - HOUR / 2), ..at_once() },
+            SweepPolicy { grace: HOUR * grace, ..at_once() },
+            SweepPolicy { only: named, ..at_once() },
         ];
         let together = flags.iter().fold(at_once(), |all, flag| all.and(flag));
         (flags, together)
@@ -171,10 +171,13 @@ fn b05_no_combination_of_flags_removes_what_any_one_of_them_spares_nor_what_is_i
     let needed = format!("{}/x", attempt_of(ids[0], 0, 0));
     pointed.insert(&attempt_of(ids[0], 0, 0));
     let none = Names::default();
-    let decided = |run: &Run, rank: usize, pointer: Result<&Names, &str>, spare: &Spare| -> Decision {
-        decide(&Facts { run, writers: &[], manifest: None, pointer, borrowed: &Names::default(), rank, now }, spare)
+    let decided = |run: &Run, rank: usize, pointer: Result<&Names, &str>, spare: &SweepPolicy| -> Decision {
+        decide(
+            &SweepInput { run, writers: &[], manifest: None, pointer, borrowed: &Names::default(), rank, now },
+            spare,
+        )
     };
-    let goes = |index: usize, spare: &Spare| {
+    let goes = |index: usize, spare: &SweepPolicy| {
         matches!(decided(&runs[index], 2 - index, Ok(&none), spare), Decision::Delete { .. })
     };
     let (mut tried, mut swept) = (0, [0; 3]);
@@ -250,7 +253,7 @@ fn b06_what_cannot_be_understood_is_told_and_left_alone() {
                 handle.report(Report { manifest_ref: Some(manifest.into()), ..Report::default() }).await.unwrap();
             }
             handle.succeed().await.unwrap();
-            let report = yard.sweep(&Spare { only: [id].into(), ..at_once() }, false).await;
+            let report = yard.sweep(&SweepPolicy { only: [id].into(), ..at_once() }, false).await;
             let line = report.kept.iter().find(|line| line.id == id).unwrap();
             assert!(line.reason.contains(says), "{says}: {line:?}");
             assert!(yard.get(&path).await.is_some() && report.objects == 0);
@@ -288,7 +291,7 @@ fn b06_a_record_that_names_other_trees_deletes_nothing() {
         ];
         for (index, text) in hostile.iter().enumerate() {
             let key = format!("{}/runs/2020-01-01T00:00:00.000000Z_run_id=x_{index}/run.yaml", yard.prefix);
-            yard.store.put_by_hand(&key, text.as_bytes()).await.unwrap();
+            yard.store.raw_put(&key, text.as_bytes()).await.unwrap();
         }
         let report = yard.sweep(&at_once(), false).await;
         assert_eq!((report.objects, yard.shards().await), (0, vec![victim]), "{report:?}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlive::engine::sweeper::Spare;
+use outlive::engine::sweeper::SweepPolicy;
 use outlive::filter::Filter;
 use outlive::id::{Stamp, SystemEntropy};
 use outlive::ownership::Stop;
@@ -27,7 +27,7 @@ fn t8_04_deleted_run_stays_deleted_when_its_paused_worker_beats() {
         yard.clock.pass(HOUR);
         assert_eq!(yard.reap().await, 1);
         yard.clock.pass(HOUR * 24);
-        let spare = Spare { grace: Duration::ZERO, forget_after: Some(HOUR), ..Spare::default() };
+        let spare = SweepPolicy { grace: Duration::ZERO, forget_after: Some(HOUR), ..SweepPolicy::default() };
         assert_eq!(yard.sweep(&spare, false).await.forgotten, [id]);
         // Its process lists runs first, so that its cache evicts the record.
         assert!(store.list(&Filter::default(), &Page::default()).await.unwrap().records.is_empty());

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Report, Spare, sweep};
+use outlive::engine::sweeper::{Report, SweepPolicy, sweep};
 use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
 use outlive::run::{Output, Spec, StateName};
@@ -15,8 +15,8 @@ use super::field::{key, registry};
 use super::hostile::record_of;
 use super::yard::{HOUR, Yard, attempt_of};
 
-fn at_once() -> Spare {
-    Spare { grace: Duration::ZERO, unsure: Duration::ZERO, ..Spare::default() }
+fn at_once() -> SweepPolicy {
+    SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() }
 }
 
 fn swept(registry: &Registry, dry_run: bool) -> Report {
@@ -28,14 +28,14 @@ const FAR_AHEAD: &str = "2220-01-01T00:00:00Z";
 
 async fn put_record(yard: &Yard, prefix: &str, name: &str, text: &str) {
     let key = format!("{prefix}/runs/2020-01-01T00:00:00.000000Z_run_id={name}_{}/run.yaml", "0".repeat(32));
-    yard.store.put_by_hand(&key, text.as_bytes()).await.unwrap();
+    yard.store.raw_put(&key, text.as_bytes()).await.unwrap();
 }
 
 /// Copies the records of a registry to another prefix, as `cp -r` would.
 async fn copy_records(yard: &Yard, from: &str, to: &str) {
     for key in yard.store.list_by_hand(&format!("{from}/runs")).await.unwrap() {
         let bytes = yard.store.get_by_hand(&key).await.unwrap().unwrap();
-        yard.store.put_by_hand(&key.replacen(from, to, 1), &bytes).await.unwrap();
+        yard.store.raw_put(&key.replacen(from, to, 1), &bytes).await.unwrap();
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Report, Spare, sweep};
+use outlive::engine::sweeper::{Report, SweepPolicy, sweep};
 use outlive::ownership::handle::RunHandle;
 use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
@@ -97,7 +97,7 @@ impl Yard {
     }
 
     pub(crate) async fn put(&self, path: &str, bytes: &[u8]) {
-        self.store.put_by_hand(&self.key(path), bytes).await.unwrap();
+        self.store.raw_put(&self.key(path), bytes).await.unwrap();
     }
 
     pub(crate) async fn get(&self, path: &str) -> Option<Vec<u8>> {
@@ -141,7 +141,7 @@ impl Yard {
         Reaper::new(None).pass(&self.process().await).await.unwrap().ended.len()
     }
 
-    pub(crate) async fn sweep(&self, spare: &Spare, dry_run: bool) -> Report {
+    pub(crate) async fn sweep(&self, spare: &SweepPolicy, dry_run: bool) -> Report {
         sweep(&self.process().await, spare, dry_run).await.unwrap()
     }
 }

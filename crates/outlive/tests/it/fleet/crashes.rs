@@ -12,7 +12,7 @@ use outlive::lifecycle::{Action, apply};
 use outlive::ownership::Stop;
 use outlive::ownership::reaper::Reaper;
 use outlive::run::StateName;
-use outlive::store::{Revision, Written};
+use outlive::store::{Revision, WriteOutcome};
 
 /// What became of a write, as its writer was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,7 @@ fn try_write(store: &PostgresStore, write: &Write, told: &Mutex<Answers>, acked:
     };
     let outcome = match pollster::block_on(store.commit(vec![write.clone()])) {
         Ok(written) => match written.as_slice() {
-            [Written::Done(_)] => Told::Done,
+            [WriteOutcome::Done(_)] => Told::Done,
             other => panic!("nobody else writes this run: {other:?}"),
         },
         Err(Error::Unknown(_)) => Told::Unknown,

@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 
 use super::*;
-use outlive::engine::worker::{Done, StopReason, Times, Worker};
+use outlive::engine::worker::{Done, StopReason, Worker, WorkerTiming};
 use outlive::ownership::Stop;
 
 const NEVER: Duration = Duration::from_secs(100_000);
@@ -13,8 +13,8 @@ fn shared(url: &str) -> Registry {
 }
 
 /// Times at which nothing is found by asking.
-fn deaf() -> Times {
-    Times::new(NEVER, NEVER * 3, NEVER, NEVER).unwrap()
+fn deaf() -> WorkerTiming {
+    WorkerTiming::new(NEVER, NEVER * 3, NEVER, NEVER).unwrap()
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn an_owner_hears_of_a_cancel_and_a_bell_rings_for_work_long_before_anybody_woul
     let handle = pollster::block_on(owner.start(spec)).unwrap();
     let (told, stops) = channel();
     handle.on_stop(move |stop| drop(told.send(stop.clone())));
-    owner.hear_requests();
+    owner.subscribe_requests();
     // Nobody knows when it has begun to listen, so it is asked again and again.
     let asked = std::iter::repeat_with(|| {
         pollster::block_on(other.cancel(handle.id(), None)).unwrap();
@@ -82,8 +82,12 @@ fn f_62_through_a_pooler_that_passes_no_news_on_work_is_found_by_asking() {
     let direct = Server::shared().fresh_url();
     let pooler = Pooler::start(Server::shared().port(), 4);
     let other = shared(&direct);
-    let times =
-        Times::new(Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(1), Duration::from_millis(50));
+    let times = WorkerTiming::new(
+        Duration::from_secs(1),
+        Duration::from_secs(4),
+        Duration::from_secs(1),
+        Duration::from_millis(50),
+    );
     let worker = Worker::builder(shared(&pooler.url(&direct)))
         .times(times.unwrap())
         .handle("found", |_| Ok(()))

@@ -4,9 +4,9 @@ use super::*;
 use crate::world::with_lease;
 use outlive::filter::Filter;
 use outlive::lifecycle::{Action, apply};
-use outlive::ownership::handle::Recorded;
+use outlive::ownership::handle::Persisted;
 use outlive::ownership::reaper::Reaper;
-use outlive::store::Written;
+use outlive::store::WriteOutcome;
 use outlive::testing::ManualClock;
 use outlive::time::Timestamp;
 
@@ -101,7 +101,7 @@ fn t7_06_beats_go_on_while_another_session_locks_the_runs() {
         other.does(&format!("BEGIN; LOCK TABLE {schema}.live IN ACCESS EXCLUSIVE MODE;"));
         // An end that cannot be written is owed, and every beat would compare what is held with what is owned.
         let recorded = ending.succeed().await.unwrap();
-        assert_eq!(recorded, Recorded::Later);
+        assert_eq!(recorded, Persisted::Spooled);
         for number in 1..=3 {
             drop(owner.tick().await);
             assert!(beats() >= before + number, "beat {number} waited for the runs");
@@ -214,7 +214,7 @@ fn breaks_off_a_batch(way: fn(&Server) -> Way) {
          CREATE TRIGGER break_off BEFORE DELETE ON {schema}.waiting FOR EACH ROW EXECUTE FUNCTION {schema}.break_off()"
     ));
     let written = pollster::block_on(store.commit(records.iter().map(cancelling).collect())).unwrap();
-    assert!(written.iter().all(|written| matches!(written, Written::Done(_))), "{written:?}");
+    assert!(written.iter().all(|written| matches!(written, WriteOutcome::Done(_))), "{written:?}");
     let met = Server::shared().psql(&format!("SELECT last_value FROM {schema}.met"));
     assert_eq!(met, "3", "one row was broken off, and both were written after that");
 }
@@ -237,7 +237,7 @@ fn meets_in_opposite_order(way: fn(&Server) -> Way) {
     let (mut won, mut lost) = (0, 0);
     for _ in 0..5 {
         let records: Vec<_> = (0..RUNS).map(|_| made(&store)).collect();
-        let answers: Vec<Vec<Written>> = std::thread::scope(|scope| {
+        let answers: Vec<Vec<WriteOutcome>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|number| {
                     let mut writes: Vec<Write> = records.iter().map(cancelling).collect();
@@ -250,7 +250,7 @@ fn meets_in_opposite_order(way: fn(&Server) -> Way) {
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        let done = answers.iter().flatten().filter(|written| matches!(written, Written::Done(_))).count();
+        let done = answers.iter().flatten().filter(|written| matches!(written, WriteOutcome::Done(_))).count();
         assert_eq!(done, RUNS, "each run is cancelled once");
         (won, lost) = (won + done, lost + 3 * RUNS);
     }

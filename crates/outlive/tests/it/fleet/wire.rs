@@ -88,10 +88,11 @@ fn pass_on(
     });
     let mut buffer = vec![0; 1 << 16];
     while let Ok(read @ 1..) = client.read(&mut buffer) {
-        let is_said = |words: &str| buffer[..read].windows(words.len()).any(|window| window == words.as_bytes());
+        let is_duplicate_finish =
+            |words: &str| buffer[..read].windows(words.len()).any(|window| window == words.as_bytes());
         let cut = {
             let mut plan = plan.lock().unwrap();
-            plan.take_if(|(words, _)| is_said(words)).map(|(_, how)| how)
+            plan.take_if(|(words, _)| is_duplicate_finish(words)).map(|(_, how)| how)
         };
         match cut {
             Some(Cut::Swallowed) => {

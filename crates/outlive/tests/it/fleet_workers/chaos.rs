@@ -9,12 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlive::engine::worker::{Job, Tally, Times, Worker};
+use outlive::engine::worker::{Job, Tally, Worker, WorkerTiming};
 use outlive::lifecycle::{Action, Fence, Observed, Verdict, apply};
 use outlive::owner::Evidence;
 use outlive::policy::{Lease, OrphanPolicy, Policy, Retry};
 use outlive::registry::{Planned, Registry};
-use outlive::run::{Event, Heard, Interruption, Key, Owner, Run, Spec, State, StateName};
+use outlive::run::{Event, Interruption, Key, LastHeartbeat, Owner, Run, Spec, State, StateName};
 use outlive::testing::server::{Server, program};
 use outlive::testing::{SeededEntropy, set_clock_off};
 use outlive::time::{Clock, SystemClock};
@@ -72,7 +72,7 @@ fn be_worker(url: &str) {
             Ok(())
         }
     };
-    let worker = Worker::builder(registry).slots(8).prefetch(4).times(Times::fast());
+    let worker = Worker::builder(registry).slots(8).prefetch(4).times(WorkerTiming::fast());
     let worker = worker.handle("job", work(Duration::from_millis(200))).handle("scarce", work(SCARCE_WORK));
     let worker = worker.start().unwrap();
     let input = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()));
@@ -158,7 +158,7 @@ fn job(number: usize) -> Spec {
 
 /// The owner that an event tells of, long silent: whether it was, its store has judged.
 fn owner(event: &Event) -> Owner {
-    let heard = Heard { silent_for: Duration::from_secs(3_600), ..Heard::default() };
+    let heard = LastHeartbeat { silent_for: Duration::from_secs(3_600), ..LastHeartbeat::default() };
     let identity = outlive::testing::stranger(1);
     Owner { worker: event.worker.unwrap(), identity, lease: Lease::default(), heard }
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use outlive::engine::worker::{Times, Worker};
+use outlive::engine::worker::{Worker, WorkerTiming};
 use outlive::policy::{OrphanPolicy, Policy};
 use outlive::registry::Registry;
 use outlive::run::{Spec, StateName};
@@ -25,7 +25,7 @@ fn start(url: &str, home: &std::path::Path, ends: bool) -> Child {
 fn be_worker(url: &str) {
     let registry = pollster::block_on(Registry::open(url)).unwrap();
     let ends = std::env::var("OUTLIVE_TEST_ENDS").unwrap() == "1";
-    let worker = Worker::builder(registry).slots(2).times(Times::fast()).handle("job", move |job| {
+    let worker = Worker::builder(registry).slots(2).times(WorkerTiming::fast()).handle("job", move |job| {
         println!("begun {} {}", job.id(), job.run().attempt);
         while !ends && job.wait_for_stop(std::time::Duration::from_secs(60)).is_none() {}
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
 
-use outlive::engine::worker::{Done, Failed, Job, Times, Worker};
+use outlive::engine::worker::{Done, Failed, Job, Worker, WorkerTiming};
 use outlive::run::StateName;
 use outlive::testing::server::Server;
 
@@ -18,9 +18,9 @@ fn open(url: &str) -> Registry {
 }
 
 /// Nothing is found by asking, and nobody is taken for dead.
-fn deaf() -> Times {
+fn deaf() -> WorkerTiming {
     const NEVER: Duration = Duration::from_secs(100_000);
-    Times::new(NEVER, NEVER * 3, NEVER, NEVER).unwrap()
+    WorkerTiming::new(NEVER, NEVER * 3, NEVER, NEVER).unwrap()
 }
 
 #[test]
@@ -75,7 +75,8 @@ fn f07_a_rolling_restart_of_all_workers_fails_no_run_and_each_is_done_once() {
             done.change(|done| *done.entry(job.id()).or_default() += 1);
             Ok(Done::Succeeded)
         };
-        let builder = Worker::builder(open(&url)).slots(4).times(Times::fast()).grace(Duration::from_millis(1), LONG);
+        let builder =
+            Worker::builder(open(&url)).slots(4).times(WorkerTiming::fast()).grace(Duration::from_millis(1), LONG);
         builder.handle("job", work).start().unwrap()
     };
     let mut workers: Vec<Worker> = (0..WORKERS).map(|_| start()).collect();

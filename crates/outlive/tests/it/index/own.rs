@@ -99,7 +99,7 @@ fn s_08_what_is_searched_for_is_words_and_no_expression() {
         for text in hostile {
             let sought = words(text);
             let found = yard.search(&Query { text: Some(text.into()), limit: 100, ..Query::default() });
-            let has = |run: &outlive::index::Listed, word: &String| {
+            let has = |run: &outlive::index::SearchHit, word: &String| {
                 let kind = run.record.kind.as_deref().unwrap_or_default();
                 let said = format!("{} {kind} {} {}", run.record.title, run.record.repo, run.record.lifecycle);
                 let said = said.to_lowercase();

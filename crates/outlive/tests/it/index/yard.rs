@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use outlive::index::{Address, Index, Listed, Query};
+use outlive::index::{Address, Index, Query, SearchHit};
 use outlive::time::Timestamp;
 use serde_json::{Value, json};
 
@@ -31,11 +31,11 @@ impl Yard {
         root
     }
 
-    pub(crate) fn all(&self) -> Vec<Listed> {
+    pub(crate) fn all(&self) -> Vec<SearchHit> {
         self.search(&Query { limit: 10_000, ..Query::default() })
     }
 
-    pub(crate) fn search(&self, query: &Query) -> Vec<Listed> {
+    pub(crate) fn search(&self, query: &Query) -> Vec<SearchHit> {
         self.index().search(query).unwrap().runs
     }
 }

@@ -9,8 +9,8 @@ use outlive::filter::Filter;
 use outlive::host::RUN_VARIABLE;
 use outlive::id::RunId;
 use outlive::lifecycle::Refusal;
-use outlive::owner::{Identity, Vantage};
-use outlive::registry::Cancelling;
+use outlive::owner::{HostContext, Identity};
+use outlive::registry::CancelOptions;
 use outlive::run::{Arg, Command, Spec, StateName};
 use outlive::testing::spec;
 
@@ -78,7 +78,7 @@ fn t1_03_cancelled_run_is_refused_unless_processes_live() {
         let handle = owner.start(spec("job")).await.unwrap();
         let id = handle.id();
         handle.interrupt(None, "asked to").await.unwrap();
-        let how = Cancelling::default();
+        let how = CancelOptions::default();
         let live = Live::of(id);
         let requested = owner.cancel_and_end(id, &how).await.unwrap();
         assert!(!requested.is_done(), "done while a process lives");
@@ -120,13 +120,13 @@ fn t1_03_cancel_names_a_host_that_cannot_be_observed() {
     let world = World::memory();
     pollster::block_on(async {
         let own = Identity::own();
-        let vantage = Vantage { host: "far".into(), boot_id: "another".into(), ..own.vantage.clone() };
+        let vantage = HostContext { host: "far".into(), boot_id: "another".into(), ..own.vantage.clone() };
         let owner = world.process_as(Identity { vantage, ..own });
         let command = Command::new(vec![Arg::Text("train".into())], Arg::Text("/".into()));
         let handle = owner.start(Spec { command: Some(command), ..spec("job") }).await.unwrap();
         let id = handle.id();
         handle.interrupt(Some(15), "asked to").await.unwrap();
-        let answer = world.process().cancel_and_end(id, &Cancelling::default()).await.unwrap();
+        let answer = world.process().cancel_and_end(id, &CancelOptions::default()).await.unwrap();
         assert_eq!((answer.run.state.name(), answer.elsewhere.as_deref()), (StateName::Cancelled, Some("far")));
         assert!(!answer.is_done(), "processes of another host were called gone");
     });
@@ -151,7 +151,7 @@ fn t1_03_end_recorded_behind_the_request_is_not_done_while_a_process_lives() {
             Ok(())
         });
         let caller = world.process_on(store, Identity::own());
-        let answer = caller.cancel_and_end(id, &Cancelling::default()).await.unwrap();
+        let answer = caller.cancel_and_end(id, &CancelOptions::default()).await.unwrap();
         assert_eq!((answer.run.state.name(), &answer.live.pids), (StateName::Cancelled, &vec![live.0.id()]));
         assert!(!answer.is_done(), "done while a process lives");
     });

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use outlive::ownership::handle::Recorded;
+use outlive::ownership::handle::Persisted;
 use outlive::run::StateName;
 use outlive::store::Error;
 use outlive::testing::spec;
@@ -62,7 +62,7 @@ fn t5_b5_outages_spooled_outcomes_lost_claims_and_reaps_are_logged() {
         for _ in 0..2 {
             owner.tick().await.unwrap_err();
         }
-        assert_eq!(ends.succeed().await.unwrap(), Recorded::Later);
+        assert_eq!(ends.succeed().await.unwrap(), Persisted::Spooled);
         let failed = logged.of("heartbeat failed");
         assert!(failed.len() == 2 && failed[0].contains("the store is away"), "{failed:?}");
         assert_eq!(logged.of("outage began").len(), 1);

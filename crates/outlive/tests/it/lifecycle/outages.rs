@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use outlive::ownership::handle::Recorded;
+use outlive::ownership::handle::Persisted;
 use outlive::ownership::reaper::Reaper;
 use outlive::run::StateName;
 use outlive::store::Error;
@@ -91,7 +91,7 @@ fn l12_a_final_write_that_fails_five_times_is_recorded_once() {
             let id = handle.id();
             handle.set_checkpoint(42.into()).await.unwrap();
             left.store(5, Ordering::SeqCst);
-            assert_eq!(handle.succeed().await.unwrap(), Recorded::Later);
+            assert_eq!(handle.succeed().await.unwrap(), Persisted::Spooled);
             assert_eq!(owner.get(id).await.unwrap().state, StateName::Succeeded, "a spooled end is seen");
             for _ in 0..8 {
                 // A beat that cannot deliver says so; the next one tries again.
@@ -116,7 +116,7 @@ fn l12_an_end_that_a_dead_process_spooled_is_delivered_by_the_next() {
         let handle = owner.start(spec("job")).await.unwrap();
         let id = handle.id();
         left.store(5, Ordering::SeqCst);
-        assert_eq!(handle.fail("exit", "code 3").await.unwrap(), Recorded::Later);
+        assert_eq!(handle.fail("exit", "code 3").await.unwrap(), Persisted::Spooled);
         drop(owner);
         let next = world.process().spooling_to(home.path());
         assert_eq!(next.deliver_spooled().await.unwrap().recorded, 1);

@@ -1,0 +1,362 @@
+//! The floor: what the threads of a worker share, and where they wait for each other.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::job::{Answer, Task};
+use crate::model::id::{Epoch, RunId};
+use crate::model::time::{Clock, SystemClock};
+use crate::util::sync::lock;
+
+/// How many ends may wait for their write, for each slot, before nothing more is claimed.
+const ENDS_PER_SLOT: usize = 4;
+/// Fewer than this may always wait.
+const ENDS: usize = 1_000;
+/// How long free slots wait for others to become free, so that they are filled by one claim.
+const LINGER: Duration = Duration::from_millis(2);
+
+/// How far a worker is on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Stage {
+    /// It claims.
+    #[default]
+    Working,
+    /// It claims nothing more.
+    Draining,
+    /// Its handlers are told to stop.
+    Stopping,
+    /// Nothing more is waited for.
+    Over,
+}
+
+/// What a worker has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Claims that brought anything.
+    pub claims: u64,
+    /// Runs that they brought.
+    pub claimed: u64,
+    /// Runs whose handlers are at work.
+    pub running: usize,
+    /// The most that ever were at once.
+    pub most_at_once: usize,
+    /// Recorded as succeeded.
+    pub succeeded: u64,
+    /// Recorded as failed, whether or not they are tried again.
+    pub failed: u64,
+    /// Suspended.
+    pub suspended: u64,
+    /// Recorded as cancelled or interrupted.
+    pub stopped: u64,
+    /// Ends that came to nothing, because the run was somebody else's by then.
+    pub lost: u64,
+    /// Those of them that were written and refused by the store. Of the others their worker was told before.
+    pub refused: u64,
+    /// Ends that the store did not take at once. They are spooled, and delivered when it does.
+    pub later: u64,
+    /// Writes that recorded ends.
+    pub commits: u64,
+    /// Attempts of others that were found to be over.
+    pub reaped: u64,
+    /// Failures of the store that were survived.
+    pub errors: u64,
+}
+
+/// An end that waits to be recorded.
+pub(super) struct Ended {
+    pub(super) task: Arc<Task>,
+    pub(super) answer: Answer,
+}
+
+#[derive(Default)]
+struct State {
+    stage: Stage,
+    /// Claimed and not begun.
+    queue: VecDeque<Arc<Task>>,
+    running: BTreeMap<(RunId, Epoch), Arc<Task>>,
+    ends: Vec<Ended>,
+    /// Ends that are being written.
+    writing: usize,
+    /// Runs that are being claimed, at most.
+    claiming: usize,
+    /// Somebody says that there is work.
+    look: bool,
+    /// Slots that wait for something to begin.
+    idle: usize,
+    /// One of them is called and has not come yet.
+    is_called: bool,
+    /// Who waits for what, so that nobody is called who does not.
+    await_room: usize,
+    await_end: usize,
+    watchers: usize,
+    tally: Tally,
+}
+
+/// What the threads of a worker share.
+pub(super) struct Dispatcher {
+    slots: usize,
+    prefetch: usize,
+    state: Mutex<State>,
+    /// There is something to begin.
+    work: Condvar,
+    /// There is room, or a reason to look for work.
+    room: Condvar,
+    /// There is an end to record.
+    ended: Condvar,
+    /// Something has been done.
+    done: Condvar,
+    /// The worker is on its way out.
+    over: Condvar,
+}
+
+/// Has a worker look for work at once. Whoever hears of work by other means than asking calls it; the worker goes on asking
+/// by itself in any case.
+#[derive(Clone)]
+pub struct Waker(pub(super) Arc<Dispatcher>);
+
+impl Waker {
+    /// There may be work.
+    pub fn wake(&self) {
+        self.0.wake();
+    }
+}
+
+impl Dispatcher {
+    pub(super) fn new(slots: usize, prefetch: usize) -> Arc<Self> {
+        Arc::new(Self {
+            slots,
+            prefetch,
+            state: Mutex::default(),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            ended: Condvar::new(),
+            done: Condvar::new(),
+            over: Condvar::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        self.state().tally
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&mut Tally)) {
+        let mut state = self.state();
+        count(&mut state.tally);
+        self.call(state);
+    }
+
+    pub(super) fn wait_until(&self, mut so: impl FnMut(&Tally) -> bool) {
+        let mut state = self.state();
+        state.watchers += 1;
+        state = wait_while(&self.done, state, |state| !so(&state.tally));
+        state.watchers -= 1;
+    }
+
+    /// Lets go of the state, and calls whoever waits for what it has become.
+    fn call(&self, mut state: MutexGuard<'_, State>) {
+        // A slot that has come calls the next: where work is short, few wake.
+        let work = !state.queue.is_empty() && state.idle > 0 && !state.is_called;
+        state.is_called |= work;
+        let room = state.await_room > 0 && self.free(&state) > 0;
+        let ended = state.await_end > 0 && !state.ends.is_empty();
+        // While free slots have something to begin, more is done at once: whoever watches is called after that.
+        let is_quiet = state.queue.is_empty() || state.idle == 0 || state.stage > Stage::Working;
+        let done = state.watchers > 0 && is_quiet;
+        drop(state);
+        for (is_awaited, condvar) in [(work, &self.work), (room, &self.room), (ended, &self.ended)] {
+            if is_awaited {
+                condvar.notify_one();
+            }
+        }
+        if done {
+            self.done.notify_all();
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        self.state().look = true;
+        self.room.notify_all();
+    }
+
+    pub(super) fn advance(&self, stage: Stage) {
+        let mut state = self.state();
+        state.stage = stage;
+        if stage >= Stage::Stopping {
+            state.running.values().for_each(|task| task.tell_end());
+        }
+        drop(state);
+        [&self.work, &self.room, &self.ended, &self.done, &self.over].into_iter().for_each(Condvar::notify_all);
+    }
+
+    fn free(&self, state: &State) -> usize {
+        if state.ends.len() + state.writing > ENDS.max(ENDS_PER_SLOT * self.slots) {
+            return 0;
+        }
+        (self.slots + self.prefetch).saturating_sub(state.queue.len() + state.running.len() + state.claiming)
+    }
+
+    /// Waits until there is room and a reason to claim: `patience` is over, or somebody says that there is work. Answers
+    /// with how many may be claimed, up to `limit`; nothing once nothing more is to be. Whoever is answered says what came of
+    /// it.
+    pub(super) fn wait_for_room(&self, patience: Duration, limit: usize) -> Option<usize> {
+        let deadline = SystemClock.awake() + patience;
+        let mut state = self.state();
+        loop {
+            if state.stage > Stage::Working {
+                return None;
+            }
+            let left = deadline.saturating_sub(SystemClock.awake());
+            if !state.look && !left.is_zero() {
+                state = wait_timeout(&self.room, state, left);
+            } else if self.free(&state) == 0 {
+                state.await_room += 1;
+                state = wait(&self.room, state);
+                state.await_room -= 1;
+            } else {
+                break;
+            }
+        }
+        let few = |state: &mut State| state.stage == Stage::Working && self.free(state) * 2 < self.slots;
+        // Nobody calls: what becomes free in the meantime is there when it is over.
+        let linger = self.room.wait_timeout_while(state, LINGER, few);
+        let mut state = linger.unwrap_or_else(PoisonError::into_inner).0;
+        state.look = false;
+        let room = Some(self.free(&state).min(limit)).filter(|_| state.stage == Stage::Working)?;
+        state.claiming += room;
+        Some(room)
+    }
+
+    /// A claim of up to so many has brought these.
+    pub(super) fn claimed(&self, room: usize, tasks: Vec<Arc<Task>>) {
+        let mut state = self.state();
+        state.claiming = state.claiming.saturating_sub(room);
+        state.tally.claims += u64::from(!tasks.is_empty());
+        state.tally.claimed += tasks.len() as u64;
+        state.queue.extend(tasks);
+        self.call(state);
+    }
+
+    /// Waits as long as the worker works, for at most `patience`. Answers whether it still does.
+    pub(super) fn pause(&self, patience: Duration) -> bool {
+        let works = |state: &mut State| state.stage == Stage::Working;
+        let paused = self.over.wait_timeout_while(self.state(), patience, works);
+        paused.unwrap_or_else(PoisonError::into_inner).0.stage == Stage::Working
+    }
+
+    /// The next task for a slot; none once there will be none.
+    pub(super) fn next(&self) -> Option<Arc<Task>> {
+        let idle = |state: &mut State| state.queue.is_empty() && state.stage == Stage::Working;
+        let mut state = self.state();
+        if idle(&mut state) {
+            state.idle += 1;
+            while idle(&mut state) {
+                state = wait(&self.work, state);
+                state.is_called = false;
+            }
+            state.idle -= 1;
+        }
+        if state.stage > Stage::Working {
+            return None;
+        }
+        let task = state.queue.pop_front()?;
+        let claim = (task.handle.id(), task.handle.fence().epoch);
+        state.running.insert(claim, task.clone());
+        state.tally.running = state.running.len();
+        state.tally.most_at_once = state.tally.most_at_once.max(state.running.len());
+        self.call(state);
+        Some(task)
+    }
+
+    /// Takes what was claimed and is not begun.
+    pub(super) fn unbegun(&self) -> Vec<Arc<Task>> {
+        self.state().queue.drain(..).collect()
+    }
+
+    /// Those whose handlers are still at work.
+    pub(super) fn abandoned(&self) -> Vec<Arc<Task>> {
+        self.state().running.values().cloned().collect()
+    }
+
+    /// Says how a task ended. Whoever says so first is believed.
+    pub(super) fn end(&self, task: Arc<Task>, answer: Answer) {
+        if task.ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let mut state = self.state();
+        state.ends.push(Ended { task, answer });
+        self.call(state);
+    }
+
+    /// A handler has returned.
+    pub(super) fn returned(&self, task: Arc<Task>, answer: Answer) {
+        let claim = (task.handle.id(), task.handle.fence().epoch);
+        let is_first = !task.ended.swap(true, Ordering::SeqCst);
+        let mut state = self.state();
+        state.running.remove(&claim);
+        state.tally.running = state.running.len();
+        if is_first {
+            state.ends.push(Ended { task, answer });
+        }
+        self.call(state);
+    }
+
+    /// All ends that wait, up to `limit`; none once there will be none.
+    pub(super) fn take_ends(&self, limit: usize) -> Option<Vec<Ended>> {
+        let nothing = |state: &mut State| state.ends.is_empty() && state.stage < Stage::Over;
+        let mut state = self.state();
+        state.await_end += 1;
+        state = wait_while(&self.ended, state, nothing);
+        state.await_end -= 1;
+        if state.ends.is_empty() {
+            return None;
+        }
+        let count = state.ends.len().min(limit);
+        state.writing += count;
+        Some(state.ends.drain(..count).collect())
+    }
+
+    /// What was taken is recorded.
+    pub(super) fn recorded(&self, ends: usize, count: impl FnOnce(&mut Tally)) {
+        let mut state = self.state();
+        state.writing = state.writing.saturating_sub(ends);
+        count(&mut state.tally);
+        self.call(state);
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.state().running.is_empty()
+    }
+
+    /// Waits until no handler is at work, for at most `patience`. Answers whether none is.
+    pub(super) fn wait_idle(&self, patience: Duration) -> bool {
+        let busy = |state: &mut State| !state.running.is_empty();
+        let mut state = self.state();
+        state.watchers += 1;
+        let waited = self.done.wait_timeout_while(state, patience, busy);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.watchers -= 1;
+        state.running.is_empty()
+    }
+}
+
+fn wait<'a>(condvar: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    condvar.wait(state).unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_while<'a>(
+    condvar: &Condvar,
+    state: MutexGuard<'a, State>,
+    so: impl FnMut(&mut State) -> bool,
+) -> MutexGuard<'a, State> {
+    condvar.wait_while(state, so).unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_timeout<'a>(condvar: &Condvar, state: MutexGuard<'a, State>, left: Duration) -> MutexGuard<'a, State> {
+    condvar.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+}

@@ -1,0 +1,154 @@
+//! Taking runs: claiming what waits, going on with what has ended, waking what is suspended.
+
+use std::sync::{Arc, Mutex};
+
+use super::Registry;
+use crate::error::Error;
+use crate::lifecycle::health::ProcessObserver;
+use crate::lifecycle::{Action, apply};
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, Stamp};
+use crate::model::owner::LiveProcesses;
+use crate::model::policy::Lease;
+use crate::model::run::{Run, State, StateName};
+use crate::model::time::Timestamp;
+use crate::ownership::handle::RunHandle;
+use crate::ownership::heartbeat::WorkerState;
+use crate::store::{self, Change, Order, Record, Selection};
+use crate::util::sync::lock;
+
+impl Registry {
+    /// Takes up to `limit` waiting runs that match, in the order of their priority.
+    pub async fn claim(&self, filter: Filter, limit: usize) -> Result<Vec<RunHandle>, Error> {
+        self.claim_those(filter, limit, &|_| true).await
+    }
+
+    /// The same, of those that are `wanted`.
+    pub async fn claim_those(
+        &self,
+        filter: Filter,
+        limit: usize,
+        wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
+    ) -> Result<Vec<RunHandle>, Error> {
+        self.claim_within(filter, limit, None, wanted).await
+    }
+
+    /// The same, with no longer a lease than `longest`: an owner promises no more than it keeps to.
+    pub(crate) async fn claim_within(
+        &self,
+        filter: Filter,
+        limit: usize,
+        longest: Option<Lease>,
+        wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
+    ) -> Result<Vec<RunHandle>, Error> {
+        let keeping = self.keeping()?;
+        let _taking = keeping.take();
+        // Asked for before the store is: a rule runs inside it, and must not call it.
+        let witness = self.store.witness();
+        let claim = |run: &Run, _| {
+            let asked = run.spec.policy.lease;
+            let lease = longest.filter(|longest| longest.lasts() < asked.lasts()).unwrap_or(asked);
+            let (owner, leftovers) = (keeping.owner(lease), left_behind(witness.as_deref(), run));
+            wanted(run).then_some(Action::Claim { owner, early: false, leftovers })
+        };
+        let claimed = self.claim_by(filter, (limit, Order::Claim), &claim).await?;
+        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
+    }
+
+    /// Takes up to `limit` waiting runs, in this order, by whatever claim is made of each.
+    pub(super) async fn claim_by(
+        &self,
+        filter: Filter,
+        (limit, order): (usize, Order),
+        claim: &(dyn Fn(&Run, Timestamp) -> Option<Action> + Send + Sync),
+    ) -> Result<Vec<Record>, Error> {
+        // A claim may ask whether the run is trusted. Inside the store only what was asked before is known.
+        let _ = self.identities();
+        let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
+        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
+        let rule = |run: &Run, now| {
+            let transition = apply(run, &claim(run, now)?, &self.me, now).ok()?;
+            let stamp = Stamp::draw(&*self.entropy);
+            lock(&tried).push((run.id, stamp));
+            Some(Change { transition, stamp })
+        };
+        let selection = Selection { filter, order, limit, due: true };
+        match self.store.update(&selection, &rule).await {
+            Err(unknown @ store::Error::Unknown(_)) => {
+                // The answer was lost: those that bear our stamp are ours. Where none does, it may still be on its way.
+                let tried = std::mem::take(&mut *lock(&tried));
+                let ids: Vec<RunId> = tried.iter().map(|(id, _)| *id).collect();
+                let is_ours = |record: &Record| {
+                    tried.iter().any(|(id, stamp)| *id == record.run.id && self.is_own(record, *stamp))
+                };
+                let found = self.store.get(&ids).await.unwrap_or_default();
+                let ours: Vec<Record> = found.into_iter().filter(is_ours).collect();
+                if ours.is_empty() { Err(unknown.into()) } else { Ok(ours) }
+            }
+            updated => Ok(updated?),
+        }
+    }
+
+    /// Goes on with a run, owned by this process at once: claims it where it waits, even before its time, and tries it
+    /// again where it has ended.
+    pub async fn take_up(&self, id: RunId, failed_too: bool) -> Result<RunHandle, Error> {
+        let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
+        if !matches!(found.run.state, State::Pending(_)) {
+            return self.resume(id, failed_too).await;
+        }
+        let keeping = self.keeping()?;
+        self.take(id, &keeping, |run| Action::Claim {
+            owner: keeping.owner(run.spec.policy.lease),
+            early: true,
+            leftovers: self.left_behind(run),
+        })
+        .await
+    }
+
+    /// Live processes of the attempt before the one that a run waits for.
+    pub fn left_behind(&self, run: &Run) -> LiveProcesses {
+        left_behind(self.store.witness().as_deref(), run)
+    }
+
+    /// Has a parked run tried again.
+    pub async fn unpark(&self, id: RunId) -> Result<Run, Error> {
+        Ok(self.change(id, |_| Action::Unpark).await?.0.run)
+    }
+
+    /// Tries an ended run again, owned by this process at once.
+    pub async fn resume(&self, id: RunId, failed_too: bool) -> Result<RunHandle, Error> {
+        let keeping = self.keeping()?;
+        self.take(id, &keeping, |run| Action::Resume {
+            failed_too,
+            leftovers: self
+                .look(&[run])
+                .and_then(|mut sights| sights.pop())
+                .map(|sight| sight.leftovers)
+                .unwrap_or_default(),
+            owner: Some(keeping.owner(run.spec.policy.lease)),
+        })
+        .await
+    }
+
+    /// Takes a suspended run.
+    pub async fn wake(&self, id: RunId) -> Result<RunHandle, Error> {
+        let keeping = self.keeping()?;
+        self.take(id, &keeping, |run| Action::Wake { owner: keeping.owner(run.spec.policy.lease) }).await
+    }
+
+    async fn take(
+        &self,
+        id: RunId,
+        keeping: &Arc<WorkerState>,
+        action: impl Fn(&Run) -> Action,
+    ) -> Result<RunHandle, Error> {
+        let _taking = keeping.take();
+        let (record, _) = self.change(id, action).await?;
+        Ok(self.hold(record, keeping.clone(), None))
+    }
+}
+
+fn left_behind(witness: Option<&dyn ProcessObserver>, run: &Run) -> LiveProcesses {
+    let sight = run.started_attempt().and_then(|_| witness?.look(&[run]).pop());
+    sight.map(|sight| sight.leftovers).unwrap_or_default()
+}

@@ -1,0 +1,61 @@
+//! Lists for people: of most runs no more than their line shows.
+
+use super::Registry;
+use super::find::widened;
+use crate::error::Error;
+use crate::lifecycle::health::RunStatus;
+use crate::model::filter::Filter;
+use crate::model::run::{Run, RunSummary};
+use crate::store::{Cursor, Page};
+
+/// A run in a list.
+#[derive(Debug)]
+pub enum ListItem {
+    /// Its record alone tells how it stands.
+    RunSummary(Box<RunSummary>),
+    /// It had to be looked at, or more had to be read of it to find it.
+    RunStatus(Box<RunStatus>),
+}
+
+impl Registry {
+    /// A page of runs as they stand, as [`Registry::list`] finds them. The page may be shorter than it could be, and even
+    /// empty, where another follows.
+    pub async fn list_summaries(&self, filter: &Filter, page: &Page) -> Result<(Vec<ListItem>, Option<Cursor>), Error> {
+        #[cfg(feature = "sqlite")]
+        if let Some(local) = &self.local
+            && let Some((found, next)) = local.list_summaries(&widened(filter), page)?
+        {
+            return Ok((self.glimpse(found, filter).await?, next));
+        }
+        let (seen, next) = self.list(filter, page).await?;
+        Ok((seen.into_iter().map(|seen| ListItem::RunStatus(Box::new(seen))).collect(), next))
+    }
+
+    #[cfg(feature = "sqlite")]
+    async fn glimpse(
+        &self,
+        found: Vec<crate::store::sqlite::OnRecord>,
+        filter: &Filter,
+    ) -> Result<Vec<ListItem>, Error> {
+        use crate::store::sqlite::OnRecord;
+        let mut others: Vec<Run> = Vec::new();
+        let mut places: Vec<Option<Box<RunSummary>>> = Vec::with_capacity(found.len());
+        for run in found {
+            match run {
+                OnRecord::RunSummary(brief) => places.push(Some(brief)),
+                OnRecord::Other(run) => {
+                    others.push(*run);
+                    places.push(None);
+                }
+            }
+        }
+        let seen = if others.is_empty() { Vec::new() } else { self.explain(self.see(others).await?).await? };
+        let mut seen = seen.into_iter();
+        let wanted = |seen: &RunStatus| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state));
+        let one = |place: Option<Box<RunSummary>>| match place {
+            Some(brief) => Some(ListItem::RunSummary(brief)),
+            None => seen.next().filter(wanted).map(|seen| ListItem::RunStatus(Box::new(seen))),
+        };
+        Ok(places.into_iter().filter_map(one).collect())
+    }
+}

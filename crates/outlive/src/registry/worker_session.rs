@@ -1,0 +1,140 @@
+//! Coming and going of this process as a worker: when it begins to beat, and how it says goodbye.
+//!
+//! Most of what a short run costs is not its work. So one that may be over before its first beat starts no thread for it,
+//! and says goodbye in the same write that ends it.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Registry;
+use crate::error::Error;
+use crate::lifecycle::OwnerEnd;
+use crate::model::policy::Lease;
+use crate::model::run::Exit;
+use crate::ownership::handle::{Persisted, RunHandle};
+use crate::ownership::heartbeat::HeartbeatThread;
+use crate::store::{self, Beat, Notification, WorkerCapacity, fork_guard};
+use crate::util::sync::lock;
+
+/// Starts the thread that beats.
+pub(super) fn start(keeper: &HeartbeatThread) -> Result<(), Error> {
+    let failed = |error| store::Error::Unavailable(format!("the thread that beats cannot be started: {error}"));
+    Ok(keeper.start().map_err(failed)?)
+}
+
+impl Registry {
+    /// The same, with a worker that beats only from [`Registry::start_beating`] on. Whoever holds a run must call it well
+    /// before the first beat is due.
+    #[must_use]
+    pub fn defer_heartbeat(mut self) -> Self {
+        self.beats_later = true;
+        self
+    }
+
+    /// The same, with a worker that says what it takes from the queue.
+    #[must_use]
+    pub fn offering(mut self, offer: WorkerCapacity) -> Self {
+        self.offer = Arc::new(offer);
+        if let Some(working) = lock(&self.worker).as_ref() {
+            working.keeping.offer(self.offer.clone());
+        }
+        self
+    }
+
+    /// Makes this process a worker that is heard of, with a lease that it keeps to while it owns nothing.
+    pub(crate) async fn come(&self, lease: Lease) -> Result<(), Error> {
+        let keeping = self.keeping()?;
+        keeping.promise(lease);
+        self.start_beating()?;
+        Ok(keeping.tick(&*self.store).await?)
+    }
+
+    /// Makes this process a worker that others see before it owns anything, with what it offers.
+    pub async fn announce(&self) -> Result<(), Error> {
+        self.come(self.lease.unwrap_or_default()).await
+    }
+
+    /// Has `work` called whenever there may be work, and what others ask of this worker's runs looked after at once, as
+    /// far as the store tells. Until what is answered is dropped.
+    pub(crate) fn hear(&self, work: impl Fn() + Send + Sync + 'static) -> Option<Box<dyn Any + Send + Sync>> {
+        let keeping = self.keeping().ok()?;
+        self.listen(move |news| match news {
+            Notification::Work => work(),
+            Notification::Request(worker) if worker == keeping.worker => keeping.ask(),
+            Notification::Request(_) => {}
+        })
+    }
+
+    /// Has this process's worker beat, if it does not yet.
+    pub fn start_beating(&self) -> Result<(), Error> {
+        let working = lock(&self.worker).clone();
+        working.as_ref().and_then(|working| working.keeper.as_ref()).map_or(Ok(()), start)
+    }
+
+    /// Ends the last run of this process, which leaves with it.
+    pub async fn finish_and_deregister(
+        &self,
+        handle: RunHandle,
+        end: OwnerEnd,
+        exit: Option<Exit>,
+    ) -> Result<Persisted, Error> {
+        fork_guard::check(self.opened_by)?;
+        let working = lock(&self.worker).clone();
+        // A beat of another thread would have the worker come back.
+        let silent = working.filter(|working| working.keeper.as_ref().is_some_and(|keeper| !keeper.is_started()));
+        #[cfg(feature = "sqlite")]
+        if let (Some(local), Some(working)) = (&self.local, &silent) {
+            let worker = working.keeping.worker;
+            local.leave_with_its_last_run(Some(worker));
+            let recorded = handle.end(end, exit).await;
+            local.leave_with_its_last_run(None);
+            working.left.store(matches!(recorded, Ok(Persisted::Committed)), Ordering::Relaxed);
+            return recorded;
+        }
+        drop(silent);
+        handle.end(end, exit).await
+    }
+
+    /// Ends this process's work: delivers what is owed and leaves, so that nobody waits for its lease.
+    pub async fn close(self) {
+        self.leave().await;
+    }
+
+    /// The same, in a process that ends: what it has open is closed by that, all at once.
+    pub async fn close_leaking(self) {
+        self.leave().await;
+        std::mem::forget(self);
+    }
+
+    pub(crate) async fn leave(&self) {
+        if !self.opened_by.is_this_process() {
+            return;
+        }
+        let Some(working) = lock(&self.worker).take() else { return };
+        let (keeping, left) = (working.keeping.clone(), working.left.load(Ordering::Relaxed));
+        // What could not be delivered stays in the spool.
+        let _ = keeping.deliver(&*self.store).await;
+        if Arc::into_inner(working).is_none() && !keeping.retire() {
+            // A run is still held: its worker leaves with the last of them.
+            return;
+        }
+        let beat = Beat {
+            worker: keeping.worker,
+            identity: keeping.identity.clone(),
+            lease: Default::default(),
+            held: [].into(),
+            attention: None,
+            leaving: true,
+            offer: Arc::default(),
+        };
+        if !left {
+            // A worker that cannot say goodbye is found by its lock.
+            let _ = self.store.beat(&beat).await;
+        }
+        #[cfg(feature = "sqlite")]
+        if let Some(local) = &self.local {
+            local.drop_life_lock(keeping.worker);
+        }
+    }
+}

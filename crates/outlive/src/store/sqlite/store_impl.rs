@@ -1,0 +1,167 @@
+//! The calls of the store trait, on a local registry.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{Access, SqliteStore, claims, observer, rows, run_files, workers};
+use crate::lifecycle::Start;
+use crate::lifecycle::health::ProcessObserver;
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, Stamp};
+use crate::model::run::{Event, Key, Run};
+use crate::store::{
+    Beat, BeatReply, Count, Cursor, Error, Listing, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
+    WriteOutcome, counts,
+};
+use crate::util::sync::lock;
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
+        self.look(|inner| {
+            let now = self.now();
+            let mut records = Vec::with_capacity(ids.len());
+            for id in ids {
+                match inner.find(*id, &now) {
+                    // Among others it is left out, so that it does not hide them; asked for alone it is told.
+                    Err(why @ Error::Corrupt(_)) if ids.len() > 1 => inner.damage.note(&id.to_string(), &why),
+                    found => records.extend(found?),
+                }
+            }
+            Ok(records)
+        })
+    }
+
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
+        let limit = page.limit.clamp(1, PAGE_LIMIT);
+        // An end that only a file knows makes a running row match as ended.
+        let mut wide = filter.clone();
+        if let Some(states) = &mut wide.states {
+            states.insert(crate::model::run::StateName::Running);
+        }
+        wide.owner = None;
+        let mut records = self.look(|inner| {
+            let (mut records, now) = (Vec::new(), self.now());
+            inner.scan(&wide, page.order, page.after, |record| {
+                let record = inner.read(record, &now)?;
+                if filter.matches(&record.run) {
+                    records.push(record);
+                }
+                Ok(records.len() <= limit)
+            })?;
+            Ok(records)
+        })?;
+        let more = records.len() > limit;
+        records.truncate(limit);
+        let next = records.last().filter(|_| more).map(|record| Cursor::at(&record.run));
+        Ok(Listing { records, next })
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<WriteOutcome>, Error> {
+        self.write(|inner, again| {
+            let mut written = inner.commit(&writes, &self.now())?;
+            for (written, write) in written.iter_mut().zip(&writes).filter(|_| again) {
+                // The files of the first try were read into the database that took the place of the deleted one.
+                if let WriteOutcome::Conflict(Some(found)) = written
+                    && found.stamp == write.stamp
+                {
+                    *written = WriteOutcome::Done(found.revision);
+                }
+            }
+            Ok(written)
+        })
+    }
+
+    async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
+        // Whoever waits for work looks often, and mostly nothing is there: nobody who writes waits for that.
+        if self.access == Access::Write && !self.look(|inner| inner.may_update(selection, rule, &self.now()))? {
+            return Ok(Vec::new());
+        }
+        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
+        let noted = || lock(&tried);
+        let noting = |run: &Run, now| {
+            let change = rule(run, now)?;
+            noted().push((run.id, change.stamp));
+            Some(change)
+        };
+        self.write(|inner, _| {
+            // What an earlier try did to a database that was deleted may have come back with its files.
+            let now = self.now();
+            let mut changed = Vec::new();
+            for (id, stamp) in std::mem::take(&mut *noted()) {
+                changed.extend(inner.find(id, &now)?.filter(|record| record.stamp == stamp));
+            }
+            noted().extend(changed.iter().map(|record| (record.run.id, record.stamp)));
+            let rest = Selection { limit: selection.limit.saturating_sub(changed.len()), ..selection.clone() };
+            changed.extend(inner.update(&rest, &noting, &now)?);
+            Ok(changed)
+        })
+    }
+
+    async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
+        self.write(|inner, _| inner.transaction(false, |inner| workers::beat(inner.connection(), beat, &self.now())))
+    }
+
+    async fn counts(&self) -> Result<Vec<Count>, Error> {
+        let counted = self.look(|inner| {
+            let Some(mut tally) = rows::counts(inner.connection())? else { return Ok(None) };
+            // An end that only a file knows has not been counted yet.
+            let (running, now) = (Filter::in_states([crate::model::run::StateName::Running]), self.now());
+            inner.scan(&running, crate::store::Order::Oldest, None, |record| {
+                let run = inner.read(record, &now)?.run;
+                if run.owner().is_none() {
+                    tally.add(&run);
+                }
+                Ok(true)
+            })?;
+            Ok(Some(tally))
+        })?;
+        match counted {
+            Some(tally) => Ok(tally.counts()),
+            // One of an earlier format that is only read.
+            None => counts::read(self).await,
+        }
+    }
+
+    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        self.look(|inner| workers::all(inner.connection(), &self.now()))
+    }
+
+    async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
+        self.look(|inner| {
+            let now = self.now().at;
+            Ok(claims::next_due(inner.connection(), filter, now)?.map(|at| at.since(now)))
+        })
+    }
+
+    async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
+        self.look(|inner| {
+            let now = self.now().at;
+            // One of an earlier format that is only read has counted none.
+            let is_counting = rows::counts_starts(inner.connection())?;
+            let of = |key| if is_counting { rows::starts(inner.connection(), key, now) } else { Ok(Vec::new()) };
+            rates.iter().map(of).collect()
+        })
+    }
+
+    async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
+        self.look(|inner| {
+            let mut events = rows::events(inner.connection(), id)?;
+            if let Some(record) = rows::find(inner.connection(), id)?
+                && let Some(filed) = record.run.owner().and_then(|_| run_files::filed_end(&inner.place, &record.run))
+            {
+                let missed: Vec<Event> = filed.events.into_iter().filter(|event| !events.contains(event)).collect();
+                events.extend(missed);
+            }
+            Ok(events)
+        })
+    }
+
+    fn witness(&self) -> Option<Arc<dyn ProcessObserver>> {
+        let inner = self.lock().ok()?;
+        let (dir, names) = (inner.place.dir.try_clone().ok()?, inner.place.names().cloned().collect());
+        Some(Arc::new(observer::LocalWitness { dir, vantage: self.vantage.clone(), names }))
+    }
+}
