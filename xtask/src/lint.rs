@@ -1,6 +1,6 @@
 //! `cargo xtask lint`: what can be said of the code without running it.
 
-use crate::features::FEATURE_SETS;
+use crate::features;
 use crate::layers::{self, CRATES};
 use crate::steps::{Failed, cargo, root, step, succeeds};
 use crate::tidy;
@@ -12,9 +12,11 @@ pub fn run(_: &[String]) -> Result<(), Failed> {
         step(&cargo(), &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
         house_rules(),
     ];
-    checks.extend(FEATURE_SETS.iter().map(|features| {
-        step(&cargo(), &[&["clippy", "--package", "outlive", "--lib"], *features, &["--", "-D", "warnings"]].concat())
-    }));
+    let clippy = |of: &[&str], features: &[&str]| {
+        step(&cargo(), &[&["clippy", "--package"], of, features, &["--", "-D", "warnings"]].concat())
+    };
+    checks.extend(features::LIBRARY.iter().map(|features| clippy(&["outlive", "--lib"], features)));
+    checks.extend(features::COMMAND.iter().map(|features| clippy(&["outlive-cli", "--bins"], features)));
     if succeeds(&cargo(), &["deny", "--version"]) {
         checks.push(step(&cargo(), &["deny", "check"]));
     } else {

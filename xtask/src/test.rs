@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::features::FEATURE_SETS;
+use crate::features;
 use crate::setup;
 use crate::steps::{Failed, cargo, root, step};
 
@@ -23,8 +23,11 @@ pub fn run(words: &[String]) -> Result<(), Failed> {
     tested?;
     println!("xtask test: no deadlock in {} bytes of PostgreSQL's logs", counted?);
     // A part of the tests is a part of the workspace's; all of them are those of every feature set.
-    for features in FEATURE_SETS.iter().filter(|_| words.is_empty()) {
+    for features in features::LIBRARY.iter().filter(|_| words.is_empty()) {
         step(&cargo(), &[&["nextest", "run", "--package", "outlive", "--lib"], *features].concat())?;
+    }
+    if words.is_empty() {
+        step(&cargo(), &["nextest", "run", "--package", "outlive-cli", "--bins", "--no-default-features", "left_out"])?;
     }
     step(&cargo(), &["test", "--workspace", "--doc"])?;
     println!("xtask test: all tests passed");

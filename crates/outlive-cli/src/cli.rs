@@ -3,6 +3,7 @@
 //! stdout is data, stderr is talk.
 
 pub mod completion;
+mod left_out;
 mod logging;
 
 use std::ffi::OsString;
@@ -12,14 +13,19 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use outlive::error::{Candidate, Error};
 
+#[cfg(feature = "server")]
+use crate::http;
 use crate::launcher::descriptors;
 use crate::launcher::{adopt, attach, step, take_up};
+#[cfg(feature = "mcp")]
+use crate::mcp;
 use crate::operation::{Answer, Failure, Form, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
+#[cfg(feature = "tui")]
 use crate::terminal::top;
 use crate::workers::{hooks, supervise, work};
-use crate::{http, launcher, logs, mcp, terminal};
+use crate::{launcher, logs, terminal};
 
 /// The nouns that group verbs, with what they are about.
 const NOUNS: [(&str, &str); 7] = [
@@ -55,7 +61,11 @@ pub fn main() -> u8 {
     if let Some((registry, argv)) = launcher::plain_call(&words).filter(|_| report.is_none()) {
         return launcher::run_plainly(argv, &Context::new(registry), mask);
     }
-    let matches = match command(verb(&words).as_deref()).try_get_matches_from(&words) {
+    let verb = verb(&words);
+    if let Some(error) = verb.as_deref().and_then(left_out::refusal) {
+        return fail(&error, asks_for_json(&words));
+    }
+    let matches = match command(verb.as_deref()).try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(error) => return refuse(&error, &words),
     };
@@ -72,19 +82,25 @@ pub fn main() -> u8 {
         Some((supervise::NAME, matches)) => supervise::run(matches, &context, json, mask),
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
         Some((attach::NAME, matches)) => attach::run(matches, &context, json),
+        #[cfg(feature = "tui")]
         Some((top::NAME, matches)) => top::run(matches, &context, json),
+        #[cfg(feature = "server")]
         Some((http::NAME, matches)) => http::run(matches, &context, json),
+        #[cfg(feature = "mcp")]
         Some((mcp::NAME, matches)) => mcp::run(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
         None => 2,
     }
 }
 
+/// Whether a call asks for JSON. What stands behind `--` is a command's own.
+fn asks_for_json(words: &[OsString]) -> bool {
+    words.iter().take_while(|word| *word != "--").any(|word| word == "--json")
+}
+
 /// Says what is wrong with the words of a call, or what help it asked for.
 fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
-    // What stands behind `--` is a command's own.
-    let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
-    if json && error.use_stderr() {
+    if asks_for_json(words) && error.use_stderr() {
         talk(&format!("{}\n", Failure::of_call(error).body));
     } else {
         // Help that nobody reads any more is no failure.
@@ -160,13 +176,17 @@ pub fn command(verb: Option<&str>) -> Command {
         attach::command(),
         work::command(),
         supervise::command(),
+        #[cfg(feature = "tui")]
         top::command(),
+        #[cfg(feature = "server")]
         http::command(),
+        #[cfg(feature = "mcp")]
         mcp::command(),
     ];
-    let grouped = NOUNS.iter().map(|(name, about)| {
+    let grouped = NOUNS.iter().filter_map(|(name, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *name));
-        noun(name, about).subcommands(verbs.map(|operation| (operation.command)()))
+        let verbs: Vec<Command> = verbs.map(|operation| (operation.command)()).collect();
+        (!verbs.is_empty()).then(|| noun(name, about).subcommands(verbs))
     });
     root.about("Every run outlives its process: run, watch, resume, cancel and reap")
         .after_help("`outlive run -- sleep 60` starts a run; `outlive ps` lists what is in flight.")

@@ -1,4 +1,5 @@
 //! `outlive serve`: everything in the table of operations over HTTP, with the dashboard.
+#![cfg(feature = "server")]
 
 pub mod access;
 mod api;
@@ -17,7 +18,9 @@ mod traces;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
-use axum::middleware::{from_fn, from_fn_with_state};
+#[cfg(feature = "mcp")]
+use axum::middleware::from_fn;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{any, get, post};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use outlive::error::Error;
@@ -32,8 +35,10 @@ use self::metrics::Counters;
 use self::tokens::Tokens;
 use self::traces::{Spans, Traces};
 use crate::cli::{fail, say_line, talk};
+#[cfg(feature = "mcp")]
 use crate::mcp::toolset::Group;
-use crate::mcp::{self, Allowed};
+#[cfg(feature = "mcp")]
+use crate::mcp::{Allowed, over_http};
 use crate::operation::SCHEMA;
 use crate::operation::calls::Calls;
 use crate::settings::Context;
@@ -64,9 +69,11 @@ struct Serve {
     #[arg(long)]
     open: bool,
     /// What MCP tools may do besides reading
+    #[cfg(feature = "mcp")]
     #[arg(long, value_enum, value_name = "EFFECT", default_value = "read")]
     allow: Allowed,
     /// Which MCP tools are listed (repeatable, or with commas)
+    #[cfg(feature = "mcp")]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUP", default_value = "core")]
     tools: Vec<Group>,
     /// Another limit than the usual: nobody opens thousands of connections to see the last of them refused
@@ -94,6 +101,7 @@ pub struct Server {
     open: watch::Sender<bool>,
 }
 
+#[cfg(feature = "mcp")]
 impl Server {
     /// What answers its calls.
     pub fn calls(&self) -> &Calls {
@@ -141,7 +149,12 @@ impl Serve {
             if let Some(link) = link.filter(|_| self.open) {
                 tokio::spawn(browser::open(server.clone(), link));
             }
-            door.serve(router(&server, self.allow, &self.tools), limits.connections, &server.open).await;
+            let operations = operations();
+            #[cfg(feature = "mcp")]
+            let operations = operations
+                .nest_service("/mcp", over_http::service(server.clone(), self.allow, &self.tools))
+                .layer(from_fn(over_http::tell_session_ended));
+            door.serve(router(&server, operations), limits.connections, &server.open).await;
             if let Some(traces) = traces {
                 *server.spans.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 traces.end().await;
@@ -151,8 +164,8 @@ impl Serve {
     }
 }
 
-fn router(server: &Arc<Server>, allow: Allowed, tools: &[Group]) -> Router {
-    let open = dashboard::routes().route("/healthz", get(api::healthy)).route("/readyz", get(api::ready));
+/// What only callers with a token or a session may have done.
+fn operations() -> Router<Arc<Server>> {
     Router::new()
         .route("/v1/openapi.json", get(openapi::document))
         .route("/v1/changes", get(live::changes))
@@ -160,8 +173,11 @@ fn router(server: &Arc<Server>, allow: Allowed, tools: &[Group]) -> Router {
         .route("/v1/store/{call}", post(lending::lend))
         .route("/v1/{*operation}", any(api::operate))
         .route("/metrics", get(metrics::tell))
-        .nest_service("/mcp", mcp::http_service(server.clone(), allow, tools))
-        .layer(from_fn(mcp::tell_session_ended))
+}
+
+fn router(server: &Arc<Server>, operations: Router<Arc<Server>>) -> Router {
+    let open = dashboard::routes().route("/healthz", get(api::healthy)).route("/readyz", get(api::ready));
+    operations
         .layer(from_fn_with_state(server.clone(), guard::known))
         // Whoever is not known yet may look at the page, and become known.
         .merge(open.route("/session", post(guard::begin_session)).route("/v1/store/prove", post(lending::prove)))

@@ -2,21 +2,17 @@
 //!
 //! Tools that change anything are not even listed until the one who starts the server allows them. What runs say of
 //! themselves is data: it is handed over in fields, without the characters that nobody sees.
+#![cfg(feature = "mcp")]
 
 mod answer;
 mod harmless;
+#[cfg(feature = "server")]
+pub mod over_http;
 pub mod toolset;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::Request;
-use axum::http::header::CONTENT_LENGTH;
-use axum::http::request::Parts;
-use axum::http::{Method, StatusCode};
-use axum::middleware::Next;
-use axum::response::Response;
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use outlive::error::{Code, Error};
 use outlive::time::{parse_duration, show_duration};
@@ -27,8 +23,6 @@ use rmcp::model::{
     ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
-use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Map, Value, json};
 
@@ -36,8 +30,6 @@ use self::answer::{Wanted, length};
 use self::harmless::harmless;
 use self::toolset::{Group, MORE};
 use crate::cli::fail;
-use crate::http::Server;
-use crate::http::metrics::Counters;
 use crate::operation::calls::{Calls, PATIENCE, Who};
 use crate::operation::going::{Going, given_up};
 use crate::operation::{Effect, Failure, Operation};
@@ -131,55 +123,30 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
     spoken.map_or_else(|error| fail(&error, json), |()| 0)
 }
 
-/// The same over HTTP. Who asks, and that they mean us, is made sure of before anything gets here.
-pub fn http_service(
-    server: Arc<Server>,
-    allow: Allowed,
-    groups: &[Group],
-) -> StreamableHttpService<Tools<Server>, LocalSessionManager> {
-    let config = StreamableHttpServerConfig::default().disable_allowed_hosts();
-    let tools = Tools { desk: server, may: allow.effect(), groups: groups.into() };
-    StreamableHttpService::new(move || Ok(tools.clone()), Arc::default(), config)
-}
-
-/// Says of a session that was ended that it has ended. Clients take "accepted", which is what the transport answers, for a
-/// failure.
-pub async fn tell_session_ended(request: Request, next: Next) -> Response {
-    let is_ending = request.method() == Method::DELETE && request.uri().path().starts_with("/mcp");
-    let mut response = next.run(request).await;
-    if is_ending && response.status() == StatusCode::ACCEPTED {
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        *response.body_mut() = Body::empty();
-        response.headers_mut().remove(CONTENT_LENGTH);
-    }
-    response
-}
-
 /// Whatever has calls answered.
 pub trait Desk: Send + Sync + 'static {
     /// What answers them.
     fn calls(&self) -> &Calls;
-    /// What counts them; none where nobody asks for numbers.
-    fn counters(&self) -> Option<&Counters>;
+    /// Who asks; none where that is whoever started us.
+    fn who(&self, context: &RequestContext<RoleServer>) -> Option<Who>;
+    /// A call begins; what is returned takes its end.
+    fn begin(&self) -> Ending<'_>;
 }
+
+/// Takes the end of a call: the name of its operation, and its failure or none.
+pub type Ending<'a> = Box<dyn FnOnce(&'static str, Option<&Failure>) + Send + 'a>;
 
 impl Desk for Calls {
     fn calls(&self) -> &Calls {
         self
     }
 
-    fn counters(&self) -> Option<&Counters> {
+    fn who(&self, _: &RequestContext<RoleServer>) -> Option<Who> {
         None
     }
-}
 
-impl Desk for Server {
-    fn calls(&self) -> &Calls {
-        Self::calls(self)
-    }
-
-    fn counters(&self) -> Option<&Counters> {
-        Some(Self::counters(self))
+    fn begin(&self) -> Ending<'_> {
+        Box::new(|_, _| ())
     }
 }
 
@@ -225,9 +192,7 @@ fn has_pages(operation: &Operation) -> bool {
 impl<D: Desk> Tools<D> {
     /// Who asks: on the standard input, whoever started us.
     fn who(&self, context: &RequestContext<RoleServer>) -> Who {
-        let parts = context.extensions.get::<Parts>();
-        let known = parts.and_then(|parts| parts.extensions.get::<Who>()).cloned();
-        let who = known.unwrap_or(Who::own(self.may));
+        let who = self.desk.who(context).unwrap_or(Who::own(self.may));
         Who { may: who.may.min(self.may), ..who }
     }
 
@@ -356,16 +321,14 @@ impl<D: Desk> ServerHandler for Tools<D> {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let input = request.arguments.unwrap_or_default();
-        let counting = self.desk.counters().map(|counters| (counters, counters.begin()));
+        let end = self.desk.begin();
         let (name, answer) = if request.name == MORE {
             (MORE, self.more(input, &context).await)
         } else {
             let operation = toolset::find(&request.name).ok_or_else(|| missing(&request.name))?;
             (operation.name, self.answer(operation, input, &context).await)
         };
-        if let Some((counters, began)) = counting {
-            counters.end(name, answer.as_ref().err(), began);
-        }
+        end(name, answer.as_ref().err());
         // Once, as text: what is structured as well is paid for twice.
         Ok(match answer {
             Ok(answer) => CallToolResult::success(vec![ContentBlock::text(answer.to_string())]),

@@ -3,7 +3,12 @@
 //! The input struct of an operation is its declaration: its doc comment is the help, its fields are the flags and the
 //! JSON fields. Its output is the JSON on every surface, and displayed it is the panel for people. Its effect says
 //! whether it only reads. A surface is a loop over [`crate::operations::TABLE`].
+#![cfg_attr(
+    not(all(feature = "mcp", feature = "server")),
+    allow(dead_code, reason = "needed by surfaces that are left out")
+)]
 
+#[cfg(any(feature = "mcp", feature = "server"))]
 pub mod calls;
 mod fields;
 pub mod going;
@@ -20,6 +25,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+#[cfg(feature = "server")]
 pub use self::fields::from_query;
 use crate::settings::Context;
 

@@ -26,7 +26,9 @@ pub mod search;
 pub mod service;
 pub mod show;
 pub mod stats;
+#[cfg(feature = "object")]
 pub mod sweep;
+#[cfg(feature = "server")]
 pub mod token;
 pub mod trust;
 pub mod wait;
@@ -47,6 +49,7 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<resume::Unpark>(),
     Operation::of::<rerun::Rerun>(),
     Operation::of::<reap::Reap>(),
+    #[cfg(feature = "object")]
     Operation::of::<sweep::Sweep>(),
     Operation::of::<archive::Archive>(),
     Operation::of::<archive::Unarchive>(),
@@ -79,10 +82,14 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<artifact::Add>(),
     Operation::of::<artifact::Manifest>(),
     Operation::of::<fence::Check>(),
+    #[cfg(feature = "server")]
     Operation::of::<token::Create>(),
+    #[cfg(feature = "server")]
     Operation::of::<token::List>(),
+    #[cfg(feature = "server")]
     Operation::of::<token::Revoke>(),
     Operation::of::<init::Init>(),
+    #[cfg(feature = "object")]
     Operation::of::<registry::check::Check>(),
     Operation::of::<trust::Trust>(),
     Operation::of::<doctor::Doctor>(),

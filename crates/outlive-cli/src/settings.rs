@@ -2,6 +2,10 @@
 //!
 //! A configuration lies beside the runs of a repository and comes from whoever wrote it there. It can set intervals and
 //! limits; it cannot name a command, a store or an address, so there is nothing in it to be trusted.
+#![cfg_attr(
+    not(all(feature = "mcp", feature = "object", feature = "server")),
+    allow(dead_code, reason = "needed by surfaces that are left out")
+)]
 
 mod config;
 mod home;
@@ -17,11 +21,15 @@ use outlive::logs::LogPolicy;
 use outlive::policy::{Policy, Retention};
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
+#[cfg(feature = "object")]
 use outlive::store::object;
+#[cfg(feature = "postgres")]
 use outlive::store::postgres::{self, PostgresStore};
 use outlive::store::sqlite::{Sharing, SqliteStore};
 
-use self::config::{Config, History, Keep};
+#[cfg(feature = "postgres")]
+use self::config::History;
+use self::config::{Config, Keep};
 use self::home::with_logs;
 pub use self::home::{CoolWorkflow, Hooks, QueueOrder, Sweeps};
 use crate::operation::going::Going;
@@ -205,7 +213,10 @@ impl Context {
     /// the error.
     pub async fn instead(&self, error: &Error) -> Result<Option<Registry>, Error> {
         let is_away = matches!(error, Error::Store(error) if error.is_transient());
+        #[cfg(feature = "object")]
         let is_bucket = matches!(self.location()?, Location::Url(url) if object::Address::is_meant(&url));
+        #[cfg(not(feature = "object"))]
+        let is_bucket = false;
         let Some(home) = outlive::host::home::home().filter(|_| is_away && is_bucket) else { return Ok(None) };
         outlive::registry::make_home(&home)?;
         let path = home.join("registry");
@@ -221,13 +232,16 @@ impl Context {
 
     /// The registry as it is, for reading; none where there is none yet. Nothing is written.
     pub async fn existing(&self) -> Result<Option<Registry>, Error> {
+        #[cfg(any(feature = "object", feature = "postgres"))]
         let is_shared = self.caller.as_ref().is_some_and(|caller| caller.registry.is_some());
+        #[cfg(feature = "object")]
         if let Location::Url(url) = self.location()?
             && object::Address::is_meant(&url)
             && !is_shared
         {
             return Ok(Some(self.seen_by_caller(Registry::read_bucket(&url).await?)));
         }
+        #[cfg(feature = "postgres")]
         if let Location::Url(url) = self.location()?
             && postgres::Address::is_meant(&url)
             && !is_shared
@@ -326,6 +340,7 @@ impl Context {
     }
 
     /// Tells a database for how long it is to keep what has ended, where the home says so.
+    #[cfg(feature = "postgres")]
     pub async fn keep_history(&self) -> Result<(), Error> {
         let (Some(history), Location::Url(url)) = (self.config()?.retention.keep_history, self.location()?) else {
             return Ok(());
@@ -336,6 +351,12 @@ impl Context {
             History::Forever => None,
         };
         Ok(PostgresStore::open(&address).await?.keep_history(keep).await?)
+    }
+
+    /// Does nothing: without the feature `postgres` there is no database to tell.
+    #[cfg(not(feature = "postgres"))]
+    pub async fn keep_history(&self) -> Result<(), Error> {
+        Ok(())
     }
 
     /// The configuration, read once: one call goes by one configuration.

@@ -1,6 +1,7 @@
 //! Text for terminals: stored words made harmless, quoted for a shell, measured and cut, and whether colour is wanted.
 
 pub mod table;
+#[cfg(feature = "tui")]
 pub mod top;
 
 use std::borrow::Cow;

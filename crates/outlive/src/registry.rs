@@ -23,6 +23,7 @@ mod queue;
 mod reading;
 mod reap;
 mod rerun;
+mod schemes;
 mod secrets;
 #[cfg(feature = "http")]
 mod served;
@@ -179,6 +180,9 @@ impl Registry {
         #[cfg(feature = "http")]
         if store::http::Address::is_meant(url) {
             return Self::open_served(url).await;
+        }
+        if let Some(refusal) = schemes::refusal(url) {
+            return Err(Error::Invalid(refusal));
         }
         // A URL may bear a password.
         let url = Redactor::default().text(url);

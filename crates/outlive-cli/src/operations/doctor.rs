@@ -7,6 +7,7 @@ use outlive::error::Error;
 use outlive::host::may_have_group;
 use outlive::id::SystemEntropy;
 use outlive::owner::{HostContext, Identity};
+#[cfg(feature = "postgres")]
 use outlive::store::postgres::{Address, Finding, PostgresStore};
 use outlive::store::sqlite::SqliteStore;
 use schemars::JsonSchema;
@@ -99,6 +100,7 @@ impl Operate for Doctor {
                         is_fixed_by_us: true,
                     }));
                 }
+                #[cfg(feature = "postgres")]
                 checks.extend(database(context).await?);
                 // A registry that is damaged may have forgotten whom it knows.
                 let left = if checks.iter().any(|check| check.verdict == "problem") {
@@ -131,6 +133,7 @@ impl Operate for Doctor {
 }
 
 /// What is found of a registry in a database.
+#[cfg(feature = "postgres")]
 async fn database(context: &Context) -> Result<Vec<Check>, Error> {
     let Location::Url(url) = context.location()? else { return Ok(Vec::new()) };
     let Some(address) = Address::is_meant(&url).then(|| url.parse::<Address>().ok()).flatten() else {

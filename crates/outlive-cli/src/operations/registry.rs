@@ -1,5 +1,6 @@
 //! `outlive registry`: which repositories are known, and how far the index of their runs can be believed.
 
+#[cfg(feature = "object")]
 pub mod check;
 
 use std::collections::BTreeSet;

@@ -5,18 +5,29 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "object")]
 use outlive::engine::sweeper::{GRACE, SweepPolicy, UNSURE};
 use outlive::error::Error;
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
 use outlive::run::Run;
 use outlive::secrets::trust::Named;
-use outlive::store::{Order, object, postgres};
+use outlive::store::Order;
+#[cfg(feature = "object")]
+use outlive::store::object::RUNS;
+#[cfg(feature = "postgres")]
+use outlive::store::postgres::SCHEMA;
 use outlive::time::Timestamp;
 use serde::Deserialize;
 
 use super::CONFIG;
 use super::config::{Config, DELETION_ELSEWHERE, HISTORY_ELSEWHERE, config_text, duration};
+
+// Without the feature no such registry is opened, and whatever its URL leaves out is the same.
+#[cfg(not(feature = "object"))]
+const RUNS: &str = "";
+#[cfg(not(feature = "postgres"))]
+const SCHEMA: &str = "";
 
 /// The commands of the user that are told what becomes of runs. Only the home's configuration can name any.
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -149,7 +160,7 @@ impl Config {
             Error::Invalid(format!("`[registries.\"{named}\"]` of `{}`: {}", path.display(), error.message()))
         };
         let config = Self { is_own: true, ..Self::from_table(table).map_err(invalid)? };
-        if config.retention.keep_history.is_some() && !postgres::Address::is_meant(url) {
+        if config.retention.keep_history.is_some() && meant.scheme != "postgres" {
             return Err(invalid(serde::de::Error::custom(HISTORY_ELSEWHERE)));
         }
         if config.retention.delete_after.is_some() {
@@ -185,8 +196,8 @@ impl<'a> Place<'a> {
         Self {
             scheme: if scheme == "postgresql" { "postgres" } else { scheme },
             path,
-            schema: said("schema").unwrap_or(postgres::SCHEMA),
-            runs: said("runs").unwrap_or(object::RUNS),
+            schema: said("schema").unwrap_or(SCHEMA),
+            runs: said("runs").unwrap_or(RUNS),
             endpoint: said("endpoint").map(|endpoint| endpoint.trim_end_matches('/')),
         }
     }
@@ -227,7 +238,12 @@ impl From<QueueOrder> for Order {
 impl Sweeps {
     /// Those that the configuration of the user's home asks for.
     pub fn read() -> Result<Self, Error> {
-        Ok(HomeConfig::read()?.map(|(config, _)| config.sweep).unwrap_or_default())
+        let sweeps = HomeConfig::read()?.map(|(config, _)| config.sweep).unwrap_or_default();
+        if cfg!(not(feature = "object")) && sweeps.every.is_some() {
+            let why = "`[sweep] every` needs the cargo feature `object`, which this build lacks";
+            return Err(Error::Invalid(why.into()));
+        }
+        Ok(sweeps)
     }
 
     /// The locations that records of the registry at `url` may have artifacts deleted below, whoever wrote them. A registry in
@@ -257,6 +273,7 @@ impl Sweeps {
     }
 
     /// What they spare.
+    #[cfg(feature = "object")]
     pub fn spare(&self) -> SweepPolicy {
         let grace = self.grace.unwrap_or(GRACE);
         SweepPolicy {

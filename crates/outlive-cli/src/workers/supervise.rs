@@ -6,6 +6,9 @@
 mod chores;
 mod found;
 mod pass;
+#[cfg(feature = "object")]
+mod sweeping;
+#[cfg(feature = "object")]
 mod swept;
 
 use std::collections::BTreeMap;
@@ -92,6 +95,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Ok(retention) => retention,
         Err(error) => return fail(&error, json),
     };
+    #[cfg_attr(not(feature = "object"), expect(unused_variables, reason = "without `object` nothing is swept"))]
     let sweeps = match Sweeps::read() {
         Ok(sweeps) => sweeps,
         Err(error) => return fail(&error, json),
@@ -109,7 +113,11 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         orphans: BTreeMap::new(),
         refused: BTreeMap::new(),
         slots: input.slots.into(),
-        chores: Chores::new(retention, sweeps),
+        chores: Chores::new(
+            retention,
+            #[cfg(feature = "object")]
+            sweeps,
+        ),
         json,
     };
     let done = supervisor.supervise(&input);
@@ -195,6 +203,7 @@ impl Supervisor<'_> {
                 Err(error) => return Err(error),
             };
             if once && self.starting.is_empty() && !self.has_young_orphans() {
+                #[cfg(feature = "object")]
                 self.tell_swept(true);
                 return Ok(());
             }

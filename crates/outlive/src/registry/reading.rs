@@ -38,7 +38,7 @@ impl Registry {
             }
             return Self::over_read_bucket(url, store);
         }
-        Err(unusable(url, "it names none"))
+        Err(super::schemes::refusal(url).map_or_else(|| unusable(url, "it names none"), Error::Invalid))
     }
 
     /// Opens the bucket that `url` names for reading. Read permission suffices, and nothing is written there: where there

@@ -1,9 +1,7 @@
 //! What a supervisor does now and then: it tells hooks what they missed, puts old runs away, and has artifacts swept.
 
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Report, sweep};
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
@@ -14,9 +12,12 @@ use outlive::run::{Run, State, StateName};
 use outlive::store::{Page, Pages};
 use serde_json::json;
 
-use super::{Supervisor, swept};
-use crate::operations::sweep::count;
-use crate::settings::{Hooks, Sweeps};
+use super::Supervisor;
+#[cfg(feature = "object")]
+use super::sweeping::Sweeping;
+use crate::settings::Hooks;
+#[cfg(feature = "object")]
+use crate::settings::Sweeps;
 use crate::workers::hooks::{self, Event};
 
 /// How often those are looked for that make no progress.
@@ -34,16 +35,18 @@ pub(super) struct Chores {
     /// A run of the queue that was seen to run, as long as the queue has not been empty since.
     last_queued: Option<RunId>,
     retention: Retention,
-    sweeps: Sweeps,
-    /// When a sweep was last begun here, whatever came of it.
-    swept: Option<Duration>,
-    /// A sweep that is under way, on a thread of its own: it may take long, and nothing else waits for it.
-    sweeping: Option<JoinHandle<Result<Report, Error>>>,
+    #[cfg(feature = "object")]
+    pub(super) sweeping: Sweeping,
 }
 
 impl Chores {
-    pub(super) fn new(retention: Retention, sweeps: Sweeps) -> Self {
-        Self { retention, sweeps, ..Self::default() }
+    pub(super) fn new(retention: Retention, #[cfg(feature = "object")] sweeps: Sweeps) -> Self {
+        Self {
+            retention,
+            #[cfg(feature = "object")]
+            sweeping: Sweeping::new(sweeps),
+            ..Self::default()
+        }
     }
 }
 
@@ -65,56 +68,9 @@ impl Supervisor<'_> {
             hooks::catch_up(self.registry, &Filter { since, is_step: Some(false), ..Filter::default() })?;
             self.delete_old()?;
         }
-        self.tell_swept(false);
-        if let Some(every) = self.chores.sweeps.every
-            && self.chores.sweeping.is_none()
-            && is_due(self.chores.swept, every)
-            && swept::since(self.registry, self.registry.clock().now()).is_none_or(|ago| ago >= every)
-        {
-            self.chores.swept = Some(now);
-            self.begin_sweep()?;
-        }
+        #[cfg(feature = "object")]
+        self.sweep_when_due(now)?;
         Ok(())
-    }
-
-    fn begin_sweep(&mut self) -> Result<(), Error> {
-        let (registry, spare) = (self.registry.again(), self.chores.sweeps.spare());
-        let registry = registry.naming_artifacts(self.chores.sweeps.locations(self.registry.url())?);
-        let work = move || pollster::block_on(sweep(&registry, &spare, false));
-        let thread = std::thread::Builder::new().name("outlive-sweep".into()).spawn(work);
-        let failed = |error: std::io::Error| Error::Invalid(format!("no thread for the sweep: {error}"));
-        self.chores.sweeping = Some(thread.map_err(failed)?);
-        Ok(())
-    }
-
-    /// Says what a sweep came to that has ended; with `waits` whenever it ends.
-    pub(super) fn tell_swept(&mut self, waits: bool) {
-        let Some(sweeping) = self.chores.sweeping.take_if(|sweeping| waits || sweeping.is_finished()) else { return };
-        let report = match sweeping.join() {
-            Ok(Ok(report)) => report,
-            Ok(Err(error)) => {
-                return self.say("sweep", &json!({ "error": error.to_string() }), &format!("no sweep: {error}"));
-            }
-            Err(_) => return self.say("sweep", &json!({ "error": "it broke off" }), "no sweep: it broke off"),
-        };
-        if let Err(error) = swept::note(self.registry, self.registry.clock().now()) {
-            self.say("sweep", &json!({ "error": error.to_string() }), &format!("the next may come too soon: {error}"));
-        }
-        let Report { objects, bytes, left, problems, forgotten, .. } = &report;
-        if *objects + *left == 0 && problems.is_empty() && forgotten.is_empty() {
-            return;
-        }
-        let deleted = format!("{} of {}", count(*objects, "object"), count(*bytes, "byte"));
-        let mut text = format!("swept: {deleted} deleted, {left} left to the next sweep");
-        if !forgotten.is_empty() {
-            text += &format!(", {} forgotten", count(forgotten.len() as u64, "record"));
-        }
-        if !problems.is_empty() {
-            text += &format!("; {}, which `outlive sweep` tells", count(problems.len() as u64, "problem"));
-        }
-        let fields =
-            json!({ "objects": objects, "bytes": bytes, "left": left, "forgotten": forgotten, "problems": problems });
-        self.say("swept", &fields, &text);
     }
 
     /// Notes what of the queue runs and waits. When nothing does any more, those are told who want to know.

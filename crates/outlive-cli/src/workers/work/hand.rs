@@ -19,8 +19,10 @@ use outlive::id::{Entropy, RunId, SystemEntropy};
 use outlive::ownership::handle::RunHandle;
 use outlive::registry::{Registry, WorkReady};
 use outlive::run::{Pending, Run, State};
+use outlive::store::WorkerCapacity;
+#[cfg(feature = "postgres")]
+use outlive::store::postgres;
 use outlive::store::sqlite::{SqliteStore, Topic, Watch};
-use outlive::store::{WorkerCapacity, postgres};
 use serde_json::{Value, json};
 
 use super::wait_for;
@@ -69,11 +71,12 @@ pub fn words(registry: &str, kinds: &[String], drain: bool, say_starts: bool) ->
 
 /// The same registry with as few connections as a hand needs that does one thing after the other, unless it says how many.
 fn sparing(registry: &str) -> String {
-    if !postgres::Address::is_meant(registry) || registry.contains("connections=") {
-        return registry.to_owned();
+    #[cfg(feature = "postgres")]
+    if postgres::Address::is_meant(registry) && !registry.contains("connections=") {
+        let joint = if registry.contains('?') { '&' } else { '?' };
+        return format!("{registry}{joint}connections=1");
     }
-    let joint = if registry.contains('?') { '&' } else { '?' };
-    format!("{registry}{joint}connections=1")
+    registry.to_owned()
 }
 
 /// About so long: whoever began together does not go on looking together.

@@ -1,0 +1,87 @@
+//! Sweeps of a supervisor: when one is due, the thread that does it, and what is said of it.
+
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use outlive::engine::sweeper::{Report, sweep};
+use outlive::error::Error;
+use serde_json::json;
+
+use super::{Supervisor, swept};
+use crate::operations::sweep::count;
+use crate::settings::Sweeps;
+
+/// What is to be remembered between sweeps.
+#[derive(Debug, Default)]
+pub(super) struct Sweeping {
+    sweeps: Sweeps,
+    /// When a sweep was last begun here, whatever came of it.
+    begun: Option<Duration>,
+    /// A sweep that is under way, on a thread of its own: it may take long, and nothing else waits for it.
+    thread: Option<JoinHandle<Result<Report, Error>>>,
+}
+
+impl Sweeping {
+    pub(super) fn new(sweeps: Sweeps) -> Self {
+        Self { sweeps, ..Self::default() }
+    }
+}
+
+impl Supervisor<'_> {
+    /// Says what the last sweep came to, and begins the next where it is due.
+    pub(super) fn sweep_when_due(&mut self, now: Duration) -> Result<(), Error> {
+        self.tell_swept(false);
+        let Sweeping { sweeps, begun, thread } = &self.chores.sweeping;
+        if let Some(every) = sweeps.every
+            && thread.is_none()
+            && begun.is_none_or(|last| now.saturating_sub(last) >= every)
+            && swept::since(self.registry, self.registry.clock().now()).is_none_or(|ago| ago >= every)
+        {
+            self.chores.sweeping.begun = Some(now);
+            self.begin_sweep()?;
+        }
+        Ok(())
+    }
+
+    fn begin_sweep(&mut self) -> Result<(), Error> {
+        let (registry, spare) = (self.registry.again(), self.chores.sweeping.sweeps.spare());
+        let registry = registry.naming_artifacts(self.chores.sweeping.sweeps.locations(self.registry.url())?);
+        let work = move || pollster::block_on(sweep(&registry, &spare, false));
+        let thread = std::thread::Builder::new().name("outlive-sweep".into()).spawn(work);
+        let failed = |error: std::io::Error| Error::Invalid(format!("no thread for the sweep: {error}"));
+        self.chores.sweeping.thread = Some(thread.map_err(failed)?);
+        Ok(())
+    }
+
+    /// Says what a sweep came to that has ended; with `waits` whenever it ends.
+    pub(super) fn tell_swept(&mut self, waits: bool) {
+        let Some(sweeping) = self.chores.sweeping.thread.take_if(|sweeping| waits || sweeping.is_finished()) else {
+            return;
+        };
+        let report = match sweeping.join() {
+            Ok(Ok(report)) => report,
+            Ok(Err(error)) => {
+                return self.say("sweep", &json!({ "error": error.to_string() }), &format!("no sweep: {error}"));
+            }
+            Err(_) => return self.say("sweep", &json!({ "error": "it broke off" }), "no sweep: it broke off"),
+        };
+        if let Err(error) = swept::note(self.registry, self.registry.clock().now()) {
+            self.say("sweep", &json!({ "error": error.to_string() }), &format!("the next may come too soon: {error}"));
+        }
+        let Report { objects, bytes, left, problems, forgotten, .. } = &report;
+        if *objects + *left == 0 && problems.is_empty() && forgotten.is_empty() {
+            return;
+        }
+        let deleted = format!("{} of {}", count(*objects, "object"), count(*bytes, "byte"));
+        let mut text = format!("swept: {deleted} deleted, {left} left to the next sweep");
+        if !forgotten.is_empty() {
+            text += &format!(", {} forgotten", count(forgotten.len() as u64, "record"));
+        }
+        if !problems.is_empty() {
+            text += &format!("; {}, which `outlive sweep` tells", count(problems.len() as u64, "problem"));
+        }
+        let fields =
+            json!({ "objects": objects, "bytes": bytes, "left": left, "forgotten": forgotten, "problems": problems });
+        self.say("swept", &fields, &text);
+    }
+}
