@@ -4,7 +4,7 @@
 //! check names the promise of the trait's *Contract* that it holds the store to. A check answers instead of panicking,
 //! so that the suite can be held to account itself: stores with one defect each must fail it, at the promise they break.
 //!
-//! Not here: that [`Error::Unknown`](crate::store::Error::Unknown) is told apart from other failures. That takes a
+//! Not here: that [`Error::Unknown`](crate::store::Error::Unknown) is distinguished from other failures. That takes a
 //! backend whose wire can be cut, and is proved by the simulation and by each backend's own tests.
 
 mod beats;
@@ -46,7 +46,7 @@ pub trait Ground: Send + Sync {
     /// Lets time pass by the clock of the stores.
     async fn pass(&self, duration: Duration);
 
-    /// Lets time pass in which no store of this ground can hear anybody: an outage, a night of sleep.
+    /// Lets time pass in which no store of this ground can receive a heartbeat: an outage, a night of sleep.
     async fn deafen(&self, duration: Duration);
 
     /// A time that is long beside what a few calls take, and short enough to be waited for.

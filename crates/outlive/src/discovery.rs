@@ -37,7 +37,7 @@ impl Location {
 
     /// Where the registry is: as named, or in the environment, or the nearest `.outlive` of this directory or one above
     /// it, or the repository's own, or the user's. A `.outlive` that another user made and does not share is passed over:
-    /// in a directory that many write, anybody could make one.
+    /// in a directory that many write, any user could make one.
     pub fn find(named: Option<&str>) -> Result<Self, Error> {
         if let Some(named) = Self::named(named) {
             return Ok(named);

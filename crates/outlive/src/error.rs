@@ -36,7 +36,7 @@ pub enum Error {
         /// There are others.
         more: bool,
     },
-    /// A run was named behind a repository that nobody knows.
+    /// A run was named behind a repository that is not registered.
     #[error("no run `{sought}`: no repository `{repo}` is known")]
     NoRepository {
         /// The run that was to be found.
@@ -83,7 +83,7 @@ pub enum Error {
     Refused {
         /// Which run.
         run: RunId,
-        /// Why.
+        /// The rule that forbids it.
         refusal: Refusal,
     },
     /// A key has no holder to spare.
@@ -99,7 +99,7 @@ pub enum Error {
     /// The registry at this URL cannot delete single runs.
     #[error("deleting runs is not supported yet in `{0}`, only in a registry directory of this machine")]
     CannotDelete(String),
-    /// Whoever asked may not have it done.
+    /// The caller has no permission for the call.
     #[error("{0}")]
     Forbidden(String),
     /// This user may not execute the run: its command is shown.
@@ -180,9 +180,9 @@ pub enum Code {
     Stale,
     /// A run cannot be understood.
     Unreadable,
-    /// Whoever asks may not have it done.
+    /// The caller has no permission for the call.
     Forbidden,
-    /// Nobody knows who asks.
+    /// The credentials are missing or invalid.
     Unauthorised,
     /// Too much is asked for at once.
     Throttled,
@@ -257,7 +257,7 @@ impl Code {
     }
 
     /// The exit status of a command that fails so. 2 is the shell's word for a wrong call; the others lie in a band of
-    /// their own, so that they are told from the exit status of a command that was run.
+    /// their own, so that they differ from the exit status of a command that was run.
     pub fn exit_status(self) -> u8 {
         match self {
             Self::Invalid => 2,

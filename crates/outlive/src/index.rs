@@ -1,7 +1,7 @@
 //! The index: every run of every repository, found without asking each of them.
 //!
 //! It is derived and disposable. The sources are the truth: a record is a function of its source, deleting the index and
-//! refreshing gives equal records, and what a reader is told is valid was looked at in its source first. Reading writes
+//! refreshing gives equal records, and what a reader sees as valid was looked at in its source first. Reading writes
 //! nothing. Policy, such as what is archived when, is not in it.
 //!
 //! ```text
@@ -71,7 +71,7 @@ impl Index {
         Self { home: home.into(), here: Vec::new() }
     }
 
-    /// The same index, with sources that every read covers whether or not they are registered.
+    /// Adds sources that every read covers, whether or not they are registered.
     #[must_use]
     pub fn with_here(self, here: Vec<Address>) -> Self {
         Self { here, ..self }
@@ -103,7 +103,7 @@ impl Index {
             }
         }
         known.sort_by(|one, other| one.address.cmp(&other.address));
-        // Whoever cannot read a list cannot say what is no longer on it: what is indexed stays known.
+        // A list that cannot be read does not say what is no longer on it: what is indexed stays known.
         if !problems.is_empty() {
             let indexed = self.read(|reader| Ok(reader.addresses())).ok().flatten().unwrap_or_default();
             let others: Vec<_> = indexed.into_iter().filter(|one| known.iter().all(|it| it.address != *one)).collect();
@@ -142,7 +142,7 @@ impl Index {
         self.refresh_while(None, true, &|_, _| true)
     }
 
-    /// The same, for as long as `goes_on` agrees, which is told before each source how many are done and of how many.
+    /// Refreshes while `goes_on` agrees. It is called before each source with how many are done and of how many.
     /// Where it does not agree, the index stays as it is.
     pub fn refresh_while(
         &self,
@@ -162,7 +162,7 @@ impl Index {
         self.report_naming(repo, Names::default())
     }
 
-    /// The same, with another page of names.
+    /// Reports on sources, with another page of names.
     pub fn report_naming(&self, repo: Option<&str>, names: Names) -> Result<Report, Error> {
         let (known, problems) = self.sources_and_problems()?;
         let known = known.into_iter().map(|known| known.address);

@@ -91,7 +91,7 @@ pub enum Verdict {
         /// For people.
         error_message: String,
     },
-    /// It stopped because somebody had asked.
+    /// It stopped because a cancel request asked it to.
     Cancelled,
 }
 
@@ -106,7 +106,7 @@ pub enum OwnerEnd {
 }
 
 impl OwnerEnd {
-    /// The action that records it, by whoever holds the claim.
+    /// The action that records it, by the holder of the claim.
     pub fn action(&self, fence: Fence, exit: Option<Exit>) -> Action {
         match self.clone() {
             Self::Finished(verdict) => Action::Finish { fence, verdict, exit },
@@ -129,7 +129,7 @@ pub enum Action {
     },
     /// A run that it waits for has ended.
     Release {
-        /// Which.
+        /// The run that has ended.
         parent: RunId,
         /// In which state.
         ended: StateName,
@@ -143,7 +143,7 @@ pub enum Action {
         /// What it says.
         report: Report,
     },
-    /// The owner lets go until somebody wakes the run.
+    /// The owner lets go until the run is woken.
     Suspend {
         /// The owner's claim.
         fence: Fence,
@@ -182,7 +182,7 @@ pub enum Action {
         /// Live processes of its last attempt, as far as the caller can observe them.
         live: LiveProcesses,
     },
-    /// Somebody found its owner gone.
+    /// A reaper found its owner gone.
     Reap {
         /// What was seen.
         observed: Observed,
@@ -202,7 +202,7 @@ pub enum Action {
         /// The worker.
         owner: Owner,
     },
-    /// Somebody has it tried again.
+    /// A caller asks for the next attempt.
     Resume {
         /// Also a run that failed.
         failed_too: bool,
@@ -218,9 +218,9 @@ pub enum Action {
     },
     /// Show it again.
     Unarchive,
-    /// Somebody deletes what it made and nobody needs.
+    /// A sweeper deletes artifacts of it that no run needs.
     Sweep {
-        /// The mark that was seen: whoever sweeps has listed what was there then.
+        /// The mark that was seen: the sweeper has listed what was there then.
         seen: Option<Swept>,
         /// It is done, for now: what comes late is for the next sweep.
         done: bool,
@@ -380,7 +380,7 @@ impl Step<'_> {
         self.ended_by(held, how, exit, |_| {})
     }
 
-    /// The same, with something done to the run first.
+    /// Ends the attempt, after `prepare` has changed the run.
     fn ended_by(&self, held: &Running, how: End, exit: Option<Exit>, prepare: impl FnOnce(&mut Run)) -> Next {
         // A clock set back during the run must not make it end before it began.
         let at = self.now.max(held.started_at);
@@ -481,7 +481,7 @@ impl Step<'_> {
         let last_heard = held.owner.heard.at;
         let reap = Box::new(Reap { evidence: evidence.clone(), by: self.by.clone(), last_heard });
         let how = match (&self.run.cancel, self.run.spec.policy.orphans) {
-            // What a person asked to stop has stopped: nobody revives it.
+            // What a person asked to stop has stopped: nothing revives it.
             (Some(request), _) => End::Cancelled(request.clone()),
             (None, OrphanPolicy::Fail) => End::Failed(Failure {
                 error_type: "reaped".into(),
@@ -498,7 +498,7 @@ impl Step<'_> {
         Next { evidence: Some(evidence.clone()), ..next }
     }
 
-    /// The same attempt in other hands. What it has done so far is done.
+    /// Gives the attempt to another owner. What it has done so far is kept.
     fn adopt(&self, held: &Running, evidence: &Evidence, leftovers: &LiveProcesses, owner: &Owner) -> Next {
         let next = self.with(|next| {
             next.epoch = next.epoch.next();
@@ -560,7 +560,7 @@ impl Step<'_> {
             epoch: after.epoch,
             attempt: after.attempt,
             worker: after.owner().or_else(|| before.owner()).map(|owner| owner.worker),
-            reason: next.reason.or_else(|| told(&after)).map(truncate_message),
+            reason: next.reason.or_else(|| event_reason(&after)).map(truncate_message),
             evidence: next.evidence,
         };
         let has_ended = before.ending().is_none() && after.ending().is_some();
@@ -600,7 +600,7 @@ fn waiting(now: Timestamp, not_before: Option<Timestamp>, reason: impl Into<Stri
 }
 
 /// What the new state has to say for itself.
-fn told(run: &Run) -> Option<String> {
+fn event_reason(run: &Run) -> Option<String> {
     match &run.state {
         State::Pending(pending) => pending.reason.clone(),
         State::Suspended(suspended) => suspended.parked.then(|| suspended.reason.clone()),

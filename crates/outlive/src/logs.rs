@@ -6,10 +6,10 @@
 //! runs/<id>/attempts/0001.log   when how much of each had been written: records of 32 bytes
 //! ```
 //!
-//! The streams are plain files, so that a command can be given them as its own and outlives whoever watches it. The
+//! The streams are plain files, so that a command can be given them as its own and outlives its watcher. The
 //! watcher looks at how they have grown: it notes the time, masks secrets where they stand, and gives the middle of
 //! what is too long back to the disk, in place, so that offsets stay what they were. A reader puts both streams
-//! together again in the order of the notes. What nobody noted, because the watcher was killed or had gone before the
+//! together again in the order of the notes. What was never noted, because the watcher was killed or had gone before the
 //! last process, is read last, and masked as it is read.
 //!
 //! A log never hurts its command: what cannot be written ends the log and nothing else. Logs are not synced, and a

@@ -88,9 +88,9 @@ const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Opens another connection to the same store, for the keeper's thread.
 type Reopen = Arc<dyn Fn() -> Result<Arc<dyn Store>, store::Error> + Send + Sync>;
-/// Somebody who is told of what others do.
+/// A notification callback.
 type OnNotification = Box<dyn Fn(Notification) + Send + Sync>;
-/// Has somebody told, until what is answered is dropped.
+/// Subscribes a callback; dropping the returned guard unsubscribes.
 type Listen = Arc<dyn Fn(OnNotification) -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;
 
 #[cfg(feature = "postgres")]
@@ -123,11 +123,11 @@ pub struct Registry {
     entropy: Arc<dyn Entropy>,
     me: Actor,
     trust: Option<Trust>,
-    /// The names that its runs are signed for, as far as the store has told them.
+    /// The names that its runs are signed for, as far as the store has reported them.
     identities: Mutex<Vec<String>>,
     /// Locations of artifacts that the user's configuration names for this registry.
     artifacts: Arc<[Named]>,
-    /// Its store withholds the signatures of runs, or nobody signs any: who made one cannot be told.
+    /// Its store withholds the signatures of runs, or no run is signed: who made one cannot be determined.
     signatures_withheld: bool,
     redactor: Arc<Redactor>,
     /// What masks logs, where it is another.
@@ -260,7 +260,7 @@ impl Registry {
                 unsigned = Some(error.to_string());
                 None
             }
-            // A home that cannot be written keeps nobody from running: what is made is then signed by nobody.
+            // A home that cannot be written does not prevent runs: they are then made without a signature.
             Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied || !has_key(home.as_deref()) => None,
             Err(error) => return Err(denied(error)),
         };
@@ -472,7 +472,7 @@ impl Registry {
         self.trust.as_ref()
     }
 
-    /// What is wrong with this user's key, if it is there and cannot be used: what is made is then signed by nobody.
+    /// What is wrong with this user's key, if it is there and cannot be used: what is made then has no signature.
     pub fn unsigned(&self) -> Option<&str> {
         self.unsigned.as_deref()
     }
@@ -482,8 +482,8 @@ impl Registry {
         (self.recognise)(record, stamp)
     }
 
-    /// Has `heard` told of what others do as soon as the store can tell, until what is answered is dropped. None where it
-    /// cannot. Nobody may rely on it.
+    /// Subscribes `heard` to notifications of the store; dropping the returned guard unsubscribes. None where the store has
+    /// none. Notifications may be lost: no caller may rely on them.
     pub(crate) fn listen(
         &self,
         heard: impl Fn(Notification) + Send + Sync + 'static,
@@ -594,7 +594,7 @@ impl Registry {
     pub async fn report(&self, id: RunId, epoch: Epoch, report: Report) -> Result<Run, Error> {
         let report = masking::report(&self.redactor, report);
         let action = |run: &Run| {
-            // Where nobody owns it, no worker will do: the epoch alone says that the caller has lost it.
+            // A run without an owner matches no worker: the epoch alone says that the caller has lost it.
             let worker =
                 run.owner().map_or_else(|| WorkerId::draw(run.updated_at, &*self.entropy), |owner| owner.worker);
             Action::Report { fence: Fence { worker, epoch }, report: report.clone() }

@@ -9,7 +9,7 @@
 //! - `processes` and `work` say what each of them does, `scheduler` who goes next, `mishaps` what befalls
 //!   them;
 //! - `ledger` keeps its own account of every write and beat, `rules` says what a write may do, and `promises` holds what
-//!   processes were told against it. They share nothing with the code that they watch but the words of `lifecycle.rs`.
+//!   processes learned against it. They share nothing with the code that they watch but the words of `lifecycle.rs`.
 
 mod clock;
 mod faulty;
@@ -46,7 +46,7 @@ impl Default for Plan {
 /// Defects that real systems had, to prove that the ledger notices them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// The store takes the end of a run by its id alone, whoever owns it since.
+    /// The store takes the end of a run by its id alone, no matter which worker owns it since.
     FinishWithoutEpoch,
     /// The store applies a reaper's rule to what the reaper saw, not to what is there.
     ReapWithoutRecheck,

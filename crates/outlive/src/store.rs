@@ -51,7 +51,7 @@ use crate::model::time::Timestamp;
 ///    each rate of the run lets one more start, by the store's own clock, and counts as one from then on.
 /// 3. **Owners are heard of.** A write that makes a worker an owner counts as a beat of that worker. Reading a running
 ///    run tells when its owner was last heard of ([`LastHeartbeat`]), by one clock, the store's own. Time in which the store
-///    could not have heard anybody is not silence.
+///    could not have received a heartbeat is not silence.
 /// 4. **Beats are cheap and powerless.** A beat moves nothing but its worker's own record; no run's revision changes.
 ///    Its answer names what the worker must know: runs it holds and does not own, is asked to cancel, or owns and does
 ///    not hold. A deleted run is lost, and is not registered again; one that the store has lost itself is unknown.
@@ -97,7 +97,7 @@ pub trait Store: Send + Sync {
     /// A run's story from its first event; none for an unknown run.
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error>;
 
-    /// Who can see the processes that own these runs. A store that several hosts share has nobody.
+    /// The observer of the processes that own these runs. A store that several hosts share has none.
     fn witness(&self) -> Option<Arc<dyn ProcessObserver>>;
 }
 
@@ -165,7 +165,7 @@ impl Write {
         }
     }
 
-    /// This write, with the end that it tells of no later than `now`, if it frees keys: whoever takes a key next starts
+    /// This write, with the end that it records no later than `now`, if it frees keys: the next holder of a key starts
     /// after that by the store's clock, whatever the clock of the owner says.
     #[cfg(feature = "postgres")]
     pub(crate) fn ended_by(&self, now: Timestamp) -> Self {
@@ -303,11 +303,11 @@ impl Selection {
 /// A sign of life.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Beat {
-    /// Whose.
+    /// The worker that beats.
     pub worker: WorkerId,
     /// Which process it is, for a store that has not heard of it yet.
     pub identity: Identity,
-    /// What it promises.
+    /// How long it counts as alive without another beat.
     pub lease: Lease,
     /// The runs it holds, by which claim.
     pub held: Arc<[(RunId, Epoch)]>,
@@ -445,7 +445,7 @@ impl From<&Beat> for Worker {
     }
 }
 
-/// What a store tells before anybody asks (ADR 0019). A notification may be lost.
+/// A notification of a store (ADR 0019). It may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notification {
     /// A run may have become claimable.
@@ -479,19 +479,19 @@ pub enum Error {
     /// It may not be written, or not even read.
     #[error("{0}")]
     Denied(String),
-    /// Whoever lends it does not do this for the caller. Nothing was written.
+    /// The server has no permission for the caller. Nothing was written.
     #[error("{0}")]
     Forbidden(String),
-    /// Whoever lends it does not know the caller. Nothing was written.
+    /// The server does not know the caller's credentials. Nothing was written.
     #[error("{0}")]
     Unauthorised(String),
-    /// Whoever lends it is asked for too much at once. Nothing was written.
+    /// The server refuses more calls at once. Nothing was written.
     #[error("{0}")]
     Throttled(String),
     /// It was made by a later version of outlive.
     #[error("`{what}` has format {found}; this outlive knows formats up to {known}")]
     Newer {
-        /// Which.
+        /// The file or schema that has the format.
         what: String,
         /// The format it has.
         found: i64,

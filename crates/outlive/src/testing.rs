@@ -25,7 +25,7 @@ use crate::model::run::{Actor, LastHeartbeat, Owner, Run, Spec};
 use crate::model::time::{Clock, Timestamp};
 use crate::util::sync::lock;
 
-/// A clock that moves only when told to.
+/// A clock that moves only when a test moves it.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     elapsed_micros: AtomicU64,
@@ -121,7 +121,7 @@ impl Entropy for SeededEntropy {
     }
 }
 
-/// Somebody.
+/// A person who acts in tests.
 pub fn person(name: &str) -> Actor {
     Actor { user: name.into(), host: "testhost".into(), pid: 4_242 }
 }

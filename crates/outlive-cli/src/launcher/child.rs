@@ -237,7 +237,7 @@ impl Child {
         if let Some(pty) = &self.pty {
             match exit {
                 Exit::Code(_) => pty.screen().leave(),
-                Exit::Signal(_) => pty.screen().release_external(),
+                Exit::Signal(_) => pty.screen().give_back(),
             }
         }
         let unread = Some(self.copying).filter(|_| asked.stop.is_none());
@@ -286,7 +286,7 @@ impl Child {
         }
         if let Some(pty) = &self.pty {
             self.copying.flush(pty.screen());
-            pty.screen().release_external();
+            pty.screen().give_back();
         }
         let stopped = signals::stop_by(signal);
         // Where nobody could have started us again we were not stopped. Then a key that stops does nothing, and a command

@@ -203,7 +203,7 @@ impl Pty {
 
 impl Drop for Pty {
     fn drop(&mut self) {
-        self.screen.release_external();
+        self.screen.give_back();
     }
 }
 
@@ -272,7 +272,7 @@ impl Screen {
     }
 
     /// Gives the real terminal back as it was.
-    pub fn release_external(&self) {
+    pub fn give_back(&self) {
         let mut modes = self.lock();
         if let (Some(real), Some(_)) = (self.real, modes.set.take()) {
             let _ = tcsetattr(real, OptionalActions::Drain, &modes.found);
@@ -290,7 +290,7 @@ impl Screen {
             }
             _ => {
                 drop(modes);
-                self.release_external();
+                self.give_back();
             }
         }
     }

@@ -278,8 +278,8 @@ impl Session {
         }
     }
 
-    /// Waits for the command, and tells what becomes of it. If whoever started us dies, `release_external` is called.
-    fn wait(&mut self, release_external: impl Fn()) -> io::Result<()> {
+    /// Waits for the command, and tells what becomes of it. If whoever started us dies, `give_back` is called.
+    fn wait(&mut self, give_back: impl Fn()) -> io::Result<()> {
         let Some(command) = self.command else { return Ok(()) };
         let children =
             SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
@@ -327,7 +327,7 @@ impl Session {
                 _ => {
                     self.alone = true;
                     if self.in_front {
-                        release_external();
+                        give_back();
                     }
                 }
             }

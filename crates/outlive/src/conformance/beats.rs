@@ -23,8 +23,8 @@ pub(super) async fn a_beat_touches_no_run(ground: &dyn Ground) -> Result<(), Str
         ensure!(new.revision == old.revision, "a beat moved revision {:?} to {:?}", old.revision, new.revision);
         ensure!(new.stamp == old.stamp, "a beat changed a stamp");
         ensure!(recorded(&new.run) == recorded(&old.run), "a beat changed {:?} to {:?}", old.run, new.run);
-        let told = scene.store.events(old.run.id).await.map_err(failed)?;
-        ensure!(told == story, "a beat is told of: {told:?}");
+        let reported = scene.store.events(old.run.id).await.map_err(failed)?;
+        ensure!(reported == story, "a beat is in the event log: {reported:?}");
     }
     Ok(())
 }
@@ -76,7 +76,7 @@ pub(super) async fn a_beat_names_lost_runs(ground: &dyn Ground) -> Result<(), St
     let never = scene.start(other).await?;
     let reply = scene.beat(worker, &[&kept, &ended, &moved, &again, &never], None).await?;
     let expected = sorted([ended.run.id, moved.run.id, again.run.id, never.run.id]);
-    ensure!(sorted(reply.lost.clone()) == expected, "told that {:?} are lost, not {expected:?}", reply.lost);
+    ensure!(sorted(reply.lost.clone()) == expected, "the answer says that {:?} are lost, not {expected:?}", reply.lost);
     let held = [(kept.run.id, before(kept.run.epoch))].into();
     let reply = scene.store.beat(&Beat { held, ..beat(worker) }).await.map_err(failed)?;
     ensure!(reply.lost == [kept.run.id], "an older claim of the same worker is not lost: {reply:?}");
@@ -90,10 +90,10 @@ pub(super) async fn a_beat_names_unknown_runs(ground: &dyn Ground) -> Result<(),
     let never = scene.draft(spec("never")).id;
     let names = [(held.run.id, held.run.epoch), (never, Epoch(1))].into();
     let reply = scene.store.beat(&Beat { held: names, ..beat(worker) }).await.map_err(failed)?;
-    // Whoever beats for a run has seen its record: a store that keeps all records takes it for deleted.
+    // A beat for a run proves that its record was seen: a store that keeps all records takes it for deleted.
     let (lost, unknown) = if ground.knows_deletions() { (vec![never], vec![]) } else { (vec![], vec![never]) };
-    ensure!(reply.unknown == unknown, "told that {:?} are unknown, not {unknown:?}", reply.unknown);
-    ensure!(reply.lost == lost, "told that {:?} are lost, not {lost:?}", reply.lost);
+    ensure!(reply.unknown == unknown, "the answer says that {:?} are unknown, not {unknown:?}", reply.unknown);
+    ensure!(reply.lost == lost, "the answer says that {:?} are lost, not {lost:?}", reply.lost);
     Ok(())
 }
 
@@ -104,7 +104,11 @@ pub(super) async fn a_beat_names_cancelled_runs(ground: &dyn Ground) -> Result<(
     let asked = scene.act(&unwanted, &cancel()).await?;
     let reply = scene.beat(worker, &[&kept, &unwanted], None).await?;
     let expected: Vec<_> = asked.run.cancel.map(|request| (unwanted.run.id, *request)).into_iter().collect();
-    ensure!(reply.cancelled == expected, "told that {:?} are to be cancelled, not {expected:?}", reply.cancelled);
+    ensure!(
+        reply.cancelled == expected,
+        "the answer says that {:?} are to be cancelled, not {expected:?}",
+        reply.cancelled
+    );
     ensure!(reply.lost.is_empty(), "a run that is to be cancelled is called lost: {reply:?}");
     Ok(())
 }
@@ -115,30 +119,30 @@ pub(super) async fn a_beat_names_forgotten_runs(ground: &dyn Ground) -> Result<(
     let (held, dropped) = (scene.start(worker).await?, scene.start(worker).await?);
     scene.start(scene.worker()).await?;
     let reply = scene.beat(worker, &[&held], None).await?;
-    ensure!(reply.forgotten == [dropped.run.id], "told that {:?} are forgotten", reply.forgotten);
+    ensure!(reply.forgotten == [dropped.run.id], "the answer says that {:?} are forgotten", reply.forgotten);
     Ok(())
 }
 
-/// A worker that says what it was last told must still learn whatever has changed since.
+/// A worker that names its last reply must still learn of every change since.
 pub(super) async fn attention_misses_nothing(ground: &dyn Ground) -> Result<(), String> {
     let scene = Scene::on(ground).await;
     let worker = scene.worker();
     let (first, second) = (scene.start(worker).await?, scene.start(worker).await?);
     let held = [&first, &second];
-    let told = scene.beat(worker, &held, None).await?;
-    let quiet = BeatReply { attention: told.attention, ..BeatReply::default() };
-    ensure!(told == quiet, "nothing is wrong, and the worker is told {told:?}");
-    let told = scene.beat(worker, &held, Some(told.attention)).await?;
+    let reported = scene.beat(worker, &held, None).await?;
+    let quiet = BeatReply { attention: reported.attention, ..BeatReply::default() };
+    ensure!(reported == quiet, "nothing is wrong, and the answer is {reported:?}");
+    let reported = scene.beat(worker, &held, Some(reported.attention)).await?;
     scene.act(&first, &cancel()).await?;
-    let reply = scene.beat(worker, &held, Some(told.attention)).await?;
-    ensure!(reply.cancelled.len() == 1, "a cancel request between two beats is not told: {reply:?}");
-    ensure!(reply.attention > told.attention, "attention does not rise with a cancel request");
+    let reply = scene.beat(worker, &held, Some(reported.attention)).await?;
+    ensure!(reply.cancelled.len() == 1, "a cancel request between two beats is not reported: {reply:?}");
+    ensure!(reply.attention > reported.attention, "attention does not rise with a cancel request");
     scene.act(&second, &finish(worker, &second)).await?;
     let later = scene.beat(worker, &held, Some(reply.attention)).await?;
-    ensure!(later.lost == [second.run.id], "a loss between two beats is not told: {later:?}");
+    ensure!(later.lost == [second.run.id], "a loss between two beats is not reported: {later:?}");
     let third = scene.start(worker).await?;
     let last = scene.beat(worker, &held, Some(later.attention)).await?;
-    ensure!(last.forgotten == [third.run.id], "a run gained between two beats is not told: {last:?}");
+    ensure!(last.forgotten == [third.run.id], "a run gained between two beats is not reported: {last:?}");
     Ok(())
 }
 

@@ -29,7 +29,7 @@ pub(super) async fn the_next_due_time_is_that_of_the_first_run_to_come(ground: &
         None
     };
     scene.store.update(&waiting(Order::Claim, 1), &look).await.map_err(failed)?;
-    let now = now.into_inner().unwrap_or_else(PoisonError::into_inner).ok_or("the rule was told no time")?;
+    let now = now.into_inner().unwrap_or_else(PoisonError::into_inner).ok_or("the rule saw no time")?;
     let at = |hours: u32| Some(now.after(HOUR * hours));
     let after = vec![After { run: parent, release: Release::Success }];
     scene.enqueue(Spec { not_before: at(1), after, ..spec("job") }).await?;

@@ -1,4 +1,4 @@
-//! Promises 5, 6 and 8: stamps, stories, and what is told of a run that is not there.
+//! Promises 5, 6 and 8: write ids, event logs, and what is reported of a run that is not there.
 
 use super::scene::{Scene, beat, cancel, failed, finish, report};
 use super::updates::waiting;
@@ -27,8 +27,8 @@ pub(super) async fn a_record_bears_the_stamp_of_its_last_write(ground: &dyn Grou
         .ok()?;
         Some(Change { transition, stamp })
     };
-    let told = scene.store.update(&waiting(Order::Claim, 1), &rule).await.map_err(failed)?;
-    ensure!(told.iter().all(|record| record.stamp == stamp), "an update tells of another stamp than its own");
+    let reported = scene.store.update(&waiting(Order::Claim, 1), &rule).await.map_err(failed)?;
+    ensure!(reported.iter().all(|record| record.stamp == stamp), "an update tells of another stamp than its own");
     let claimed = scene.read(id).await?;
     ensure!(claimed.stamp == stamp, "a run that was updated bears another stamp than the update");
     let stale = scene.changing(&claimed, &cancel())?;
@@ -61,8 +61,8 @@ pub(super) async fn events_are_told_in_order_each_once(ground: &dyn Ground) -> R
         let write = scene.changing(&current, &action)?;
         expected.extend(write.events.iter().cloned());
         ensure!(matches!(scene.commit(write).await?, WriteOutcome::Done(_)), "step {step} was refused");
-        let told = scene.store.events(id).await.map_err(failed)?;
-        ensure!(told == expected, "after step {step} the story is {told:?}, not {expected:?}");
+        let reported = scene.store.events(id).await.map_err(failed)?;
+        ensure!(reported == expected, "after step {step} the story is {reported:?}, not {expected:?}");
     }
     Ok(())
 }
@@ -75,10 +75,10 @@ pub(super) async fn stories_do_not_mix(ground: &dyn Ground) -> Result<(), String
     scene.act(&first, &finish(worker, &first)).await?;
     let actions =
         |story: Vec<crate::model::run::Event>| story.into_iter().map(|event| event.action).collect::<Vec<_>>();
-    let told = actions(scene.store.events(first.run.id).await.map_err(failed)?);
-    ensure!(told == ["enqueue", "claim", "finish"], "the first run's story is {told:?}");
-    let told = actions(scene.store.events(second.run.id).await.map_err(failed)?);
-    ensure!(told == ["enqueue"], "the second run's story is {told:?}");
+    let reported = actions(scene.store.events(first.run.id).await.map_err(failed)?);
+    ensure!(reported == ["enqueue", "claim", "finish"], "the first run's story is {reported:?}");
+    let reported = actions(scene.store.events(second.run.id).await.map_err(failed)?);
+    ensure!(reported == ["enqueue"], "the second run's story is {reported:?}");
     Ok(())
 }
 

@@ -23,9 +23,12 @@ pub(super) async fn a_key_has_no_more_holders_than_its_limit(ground: &dyn Ground
     }
     let third = scene.making(scene.draft(keyed(2)), Some(scene.worker()))?;
     match scene.commit(third).await? {
-        WriteOutcome::KeyBusy { key, holders: mut told, .. } => {
-            told.sort();
-            ensure!(key.name == "gpu" && told == holders, "told that {told:?} hold {key}; {holders:?} hold `gpu`");
+        WriteOutcome::KeyBusy { key, holders: mut reported, .. } => {
+            reported.sort();
+            ensure!(
+                key.name == "gpu" && reported == holders,
+                "the answer says that {reported:?} hold {key}; {holders:?} hold `gpu`"
+            );
         }
         other => return Err(format!("a third holder of a key for two was answered with {other:?}")),
     }
@@ -89,7 +92,7 @@ pub(super) async fn an_update_respects_keys(ground: &dyn Ground) -> Result<(), S
     ensure!(holders == 1, "an update gave a key for one to {holders}");
     ensure!(claimed.iter().any(|record| record.run.id == free.run.id), "a busy key kept a run without keys waiting");
     let holder = claimed.into_iter().find(|record| !record.run.spec.keys.is_empty());
-    let Some(holder) = holder else { return Err("nobody holds the key".into()) };
+    let Some(holder) = holder else { return Err("no run holds the key".into()) };
     scene.act(&holder, &finish(worker, &holder)).await?;
     let claimed = scene.store.update(&waiting(Order::Claim, 9), &claiming(&scene, worker)).await.map_err(failed)?;
     ensure!(claimed.len() == 1, "a key that was freed let {} runs go", claimed.len());

@@ -193,8 +193,11 @@ pub(super) async fn a_list_is_what_the_filter_matches(ground: &dyn Ground) -> Re
         let filter = draw_filter(&scene, &runs, &workers);
         let expected: BTreeSet<RunId> = runs.iter().filter(|run| filter.matches(run)).map(|run| run.id).collect();
         let listed = ids(&list_all(&scene, &filter, Order::Oldest, 1_000).await?);
-        let told: BTreeSet<RunId> = listed.iter().copied().collect();
-        ensure!(told == expected && listed.len() == told.len(), "{filter:?} lists {listed:?}, not {expected:?}");
+        let reported: BTreeSet<RunId> = listed.iter().copied().collect();
+        ensure!(
+            reported == expected && listed.len() == reported.len(),
+            "{filter:?} lists {listed:?}, not {expected:?}"
+        );
         found += expected.len();
         partly += usize::from(!expected.is_empty() && expected.len() < runs.len());
     }
@@ -208,9 +211,9 @@ pub(super) async fn pages_neither_overlap_nor_leave_out(ground: &dyn Ground) -> 
     for order in [Order::Newest, Order::Oldest, Order::Claim] {
         for limit in [1, 5, POPULATION - 1, POPULATION] {
             let listed = ids(&list_all(&scene, &Filter::default(), order, limit).await?);
-            let told: BTreeSet<RunId> = listed.iter().copied().collect();
-            let whole = listed.len() == runs.len() && told.len() == runs.len();
-            ensure!(whole, "in pages of {limit} {} runs are listed, {} of them once", listed.len(), told.len());
+            let reported: BTreeSet<RunId> = listed.iter().copied().collect();
+            let whole = listed.len() == runs.len() && reported.len() == runs.len();
+            ensure!(whole, "in pages of {limit} {} runs are listed, {} of them once", listed.len(), reported.len());
         }
     }
     let page = Page { after: None, limit: POPULATION, order: Order::Newest };
@@ -250,7 +253,7 @@ pub(super) async fn counts_are_those_of_the_lists(ground: &dyn Ground) -> Result
     ensure!(counted == tally(&idle), "{counted:?} are counted, not {:?}", tally(&idle));
     // Whatever changes a run changes the counts.
     let ended = idle.iter().find(|run| run.ending().is_some_and(|ending| ending.how.name() == StateName::Dead));
-    let Some(ended) = ended else { return Err("nobody of the population is dead".into()) };
+    let Some(ended) = ended else { return Err("no run of the population is dead".into()) };
     let record = scene.read(ended.id).await?;
     let owner = crate::testing::owner(workers[0], Default::default());
     let resume = Action::Resume { failed_too: false, leftovers: Default::default(), owner: Some(owner) };

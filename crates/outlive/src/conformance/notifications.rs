@@ -1,7 +1,7 @@
 //! Promise 3: what a store tells of when it last heard of an owner.
 //!
 //! No clock is compared with another here. A stretch of time passes for the store, and the silence it tells of is at
-//! least that long, or is shorter because somebody was heard of meanwhile.
+//! least that long, or is shorter because a heartbeat arrived meanwhile.
 
 use std::sync::Mutex;
 
@@ -68,23 +68,23 @@ pub(super) async fn rules_are_told_what_was_heard(ground: &dyn Ground) -> Result
     let worker = scene.worker();
     let run = scene.start(worker).await?;
     ground.pass(stretch).await;
-    let told = Mutex::new(None);
+    let reported = Mutex::new(None);
     let rule = |run: &Run, _| {
-        if let Ok(mut told) = told.lock() {
-            *told = run.owner().map(|owner| owner.heard);
+        if let Ok(mut reported) = reported.lock() {
+            *reported = run.owner().map(|owner| owner.heard);
         }
         None
     };
     let selection = Selection { filter: Filter::of([run.run.id]), order: Order::Oldest, limit: 1, due: false };
     scene.store.update(&selection, &rule).await.map_err(failed)?;
-    let heard = told.lock().ok().and_then(|told| *told);
+    let heard = reported.lock().ok().and_then(|reported| *reported);
     let silent = heard.map(|heard| heard.silent_for);
-    ensure!(silent >= Some(stretch), "a rule is told of a silence of {silent:?} after {stretch:?}");
+    ensure!(silent >= Some(stretch), "a rule sees a silence of {silent:?} after {stretch:?}");
     scene.beat(worker, &[&run], None).await?;
     scene.store.update(&selection, &rule).await.map_err(failed)?;
-    let after = told.lock().ok().and_then(|told| *told);
-    ensure!(after.map(|heard| heard.beat) > heard.map(|heard| heard.beat), "a rule is told of {after:?} after a beat");
-    ensure!(after.map(|heard| heard.silent_for) < Some(stretch), "a rule is told of {after:?} after a beat");
+    let after = reported.lock().ok().and_then(|reported| *reported);
+    ensure!(after.map(|heard| heard.beat) > heard.map(|heard| heard.beat), "a rule sees {after:?} after a beat");
+    ensure!(after.map(|heard| heard.silent_for) < Some(stretch), "a rule sees {after:?} after a beat");
     Ok(())
 }
 
@@ -95,13 +95,13 @@ pub(super) async fn time_in_which_nobody_could_be_heard_is_not_silence(ground: &
     scene.store.beat(&beat(idle)).await.map_err(failed)?;
     ground.deafen(stretch * 2).await;
     let silent = scene.silence_of(&run).await?;
-    ensure!(silent < stretch, "an outage of {:?} is told as a silence of {silent:?}", stretch * 2);
+    ensure!(silent < stretch, "an outage of {:?} is reported as a silence of {silent:?}", stretch * 2);
     for known in scene.store.workers().await.map_err(failed)? {
         let silent = known.heard.silent_for;
         ensure!(silent < stretch, "a worker is said to have been silent for {silent:?} in an outage");
     }
     ground.pass(stretch).await;
     let silent = scene.silence_of(&run).await?;
-    ensure!(silent >= stretch, "the silence after an outage is told as {silent:?} after {stretch:?}");
+    ensure!(silent >= stretch, "the silence after an outage is reported as {silent:?} after {stretch:?}");
     Ok(())
 }

@@ -33,10 +33,10 @@ pub(super) async fn no_more_start_than_a_rate_says_until_its_time_has_passed(
     let third = scene.commit(scene.making(scene.draft(rated(per)), Some(worker))?).await?;
     ensure!(
         matches!(&third, WriteOutcome::KeyBusy { key, free_at: Some(_), .. } if *key == rate(per)),
-        "of a rate of two a third was started, or badly told of: {third:?}"
+        "of a rate of two a third was started, or badly reported: {third:?}"
     );
     let counted = scene.store.starts(&[rate(per)]).await.map_err(failed)?;
-    ensure!(counted.iter().map(Vec::len).eq([2]), "of two starts these are told: {counted:?}");
+    ensure!(counted.iter().map(Vec::len).eq([2]), "of two starts these are reported: {counted:?}");
     ground.pass(per + Duration::from_millis(1)).await;
     let counted = scene.store.starts(&[rate(per)]).await.map_err(failed)?;
     ensure!(counted.iter().map(Vec::len).eq([0]), "starts count for longer than the rate says: {counted:?}");
@@ -89,7 +89,7 @@ pub(super) async fn of_many_that_start_at_once_a_rate_lets_its_number(ground: &d
     const STARTERS: usize = 8;
     let (scene, per) = (Scene::on(ground).await, Duration::from_secs(3_600));
     let start = |_| scene.making(scene.draft(rated(per)), Some(scene.worker()));
-    let (started, told) = race(ground, (0..STARTERS).map(start).collect::<Result<_, _>>()?).await;
-    ensure!(started == 2 && told == STARTERS - 2, "of {STARTERS} at once {started} started and {told} did not");
+    let (started, reported) = race(ground, (0..STARTERS).map(start).collect::<Result<_, _>>()?).await;
+    ensure!(started == 2 && reported == STARTERS - 2, "of {STARTERS} at once {started} started and {reported} did not");
     Ok(())
 }

@@ -23,7 +23,7 @@ pub(super) struct Scene {
     made: AtomicI64,
 }
 
-/// Commits writes at once, each through a connection of its own. Answers how many were done, and how many were told that
+/// Commits writes at once, each through a connection of its own. Answers how many were done, and how many learned that
 /// a key is busy.
 pub(super) async fn race(ground: &dyn Ground, writes: Vec<Write>) -> (usize, usize) {
     let answers = Arc::new(Mutex::new(Vec::new()));

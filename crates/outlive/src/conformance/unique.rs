@@ -11,7 +11,7 @@ fn only() -> Spec {
     Spec { keys: vec![Key::unique("only")], ..spec("job") }
 }
 
-/// Whoever makes another is told of the one there is.
+/// A second maker gets the run that exists.
 async fn is_taken(scene: &Scene, by: &Record) -> Result<(), String> {
     let stands = by.run.state.name();
     match scene.commit(scene.making(scene.draft(only()), None)?).await? {
@@ -20,7 +20,7 @@ async fn is_taken(scene: &Scene, by: &Record) -> Result<(), String> {
         {
             Ok(())
         }
-        other => Err(format!("beside one that is {stands} another was made, or badly told of: {other:?}")),
+        other => Err(format!("beside one that is {stands} another was made, or badly reported: {other:?}")),
     }
 }
 
@@ -77,10 +77,10 @@ pub(super) async fn of_many_makers_of_a_unique_run_one_makes_it(ground: &dyn Gro
     for _ in 0..4 {
         let scene = Scene::on(ground).await;
         let writes = (0..MAKERS).map(|_| scene.making(scene.draft(only()), None)).collect::<Result<_, _>>()?;
-        let (made, told) = race(ground, writes).await;
+        let (made, reported) = race(ground, writes).await;
         ensure!(
-            made == 1 && told == MAKERS - 1,
-            "of {MAKERS} makers of a unique run {made} made it and {told} were told"
+            made == 1 && reported == MAKERS - 1,
+            "of {MAKERS} makers of a unique run {made} made it and {reported} got it"
         );
     }
     Ok(())

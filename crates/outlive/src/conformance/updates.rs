@@ -140,10 +140,16 @@ pub(super) async fn an_update_tells_what_it_wrote(ground: &dyn Ground) -> Result
     let (worker, stamp) = (scene.worker(), scene.stamp());
     let rule = |run: &Run, now| claim(run, now, worker, stamp);
     let changed = scene.store.update(&waiting(Order::Claim, 1), &rule).await.map_err(failed)?;
-    let [told] = changed.as_slice() else { return Err(format!("one change was told as {changed:?}")) };
+    let [reported] = changed.as_slice() else { return Err(format!("one change was reported as {changed:?}")) };
     let read = scene.read(before.run.id).await?;
-    ensure!(super::scene::recorded(&told.run) == super::scene::recorded(&read.run), "told {told:?} and read {read:?}");
-    ensure!(told.revision == read.revision && read.revision > before.revision, "told {told:?} and read {read:?}");
+    ensure!(
+        super::scene::recorded(&reported.run) == super::scene::recorded(&read.run),
+        "reported {reported:?} and read {read:?}"
+    );
+    ensure!(
+        reported.revision == read.revision && read.revision > before.revision,
+        "reported {reported:?} and read {read:?}"
+    );
     let story = scene.store.events(before.run.id).await.map_err(failed)?;
     ensure!(story.len() == 2, "a run that was made and claimed has the story {story:?}");
     Ok(())
@@ -156,12 +162,12 @@ pub(super) async fn of_many_updaters_each_run_has_one(ground: &dyn Ground) -> Re
     const PATIENCE: usize = 1_000;
     let scene = Scene::on(ground).await;
     queue(&scene, &[0; RUNS]).await?;
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let reported = Arc::new(Mutex::new(Vec::new()));
     let (idle, errors) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
     let mut work: Vec<Work> = Vec::new();
     for _ in 0..UPDATERS {
         let (worker, stamp, store) = (scene.worker(), scene.stamp(), ground.again().await);
-        let (told, idle, errors) = (told.clone(), idle.clone(), errors.clone());
+        let (reported, idle, errors) = (reported.clone(), idle.clone(), errors.clone());
         work.push(Box::pin(async move {
             let rule = |run: &Run, now| claim(run, now, worker, stamp);
             // Runs that others hold are skipped, so an update may find nothing while there is something left.
@@ -169,9 +175,9 @@ pub(super) async fn of_many_updaters_each_run_has_one(ground: &dyn Ground) -> Re
                 match store.update(&waiting(Order::Claim, STEP), &rule).await {
                     Ok(claimed) => {
                         idle.fetch_add(usize::from(claimed.is_empty()), Ordering::SeqCst);
-                        let mut told = lock(&told);
-                        told.extend(claimed.into_iter().map(|record| (record.run.id, worker)));
-                        if told.len() >= RUNS {
+                        let mut reported = lock(&reported);
+                        reported.extend(claimed.into_iter().map(|record| (record.run.id, worker)));
+                        if reported.len() >= RUNS {
                             return;
                         }
                     }
@@ -183,15 +189,15 @@ pub(super) async fn of_many_updaters_each_run_has_one(ground: &dyn Ground) -> Re
     ground.at_once(work).await;
     let errors = lock(&errors).clone();
     ensure!(errors.is_empty(), "updates at once failed: {errors:?}");
-    let told = lock(&told).clone();
-    ensure!(told.len() == RUNS, "{UPDATERS} updaters were told of {} changes of {RUNS} runs", told.len());
-    let takers: BTreeSet<WorkerId> = told.iter().map(|(_, worker)| *worker).collect();
+    let reported = lock(&reported).clone();
+    ensure!(reported.len() == RUNS, "{UPDATERS} updaters reported {} changes of {RUNS} runs", reported.len());
+    let takers: BTreeSet<WorkerId> = reported.iter().map(|(_, worker)| *worker).collect();
     let raced = takers.len() > 1 || idle.load(Ordering::SeqCst) > 0;
     ensure!(raced, "one updater took all {RUNS} runs before another came: nothing was proved");
-    for (id, worker) in told {
+    for (id, worker) in reported {
         let run = scene.read(id).await?.run;
         let owner = run.owner().map(|owner| owner.worker);
-        ensure!(owner == Some(worker), "{worker} was told that it owns {id}, which {owner:?} does");
+        ensure!(owner == Some(worker), "{worker} learned that it owns {id}, which {owner:?} does");
         ensure!(run.epoch.0 == 1, "run {id} was claimed {} times", run.epoch);
     }
     Ok(())

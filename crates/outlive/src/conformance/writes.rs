@@ -119,8 +119,8 @@ pub(super) async fn a_write_that_lost_leaves_no_trace(ground: &dyn Ground) -> Re
     ensure!(matches!(answer, WriteOutcome::Conflict(_)), "a write over an older revision was answered with {answer:?}");
     let read = scene.read(waiting.run.id).await?;
     ensure!(read == current, "a write that lost changed the run to {read:?}");
-    let told = scene.store.events(waiting.run.id).await.map_err(failed)?;
-    ensure!(told == story, "a write that lost is told of: {told:?}");
+    let reported = scene.store.events(waiting.run.id).await.map_err(failed)?;
+    ensure!(reported == story, "a write that lost is in the event log: {reported:?}");
     let taker = scene.commit(scene.making(scene.draft(keyed), Some(scene.worker()))?).await?;
     ensure!(matches!(taker, WriteOutcome::Done(_)), "a write that lost holds a key: {taker:?}");
     let reply = scene.beat(worker, &[], None).await?;
@@ -179,9 +179,9 @@ pub(super) async fn of_many_made_at_once_only_those_that_are_there_are_refused(
         }
         let refused = written.iter().filter(|answer| !matches!(answer, WriteOutcome::Done(_))).count();
         ensure!(refused == usize::from(round == ROUNDS - 1), "{refused} were refused");
-        let told = scene.store.events(batch[0].run.id).await.map_err(failed)?;
-        let is_told = batch[0].events.iter().all(|event| told.contains(event));
-        ensure!(is_told, "told {told:?} of what was made by {:?}", batch[0].events);
+        let reported = scene.store.events(batch[0].run.id).await.map_err(failed)?;
+        let is_logged = batch[0].events.iter().all(|event| reported.contains(event));
+        ensure!(is_logged, "the event log is {reported:?} of what was made by {:?}", batch[0].events);
     }
     Ok(())
 }
@@ -231,12 +231,12 @@ pub(super) async fn of_many_writers_one_wins(ground: &dyn Ground) -> Result<(), 
         }
         ground.at_once(work).await;
         let winners = lock(&winners).clone();
-        ensure!(winners.len() == 1, "{} of {WRITERS} writers were told that they won: {winners:?}", winners.len());
+        ensure!(winners.len() == 1, "{} of {WRITERS} writers learned that they won: {winners:?}", winners.len());
         let read = scene.read(run.run.id).await?.run.artifacts;
-        ensure!(read.last() == winners.first(), "{winners:?} was told that it won, and {:?} is read", read.last());
+        ensure!(read.last() == winners.first(), "{winners:?} learned that it won, and {:?} is read", read.last());
         ensure!(read.len() == round + 1, "after {} wins {} are read", round + 1, read.len());
     }
     let lost = lost.load(Ordering::SeqCst);
-    ensure!(lost == ROUNDS * (WRITERS - 1), "{lost} writers were told that they lost");
+    ensure!(lost == ROUNDS * (WRITERS - 1), "{lost} writers learned that they lost");
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Claims: how every worker, of the library and of the command, gets its runs. The store is asked for what can be claimed by
-//! an index; nobody reads the queue.
+//! an index; no worker reads the queue.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -36,7 +36,7 @@ impl Claims {
         Self { kinds: kinds.into_iter().collect(), ..Self::default() }
     }
 
-    /// The same claims, with no longer a lease than `longest`.
+    /// Limits the lease of claimed runs to `longest`.
     #[must_use]
     pub(crate) fn within(self, longest: Lease) -> Self {
         Self { longest: Some(longest), ..self }

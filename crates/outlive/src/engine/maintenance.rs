@@ -19,14 +19,14 @@ use crate::ownership::reaper::{Reaped, Reaper};
 use crate::registry::Registry;
 use crate::store::{self, Order, Page, Pages};
 
-/// How often all running runs of a shared registry are looked at, whoever owns them, by some worker of the fleet.
+/// How often all running runs of a shared registry are looked at, of all owners, by some worker of the fleet.
 const FULL_PASS_EVERY: Duration = Duration::from_secs(60);
 /// How soon a run is probed again that was probed and not reaped; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two probes of a run.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The state of whoever maintains a registry.
+/// The state of a process that maintains a registry.
 #[derive(Debug, Default)]
 pub struct Maintenance {
     reaper: Reaper,
@@ -172,7 +172,7 @@ impl Maintenance {
             }
             let owned = Filter { owner: Some(worker.id), ..Filter::default() };
             let reaped = match self.reaper.pass_over(registry, owned).await {
-                // Nobody else is told of those that were ended before the store failed.
+                // No other reaper reports those that were ended before the store failed.
                 Err(_) if !all.ended.is_empty() => return Ok(all),
                 reaped => reaped?,
             };

@@ -1,8 +1,8 @@
-//! The sweeper: deletes what runs made and nobody needs, and nothing else.
+//! The sweeper: deletes artifacts that no run needs, and nothing else.
 //!
 //! What is to become of a run's artifacts is a pure function of its record, of what manifests and the pointer name, and of
-//! the time ([`decide`]). Whatever cannot be read or understood is kept, and told. A run is marked before anything of it is
-//! deleted, so that nobody goes on with it meanwhile and no two sweep it at once.
+//! the time ([`decide`]). Whatever cannot be read or understood is kept and reported. A run is marked before anything of it is
+//! deleted, so that no worker resumes it meanwhile and no two sweep it at once.
 //!
 //! Whether a record may have anything read or deleted is not decided here but by [`crate::secrets::trust::may`] (ADR 0018).
 
@@ -43,7 +43,7 @@ pub struct SweepPolicy {
     pub older_than: Option<Duration>,
     /// All runs but these, where there are any.
     pub only: BTreeSet<RunId>,
-    /// Objects that were put less long before the records were read: dates of objects are not exact, and whoever put one
+    /// Objects that were put less long before the records were read: dates of objects are not exact, and the writer of one
     /// later may have a record that was not read.
     pub unsure: Duration,
     /// Records of runs of which nothing is left, unless they are over for this long; all of them, where it is unset.
@@ -57,7 +57,7 @@ impl SweepPolicy {
     /// What either spares.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
-        // Records are kept unless both would let them go, and where nobody is named all are meant.
+        // Records are kept unless both would let them go, and where no owner is named all are meant.
         let forget_after = self.forget_after.zip(other.forget_after).map(|(one, other)| one.max(other));
         let only = match (self.only.is_empty(), other.only.is_empty()) {
             (true, _) => other.only.clone(),
@@ -121,7 +121,7 @@ pub enum Decision {
 pub enum Reason {
     /// As they should.
     Usual(String),
-    /// Because something is not as it should be, which somebody must look into.
+    /// Because something is not as it should be and needs a person's attention.
     Problem(String),
 }
 
@@ -237,7 +237,7 @@ pub struct Report {
     pub swept: Vec<Line>,
     /// Runs whose artifacts stay.
     pub kept: Vec<Line>,
-    /// What somebody must look into. Nothing of it was touched.
+    /// What needs a person's attention. Nothing of it was touched.
     pub problems: Vec<Problem>,
     /// How many objects are deleted.
     pub objects: u64,
@@ -259,7 +259,7 @@ pub struct Line {
     pub id: RunId,
     /// Its tree.
     pub prefix: String,
-    /// Why.
+    /// The reason of the decision.
     pub reason: String,
     /// How many objects are deleted.
     pub objects: u64,
@@ -281,8 +281,8 @@ impl Line {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
-    /// Where.
+    /// The object or record.
     pub what: String,
-    /// Why.
+    /// What is wrong with it.
     pub why: String,
 }

@@ -2,7 +2,7 @@
 //!
 //! Handlers are plain functions on threads of their own, so that a worker needs no executor and blocking work needs no
 //! care. One thread claims, by as many as there are free slots; one records ends, all that wait in one write; one looks
-//! after what nobody else may look after: silent workers, runs that wait for others (ADR 0013).
+//! after what has no other keeper: silent workers, runs that wait for others (ADR 0013).
 
 mod builder;
 mod claimer;
@@ -27,9 +27,9 @@ use crate::lifecycle::OwnerEnd;
 use crate::model::run::{Interruption, Run};
 use crate::registry::Registry;
 
-/// Somebody who wants to know of what went wrong and was survived.
+/// A callback for errors that the worker survived.
 type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
-/// Somebody who wants to know how attempts ended.
+/// A callback for ended attempts.
 type OnEnd = Arc<dyn Fn(&Run) + Send + Sync>;
 
 /// A process that executes runs of some kinds.
@@ -71,7 +71,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker that is yet to be told what it can do.
+    /// A worker under construction: handlers and settings.
     pub fn builder(registry: Registry) -> Builder {
         Builder::new(registry)
     }
@@ -114,7 +114,7 @@ impl Worker {
         }
         let floor = self.floor.clone();
         let interrupted = |reason: &str| OwnerEnd::Interrupted(Interruption { signal: None, reason: reason.into() });
-        // Whoever claims may be at it: what it brings is given back too.
+        // A claim may be under way: what it brings is released too.
         self.listening = None;
         floor.advance(Stage::Draining);
         self.claimers.drain(..).for_each(|claimer| join(Some(claimer)));
@@ -164,6 +164,6 @@ impl Drop for Worker {
 }
 
 fn join(thread: Option<JoinHandle<()>>) {
-    // A panic of the thread was its own; there is nobody left to tell.
+    // A panic of the thread was its own; no caller is left to report it to.
     drop(thread.map(JoinHandle::join));
 }

@@ -1,7 +1,7 @@
 //! The processes of attempts on this host: the lock that they inherit, and in the locked file who the command is and where
 //! their control group.
 //!
-//! That is in the directory of a registry that is one, else in the home of whoever executes them, beside their output.
+//! That is in the directory of a local registry, else in the home of the user who executes them, beside their output.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -33,7 +33,7 @@ pub(crate) fn tree_lock_of(run: RunId, attempt: u32) -> PathBuf {
     attempts_path(run).join(format!("{attempt:04}.tree"))
 }
 
-/// What is told of the attempts of one registry's runs.
+/// The files about the attempts of one registry's runs.
 pub(crate) struct Attempts {
     pub(crate) dir: OwnedFd,
     /// The names of the registry.
@@ -48,8 +48,8 @@ impl Attempts {
         LifeLock::create(&self.dir, &tree_lock(run), self.mode)
     }
 
-    /// Notes which process is the command of a run's attempt. Whoever takes the run over can tell it from the others
-    /// then; where it cannot be noted, nobody can.
+    /// Notes which process is the command of a run's attempt. A process that adopts the run can tell it from the others
+    /// then; where it cannot be noted, none can.
     pub(crate) fn note_command(&self, run: &Run, pid: u32) {
         if let Ok(identity) = Identity::seen_from(self.vantage.clone(), pid) {
             let _ = note(&self.dir, run, &Noted { command: Some(identity), group: None });
@@ -66,7 +66,7 @@ impl Attempts {
         let lock = file_id(&self.dir, &tree_lock(run))?;
         let group = Group::make(&name_of(run.id, run.attempt, lock))?;
         let known = noted(&self.dir, run.id, run.attempt).unwrap_or_default();
-        // Nobody would look in it otherwise.
+        // No reader would look in it otherwise.
         if note(&self.dir, run, &Noted { group: Some(group.path().into()), ..known }).is_err() {
             group.remove();
             return None;

@@ -1,4 +1,4 @@
-//! The command of an attempt, seen by somebody who did not start it: whether it has ended, and how.
+//! The command of an attempt, observed by a process that did not start it: whether it has ended, and how.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::process::{has_exited, open_pidfd, pidfs_inode, read_stat};
 use crate::model::owner::{HostContext, Identity};
 use crate::model::run::Exit;
 
-/// A command that is not a child of ours, held so that its end can be told.
+/// A command that is not a child of ours, held so that its end can be observed.
 #[derive(Debug)]
 pub struct Command {
     identity: Identity,
@@ -38,21 +38,21 @@ impl Command {
         has_exited(&self.process)
     }
 
-    /// How it ended, if it has and that can be told; where it cannot yet, this waits `patience` for it to be collected.
+    /// How it ended, if that is known; where it is not yet, this waits `patience` for it to be collected.
     pub fn exit(&self, patience: Duration) -> Option<Exit> {
         if !self.has_ended() {
             return None;
         }
-        self.told().or_else(|| {
+        self.noted_exit().or_else(|| {
             let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
-            // Nothing is asked for but what is always told: that it has been collected.
+            // Nothing is asked for but what is always reported: that it has been collected.
             let _ = poll(&mut [PollFd::new(&self.process, PollFlags::empty())], Some(&limit));
-            self.told()
+            self.noted_exit()
         })
     }
 
-    /// The kernel tells whoever holds a process that was collected; of a zombie `/proc` tells.
-    fn told(&self) -> Option<Exit> {
+    /// The kernel reports the exit of a collected process to its pidfd; of a zombie `/proc` has it.
+    fn noted_exit(&self) -> Option<Exit> {
         let zombie = || {
             let stat = read_stat(self.identity.pid).ok()?;
             stat.status.filter(|_| stat.start_ticks == self.identity.start_ticks)
@@ -84,7 +84,7 @@ struct PidfdInfo {
     status: i32,
 }
 
-/// How a process ended that has been collected, as it was told to whoever waited for it; from Linux 6.15 on.
+/// How a collected process ended, as reported to its waiting parent; from Linux 6.15 on.
 #[allow(unsafe_code, reason = "there is no safe wrapper for this question")]
 fn status_of(process: &OwnedFd) -> Option<i32> {
     const ENDED: u64 = 1 << 3;

@@ -6,7 +6,7 @@
 //! (`docs/adr/0011-control-groups.md`).
 //!
 //! Where a group is, a record says, and a record may be forged. So a group counts only if it bears the name of its
-//! attempt and of the very file that is the attempt's lock, and belongs to whoever owns that file. Nobody else's has
+//! attempt and of the very file that is the attempt's lock, and belongs to the owner of that file. No other group has
 //! such a name, no service and no root.
 
 use std::collections::HashSet;
@@ -34,9 +34,9 @@ const DEPTH: usize = 16;
 const LIMIT: u64 = 1 << 20;
 /// How often those are taken in that were born while the others were.
 const ROUNDS: usize = 16;
-/// How many seconds a group must be there before anybody but those of its registry may remove it.
+/// How many seconds a group must exist before a process outside its registry may remove it.
 const OLD: i64 = 600;
-/// How many of them are looked at by whoever makes another.
+/// How many of them a process that makes another looks at.
 const REMOVED_AT_ONCE: usize = 64;
 /// How often a group is asked to go whose last process is on its way out.
 const TRIES: usize = 20;
@@ -69,7 +69,7 @@ impl Group {
     pub(crate) fn make(name: &str) -> Option<Self> {
         let (mount, own) = (Mount::find()?, own_group("self")?);
         let above = open_below(&mount.dir, own.strip_prefix(&mount.root).ok()?).ok()?;
-        // Whoever may not write here may not take anybody out of here.
+        // A process without write permission here cannot move processes out of here.
         open_file(&above, "cgroup.procs", OFlags::WRONLY).ok()?;
         match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -101,7 +101,7 @@ impl Group {
     }
 
     /// Takes in everything below this process that is in the group of this process, except `but`; of those only what they
-    /// have started. What was put elsewhere was put there by somebody who wants it there.
+    /// have started. A process that was put elsewhere was put there on purpose.
     pub fn take_in(&self, but: &[u32]) -> io::Result<()> {
         let own = own_group("self").ok_or(io::ErrorKind::NotFound)?;
         let mut before = open_file(&self.above, "cgroup.procs", OFlags::WRONLY)?;
@@ -109,20 +109,20 @@ impl Group {
         // Changes nothing, but has the kernel wait here: what is looked at from now on is taken in at once.
         before.write_all(std::process::id().to_string().as_bytes())?;
         for _ in 0..ROUNDS {
-            let mut anybody = false;
+            let mut any = false;
             for pid in descendants(std::process::id(), but) {
                 let Ok(process) = open_pidfd(pid) else { continue };
                 if own_group(&pid.to_string()).as_ref() != Some(&own) || has_exited(&process) {
                     continue;
                 }
-                anybody = true;
+                any = true;
                 procs.write_all(pid.to_string().as_bytes())?;
                 if has_exited(&process) && self.has(pid) {
                     // Another may have been given its number meanwhile.
                     let _ = before.write_all(pid.to_string().as_bytes());
                 }
             }
-            if !anybody {
+            if !any {
                 break;
             }
         }
@@ -146,7 +146,7 @@ impl Group {
         (pids, unseen)
     }
 
-    /// The same, but for this process and for those that belong to a detached run which was started in here.
+    /// The processes in the group, without this process and those of a detached run that was started in here.
     pub(crate) fn members(&self) -> (Vec<u32>, bool) {
         let (mut pids, unseen) = self.pids();
         pids.retain(|pid| *pid != std::process::id() && !is_apart(*pid));
@@ -183,7 +183,7 @@ impl Group {
     }
 }
 
-/// Removes the groups of attempts beside a new one that nobody is in and that are old: whoever owned them was killed, and
+/// Removes old and empty groups of attempts beside a new one: their owners were killed, and
 /// their registry may be gone.
 fn remove_old(above: &OwnedFd, new: &OwnedFd) {
     let made = |dir: &OwnedFd| rustix::fs::fstat(dir).map_or(0, |stat| stat.st_mtime);
@@ -222,7 +222,7 @@ pub fn leave_group() {
         }
         Some(())
     };
-    // Whoever may not is told apart by its words.
+    // A missing permission is recognised by its text.
     let _ = leave();
 }
 
@@ -256,7 +256,7 @@ impl Mount {
             let (mount, kind) = line.split_once(" - ")?;
             let mut fields = mount.split(' ').skip(3);
             let (root, place) = (fields.next()?, fields.next()?);
-            // What is written otherwise than it is named is nobody's usual place.
+            // What is written otherwise than it is named is no usual place.
             if !kind.starts_with("cgroup2 ") || [root, place].iter().any(|path| path.contains('\\')) {
                 return None;
             }

@@ -13,7 +13,7 @@ use super::process::pids;
 use crate::model::id::WorkerId;
 use crate::util::files::{self, Prepared, Published};
 
-/// The mode of a lock's file while nobody has it.
+/// The mode of a lock's file while no process has it.
 const LEFT_MODE: Mode = Mode::from_raw_mode(0o600);
 
 /// A file whose lock lives as long as the processes that hold it.
@@ -24,7 +24,7 @@ pub struct LifeLock {
 }
 
 impl LifeLock {
-    /// Makes the file, locked before anyone can see it. Whoever `mode` lets read it may ask for the lock, whatever the
+    /// Makes the file, locked before any process can see it. A process that `mode` lets read it may ask for the lock, whatever the
     /// umask.
     pub fn create(dir: &OwnedFd, name: &Path, mode: Mode) -> io::Result<Self> {
         // File systems look for room beside the directory that a file is made in: not all of them in that of the registry.
@@ -42,14 +42,14 @@ impl LifeLock {
         }
     }
 
-    /// Leaves the file of a worker that ends as `to`, for the next to take. What lies there is nobody else's to read.
+    /// Leaves the file of a worker that ends as `to`, for the next to take. No other process reads what lies there.
     pub(crate) fn leave(dir: &OwnedFd, name: &Path, to: &Path) -> io::Result<()> {
         rustix::fs::chmodat(dir, name, LEFT_MODE, rustix::fs::AtFlags::empty())?;
         Ok(rustix::fs::renameat(dir, name, dir, to)?)
     }
 
     /// Takes the file that a worker before has left as `from`, which costs the file system less than another. None where
-    /// there is none, somebody still has it, or it may be anything else than that.
+    /// there is none, a process still has it, or it may be anything else than that.
     pub(crate) fn reuse(dir: &OwnedFd, from: &Path, name: &Path, mode: Mode) -> Option<Self> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, from, flags, Mode::empty()).ok()?;
@@ -64,7 +64,7 @@ impl LifeLock {
         rustix::fs::renameat_with(dir, from, dir, name, rustix::fs::RenameFlags::NOREPLACE).ok()?;
         let inode = found.st_ino;
         if file_id(dir, name).is_none_or(|named| named.inode() != inode) {
-            // Another was put there meanwhile, and is nobody's now.
+            // Another was put there meanwhile, and is unused now.
             let _ = rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::empty());
             return None;
         }
@@ -85,9 +85,9 @@ impl LifeLock {
 /// Whether a lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockState {
-    /// Somebody who may hold it lives.
+    /// A process that may hold it lives.
     Held,
-    /// Nobody does.
+    /// No process holds it.
     Free,
     /// There is no such file, it is another, or it could not be asked.
     Unknown,
@@ -108,7 +108,7 @@ pub fn lock_state(dir: &OwnedFd, name: &Path, inode: Option<u64>) -> LockState {
     }
 }
 
-/// Which file it is, told from all others of this machine.
+/// Which file it is, unique on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileId {
     pub(super) device: u64,
@@ -138,13 +138,13 @@ pub fn holders(file: FileId) -> Vec<u32> {
     pids().filter(|pid| holds(*pid, file)).collect()
 }
 
-/// Whether a process holds a file's lock alone, or together with those that inherited it. Whoever opens the file by its
+/// Whether a process holds a file's lock alone, or together with those that inherited it. A process that opens the file by its
 /// name, to ask for the lock or to read what it says, does not.
 pub fn holds(pid: u32, file: FileId) -> bool {
     let is_lock = |line: &str| line.starts_with("lock:") && line.contains("FLOCK") && line.contains("WRITE");
     opened(pid, file).any(|fd| {
-        let told = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"));
-        told.is_ok_and(|told| told.lines().any(is_lock))
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"));
+        info.is_ok_and(|info| info.lines().any(is_lock))
     })
 }
 

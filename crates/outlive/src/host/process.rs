@@ -167,7 +167,7 @@ pub(super) struct Stat {
     pub(super) parent: u32,
     pub(super) session: u32,
     pub(super) start_ticks: u64,
-    /// How it ended, as for whoever waits for it; told only while it is a zombie.
+    /// How it ended, as its parent learns it; known only while it is a zombie.
     pub(super) status: Option<i32>,
 }
 

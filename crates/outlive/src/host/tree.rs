@@ -1,11 +1,11 @@
-//! The processes of an attempt: told by what they inherited, and by who started them.
+//! The processes of an attempt: recognised by what they inherited, and by who started them.
 //!
-//! Where they have a control group of their own, whoever is in it is one of them. Each also carries its run's variables and holds the lock of its attempt, unless it has thrown both away. So whatever was
+//! Where they have a control group of their own, every process in it is one of them. Each also carries its run's variables and holds the lock of its attempt, unless it has thrown both away. So whatever was
 //! started by one that does belongs to them too, and for an owner whatever became its child. Variables can be copied by
-//! anybody, so they say something only of a process that has lost whoever started it: of any other its ancestors tell
+//! any process, so they say something only of a process that has lost its parent: of any other its ancestors tell
 //! whether it is one of them. A look around is never
 //! whole: a process can be born behind it, and has no environment while it becomes another program. So nothing rests on
-//! one look that found nobody.
+//! one look that found none.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -20,14 +20,14 @@ use super::group::Group;
 use super::process::{REGISTRY_ID_VARIABLE, RUN_VARIABLE, Stat, open_pidfd, pidfs_inode, pids, read_stat, wait_exited};
 use super::{LockState, file_id, holds, lock_state};
 
-/// The second word of a process that owns a detached run. With all that it starts it belongs to nobody else's run, though
+/// The second word of a process that owns a detached run. With all that it starts it belongs to no other run, though
 /// it was started inside one.
 pub const DETACHED: &str = "__detached";
 /// How long a process that was killed may take to be gone.
 pub const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// How often whatever is there is killed before it is given up. Each time takes as long as a look around the host.
 const ROUNDS: usize = 500;
-/// How many looks in a row must find nobody new.
+/// How many looks in a row must find no new process.
 const QUIET: usize = 2;
 
 /// The living processes of the runs of the registry that has one of these names, by run, of those that this user may
@@ -38,7 +38,7 @@ pub fn carriers(registry: &[String]) -> HashMap<String, Vec<u32>> {
     let mut found: HashMap<String, Vec<u32>> = HashMap::new();
     for (pid, (run, stat)) in &carrying {
         let (mut at, mut of) = (*pid, stat);
-        // Nobody has more ancestors than there are processes.
+        // No process has more ancestors than there are processes.
         for _ in 0..=carrying.len() {
             if is_astray(at, of) {
                 found.entry(run.clone()).or_default().push(*pid);
@@ -54,8 +54,8 @@ pub fn carriers(registry: &[String]) -> HashMap<String, Vec<u32>> {
     found
 }
 
-/// Whether a process has lost whoever started it, so that its ancestors say nothing of it. Whoever takes over what is
-/// lost is the first of all processes, somebody who stands above their session, or an owner.
+/// Whether a process has lost its parent, so that its ancestors say nothing of it. The process that takes over what is
+/// lost is the first of all processes, a process above their session, or an owner.
 fn is_astray(pid: u32, stat: &Stat) -> bool {
     let program = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
     match stat.parent {
@@ -133,7 +133,7 @@ impl Tree {
         self
     }
 
-    /// Whether somebody holds the lock of the attempt or is in its group, be it one that this user may not look into.
+    /// Whether a process holds the lock of the attempt or is in its group, be it one that this user may not look into.
     pub fn is_held(&self) -> bool {
         self.has_lock_held()
             || self.group.as_ref().map(Group::members).is_some_and(|(pids, more)| more || !pids.is_empty())
@@ -148,7 +148,7 @@ impl Tree {
         lock_state(&self.dir, &self.lock, None) == LockState::Held
     }
 
-    /// Removes their group, if nobody is left in it.
+    /// Removes their group, if no process is left in it.
     pub fn remove_group(&self) {
         if let Some(group) = &self.group {
             group.remove();
@@ -160,12 +160,12 @@ impl Tree {
         self.look(None)
     }
 
-    /// One look around. Whoever is found is sent `signal` as soon as it is: what lives for an instant only, and starts
+    /// One look around. Each process that is found is sent `signal` as soon as it is: what lives for an instant only, and starts
     /// another that does, is gone when the look is over.
     fn look(&self, signal: Option<Signal>) -> Vec<Member> {
         let us = std::process::id();
         let inside: HashSet<u32> = self.group.as_ref().map(|group| group.pids().0).into_iter().flatten().collect();
-        // After it was opened: whoever has its number now is the one that was.
+        // After it was opened: the process that has its number now is the one that was.
         let is_inside = |pid| inside.contains(&pid) && self.group.as_ref().is_some_and(|group| group.has(pid));
         let lock = if self.has_lock_held() { file_id(&self.dir, &self.lock) } else { None };
         let mut found: HashMap<u32, (Member, Stat, Mark)> = HashMap::new();
@@ -187,7 +187,7 @@ impl Tree {
         }
         let belongs = |pid: u32| {
             let (mut at, mut inside) = (pid, false);
-            // Nobody has more ancestors than there are processes.
+            // No process has more ancestors than there are processes.
             for _ in 0..=found.len() {
                 match found.get(&at) {
                     _ if at == us => return inside || self.below_us,
@@ -205,7 +205,7 @@ impl Tree {
         pids.iter().filter_map(|pid| found.remove(pid)).map(|(member, ..)| member).collect()
     }
 
-    /// Ends them all: asks first, kills what is there after `grace`, and kills until nobody new appears.
+    /// Ends them all: asks first, kills what is there after `grace`, and kills until no new process appears.
     pub fn end(&self, grace: Duration) {
         let mut asked = self.members();
         asked.retain(|member| member.signal(Signal::TERM).is_ok());

@@ -282,7 +282,7 @@ impl Tree {
         match self.stat(name) {
             Some(stat) => Reading::Unreadable(unread(error, STATE_LIMIT), self.look_at(name, &stat)),
             None if error.kind() == io::ErrorKind::NotFound => Reading::Gone,
-            // Whoever may not look into the directory cannot tell what is in it.
+            // Without permission to look into the directory, what is in it is unknown.
             None => Reading::Unreadable(unread(error, STATE_LIMIT), Look { token: Token::of(&[]), settled: false }),
         }
     }

@@ -1,8 +1,8 @@
 //! The file of the index: how it is found, opened, made and replaced.
 //!
 //! It is derived, so it is never repaired: one that is missing, damaged or of another format is made anew, under a name
-//! of its own, and takes the place of the old one in one step. Whoever reads the old one goes on reading it. A change of
-//! one that is there is one transaction. So whoever reads sees the whole index as it was, or as it is.
+//! of its own, and takes the place of the old one in one step. A reader of the old one goes on reading it. A change of
+//! one that is there is one transaction. So a reader sees the whole index as it was, or as it is.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ const FORMAT: i64 = 3;
 const APPLICATION: i64 = 0x6f6c_6978;
 /// The name by which the index is found: a link to its file.
 const CURRENT: &str = "current";
-/// Held by whoever changes the index; freed by the kernel when its holder dies.
+/// Held by the process that changes the index; freed by the kernel when its holder dies.
 const LOCK: &str = "lock";
 /// How long one waits for another who changes the index.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -61,8 +61,8 @@ pub(super) fn directory(home: &Path) -> PathBuf {
 
 /// Has `read` called with the index; none where there is none that can be read.
 ///
-/// Where nobody is changing it, it is read without a lock or a mark, so that not a byte is written; if it has changed by
-/// then, what was read says nothing, and it is read once more. Where somebody is, SQLite tells readers and writer apart.
+/// Where no process is changing it, it is read without a lock or a mark, so that not a byte is written; if it has changed by
+/// then, what was read says nothing, and it is read once more. Where one is, SQLite tells readers and writer apart.
 pub(super) fn read<T>(home: &Path, read: impl Fn(Connection) -> Result<T, Error>) -> Result<Option<T>, Error> {
     let dir = directory(home);
     for _ in 0..OPENINGS {
@@ -89,7 +89,7 @@ pub(super) fn empty() -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// What an index looks like that nobody is changing: its log is empty, and its last change lies far enough back.
+/// What an index looks like that no process is changing: its log is empty, and its last change lies far enough back.
 #[derive(PartialEq, Eq)]
 struct Quiet([u64; 7]);
 
@@ -141,7 +141,7 @@ impl Turn {
         Self::wait_for(home, PATIENCE)
     }
 
-    /// The same, given up after `patience`.
+    /// Waits for the turn to write, at most `patience`.
     fn wait_for(home: &Path, patience: Duration) -> Result<Self, Error> {
         let dir = directory(home);
         let failed = |error: io::Error| Error::Denied(format!("`{}` cannot be used: {error}", dir.display()));
@@ -165,7 +165,7 @@ impl Turn {
         let name = format!("{}.db", Stamp::draw(&SystemEntropy as &dyn Entropy));
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let connection = Connection::open_with_flags(self.dir.join(&name), flags).map_err(from_sqlite)?;
-        // Nobody else sees it before it is whole, and what is left of one that was not is swept.
+        // No other process sees it before it is whole, and what is left of one that was not is swept.
         let alone = format!(
             "PRAGMA page_size = 4096; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;
              PRAGMA cache_size = -32000; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT};
@@ -181,7 +181,7 @@ impl Turn {
         let Draft { connection, next } = draft;
         connection.execute_batch("COMMIT").map_err(from_sqlite)?;
         let Some(name) = next else {
-            // Whoever reads an index whose log is empty writes nothing, not even who reads.
+            // A reader of an index whose log is empty writes nothing, not even that it reads.
             let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
             return Ok(());
         };
@@ -215,7 +215,7 @@ impl Turn {
                     || name.strip_prefix(current).is_some_and(|rest| ["", "-wal", "-shm"].contains(&rest))
             });
             if !is_kept {
-                // Whatever cannot be removed is only in nobody's way.
+                // Whatever cannot be removed is in no process's way.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -258,9 +258,9 @@ mod tests {
     fn whoever_changes_the_index_is_waited_for_with_an_end_and_named() {
         let home = tempfile::tempdir().unwrap();
         let held = Turn::wait(home.path()).unwrap();
-        let told = Turn::wait_for(home.path(), Duration::from_millis(50)).err().unwrap().to_string();
+        let message = Turn::wait_for(home.path(), Duration::from_millis(50)).err().unwrap().to_string();
         let holder = format!("`lock` of the index has been held by process {}", std::process::id());
-        assert!(told.contains(&holder), "{told}");
+        assert!(message.contains(&holder), "{message}");
         drop(held);
         Turn::wait_for(home.path(), Duration::from_millis(50)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Words: what a run can be found by, and how that is told to the full-text index.
+//! Words: what a run can be found by, and how that is passed to the full-text index.
 //!
 //! A run is a set of words: those of its text, and one for each thing that it can be asked for by, such as its status or
 //! a label. So whatever is asked is a conjunction of words, and the index answers all of it at once, in the order of time.

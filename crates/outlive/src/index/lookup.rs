@@ -124,7 +124,7 @@ impl Reader {
         })
     }
 
-    /// Looks at the trees, for runs that are not indexed as they are. Registries are asked by whoever opens them.
+    /// Looks at the trees, for runs that are not indexed as they are. Registries are asked by the caller that opens them.
     fn by_looking(
         &self,
         lookup: &mut Lookup,

@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 /// The longest overlay that is read.
 const LIMIT: u64 = 64 << 20;
-/// Held by whoever changes an overlay; freed by the kernel when its holder dies.
+/// Held by the process that changes an overlay; freed by the kernel when its holder dies.
 const LOCK: &str = "lock";
 /// How long one writer waits for another.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -91,7 +91,7 @@ impl Indexed {
         })
     }
 
-    /// What is wrong beside its runs, or why nothing can be told of it: what a look at all of it would find.
+    /// What is wrong beside its runs, or why the source cannot be read: what a look at all of it would find.
     pub(super) fn reach(&self) -> Result<Vec<Problem>, String> {
         if self.unavailable.is_none() && self.is_unchanged() {
             return Ok(self.problems.clone());

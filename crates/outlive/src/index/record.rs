@@ -233,7 +233,7 @@ pub struct Record {
     pub archived: bool,
     /// Since when.
     pub archived_at: Option<String>,
-    /// Why.
+    /// The reason for archiving it, if one was given.
     pub archive_reason: Option<String>,
     /// When it was made, as its source says it.
     pub created_at: String,
@@ -270,7 +270,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// When it was made; 1970 where its source says it in no way that anybody understands.
+    /// When it was made; 1970 where its source has no date that can be parsed.
     pub fn made(&self) -> Timestamp {
         self.created_at.parse().unwrap_or_default()
     }
@@ -292,7 +292,7 @@ impl Record {
         self.clone().marked(&Marks { reclaimed, ..marks.clone() }) == *self
     }
 
-    /// The same run with the marks that its source keeps beside it.
+    /// The run with the marks that its source keeps beside it.
     #[must_use]
     pub(crate) fn marked(mut self, marks: &Marks) -> Self {
         let archived = marks.archived.as_ref();

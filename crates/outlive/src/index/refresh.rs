@@ -20,7 +20,7 @@ use crate::store::Error;
 
 /// How many runs that were read wait to be written.
 const AHEAD: usize = 1_024;
-/// How many one takes to read at a time. Below this many, whoever writes also reads.
+/// How many one takes to read at a time. Below this many, the writer also reads.
 const FEW: usize = 64;
 
 /// What a refresh has done.
@@ -131,7 +131,7 @@ fn refresh_source(
     note(connection, id, unavailable.as_deref(), &problems, token.as_ref(), now)
 }
 
-/// A source, how it looks and what tells that from how it looked; or why nothing can be told.
+/// A source, how it looks and what tells that from how it looked; or why it cannot be read.
 type Surveyed = Result<(Box<dyn Source>, Looked, Option<Token>), String>;
 
 fn survey(home: &Path, address: &Address, known: Option<&Token>) -> Surveyed {
@@ -179,7 +179,7 @@ enum Step {
 
 /// What is to be known of a source whose runs were taken in.
 struct Applied {
-    /// All that was read can be told by its token.
+    /// All that was read can be recognised by its token.
     settled: bool,
     /// Why it does not answer any more.
     away: Option<String>,

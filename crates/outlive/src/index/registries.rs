@@ -136,7 +136,7 @@ impl Runs {
     }
 }
 
-/// Opens a registry that is elsewhere, to be read. Whoever waits in vain leaves the thread that does behind.
+/// Opens a registry that is elsewhere, to be read. A caller that times out leaves the thread that does behind.
 fn open_away(url: &str) -> Result<Registry, String> {
     let (send, receive) = sync_channel(1);
     let opened = url.to_owned();

@@ -176,7 +176,7 @@ const GONE_LONGER: &str = "gone since an earlier refresh";
 const LOOKED: &str = "device, inode, size and times of every run's file; revisions where a database changed";
 
 impl SourceReport {
-    /// A source, as a look at it came out: what is wrong beside its runs, or why nothing can be told.
+    /// A source, as a look at it came out: what is wrong beside its runs, or why it cannot be read.
     fn new(address: &Address, looked: Result<Vec<Problem>, String>) -> Self {
         let (problems, reason) = looked.map_or_else(|reason| (Vec::new(), Some(reason)), |problems| (problems, None));
         let shown = Self {
@@ -192,7 +192,7 @@ impl SourceReport {
         shown.judged(false)
     }
 
-    /// The same with its state, which is told here and nowhere else.
+    /// A source with its state, which is determined here and nowhere else.
     fn judged(self, has_unreadable: bool) -> Self {
         let state = match (&self.reason, has_unreadable || !self.problems.is_empty()) {
             (Some(_), _) => "unavailable",

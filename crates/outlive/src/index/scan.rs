@@ -1,4 +1,4 @@
-//! Looks at sources from outside, several at a time: waiting for one keeps nobody from looking at the others.
+//! Looks at sources from outside, several at a time: waiting for one does not delay the others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -16,7 +16,7 @@ const MOST_AWAY: usize = 16;
 
 /// What a look at a source came to.
 pub(super) enum Looked {
-    /// One look told that nothing in it has changed.
+    /// One look has shown that nothing in it has changed.
     Same,
     /// Every run was looked at.
     Each {
@@ -30,7 +30,7 @@ pub(super) enum Looked {
 }
 
 /// Looks at a source of which `known` is on file. Answers, too, with what is to be on file of it from then on, as long as
-/// each of its runs can be told by its token.
+/// each of its runs can be recognised by its token.
 pub(super) fn look_over(source: &dyn Source, known: Option<&Token>) -> Result<(Looked, Option<Token>), String> {
     // Before its runs are: what changes in between is found the next time.
     let whole = source.whole();
@@ -77,7 +77,7 @@ pub(super) fn each_source<T: Send>(
     }
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        // Nobody looks much further than whoever takes in what was seen.
+        // No look runs much further ahead than its results are taken in.
         let (send, receive) = sync_channel(1);
         for _ in 0..lookers {
             let (send, next, order, look) = (send.clone(), &next, &order, &look);

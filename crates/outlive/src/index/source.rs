@@ -16,7 +16,7 @@ use crate::model::time::Timestamp;
 ///    nothing is known of it, and never that its runs are gone.
 /// 4. **Nothing is written, nothing is waited for.** Not even where a pipe lies in place of a file.
 pub(crate) trait Source: Send + Sync {
-    /// What is wrong beside its runs; why nothing can be told of it, where nothing can. A survey finds no other.
+    /// What is wrong beside its runs; why it cannot be read, where it cannot. A survey finds no other.
     fn reach(&self) -> Result<Vec<Problem>, String>;
 
     /// How the whole of it looks, where one look tells whether anything in it has changed.
@@ -25,10 +25,10 @@ pub(crate) trait Source: Send + Sync {
     /// When runs were last added to it or taken away, or its marks changed, as far as a few looks tell.
     fn written_at(&self) -> Option<Timestamp>;
 
-    /// Whether what was written since a moment is more than that somebody still lives, as far as one question tells.
+    /// Whether what was written since a moment is more than heartbeats, as far as one question tells.
     fn has_news(&self, since: Timestamp) -> bool;
 
-    /// What can be told of its runs without reading them.
+    /// What is known of its runs without reading them.
     fn survey(&self) -> Result<Survey, String>;
 
     /// Whether there is a run of this name, by a look at that name alone. False where only a question would tell.
@@ -56,7 +56,7 @@ pub(crate) trait Source: Send + Sync {
     fn marked(&self) -> Vec<String>;
 }
 
-/// Everything that can be told of a source without reading its runs.
+/// Everything that is known of a source without reading its runs.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     /// Its runs, in the order of their names.
@@ -80,13 +80,13 @@ pub(crate) struct Look {
     pub(crate) settled: bool,
 }
 
-/// Something that a source has and nobody can make sense of.
+/// Something in a source that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
-    /// Which.
+    /// The file or record.
     pub what: String,
-    /// Why not.
+    /// Why it cannot be parsed.
     pub reason: String,
 }
 

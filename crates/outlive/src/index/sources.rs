@@ -60,7 +60,7 @@ struct File {
 }
 
 impl Address {
-    /// The registry in a directory. Its path is taken as it is: canonical, if two are to be told apart.
+    /// The registry in a directory. Its path is taken as it is: canonical, if two are to be distinguished.
     pub fn of_registry(path: &Path) -> Self {
         Self { kind: Kind::Outlive, url: format!("sqlite:{}", path.display()) }
     }
@@ -100,7 +100,7 @@ impl Address {
         is_repo(&self.repo(), sought)
     }
 
-    /// Why nothing can be told of it, where nothing can.
+    /// Why it cannot be read, where it cannot.
     pub fn out_of_reach(&self) -> Option<String> {
         self.open(None).and_then(|source| source.reach()).err()
     }
@@ -204,7 +204,7 @@ pub(super) fn known(home: &Path) -> io::Result<(Vec<Registered>, Vec<Problem>)> 
     Ok((known, problems))
 }
 
-/// The files that name a source each. `note` is told of those that cannot be understood.
+/// The files that name a source each. `note` is called with those that cannot be understood.
 fn files_in(home: &Path, note: &mut dyn FnMut(PathBuf, String)) -> io::Result<Vec<File>> {
     let dir = match files::open_dir(rustix::fs::CWD, &home.join("sources")) {
         Ok(dir) => dir,
@@ -243,7 +243,7 @@ pub(super) fn cool_workflow_registry() -> Option<PathBuf> {
     home.map(|home| home.join("registry"))
 }
 
-/// The repositories that cool-workflow knows of: its home lists them. `note` is told where the list cannot be understood.
+/// The repositories that cool-workflow knows of: its home lists them. `note` is called where the list cannot be understood.
 fn of_cool_workflow(note: &mut dyn FnMut(PathBuf, String)) -> Vec<Address> {
     let Some(registry) = cool_workflow_registry() else { return Vec::new() };
     let is_there = std::fs::symlink_metadata(registry.join(REPOS)).is_ok();

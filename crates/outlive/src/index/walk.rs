@@ -13,7 +13,7 @@ use crate::model::time::Timestamp;
 use crate::store::Error;
 
 /// The most words of the vocabulary that one word of a query is replaced by. What is part of more words than these is part of
-/// most runs, so that whoever just looks meets them soon.
+/// most runs, so that a quick look meets them soon.
 const MOST_TERMS: usize = 256;
 
 impl Reader {
@@ -50,7 +50,7 @@ impl Reader {
         flush(&mut together).map(|_| ())
     }
 
-    /// Whether a run is meant, as far as it can be told before it is looked at.
+    /// Whether a run is meant, as far as that is known before it is looked at.
     fn may_match(&self, query: &Query, filed: &Filed) -> bool {
         let record = &filed.record;
         query.matches(record)

@@ -147,7 +147,7 @@ mod tests {
         let mut live = seen(StateName::Interrupted);
         live.leftovers.pids = vec![7];
         assert_eq!(words(&live, true), ["archive", "cancel", "rerun"]);
-        assert_eq!(words(&seen(StateName::Dead), false), ["archive", "cancel"], "of somebody else");
+        assert_eq!(words(&seen(StateName::Dead), false), ["archive", "cancel"], "of another user");
         let mut unfinished = seen(StateName::Cancelled);
         unfinished.leftovers.pids = vec![7];
         assert_eq!(words(&unfinished, true), ["archive", "cancel", "rerun"]);

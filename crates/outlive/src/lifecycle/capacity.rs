@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::run::{Event, Key, Run, StateName};
 use crate::model::time::Timestamp;
 
-/// Whether a key has room for one more holder. Everybody who holds it, and whoever wants it, must be content: the
+/// Whether a key has room for one more holder. All holders, and the run that wants it, must be content: the
 /// smallest of their limits counts.
 pub fn has_room(wanted: &Key, holders: &[&Run]) -> bool {
     let slot = wanted.slot();
@@ -44,7 +44,7 @@ pub fn is_start(event: &Event) -> bool {
 }
 
 /// The keys that a run newly holds by a change that began with `event`, and those that it no longer does. Without an
-/// event nobody knows how it stood, and it holds all of them newly.
+/// event it is unknown how it stood, and it holds all of them newly.
 pub(crate) fn moved_keys<'a>(run: &'a Run, event: Option<&Event>) -> (Vec<&'a Key>, Vec<&'a Key>) {
     let before = event.and_then(|event| event.from);
     let (ran, was_active) = (before == Some(StateName::Running), before.is_some_and(|before| !before.is_ended()));

@@ -36,7 +36,7 @@ pub(super) fn check_fence(run: &Run, held: &Running, fence: &Fence) -> Result<()
     if run.epoch == fence.epoch && held.owner.worker == fence.worker { Ok(()) } else { Err(lost(run, fence)) }
 }
 
-/// Whoever speaks for the processes of an attempt presents the epoch that they were started with, and it counts for as
+/// A caller that speaks for the processes of an attempt presents the epoch that they were started with, and it counts for as
 /// long as the attempt lasts, also in the hands of another owner.
 pub(super) fn check_report_fence(run: &Run, held: &Running, fence: &Fence) -> Result<(), Refusal> {
     let same_worker = held.owner.worker == fence.worker;
@@ -91,8 +91,8 @@ pub(super) fn check_reap(
     }
 }
 
-/// What a step brought about is for the attempt that began it. Whoever went on with it alone would bring nothing to
-/// anybody.
+/// What a step brought about is for the attempt that began it. Resuming it alone would bring nothing to
+/// any attempt.
 fn check_no_step(run: &Run) -> Result<(), Refusal> {
     run.spec.step.as_ref().map_or(Ok(()), |step| Err(Refusal::IsStep(step.of)))
 }
@@ -142,10 +142,10 @@ pub(super) fn check_resume(
     }
 }
 
-/// How long whoever sweeps a run has it to itself.
+/// How long a sweeper has a run to itself.
 const SWEEPS: Duration = Duration::from_secs(15 * 60);
 
-/// What may go on is not swept, and nothing is by two at once. Whoever began and was not heard of again is not waited for.
+/// Refuses runs that can resume, and runs that another sweeper marked a short while ago, unless that sweeper is gone.
 pub(super) fn check_sweep(
     run: &Run,
     ending: &Ending,

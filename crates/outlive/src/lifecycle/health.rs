@@ -13,7 +13,7 @@ use crate::model::owner::{Evidence, LiveProcesses, Liveness};
 use crate::model::run::{End, Owner, Run, State, StateName};
 use crate::model::time::{Timestamp, show_duration};
 
-/// Somebody who can see the processes of this host.
+/// Observes the processes of this host.
 pub trait ProcessObserver: Send + Sync {
     /// Looks at the owner of each run, present or last, and at what its attempt left alive. Many at a time, because a
     /// look around the host costs the same for one as for all.
@@ -71,7 +71,7 @@ pub fn judge(owner: &Owner, sight: Option<&Observation>) -> OwnerStatus {
     match &sight.owner {
         Liveness::Alive if lapsed => OwnerStatus::Unresponsive,
         Liveness::Alive => OwnerStatus::Live,
-        // Whoever cannot be seen but has left something alive is not gone.
+        // An owner that cannot be observed but has live processes is not gone.
         Liveness::Unknown(_) if lapsed && !sight.leftovers.is_empty() => OwnerStatus::Unresponsive,
         Liveness::Unknown(_) => by_lease(),
         Liveness::Dead(evidence) if sight.leftovers.is_empty() => OwnerStatus::Dead(evidence.clone()),
@@ -138,7 +138,7 @@ pub struct RunStatus {
     /// Live processes of a run whose owner is gone, that is dead or interrupted, or, where one run was read alone, that
     /// has no owner.
     pub leftovers: LiveProcesses,
-    /// What proves that its owner is gone, where nobody has written that yet.
+    /// What proves that its owner is gone, where that is not recorded yet.
     pub evidence: Option<Evidence>,
 }
 
@@ -162,7 +162,7 @@ impl RunStatus {
         }
     }
 
-    /// Whether it is over. What is dead only by the look of it, and goes on once somebody at work has seen that, is not.
+    /// Whether it is over. A run that only looks dead, and is resumed once a worker has seen that, is not.
     pub fn is_over(&self) -> bool {
         let goes_on = self.run.owner().is_some() && survives_reap(&self.run);
         self.state.is_ended() && !goes_on

@@ -13,7 +13,7 @@ use crate::model::time::Timestamp;
 const SIGINT: i32 = 2;
 
 enum Next {
-    /// Nothing, until somebody asks.
+    /// Nothing, until a caller asks.
     Rest,
     /// Another attempt, not before this.
     Attempt(Option<Timestamp>),
@@ -58,7 +58,7 @@ pub(super) fn close(run: &mut Run, mut ending: Ending, now: Timestamp) -> Option
 
 /// Whether a run goes on when its running attempt is reaped: to another one, or to a person.
 pub fn survives_reap(run: &Run) -> bool {
-    // What a person asked to stop has stopped: nobody revives it.
+    // What a person asked to stop has stopped: nothing revives it.
     run.cancel.is_none() && run.spec.policy.orphans == OrphanPolicy::Requeue
 }
 
@@ -67,14 +67,14 @@ fn after_failed(error_message: &str) -> String {
     format!("failed: {error_message}")
 }
 
-/// Whether an owner of this claim has said just this of its work before, and it is on record: whoever did not hear that it
-/// was heard says it again.
+/// Whether this finish is a duplicate of one already recorded for this claim: the first reply was lost, so
+/// that the owner finishes again.
 pub fn is_duplicate_finish(run: &Run, claimed: Epoch, verdict: &Verdict) -> bool {
     if run.epoch != claimed {
         return false;
     }
     match (&run.state, verdict) {
-        // Without an owner it was ended by somebody else, before or after that claim.
+        // Without an owner it was ended by another process, before or after that claim.
         (State::Ended(Ending { owner: None, .. }), _) => false,
         (State::Ended(ending), Verdict::Succeeded) => ending.how == End::Succeeded,
         (State::Ended(ending), Verdict::Cancelled) => matches!(ending.how, End::Cancelled(_)),
@@ -86,8 +86,8 @@ pub fn is_duplicate_finish(run: &Run, claimed: Epoch, verdict: &Verdict) -> bool
             matches!(&ending.how, End::Failed(failure) if is_same(failure))
         }
         (State::Pending(pending), Verdict::Failed { error_message, .. }) => {
-            let told = truncate_message(after_failed(&truncate_message(error_message.clone())));
-            pending.reason.as_ref() == Some(&told)
+            let expected = truncate_message(after_failed(&truncate_message(error_message.clone())));
+            pending.reason.as_ref() == Some(&expected)
         }
         _ => false,
     }

@@ -44,7 +44,7 @@ pub enum Refusal {
     /// Its cancellation was requested, and processes of it live.
     #[error("its cancellation was requested; it is not started again")]
     CancelRequested,
-    /// Nobody asked for it to be cancelled.
+    /// There is no cancel request.
     #[error("nobody asked for it to be cancelled")]
     NotAsked,
     /// Its owner was heard of, or changed, since it was looked at.
@@ -95,7 +95,7 @@ pub enum Refusal {
     /// What it had made is deleted.
     #[error("what it had made was swept; it can only be done anew, as another run")]
     Swept,
-    /// Somebody else deletes what it made.
+    /// Another sweeper deletes what it made.
     #[error("{0} sweeps it, or has just done so")]
     BeingSwept(Actor),
     /// It is archived already.

@@ -1,8 +1,8 @@
 //! Replaying a change: which action of the lifecycle makes one record of another.
 //!
 //! A server is sent records, not actions. It takes a change only where an action, applied to the record that it has,
-//! yields what was sent. What it then writes, with the event that tells of it, is its own result: whoever sends records
-//! can do no more than whoever calls [`apply`].
+//! yields what was sent. What it then writes, with its event, is its own result: a sender of records
+//! can do no more than a caller of [`apply`].
 
 use super::{Action, Fence, Observed, Report, Verdict, apply, enqueued, follows};
 use crate::model::id::RunId;
@@ -54,7 +54,7 @@ pub(crate) fn replay(
         let action = infer(&run, sent, event, parents).ok_or_else(unknown)?;
         let mut made = apply(&run, &action, &event.by, event.at).map_err(|refusal| refusal.to_string())?;
         if matches!(action, Action::Adopt { .. }) {
-            // It names processes, which only whoever adopts them can see.
+            // It names processes, which only the process that adopts them can see.
             made.event.reason.clone_from(&event.reason);
         }
         events.push(made.event);

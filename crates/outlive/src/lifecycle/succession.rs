@@ -1,12 +1,12 @@
 //! Whether one record may follow another, as far as the records alone can tell.
 //!
-//! Whoever applies an action has been told by the rules what comes of it. A server that is sent a record has only that: it
+//! A caller that applies an action knows from the rules what comes of it. A server that is sent a record has only that: it
 //! holds it to what is true of every action.
 
 use crate::model::id::Epoch;
 use crate::model::run::{End, Ending, Run, State};
 
-/// Whether a run has gone on from the claim that somebody writes by.
+/// Whether a run has gone on from the claim that a writer presents.
 pub fn has_passed(run: &Run, claim: Epoch) -> bool {
     run.epoch > claim
 }

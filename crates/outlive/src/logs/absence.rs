@@ -16,7 +16,7 @@ pub enum NoLog {
     Unwritten,
     /// Nothing was to be kept.
     Declined,
-    /// There was one, and somebody has removed it.
+    /// There was one, and it was removed.
     Removed,
 }
 

@@ -1,4 +1,4 @@
-//! Being told that files grow.
+//! Notifications that files grow.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 /// Becomes readable when a file grows that is watched with it. One serves attempt after attempt: the kernel takes tens of
-/// milliseconds to forget it, and whoever closes it waits.
+/// milliseconds to forget it, and the process that closes it waits.
 #[derive(Debug, Clone)]
 pub struct Growth(Arc<OwnedFd>);
 

@@ -92,7 +92,7 @@ impl Record {
     }
 }
 
-/// Tells a record from what a crash leaves. Nobody is kept from writing a wrong one; nobody else may write here.
+/// Tells a record from what a crash leaves. It does not protect against forged records; only the watcher may write here.
 fn check(bytes: &[u8]) -> [u8; 4] {
     let fold = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     bytes.iter().fold(0x811c_9dc5, fold).to_le_bytes()
@@ -163,7 +163,7 @@ impl Meaning {
         });
     }
 
-    /// The same in fewer records: what is left out needs no times, and of the older half every second will do.
+    /// Rewrites the index in fewer records: what is left out needs no times, and of the older half every second will do.
     pub(super) fn shorten(&mut self) {
         let mut begins = [0; 2];
         let holes = self.holes;

@@ -114,7 +114,7 @@ impl Kept {
             }
         };
         if done.is_ok() && self.size()? != self.seen {
-            // Somebody else writes here as well; what was said of where things are is void.
+            // Another process writes here as well; what was said of where things are is void.
             self.before.clear();
         }
         done

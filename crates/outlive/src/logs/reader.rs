@@ -28,9 +28,9 @@ const STEP: u64 = 64 << 10;
 pub struct Piece {
     /// When it was written: to some milliseconds, less exactly where it is long ago and there was much.
     pub at: Timestamp,
-    /// Where to.
+    /// The stream it was written to.
     pub stream: Stream,
-    /// What.
+    /// Its bytes, or what is missing there.
     pub part: Part,
 }
 
@@ -50,7 +50,7 @@ pub struct LogReader {
     index: IndexReader,
     /// The first note that is not read through, in this edition of the index.
     cursor: (u64, usize),
-    /// What nobody has noted is wanted as well.
+    /// What was never noted is wanted as well.
     unnoted: bool,
     mask: Option<Box<dyn Mask>>,
     watch: Option<OwnedFd>,
@@ -66,8 +66,8 @@ struct Source {
     until: u64,
     /// The cut that was taken into account.
     cut: u16,
-    /// The cut that was told.
-    told: u16,
+    /// The cut that was reported last.
+    reported: u16,
     /// It was found cut, and begun anew, before that was noted.
     begun_anew: bool,
 }
@@ -90,7 +90,7 @@ impl LogReader {
             read: 0,
             until: u64::MAX,
             cut: 0,
-            told: 0,
+            reported: 0,
             begun_anew: false,
         };
         let index = IndexReader::new(dir.try_clone()?, name(attempt, "log"));
@@ -106,7 +106,7 @@ impl LogReader {
         Ok(sizes.iter().all(|size| *size == 0))
     }
 
-    /// Has secrets masked in what nobody has noted: in all else they are.
+    /// Masks secrets in what was never noted: in all else they are masked already.
     #[must_use]
     pub fn masking(mut self, mask: Box<dyn Mask>) -> Self {
         self.mask = Some(mask);
@@ -141,13 +141,13 @@ impl LogReader {
         Ok(())
     }
 
-    /// Whether to read what nobody has noted, after everything that was: because the attempt has ended, or because
-    /// nobody seems to watch over it any more. What is not noted yet may hold a secret that is about to be masked.
+    /// Whether to read what was never noted, after everything that was: because the attempt has ended, or because
+    /// no watcher seems to be left. What is not noted yet may hold a secret that is about to be masked.
     pub fn read_unnoted(&mut self, wanted: bool) {
         self.unnoted = wanted;
     }
 
-    /// Whether there is something that nobody has noted.
+    /// Whether there is output that was never noted.
     pub fn has_unnoted(&self) -> io::Result<bool> {
         Ok(self.rest()?.next().is_some())
     }
@@ -175,7 +175,7 @@ impl LogReader {
         let mut begins = self.sources.each_ref().map(|source| source.read);
         let mut stretches = Vec::new();
         let noted = self.index.meaning.stretches.iter().map(|stretch| (stretch.stream, stretch.end));
-        // What nobody has noted counts, whether it is read now or later.
+        // What was never noted counts, whether it is read now or later.
         for (stream, end) in noted.chain(self.rest()?.map(|(_, stream, size)| (stream, size))) {
             let of = stream.index();
             let end = end.min(self.sources[of].end()?);
@@ -296,7 +296,7 @@ impl LogReader {
             if let Some(cut) = cut.filter(|cut| cut.times != source.cut) {
                 source.cut = cut.times;
                 if std::mem::take(&mut source.begun_anew) {
-                    source.told = cut.times;
+                    source.reported = cut.times;
                 } else {
                     source.read = source.read.min(cut.end);
                 }
@@ -312,15 +312,16 @@ impl LogReader {
         for stream in Stream::BOTH {
             let source = &mut self.sources[stream.index()];
             let cut = self.index.meaning.cuts[stream.index()];
-            if let Some(cut) = cut.filter(|cut| source.wanted && cut.times != source.told && cut.end == source.read) {
-                source.told = cut.times;
+            if let Some(cut) = cut.filter(|cut| source.wanted && cut.times != source.reported && cut.end == source.read)
+            {
+                source.reported = cut.times;
                 return Some(Piece { at: cut.at, stream, part: Part::LeftOut(cut.lost) });
             }
         }
         None
     }
 
-    /// Where to go on: in the order of the notes, then with what nobody noted.
+    /// Where to go on: in the order of the notes, then with what was never noted.
     fn choose(&mut self) -> io::Result<Option<Next>> {
         let sizes = [self.sources[0].end()?, self.sources[1].end()?];
         while let Some(stretch) = self.index.meaning.stretches.get(self.cursor.1) {
@@ -402,7 +403,7 @@ impl Source {
         Ok(bytes)
     }
 
-    /// The same with its secrets masked, wherever they begin and end.
+    /// Reads bytes with their secrets masked, wherever they begin and end.
     fn masked(&self, from: u64, to: u64, mask: &dyn Mask) -> io::Result<Vec<u8>> {
         let reach = mask.longest() as u64;
         let begin = from.saturating_sub(reach);

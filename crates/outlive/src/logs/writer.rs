@@ -16,10 +16,10 @@ use super::{LogPolicy, Stream};
 use crate::model::time::Clock;
 use crate::redact::Redactor;
 
-/// What is written within this time is noted as one, and whoever watches files need not look more often.
+/// What is written within this time is noted as one, and a watcher of files need not look more often.
 pub const NOTE_EVERY: Duration = Duration::from_millis(10);
 
-/// Finds what nobody may read.
+/// Finds what must be masked.
 pub trait Mask: Send {
     /// Where secrets stand in these bytes, in order.
     fn spans(&self, bytes: &[u8]) -> Vec<Range<usize>>;
@@ -40,7 +40,7 @@ impl Mask for Arc<Redactor> {
 
 /// The log of one attempt, being written.
 ///
-/// The first error is told once, by the call that meets it, and ends the log: every later call does nothing and
+/// The first error is reported once, by the call that meets it, and ends the log: every later call does nothing and
 /// succeeds. Dropped without [`LogWriter::finish`] it is as if the process had been killed: what is written stays.
 pub struct LogWriter {
     dir: OwnedFd,
@@ -80,7 +80,7 @@ impl LogWriter {
             return Ok(rustix::fs::open("/dev/null", flags, Mode::empty())?);
         }
         let shared = self.kept(stream).and_then(|kept| kept.share());
-        self.told(shared)
+        self.checked(shared)
     }
 
     /// Keeps bytes that the command wrote to a pipe or terminal of the caller.
@@ -89,7 +89,7 @@ impl LogWriter {
             return Ok(());
         }
         let done = self.try_write(stream, bytes);
-        self.told(done)
+        self.checked(done)
     }
 
     /// Notes what the command has written to its files since. To be called when what [`LogWriter::watch`] was given becomes
@@ -102,7 +102,7 @@ impl LogWriter {
             return Ok(());
         }
         let done = self.try_note();
-        self.told(done)
+        self.checked(done)
     }
 
     /// Notes what is left. Files that nothing was written to are removed.
@@ -110,7 +110,7 @@ impl LogWriter {
         self.finish_unless(|| false)
     }
 
-    /// The same, but files that nothing was written to stay where somebody may still write to them.
+    /// Ends the log, but leaves empty files where a process may still write to them.
     pub fn finish_unless(mut self, is_open: impl FnOnce() -> bool) -> io::Result<()> {
         self.note()?;
         let is_open = LazyCell::new(is_open);
@@ -218,7 +218,7 @@ impl LogWriter {
     }
 
     /// Remembers the first error, which ends the log.
-    fn told<T>(&mut self, done: io::Result<T>) -> io::Result<T> {
+    fn checked<T>(&mut self, done: io::Result<T>) -> io::Result<T> {
         let Err(error) = done else { return done };
         let text = format!("the log of the attempt cannot be written any more: {error}");
         let at = self.clock.now();

@@ -15,7 +15,7 @@ use crate::model::time::Timestamp;
 
 /// Where random bits come from.
 pub trait Entropy: Send + Sync {
-    /// 128 bits that nobody else draws.
+    /// 128 random bits, unique in practice.
     fn draw(&self) -> u128;
 }
 
@@ -124,7 +124,7 @@ impl RunId {
         Self(version_7(now, &tail(entropy)))
     }
 
-    /// The id that every process draws for the same `source` and time: whoever comes second finds the run made.
+    /// The id that every process draws for the same `source` and time: the second process finds the run made.
     pub fn derived(now: Timestamp, source: &[u8]) -> Self {
         use sha2::{Digest, Sha256};
         let mut tail = [0; 10];
@@ -154,7 +154,7 @@ impl RunId {
     }
 
     /// Whether `text` is an id, or so long a beginning of one that it can hardly be meant as anything else. The first
-    /// digit of a time is 0 for as long as anybody will make runs, which leaves dates and most words free.
+    /// digit of a time is 0 for centuries to come, which leaves dates and most words free.
     pub fn may_begin_with(text: &str) -> bool {
         const SHORTEST: usize = 8;
         let fits = |(index, c): (usize, char)| match index {
@@ -253,7 +253,7 @@ mod tests {
         let varies = ids.iter().fold(0, |varies, id| varies | (first ^ u128::from_be_bytes(*id.as_bytes())));
         assert_eq!(varies.count_ones(), 74);
         let close = ids.windows(2).filter(|pair| pair[0].as_bytes()[..12] == pair[1].as_bytes()[..12]).count();
-        assert_eq!(close, 0, "an id can be told from the one before");
+        assert_eq!(close, 0, "an id follows from the one before");
     }
 
     #[test]

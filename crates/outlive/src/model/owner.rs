@@ -23,7 +23,7 @@ pub struct HostContext {
     pub time_ns: u64,
 }
 
-/// One process, told from all others.
+/// One process, unique among all of its boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored")]
 pub struct Identity {
@@ -76,8 +76,8 @@ impl Identity {
         *self == Self::unknown()
     }
 
-    /// Whether it is a process of another machine: nothing here proves that it lives or does not. Whoever has no process
-    /// at all is heard of here, or not.
+    /// Whether it is a process of another machine: local evidence cannot decide whether it lives. An
+    /// external lease (pid 0) is judged by its lease.
     pub fn is_far(&self) -> bool {
         self.vantage.boot_id.is_empty() && self.pid != 0
     }
@@ -91,7 +91,7 @@ pub enum Liveness {
     Alive,
     /// It is gone, and this proves it.
     Dead(Evidence),
-    /// It could not be told.
+    /// It could not be determined.
     Unknown(String),
 }
 
@@ -141,8 +141,8 @@ pub enum Evidence {
         /// For how long it might have been.
         lease_ms: u64,
     },
-    /// Nothing is on record of who it is or what it promised, and it was silent for longer than anybody may be who
-    /// promised nothing.
+    /// Nothing is on record of who it is or of its lease, and it was silent for longer than an owner without a known
+    /// lease may be.
     OwnerUnknown {
         /// For how long.
         silent_ms: u64,

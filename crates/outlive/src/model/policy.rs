@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::time::{millis, show_duration};
 
-/// The longest time any setting may name: ten years. Beyond it lies overflow, and nobody waits for it.
+/// The longest time any setting may name: ten years. Beyond it lies overflow.
 pub const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// A promise to be heard of again: a beat at least every `beat`, or the owner counts as gone after `lasts`.
@@ -142,7 +142,7 @@ pub struct Retry {
     /// After an interruption, but for one from a keyboard: what a person stopped is not revived.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub on_interrupt: bool,
-    /// Only where it is named: whoever resumes all runs leaves it alone.
+    /// Only where it is named: resuming all runs leaves it alone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub never: bool,
     /// Failures that no further attempt would change.

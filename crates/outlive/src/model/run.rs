@@ -41,7 +41,7 @@ pub const CHECKPOINT_LIMIT: usize = 1 << 20;
 /// The longest message kept with progress, an error or a reason, in bytes.
 pub const MESSAGE_LIMIT: usize = 4 << 10;
 
-/// Who did something: a person on a host, in a process. Told with every event, and so cheap to copy.
+/// Who did something: a person on a host, in a process. Part of every event, and so cheap to copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Actor {
@@ -76,7 +76,7 @@ pub struct Run {
     /// How it stands.
     #[serde(flatten)]
     pub state: State,
-    /// Somebody wants it stopped.
+    /// The request to cancel it, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<Box<CancelRequest>>,
     /// How far it says it is.
@@ -104,10 +104,10 @@ pub struct Run {
     /// Put away by a person or a policy: hidden, not gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archived: Option<Box<Archived>>,
-    /// What it made and nobody needs was deleted, or is being.
+    /// Its artifacts were deleted, or are being.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swept: Option<Box<Swept>>,
-    /// Came with a copied registry: its owner belongs to the original, so nobody here may judge or resume it.
+    /// Came with a copied registry: its owner belongs to the original, so it is neither judged nor resumed here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub copied: bool,
     /// Written by a program that knows only the fields that writers of a bucket share. Such a run is also `copied`: its record
@@ -158,7 +158,7 @@ impl Run {
         (running.started_by.unwrap_or(self.epoch)..=self.epoch).contains(&epoch)
     }
 
-    /// Its owner, to be told when the store last heard of it.
+    /// Its owner, to be given the time of its last heartbeat.
     pub(crate) fn owner_mut(&mut self) -> Option<&mut Owner> {
         match &mut self.state {
             State::Running(running) => Some(&mut running.owner),
@@ -205,7 +205,7 @@ pub enum State {
     Pending(Pending),
     /// Owned by a worker.
     Running(Running),
-    /// Waiting by design, owned by nobody.
+    /// Waiting by design, without an owner.
     Suspended(Suspended),
     /// The attempt is over.
     Ended(Ending),
@@ -310,9 +310,9 @@ pub struct LastHeartbeat {
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
-    /// In which way.
+    /// The outcome.
     pub how: End,
-    /// When.
+    /// When the attempt ended.
     pub at: Timestamp,
     /// When the attempt began, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -333,7 +333,7 @@ pub enum End {
     Succeeded,
     /// It did not.
     Failed(Failure),
-    /// It was stopped because somebody asked.
+    /// It was stopped because of a cancel request.
     Cancelled(Box<CancelRequest>),
     /// Its owner was asked to stop, by a signal or a graceful shutdown.
     Interrupted(Interruption),
@@ -401,7 +401,7 @@ pub struct Interruption {
 impl fmt::Display for Interruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.signal {
-            // A number tells nobody anything.
+            // A number means little to people.
             Some(signal) if self.reason == format!("signal {signal}") => fmt::Display::fmt(&Exit::Signal(signal), f),
             _ => f.write_str(&self.reason),
         }
@@ -438,14 +438,14 @@ impl fmt::Display for Exit {
     }
 }
 
-/// Somebody wants it stopped.
+/// A request to cancel a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
-    /// Who.
+    /// Who asked.
     pub by: Actor,
-    /// When.
+    /// When it was asked.
     pub at: Timestamp,
-    /// Why.
+    /// The reason, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// How long it may take to stop by itself before it is killed; unset, as long as its owner sees fit.
@@ -473,16 +473,16 @@ pub struct Progress {
 /// An archive mark.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Archived {
-    /// By whom.
+    /// Who archived it.
     pub by: Actor,
-    /// When.
+    /// When it was archived.
     pub at: Timestamp,
-    /// Why, where that was said.
+    /// The reason, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A mark that what a run made was deleted. It stands before anything is, so that nobody goes on with the run.
+/// A mark that what a run made was deleted. It stands before anything is, so that no worker resumes the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swept {
     /// By whom.
@@ -491,7 +491,7 @@ pub struct Swept {
     pub at: Timestamp,
     /// It is done.
     pub done: bool,
-    /// The process that does it: whoever sees that it is gone need not wait for it.
+    /// The process that does it: other sweepers that see it gone need not wait for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<Identity>,
 }
@@ -500,7 +500,7 @@ pub struct Swept {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
     /// What was done.
     pub action: Cow<'static, str>,

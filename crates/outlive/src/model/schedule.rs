@@ -1,7 +1,7 @@
 //! Schedules: when a run is followed by another like it.
 //!
-//! A schedule is a pure function from one slot to the next. Nobody has to be awake at a slot for it to count: what was
-//! missed is made up for by the schedule's own policy when somebody looks again.
+//! A schedule is a pure function from one slot to the next. No process has to be awake at a slot for it to count: what was
+//! missed is made up for by the schedule's own policy when a process looks again.
 
 mod cron;
 
@@ -14,7 +14,7 @@ use self::cron::Cron;
 use crate::model::policy::LONGEST;
 use crate::model::time::{Timestamp, millis, show_duration, zone_name};
 
-/// The shortest time between two slots. Whoever wants more wants a loop.
+/// The shortest time between two slots. Anything shorter is a loop.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 /// When a run comes again.
@@ -23,7 +23,7 @@ pub struct Schedule {
     /// How the slots lie.
     #[serde(flatten)]
     pub rhythm: Rhythm,
-    /// What becomes of slots that nobody was there for.
+    /// What becomes of slots that were missed.
     #[serde(default)]
     pub missed: Missed,
 }
@@ -47,7 +47,7 @@ pub enum Rhythm {
     },
 }
 
-/// What becomes of slots that nobody was there for.
+/// What becomes of slots that were missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
@@ -129,7 +129,7 @@ impl Schedule {
         }
     }
 
-    /// Whether a slot that nobody was there for until `now` is passed over: another has come since.
+    /// Whether a slot that was missed until `now` is passed over: another has come since.
     pub fn passes_over(&self, slot: Timestamp, now: Timestamp) -> bool {
         self.missed == Missed::Skip && self.next_after(slot).is_some_and(|next| next <= now)
     }

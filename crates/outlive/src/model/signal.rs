@@ -1,4 +1,4 @@
-//! Signals by name, because a number tells nobody anything.
+//! Signals by name, for people.
 
 use rustix::process::Signal;
 

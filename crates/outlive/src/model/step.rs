@@ -11,7 +11,7 @@ use super::run::Run;
 /// The kind of runs that are steps of others, and of no others.
 pub const KIND: &str = "step";
 
-/// A digest of what the result of a step depends on. It begins with the run, so that nobody can look up in a table what
+/// A digest of what the result of a step depends on. It begins with the run, so that no table can reveal what
 /// short secrets went into it.
 #[derive(Debug, Clone)]
 pub struct Fingerprint(Sha256);
@@ -24,7 +24,7 @@ impl Fingerprint {
         fingerprint
     }
 
-    /// Takes something into account. What stands where is told by lengths: no two lists of parts are alike.
+    /// Adds one input. Lengths separate the parts: no two lists of parts are alike.
     pub fn part(&mut self, what: &str, bytes: &[u8]) {
         for part in [what.as_bytes(), bytes] {
             self.0.update((part.len() as u64).to_be_bytes());

@@ -2,7 +2,7 @@
 //!
 //! Three clocks, because three questions are asked. *When was it?* is answered by wall time, which people read and
 //! which may jump. *For how long has an owner on this host been silent?* is answered by the time the machine has been
-//! awake: a laptop that slept for a night has heard nothing, and nobody was due to speak. *Is my own lease at a
+//! awake: a laptop that slept for a night has heard nothing, and no heartbeat was due. *Is my own lease at a
 //! far-away store over?* is answered by the time since boot, which goes on through sleep as the store's clock does.
 
 use std::fmt;
@@ -86,7 +86,7 @@ fn parse_usual(text: &[u8]) -> Option<Timestamp> {
         |range: std::ops::Range<usize>| text[range].iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
     let (year, month, day) = (number(0..4), number(5..7), number(8..10));
     let (hour, minute, second, micros) = (number(11..13), number(14..16), number(17..19), number(20..26));
-    // What is no plain day and time is left to whoever knows calendars.
+    // What is no plain day and time is left to the calendar library.
     if !(1..=12).contains(&month) || !(1..=28).contains(&day) || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
@@ -158,7 +158,7 @@ fn elapsed(clock: rustix::time::ClockId) -> Duration {
 }
 
 impl Clock for SystemClock {
-    /// Asked of the C library, so that a test can have it told another time.
+    /// Read through the C library, so that a test can preload another time.
     #[allow(clippy::disallowed_methods, reason = "the one place that reads a clock")]
     fn now(&self) -> Timestamp {
         let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);

@@ -1,6 +1,6 @@
-//! Suspects: runs that the store says are this worker's and that nobody here holds.
+//! Claims in flight: runs that the store says are this worker's and that no handle here holds yet.
 //!
-//! Either their claim was lost on the way, and nobody will ever hold them, or its answer is still awaited. So a first
+//! Either their claim was lost on the way, and no handle will ever hold them, or its answer is still awaited. So a first
 //! suspicion is only noted, with the claims that may explain it: the run is forgotten once each of those was answered or
 //! given up. Claims that were sent later explain nothing, so a worker that always claims still finds what it forgot.
 
@@ -44,7 +44,7 @@ impl ClaimsInFlight {
         self.runs.retain(|id, _| runs.contains(id));
     }
 
-    /// Suspects a run that is owned by this claim and not held. Answers whether nobody will ever hold it.
+    /// Notes a run that is owned by this claim and not held. Answers whether no handle will ever hold it.
     pub(super) fn suspect(&mut self, run: RunId, epoch: Epoch) -> bool {
         match self.runs.get(&run).filter(|suspicion| suspicion.epoch == epoch) {
             Some(suspicion) => self.taking.first().is_none_or(|first| *first >= suspicion.takes),

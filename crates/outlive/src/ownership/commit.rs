@@ -1,6 +1,6 @@
-//! Settling: trying a write until it is known what became of it.
+//! Commit until known: repeats a write until its outcome is known.
 //!
-//! A write whose answer was lost is unknown, neither done nor refused. Whoever wrote it looks for its stamp, and never
+//! A write whose answer was lost is unknown, neither done nor refused. Its writer looks for its write id, and never
 //! reports a lost race that was won.
 
 use crate::error::Error;
@@ -9,9 +9,9 @@ use crate::store::{self, Expect, Record, Store, Write, WriteOutcome};
 /// How often a write is repeated whose answer was lost.
 const REPEATS: usize = 4;
 
-/// What became of writes whose answer was lost, as long as nobody can tell.
+/// Writes whose answer was lost and whose outcome is unknown.
 ///
-/// Doubt outlives a repetition: the first copy may still be on its way. While there is any, no error may say that
+/// It outlives a repetition: the first copy may still be on its way. While there is any, no error may say that
 /// nothing was written.
 #[derive(Debug, Default)]
 pub(crate) struct UnresolvedWrite(Option<store::Error>);
@@ -31,7 +31,7 @@ impl UnresolvedWrite {
 /// Tries a write until it is known what became of it: the record it made, or, if it lost, what is there instead.
 ///
 /// A write whose answer was lost is unknown. It is repeated as it was: it expects the same revision, so that at most one
-/// of the repetitions takes effect, and each bears the same stamp, by which the conflict with an earlier one is told. To
+/// of the repetitions takes effect, and each bears the same write id, by which the conflict with an earlier one is recognised. To
 /// read would not do: what can be read need not be what lasts.
 pub(crate) async fn commit_until_known(
     store: &dyn Store,

@@ -1,4 +1,4 @@
-//! Waking the thread that beats: by its own process, or by somebody who rings its worker's bell.
+//! An eventfd that wakes the heartbeat thread: from its own process, or from another that notifies the worker.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ impl EventFd {
         Self { call: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok() }
     }
 
-    /// Wakes whoever waits, or whoever waits next.
+    /// Wakes the thread that waits, or that waits next.
     pub(crate) fn call(&self) {
         if let Some(call) = &self.call {
             let _ = rustix::io::write(call, &1_u64.to_ne_bytes());

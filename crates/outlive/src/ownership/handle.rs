@@ -1,7 +1,7 @@
 //! The run handle: what an owner holds while it does the work.
 //!
 //! It reports, asks whether to stop, and says how the work came out. Dropping it without a verdict, by an early return
-//! or a panic, is recorded as a failure: no run stays running because somebody forgot it.
+//! or a panic, is recorded as a failure: no run stays running because it was forgotten.
 
 use std::any::Any;
 use std::fmt;
@@ -162,7 +162,7 @@ impl RunHandle {
         Report { progress: report.progress.or_else(|| self.held.unwritten_progress()), ..report }
     }
 
-    /// Lets go of the run until somebody wakes it.
+    /// Lets go of the run until it is woken.
     ///
     /// If this fails the run is still held, as if it had not been tried.
     pub async fn suspend(&mut self, reason: impl Into<String>) -> Result<(), Error> {
@@ -272,7 +272,7 @@ impl RunHandle {
         self.change_saying(None, action, stamp, doubt).await
     }
 
-    /// The same, with a report before it, in one write.
+    /// Applies an action, with a report before it, in one write.
     async fn change_saying(
         &self,
         said: Option<&Action>,
@@ -299,7 +299,7 @@ impl RunHandle {
                     record = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
                     continue;
                 }
-                // Whoever has lost a run must know, whatever became of what it last said.
+                // An owner that has lost a run must know, whatever became of its last report.
                 Err(refusal @ Refusal::Lost { .. }) => return Err(Error::Refused { run: id, refusal }),
                 Err(refusal) => return Err(doubt.or(Error::Refused { run: id, refusal })),
             };
@@ -324,7 +324,7 @@ impl RunHandle {
         Err(doubt.or(Error::Contended(record.run.id)))
     }
 
-    /// Whether the story tells of this end by this claim. The fence lets nobody else make one.
+    /// Whether the event log has this end by this claim. The fence allows no other writer to make one.
     async fn has_ended_it(&self, action: &Action) -> Result<bool, crate::store::Error> {
         let ends_so = |to: StateName| match action {
             Action::Finish { verdict: Verdict::Succeeded, .. } => to == StateName::Succeeded,

@@ -49,7 +49,7 @@ pub(crate) struct WorkerState {
     pub(crate) spool: Option<Spool>,
     state: Mutex<OwnershipState>,
     wake: EventFd,
-    /// Somebody says that a beat would bring something.
+    /// A caller asks for a heartbeat now.
     asked: AtomicBool,
 }
 
@@ -254,7 +254,7 @@ impl WorkerState {
             let mut record = Some(known);
             for _ in 0..PROGRESS_TRIES {
                 let Some(current) = record.take() else { break };
-                // A run that is no longer its own is told of by the beat.
+                // The reply of the heartbeat says that a run is no longer its own.
                 let Ok(transition) = apply(&current.run, &action, &self.me, self.clock.now()) else { break };
                 let write = Write::change(&current, transition, Stamp::draw(&*self.entropy));
                 let (run, stamp) = (write.run.clone(), write.stamp);
@@ -313,7 +313,7 @@ impl WorkerState {
 
     async fn beat(&self, store: &dyn Store) -> Result<(), store::Error> {
         // Ends that are owed are written after the beat, so that one that cannot be written keeps no lease from being
-        // renewed. Whoever leaves owns nothing once they are.
+        // renewed. A worker that leaves owns nothing once they are.
         if self.keep().leaving {
             self.deliver(store).await?;
         }
@@ -382,7 +382,7 @@ impl WorkerState {
         Ok(())
     }
 
-    /// Ends runs that the store says are ours and that nobody here holds: their claim was lost on the way, or their
+    /// Ends runs that the store says are ours and that no handle holds: their claim was lost on the way, or their
     /// handle was.
     async fn end_forgotten(&self, store: &dyn Store, forgotten: Vec<RunId>) -> Result<(), store::Error> {
         let suspects: Vec<RunId> = {
@@ -458,7 +458,7 @@ impl WorkerState {
                     }
                     self.keep().owed.retain(|owed| owed.stamp != next.stamp);
                 }
-                // One that is in the way of nobody but itself waits, and the others do not wait for it.
+                // One that blocks only itself waits, and the others do not wait for it.
                 Err(error) if error.is_refused() || matches!(error, store::Error::Corrupt(_)) => left = Err(error),
                 Err(error) => return Err(error),
             }

@@ -14,13 +14,13 @@ use crate::util::sync::lock;
 /// Why a holder should stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// The run is no longer its own: somebody reaped it, or it was ended.
+    /// The run is no longer its own: it was reaped or ended.
     Lost,
-    /// Somebody asked for it.
+    /// A cancel request asked for it.
     Cancelled(CancelRequest),
     /// It has run for longer than it may.
     TimedOut,
-    /// The store could not be reached for so long that somebody else may soon own the run.
+    /// The store could not be reached for so long that another worker may soon own the run.
     LeaseOver,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Held {
     pub(crate) id: RunId,
     pub(crate) epoch: Epoch,
     pub(crate) lease: Lease,
-    /// Since when it is held, by time since boot: a wall clock that jumps ends nobody's work.
+    /// Since when it is held, by time since boot: a wall clock that jumps ends no work.
     since: Duration,
     /// How long its attempt had run before that, with another owner.
     ran_for: Option<Duration>,
@@ -66,7 +66,7 @@ struct Unwritten {
     written_at: Option<Duration>,
 }
 
-/// The reason to stop, and the callback that is told of it.
+/// The reason to stop, and the callback that receives it.
 #[derive(Default)]
 struct Stopping {
     reason: Option<Stop>,
@@ -137,7 +137,7 @@ impl Held {
         self.timeout.is_some() || self.stops_unheard
     }
 
-    /// How long it may still run, unless it was told to stop.
+    /// How long it may still run, unless it was asked to stop.
     pub(super) fn time_left(&self, now: Duration) -> Option<Duration> {
         let timeout = self.timeout.filter(|_| self.stop().is_none())?;
         Some((self.since + timeout.saturating_sub(self.ran_for.unwrap_or_default())).saturating_sub(now))
@@ -210,7 +210,7 @@ impl Held {
         }
     }
 
-    /// Whether the holder ends its work when it is told to stop. The holder of an adopted run always does: processes
+    /// Whether the holder ends its work when it is asked to stop. The holder of an adopted run always does: processes
     /// that live on do not end because their record says so.
     pub(super) fn is_watched(&self) -> bool {
         self.ran_for.is_some() || lock(&self.stopping).watched

@@ -1,7 +1,7 @@
 //! The reaper: finds running runs whose owner is gone, and ends those attempts.
 //!
 //! Looking and writing are two steps, and anything may happen in between. So a reap names what was seen, and the store
-//! applies the rule to the run as it is then: a beat in between wins, and of many reapers one is told that it won.
+//! applies the rule to the run as it is then: a beat in between wins, and of many reapers exactly one learns that it won.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const BATCH: usize = 64;
 /// What one pass of a reaper found.
 #[derive(Debug, Clone, Default)]
 pub struct Reaped {
-    /// Ended by this pass, each told to nobody else.
+    /// Ended by this pass; no other reaper reports them.
     pub ended: Vec<Run>,
     /// Their owners are gone, but processes of theirs live on.
     pub orphaned: Vec<(Run, crate::model::owner::LiveProcesses)>,
@@ -95,7 +95,7 @@ impl Reaper {
         match self.look_and_end(context, &running, &mut reaped).await {
             Err(error) => {
                 self.blind = true;
-                // Nobody else is told of what was ended before the store failed. The next pass meets the failure again.
+                // No other reaper reports what was ended before the store failed. The next pass meets the failure again.
                 return if reaped.ended.is_empty() { Err(error) } else { Ok(reaped) };
             }
             Ok(()) if self.blind => {
@@ -217,7 +217,7 @@ impl Reaper {
         }
     }
 
-    /// Whoever was blind must not judge: owners get a full lease to be heard first.
+    /// A reaper that was blind must not judge: owners get a full lease to be heard first.
     fn may_judge(&self, context: &dyn ReapContext, lease: Duration) -> bool {
         !self.blind && self.sees_since.is_none_or(|since| context.clock().awake().saturating_sub(since) > lease)
     }

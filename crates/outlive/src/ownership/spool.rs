@@ -1,6 +1,6 @@
 //! The spool: results that a store would not take, kept in the user's home until it does.
 //!
-//! The name of a file says which registry its result belongs to. So whoever works with one opens no file of another,
+//! The name of a file says which registry its result belongs to. So a process of one registry opens no file of another,
 //! however many there are of registries that are gone for good.
 
 use std::io;
@@ -98,14 +98,14 @@ impl Spool {
             .collect()
     }
 
-    /// Gives what an earlier outlive kept a name that says whose it is, so that nobody else opens it again. Where it says
-    /// only by which path its registry was found, it may be anybody's, and is left as it is.
+    /// Gives what an earlier outlive kept a name that says whose it is, so that no other registry opens it again. Where it says
+    /// only by which path its registry was found, it may belong to any, and is left as it is.
     pub fn sort(&self) {
         let Some(dir) = self.open() else { return };
         for name in files::names(&dir).unwrap_or_default().iter().filter(|name| is_unmarked(name)) {
             let found = read(&dir, name).filter(|found| !found.registry.starts_with("sqlite:"));
             if let Some(found) = found.filter(|found| found.name_without_registry() == *name) {
-                // Whoever sorts at the same time calls it the same.
+                // A process that sorts at the same time gives it the same name.
                 let _ = rustix::fs::renameat(&dir, name, &dir, found.name());
             }
         }
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(waiting(), std::slice::from_ref(&own));
         let dir = home.path().join("spool");
         assert!(dir.join(own.name()).exists() && !dir.join(own.name_without_registry()).exists());
-        assert!(dir.join(by_path.name_without_registry()).exists(), "what may be anybody's is found by anybody");
+        assert!(dir.join(by_path.name_without_registry()).exists(), "what may belong to any registry is found by all");
         spool.forget(&own);
         assert!(waiting().is_empty());
     }

@@ -131,7 +131,7 @@ impl RunHandle {
         StepWriter { store: &*self.store, owner, me: &self.keeping.me, stamp: Stamp::draw(&*self.keeping.entropy) }
     }
 
-    /// There is no command in it to be executed by others, so nobody signs it.
+    /// There is no command in it for others to execute, so it needs no signature.
     fn draft_step(&self, of: &Run, mut spec: Spec) -> Result<Run, Error> {
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         let id = step_id(of, spec.step.as_ref().map_or("", |step| &step.name));

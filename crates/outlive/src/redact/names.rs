@@ -3,7 +3,7 @@
 /// The longest name that is looked at, in bytes.
 pub(super) const LONGEST: usize = 64;
 
-/// The longest value that may be plain, in bytes. What is longer is taken for secret, so that nobody can have a text
+/// The longest value that may be plain, in bytes. What is longer is taken for secret, so that no one can have a text
 /// read again and again by naming its rest many times.
 pub(super) const PLAIN: usize = 256;
 

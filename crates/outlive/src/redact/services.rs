@@ -51,7 +51,7 @@ pub(super) const TOKENS: [Token; 34] = [
     token("outlive-fleet-1.", 32, dotted),
 ];
 
-/// URLs with a part that whoever knows it can post to.
+/// URLs with a part that lets its holder post to them.
 pub(super) const LOOKS: [(&str, Look); 4] = [
     ("hooks.slack.com/", slack),
     ("/api/webhooks/", discord),

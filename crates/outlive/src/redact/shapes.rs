@@ -16,7 +16,7 @@ pub(super) struct Token {
     begins: &'static str,
     /// How many bytes follow, at the least.
     least: usize,
-    /// Which.
+    /// Which bytes may follow.
     of: fn(u8) -> bool,
 }
 
@@ -325,7 +325,7 @@ fn cookie(text: &[u8], start: usize) -> Option<Match> {
     }
     let is_set = from >= 4 && text[from - 4..from].eq_ignore_ascii_case(b"set-");
     let inside = |byte: u8| {
-        // What a browser is told beside the cookie is no secret.
+        // What a browser receives beside the cookie is no secret.
         let outside = byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | b'`' | b'\\');
         !outside && (byte != b';' || !is_set)
     };

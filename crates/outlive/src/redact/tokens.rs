@@ -55,7 +55,7 @@ const fn login(programs: &'static str, flags: &'static str) -> Flag {
     Flag { verb: Some("login"), ..flag(programs, flags, Place::Next, Part::All) }
 }
 
-/// Programs that are told a setting as two words, and the word before those.
+/// Programs that take a setting as two words, and the word before those.
 const CONFIGURED: &str = "aws npm pnpm yarn pip pip3 git gh poetry rclone";
 const CONFIGURE: [&[u8]; 2] = [b"config", b"configure"];
 
@@ -212,7 +212,7 @@ fn setting_name(text: &[u8]) -> Option<Name> {
 
 /// Marks the password of `htpasswd -b FILE USER PASSWORD`.
 fn mark_last_word(command: &[Word], found: &mut [Vec<Range<usize>>]) {
-    // Another program may be told to start it.
+    // Another program may be asked to start it.
     let Some(program) = command.iter().position(|word| base(word.text) == b"htpasswd") else { return };
     let words = &command[program + 1..];
     let has =

@@ -19,7 +19,7 @@ const EXITS_WITHIN: Duration = Duration::from_secs(1);
 
 impl Registry {
     /// Takes over a run whose owner is proven gone and of which processes live on here: the same attempt, owned by this
-    /// process from now on. Whoever does so sees to its timeout ([`RunHandle::on_stop`]), for only the processes' end is
+    /// process from now on. The caller sees to its timeout ([`RunHandle::on_stop`]), for only the processes' end is
     /// the run's.
     ///
     /// An owner that was killed a moment ago may be on its way out still: it is waited for, for at most a second.
@@ -40,7 +40,7 @@ impl Registry {
         Ok(owner.is_some_and(|identity| host::wait_gone(&identity, EXITS_WITHIN)))
     }
 
-    /// The same, by what `look` sees of its processes.
+    /// Adopts a run on what `look` observes of its processes.
     ///
     /// Looking and writing are two steps, as for a reap: the store applies the rule to the run as it is then, and a beat
     /// or another adopter in between wins.

@@ -41,7 +41,7 @@ impl Registry {
         Ok(Self { name: Some(name), lease: Some(Lease::far_away()), bucket: Some(store), ..registry })
     }
 
-    /// The same over a bucket.
+    /// A registry over an [`ObjectStore`], with injected clock and entropy and no heartbeat thread. For tests.
     #[cfg(any(test, feature = "testing"))]
     pub fn over_bucket(
         store: Arc<ObjectStore>,

@@ -86,7 +86,7 @@ impl Registry {
             return Ok(Cancellation { run, live: LiveProcesses::default(), elsewhere: None, silent_owner: None });
         }
         let grace = how.grace.unwrap_or(GRACE);
-        // Its owner may have recorded an end since, and left processes behind: whoever has no owner is observed.
+        // Its owner may have recorded an end since, and left processes behind: a run without an owner is observed.
         let mut seen = self.get(id).await?;
         if seen.run.owner().is_some() {
             seen = self.end_without_owner(seen, grace, how.force).await?;

@@ -18,7 +18,7 @@ impl Registry {
         self.change_from(None, id, action).await
     }
 
-    /// The same to a run that was just read: only where it has changed since is it read again.
+    /// Changes a run that was just read: it is read again only where it has changed since.
     pub(crate) async fn change_from(
         &self,
         mut known: Option<Record>,

@@ -23,7 +23,7 @@ impl Registry {
         self.claim_those(filter, limit, &|_| true).await
     }
 
-    /// The same, of those that are `wanted`.
+    /// Claims up to `limit` runs that match and are `wanted`.
     pub async fn claim_those(
         &self,
         filter: Filter,
@@ -33,7 +33,7 @@ impl Registry {
         self.claim_within(filter, limit, None, wanted).await
     }
 
-    /// The same, with no longer a lease than `longest`: an owner promises no more than it keeps to.
+    /// Claims runs with a lease of at most `longest`: an owner never holds a longer lease than its heartbeats renew.
     pub(crate) async fn claim_within(
         &self,
         filter: Filter,

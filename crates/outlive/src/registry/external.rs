@@ -20,7 +20,7 @@ use crate::store::{Beat, Order};
 /// The kind of runs that are executed outside outlive.
 pub const EXTERNAL_KIND: &str = "entry";
 
-/// A run in the hands of somebody outside.
+/// A run that an external executor holds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExternalLease {
     /// The run.
@@ -32,7 +32,7 @@ pub struct ExternalLease {
 }
 
 impl Registry {
-    /// Takes up to `limit` runs that wait for somebody outside and match, in this order. Those whose holder has not been
+    /// Claims up to `limit` runs that wait for an external executor and match, in this order. Those whose holder has not been
     /// heard of for too long are taken back first.
     pub async fn lease_external(
         &self,
@@ -55,7 +55,7 @@ impl Registry {
             .collect())
     }
 
-    /// Renews the lease of a run for whoever presents its epoch. Answers whether it is asked to stop.
+    /// Renews the lease of a run for the caller that presents its epoch. Answers whether it is asked to stop.
     pub async fn renew_external(&self, id: RunId, epoch: Epoch) -> Result<bool, Error> {
         let (run, owner) = self.held_externally(id, epoch).await?;
         let beat = Beat {
@@ -74,7 +74,7 @@ impl Registry {
         Ok(run.cancel.is_some() || reply.cancelled.iter().any(|(cancelled, _)| *cancelled == id))
     }
 
-    /// Says how a run came out, for whoever presents its epoch. Whoever says the same again is answered as the first time.
+    /// Finishes a run for the caller that presents its epoch. A repeated finish is answered as the first time.
     pub async fn finish_external(
         &self,
         id: RunId,
@@ -105,7 +105,7 @@ impl Registry {
         }
     }
 
-    /// Gives a run back unfinished, for whoever presents its epoch: it waits for the next.
+    /// Releases a run unfinished, for the caller that presents its epoch: it waits for the next.
     pub async fn release_external(&self, id: RunId, epoch: Epoch, reason: Option<String>) -> Result<Run, Error> {
         self.held_externally(id, epoch).await?;
         let reason = self.redactor.text(&reason.unwrap_or_else(|| "given back".into()));
@@ -117,7 +117,7 @@ impl Registry {
         Ok(self.change(id, interrupt).await?.0.run)
     }
 
-    /// A run that somebody outside holds by this epoch.
+    /// A run that an external executor holds by this epoch.
     async fn held_externally(&self, id: RunId, epoch: Epoch) -> Result<(Run, Owner), Error> {
         let record = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
         let run = record.run;
@@ -131,7 +131,7 @@ impl Registry {
 }
 
 fn fence(run: &Run, epoch: Epoch, entropy: &dyn crate::model::id::Entropy) -> Fence {
-    // Where nobody owns it, no worker will do: the epoch alone says that the caller has lost it.
+    // A run without an owner matches no worker: the epoch alone says that the caller has lost it.
     let worker = run.owner().map_or_else(|| WorkerId::draw(run.updated_at, entropy), |owner| owner.worker);
     Fence { worker, epoch }
 }

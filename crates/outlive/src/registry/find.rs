@@ -1,4 +1,4 @@
-//! Finding runs: page by page, all of them, or the one that somebody means.
+//! Finding runs: page by page, all of them, or the one that a text names.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ impl Registry {
         self.begins_with(text).await
     }
 
-    /// The run that `text` means to whoever wants one in these states: of a name its newest bearer in one of them, else as
+    /// The run that `text` means to a caller that wants one in these states: of a name its newest bearer in one of them, else as
     /// [`Registry::find`].
     pub async fn find_preferring(
         &self,

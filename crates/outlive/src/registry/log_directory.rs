@@ -1,4 +1,4 @@
-//! Where the logs of a run's attempts are: in the directory of a registry that is one, else in the home of whoever executes
+//! Where the logs of a run's attempts are: in the directory of a local registry, else in the home of the user who executes
 //! them.
 //!
 //! A database and a bucket keep no output. What an attempt writes stays on the host that executes it, below the name of the

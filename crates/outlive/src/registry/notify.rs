@@ -1,4 +1,4 @@
-//! News for whoever waits by polling: work to be claimed, requests about what this process owns.
+//! Notifications for callers that poll: work to be claimed, requests about what this process owns.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use super::Registry;
 use crate::store::Notification;
 use crate::util::sync::lock;
 
-/// Can be polled, and is readable as soon as there may be work. It may as well be silent: nobody may rely on it.
+/// Can be polled, and is readable as soon as there may be work. Notifications may be lost: no caller may rely on it.
 pub struct WorkReady {
     rung: Arc<OwnedFd>,
     _listening: Box<dyn Any + Send + Sync>,

@@ -44,7 +44,7 @@ impl Registry {
         Ok(self.identities().into_iter().next())
     }
 
-    /// Names the locations of artifacts that records of this registry may have read and deleted, whoever wrote them.
+    /// Names the locations of artifacts that records of this registry may have read and deleted, no matter who wrote them.
     #[must_use]
     pub fn naming_artifacts(mut self, locations: impl IntoIterator<Item = Named>) -> Self {
         self.artifacts = locations.into_iter().collect();

@@ -14,8 +14,8 @@ use crate::model::run::Run;
 use crate::util::files;
 
 impl Registry {
-    /// Takes the lock that the processes of a run's attempt are to inherit. A home that has no place for it keeps nobody from
-    /// executing a run: they are found by what else they inherit.
+    /// Takes the lock that the processes of a run's attempt are to inherit. A home that has no place for it does
+    /// not prevent executing a run: the processes are found by what else they inherit.
     pub fn hold_tree_lock(&self, run: &Run) -> Result<Option<LifeLock>, Error> {
         #[cfg(feature = "sqlite")]
         if let Some(local) = &self.local {
@@ -42,7 +42,7 @@ impl Registry {
     pub fn make_group(&self, run: &Run) -> Option<Group> {
         #[cfg(feature = "sqlite")]
         if let Some(local) = &self.local {
-            // Nobody needs a group so much that a registry that was just replaced should be made again.
+            // No run needs a group so much that a registry that was just replaced should be made again.
             return local.attempts_as_they_are()?.make_group(run);
         }
         self.attempts()?.make_group(run)
@@ -62,7 +62,7 @@ impl Registry {
 
     /// Ends the live processes of a run's last attempt on this host: SIGTERM first, SIGKILL after `grace`.
     pub fn end_tree(&self, run: &Run, grace: Duration) {
-        // Where nothing tells of it, whoever looks next finds what is left.
+        // Where nothing is known of it, the next look finds what is left.
         if let Some(tree) = self.tree(run) {
             tree.end(grace);
         }
@@ -75,7 +75,7 @@ impl Registry {
         }
     }
 
-    /// Clears away what told of an attempt in the home, when nothing is left of its processes.
+    /// Removes the files about an attempt in the home, when nothing is left of its processes.
     pub fn leave_tree(&self, run: &Run) {
         #[cfg(feature = "sqlite")]
         if self.local.is_some() {

@@ -75,7 +75,7 @@ impl Registry {
         Ok(self.enqueue_each(plan).await?.into_iter().map(|(run, _)| run).collect())
     }
 
-    /// The same, and tells of each whether this call made it.
+    /// Enqueues a plan of runs. Answers for each whether this call made it.
     pub async fn enqueue_each(&self, plan: Vec<Planned>) -> Result<Vec<(Run, bool)>, Error> {
         check_cycles(&plan)?;
         check_unique(&plan)?;
@@ -174,7 +174,7 @@ impl Registry {
                 .iter()
                 .filter_map(|record| record.run.ending().map(|ending| (record.run.id, ending.how.name())))
                 .collect();
-            let mut told = 0;
+            let mut released = 0;
             for (id, waits_for) in &mut left {
                 let mut still = Vec::new();
                 for parent in waits_for.drain(..) {
@@ -183,23 +183,23 @@ impl Registry {
                         continue;
                     };
                     match self.change(*id, |_| Action::Release { parent, ended }).await {
-                        Ok(_) => told += 1,
-                        // Somebody else has told it, or its parent may yet be resumed.
+                        Ok(_) => released += 1,
+                        // Another process has released it, or its parent may yet be resumed.
                         Err(Error::Refused { .. }) => {}
                         Err(error) => return Err(error),
                     }
                 }
                 *waits_for = still;
             }
-            changed += told;
-            if told == 0 {
+            changed += released;
+            if released == 0 {
                 return Ok(changed);
             }
         }
     }
 
     /// Makes the next run of every schedule whose slot has come. Answers with the runs whose follower there is: only those
-    /// may be claimed, so that no schedule ends because somebody died in between.
+    /// may be claimed, so that no schedule ends because a process died in between.
     pub async fn materialize_schedules(&self, waiting: &[Run]) -> Result<BTreeSet<RunId>, Error> {
         let now = self.clock.now();
         let mut followed = BTreeSet::new();
@@ -227,7 +227,7 @@ impl Registry {
         Ok(followed)
     }
 
-    /// Makes the run of a schedule's next slot. Whoever comes second finds it made. False where this user has not got what
+    /// Makes the run of a schedule's next slot. The second maker finds it made. False where this user has not got what
     /// it would execute.
     async fn make_follower(&self, run: &Run, slot: Timestamp) -> Result<bool, Error> {
         let mut spec = (*run.spec).clone();
@@ -299,7 +299,7 @@ impl Registry {
         }
         let starts = self.store.starts(&rates).await?;
         let free_at = |(rate, starts): (Key, &Vec<Start>)| {
-            // The store told only those that count by its own clock.
+            // The store returned only those that count by its own clock.
             let now = starts.iter().map(|start| start.at).max()?;
             starts_at(&rate, starts, now).map(|free_at| (rate, free_at))
         };

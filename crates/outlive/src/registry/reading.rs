@@ -58,7 +58,7 @@ impl Registry {
     }
 
     fn over_read(url: &str, store: Arc<dyn Store>, name: String) -> Result<Self, Error> {
-        // Nobody beats who only reads.
+        // A reader sends no heartbeats.
         let reopen: Reopen = Arc::new(|| Err(store::Error::Unsupported("it was opened to be read".into())));
         let registry = Self::assemble(url.into(), store, reopen, Trust::read)?;
         Ok(Self { name: Some(name).filter(|name| !name.is_empty()), ..registry })

@@ -15,7 +15,7 @@ const MOST: usize = 100_000;
 
 impl Registry {
     /// Makes a run with the spec of another, linked to it; that one is left as it is. It waits to be claimed. With a key,
-    /// whoever comes second is answered with the run of the first; the answer says whether this call made it. Where the
+    /// the second caller is answered with the run of the first; the answer says whether this call made it. Where the
     /// environment of the other was not kept, it has `environment`.
     pub async fn rerun(
         &self,

@@ -38,7 +38,7 @@ impl Registry {
         }
     }
 
-    /// Changes are told as made by `user`, on whose behalf this process acts.
+    /// Changes are recorded as made by `user`, on whose behalf this process acts.
     #[must_use]
     pub fn acting_for(mut self, user: &str) -> Self {
         self.me.user = user.into();

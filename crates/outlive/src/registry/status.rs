@@ -1,4 +1,4 @@
-//! Seeing: a run as a reader is told of it, with what can be seen of its processes.
+//! The status of a run as a reader sees it, with what can be observed of its processes.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,7 +17,7 @@ impl Registry {
         Ok(self.look_behind(self.glance(id).await?))
     }
 
-    /// The same, but for what a run that has ended left alive, which takes a look at every process of this host.
+    /// The status of a run without the live processes of an ended attempt: finding those looks at every process of this host.
     pub async fn glance(&self, id: RunId) -> Result<RunStatus, Error> {
         let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
         let seen = self.explain(self.see(vec![found.run]).await?).await?.pop();
@@ -92,8 +92,7 @@ impl Registry {
         Ok(())
     }
 
-    /// With whether anybody takes what waits for nothing else. In a directory a worker is there while it works: only of a
-    /// fleet does it say anything that none is.
+    /// Adds "no worker serves this kind". Shared stores only: a local registry has no long-lived workers.
     async fn say_who_takes_them(&self, seen: &mut [RunStatus]) -> Result<(), Error> {
         let now = self.clock.now();
         let waits_for_worker = |seen: &&mut RunStatus| {

@@ -1,4 +1,4 @@
-//! Steps of runs, made by the processes of a run and seen by anybody.
+//! Steps of runs, made by the processes of a run and visible to every reader.
 
 use super::Registry;
 use crate::error::Error;

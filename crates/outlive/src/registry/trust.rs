@@ -7,7 +7,7 @@ use crate::model::run::{Run, Withheld};
 use crate::secrets::trust::{Denied, Effect, may};
 
 impl Registry {
-    /// Whether it cannot be told who made a run: a server withholds signatures from tokens that only read.
+    /// Whether it cannot be determined who made a run: a server withholds signatures from tokens that only read.
     pub fn withholds_signatures(&self) -> bool {
         self.signatures_withheld
     }
@@ -52,7 +52,7 @@ impl Registry {
         }
     }
 
-    /// Notes that a run ended for good under this home. Without a note it may be executed again by whoever resets its
+    /// Notes that a run ended for good under this home. Without a note it may be executed again by a writer that resets its
     /// record.
     pub fn note_final(&self, run: RunId) {
         if let (Some(trust), Some(registry)) = (&self.trust, self.identities().first()) {

@@ -24,7 +24,7 @@ pub(super) fn start(keeper: &HeartbeatThread) -> Result<(), Error> {
 }
 
 impl Registry {
-    /// The same, with a worker that beats only from [`Registry::start_beating`] on. Whoever holds a run must call it well
+    /// Defers the heartbeat thread until [`Registry::start_beating`]. A caller that holds a run must call it well
     /// before the first beat is due.
     #[must_use]
     pub fn defer_heartbeat(mut self) -> Self {
@@ -32,7 +32,7 @@ impl Registry {
         self
     }
 
-    /// The same, with a worker that says what it takes from the queue.
+    /// Sets what this process takes from the queue: its capacity.
     #[must_use]
     pub fn offering(mut self, offer: WorkerCapacity) -> Self {
         self.offer = Arc::new(offer);
@@ -96,12 +96,12 @@ impl Registry {
         handle.end(end, exit).await
     }
 
-    /// Ends this process's work: delivers what is owed and leaves, so that nobody waits for its lease.
+    /// Ends this process's work: delivers deferred ends and deregisters, so that no reaper waits for its lease.
     pub async fn close(self) {
         self.leave().await;
     }
 
-    /// The same, in a process that ends: what it has open is closed by that, all at once.
+    /// Closes the registry of a process that exits: its descriptors are left to the exit, which closes all at once.
     pub async fn close_leaking(self) {
         self.leave().await;
         std::mem::forget(self);

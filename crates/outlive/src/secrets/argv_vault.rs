@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(kept(&me, &forged), None, "the words were given to another spec");
         std::fs::create_dir(theirs.path().join(DIRECTORY)).unwrap();
         std::fs::copy(&file, theirs.path().join(DIRECTORY).join(name(run.id))).unwrap();
-        assert_eq!(kept(&them, &run), None, "somebody else's seal was taken");
+        assert_eq!(kept(&them, &run), None, "another user's seal was taken");
         let edited = std::fs::read_to_string(&file).unwrap().replace("canary-pw", "other-pw");
         std::fs::write(&file, edited).unwrap();
         assert_eq!(kept(&me, &run), None, "edited words were given back");

@@ -1,6 +1,6 @@
 //! The store as one process sees it: every call takes its time, and any may go wrong.
 //!
-//! What takes effect does so at one moment, between two moments in which others may do anything. The ledger is told
+//! What takes effect does so at one moment, between two moments in which others may do anything. The ledger learns of it
 //! at that moment. A call goes wrong in the ways that the contract of [`Store`] knows: refused without effect, or not
 //! answered, with the effect there already, never, or later.
 
@@ -39,9 +39,9 @@ pub(super) struct Faulty {
 enum Fate {
     Well,
     Refused,
-    /// It takes effect, and nobody says so.
+    /// It takes effect, and its reply is lost.
     AnswerLost,
-    /// It takes no effect, and nobody says so.
+    /// It takes no effect, and its reply is lost.
     Swallowed,
     /// It takes effect later, if it still can.
     Late,

@@ -77,10 +77,10 @@ impl Fact {
             Self::Wake => "runs woken",
             Self::Adopt => "runs adopted",
             Self::Reap => "runs reaped",
-            Self::ReapWon => "reapers told that they won",
+            Self::ReapWon => "reapers that learned that they won",
             Self::ReapGivenUp => "reaps given up because the run had changed",
             Self::Requeue => "reaped runs requeued",
-            Self::FencedOwner => "owners told that they lost",
+            Self::FencedOwner => "owners that learned that they lost",
             Self::CancelHonoured => "cancel requests honoured by an owner",
             Self::Conflict => "writes that lost a race",
             Self::KeyBusy => "writes that found a key taken",
@@ -92,7 +92,7 @@ impl Fact {
             Self::EndOwed => "ends owed",
             Self::OwedDelivered => "owed ends delivered",
             Self::OwedVoid => "owed ends made void by a reap",
-            Self::Forgotten => "claims ended that nobody knew of",
+            Self::Forgotten => "claims ended that no worker knew of",
             Self::Crash => "crashes",
             Self::Pause => "pauses beyond the lease",
             Self::ClockJump => "clock jumps",
@@ -159,7 +159,7 @@ pub(super) enum What {
     Fault(&'static str, &'static str),
     Called(&'static str),
     Answered(&'static str, String),
-    Told(usize, Epoch, &'static str),
+    Learned(usize, Epoch, &'static str),
     World(String),
 }
 
@@ -177,7 +177,7 @@ impl fmt::Display for Line {
             What::Fault(operation, fault) => write!(f, "{operation}: {fault}"),
             What::Called(call) => write!(f, "calls {call}"),
             What::Answered(call, answer) => write!(f, "{call} answers: {answer}"),
-            What::Told(run, epoch, what) => write!(f, "is told: run {run}, epoch {epoch}: {what}"),
+            What::Learned(run, epoch, what) => write!(f, "learns: run {run}, epoch {epoch}: {what}"),
             What::World(what) => f.write_str(what),
         }
     }

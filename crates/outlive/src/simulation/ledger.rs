@@ -38,7 +38,7 @@ pub(super) struct Left {
 struct Known {
     number: usize,
     record: Record,
-    /// Somebody asked for this attempt to be cancelled.
+    /// This attempt has a cancel request.
     asked: bool,
 }
 
@@ -118,7 +118,7 @@ impl Ledger {
             && action != "request cancel"
             && !known.is_some_and(|known| known.asked)
         {
-            return Err("it was cancelled, and nobody had asked".into());
+            return Err("it was cancelled, without a request".into());
         }
         let Some(Known { record: before, .. }) = known else { return Ok(()) };
         if matches!(action, "report" | "suspend" | "finish" | "interrupt")

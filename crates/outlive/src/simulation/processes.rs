@@ -1,4 +1,4 @@
-//! What the processes of a history do: they use the registry as anybody would, and tell the ledger what they were told.
+//! What the processes of a history do: they use the registry as any caller would, and enter what they learn into the ledger.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Process {
     pub(super) async fn keep(self: Rc<Self>) {
         loop {
             self.nap(1_600, 2_000).await;
-            // The keeper's loop does not look at the answer either: what matters is told to the holders.
+            // The heartbeat loop does not look at the answer either: what matters reaches the holders.
             let _ = self.registry.tick().await;
         }
     }
@@ -84,7 +84,7 @@ impl Process {
                 let verdict = state.ledger.told_won(self.index, run.id, run.epoch);
                 state.history.counters.saw(Fact::ReapWon);
                 let number = state.ledger.number(run.id);
-                self.world.tell(state, Some(self.index), What::Told(number, run.epoch, "it was reaped by you"));
+                self.world.tell(state, Some(self.index), What::Learned(number, run.epoch, "it was reaped by you"));
                 self.world.judge(state, verdict);
             }
         }
@@ -143,8 +143,8 @@ impl Process {
     ) -> (Result<T, Error>, u64) {
         let id = self.world.begin(self.index, what, fence);
         let answer = call.await;
-        let told = answer.as_ref().err().map_or_else(|| "done".into(), ToString::to_string);
-        self.world.end(self.index, what, told);
+        let shown = answer.as_ref().err().map_or_else(|| "done".into(), ToString::to_string);
+        self.world.end(self.index, what, shown);
         let says_nothing_written = match &answer {
             Ok(_) | Err(Error::Store(store::Error::Unknown(_))) => false,
             // That the run is lost is true, and what matters, whether or not an earlier report is on record.

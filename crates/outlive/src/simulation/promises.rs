@@ -1,4 +1,4 @@
-//! What processes were told, held against what was so.
+//! What processes learned, held against what was so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::lifecycle::Fence;
 use crate::model::id::{Epoch, RunId, WorkerId};
 use crate::model::run::StateName;
 
-/// An end that a worker was told would be on record later.
+/// An end that a worker was promised to be on record later.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owed {
     pub(super) process: usize,
@@ -19,23 +19,23 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// An interrupted run that somebody had asked to cancel is cancelled.
+    /// An interrupted run with a cancel request is cancelled.
     fn is_met_by(&self, left: &Left) -> bool {
         let honoured = self.to == StateName::Interrupted && left.to == StateName::Cancelled;
         left.process == self.process && (left.to == self.to || honoured)
     }
 }
 
-/// Everything that anybody was told.
+/// Everything that processes learned.
 #[derive(Default)]
 pub(super) struct Promises {
     /// Handles that processes have in their hands.
     held: BTreeSet<(WorkerId, RunId, Epoch)>,
-    /// Who was told that it reaped.
+    /// Which process learned that it reaped.
     won: BTreeMap<(RunId, Epoch), usize>,
     /// The calls that made a write.
     wrote: BTreeSet<u64>,
-    /// The calls that were told that nothing was written.
+    /// The calls that learned that nothing was written.
     refused: BTreeSet<u64>,
     owed: Vec<Owed>,
 }
@@ -54,7 +54,7 @@ impl Promises {
         if let Some(call) = author.call {
             self.wrote.insert(call);
             if self.refused.contains(&call) {
-                return Err("a write took effect whose caller had been told that nothing was written".into());
+                return Err("a write took effect whose caller had learned that nothing was written".into());
             }
         }
         let run = &wrote.after.run;
@@ -74,11 +74,11 @@ impl Promises {
         self.held.remove(&(fence.worker, run, fence.epoch));
     }
 
-    /// A call was told that nothing was written.
+    /// A call learned that nothing was written.
     pub(super) fn told_nothing_written(&mut self, call: u64) -> Result<(), String> {
         self.refused.insert(call);
         match self.wrote.contains(&call) {
-            true => Err("a caller was told that nothing was written, and its write had taken effect".into()),
+            true => Err("a caller learned that nothing was written, and its write had taken effect".into()),
             false => Ok(()),
         }
     }
@@ -89,45 +89,45 @@ impl Promises {
 }
 
 impl Ledger {
-    /// A reaper was told that it ended this attempt.
+    /// A reaper learned that it ended this attempt.
     pub(super) fn told_won(&mut self, process: usize, run: RunId, epoch: Epoch) -> Result<(), String> {
         let number = self.number(run);
         if let Some(other) = self.promises.won.insert((run, epoch), process) {
-            return Err(format!("run {number}: processes {other} and {process} were both told that they reaped it"));
+            return Err(format!("run {number}: processes {other} and {process} both learned that they reaped it"));
         }
         let reaped = Epoch(epoch.0.saturating_sub(1));
         match self.left.get(&(run, reaped)) {
             Some(Left { process: winner, reaped: true, .. }) if *winner == process => Ok(()),
             left => {
-                Err(format!("run {number}: a reaper was told that it won epoch {reaped}, and it was left by {left:?}"))
+                Err(format!("run {number}: a reaper learned that it won epoch {reaped}, and it was left by {left:?}"))
             }
         }
     }
 
-    /// An owner was told that the run is no longer its own; by the call that was to end it, if `ending` says so.
+    /// An owner learned that the run is no longer its own; by the call that was to end it, if `ending` says so.
     pub(super) fn told_lost(&self, fence: Fence, run: RunId, ending: Option<u64>) -> Result<(), String> {
         let number = self.number(run);
         let is_owner = self.record(run).is_some_and(|record| {
             record.run.epoch == fence.epoch && record.run.owner().is_some_and(|owner| owner.worker == fence.worker)
         });
         if is_owner {
-            return Err(format!("run {number}: its owner was told that it had lost it at epoch {}", fence.epoch));
+            return Err(format!("run {number}: its owner learned that it had lost it at epoch {}", fence.epoch));
         }
         let by = self.left.get(&(run, fence.epoch)).and_then(|left| left.call);
         if ending.is_some() && by == ending {
             return Err(format!(
-                "run {number}: its owner was told that it had lost, by the call whose end is on record"
+                "run {number}: its owner learned that it had lost, by the call whose end is on record"
             ));
         }
         Ok(())
     }
 
-    /// An owner was told that its end is on record.
+    /// An owner learned that its end is on record.
     pub(super) fn told_recorded(&self, owed: Owed) -> Result<(), String> {
         match self.left.get(&(owed.run, owed.epoch)) {
             Some(left) if owed.is_met_by(left) => Ok(()),
             left => Err(format!(
-                "run {}: its owner was told that {} is on record, and there is {left:?}",
+                "run {}: its owner learned that {} is on record, and there is {left:?}",
                 self.number(owed.run),
                 owed.to
             )),

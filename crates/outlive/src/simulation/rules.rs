@@ -47,9 +47,9 @@ pub(super) fn check(before: Option<&Record>, wrote: &Wrote<'_>) -> Result<(), St
         }
     }
     if let Some(event) = wrote.events.last() {
-        let told = (event.to, event.epoch, event.attempt);
+        let logged = (event.to, event.epoch, event.attempt);
         let is = (after.state.name(), after.epoch, after.attempt);
-        demand(told == is, || format!("its story says {told:?} and it is {is:?}"))?;
+        demand(logged == is, || format!("its story says {logged:?} and it is {is:?}"))?;
     }
     if takes && let Some(owner) = after.owner() {
         demand(owner.worker == wrote.worker, || format!("`{action}` made another process the owner"))?;

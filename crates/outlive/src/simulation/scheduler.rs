@@ -130,7 +130,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Plays on without faults until every run has ended or waits by design, and nobody owes anything.
+    /// Plays on without faults until every run has ended or waits by design, and no end is deferred.
     fn become_quiet(&mut self) -> Option<String> {
         {
             let state = &mut *self.world.state();

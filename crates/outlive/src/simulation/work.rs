@@ -26,8 +26,8 @@ impl Process {
                 let state = &mut *self.world.state();
                 state.ledger.promises.hold(handle.fence(), handle.id());
                 let number = state.ledger.number(handle.id());
-                let told = What::Told(number, handle.fence().epoch, "it is yours");
-                self.world.tell(state, Some(self.index), told);
+                let line = What::Learned(number, handle.fence().epoch, "it is yours");
+                self.world.tell(state, Some(self.index), line);
             }
             while let Some(handle) = handles.pop() {
                 self.attend(handle).await;
@@ -59,7 +59,7 @@ impl Process {
         }
     }
 
-    /// Takes over a run whose owner has crashed, as somebody who can see its processes would.
+    /// Takes over a run whose owner has crashed, as a process that can see its processes would.
     async fn adopt(&self) -> Result<RunHandle, Error> {
         let Some(id) = self.some_run(Filter::in_states([StateName::Running])).await else {
             return Err(Error::NotFound("nothing runs".into()));
@@ -142,7 +142,7 @@ impl Process {
         let state = &mut *self.world.state();
         state.history.counters.saw(Fact::FencedOwner);
         let number = state.ledger.number(run);
-        self.world.tell(state, Some(self.index), What::Told(number, fence.epoch, "it is lost"));
+        self.world.tell(state, Some(self.index), What::Learned(number, fence.epoch, "it is lost"));
         let verdict = state.ledger.told_lost(fence, run, ending);
         self.world.judge(state, verdict);
     }
@@ -161,7 +161,7 @@ impl Process {
         let state = &mut *self.world.state();
         state.history.counters.saw(Fact::EndOwed);
         let number = state.ledger.number(owed.run);
-        self.world.tell(state, Some(self.index), What::Told(number, owed.epoch, "its end is on record later"));
+        self.world.tell(state, Some(self.index), What::Learned(number, owed.epoch, "its end is on record later"));
         state.ledger.promises.owe(owed);
     }
 }

@@ -116,7 +116,7 @@ impl World {
         Duration::from_micros(least_ms * 1_000 + self.entropy.below((most_ms - least_ms) * 1_000 + 1))
     }
 
-    /// Enters a line; by `process`, or by nobody.
+    /// Enters a line; by `process`, or by none.
     pub(super) fn tell(&self, state: &mut State, process: Option<usize>, what: What) {
         let who = process.map_or_else(String::new, |process| state.processes[process].name.clone());
         state.history.lines.push(Line { step: state.step, at: self.clock.awake() - self.born, who, what });

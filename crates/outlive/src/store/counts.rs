@@ -43,7 +43,7 @@ pub(crate) fn evidence(run: &Run) -> Option<String> {
     }
 }
 
-/// Counts runs that are told one after the other, each in the state that is told with it.
+/// Counts runs that are passed one after the other, each with its state.
 #[derive(Debug, Default)]
 pub struct Tally(BTreeMap<(StateName, String, Option<String>), (u64, u64)>);
 

@@ -1,4 +1,4 @@
-//! Runs of a server: `outlive serve` lends the registry that it serves to whoever has a token.
+//! Runs of a server: `outlive serve` shares the registry that it serves with the holders of tokens.
 //!
 //! The calls of the store trait are sent as they are, and the server makes them on its own store: its clock, its keys, its
 //! locks, its eyes on its processes. What cannot be sent is a rule. So an update is two calls: what the selection offers,
@@ -44,7 +44,7 @@ impl HttpStore {
         Self::open_as(address, Token::of(address)?).await
     }
 
-    /// The same with a token that is given, or none.
+    /// Opens the registry of a server with this token, or none.
     pub async fn open_as(address: &Address, token: Option<Token>) -> Result<Self, Error> {
         let lines = Lines::new(address.clone(), token)?;
         let hello: Handshake = lines.ask("hello", &()).await?;
@@ -59,12 +59,12 @@ impl HttpStore {
         self.inner.hello.registry.as_deref()
     }
 
-    /// What the server calls whoever has this token; none for the server's own user.
+    /// The name that the server gives to the holder of this token; none for the server's own user.
     pub fn user(&self) -> Option<&str> {
         self.inner.hello.user.as_deref()
     }
 
-    /// Whether the token only reads: then the signatures of runs are withheld, and nobody here can tell who made one.
+    /// Whether the token only reads: then the signatures of runs are withheld, and it is unknown here who made one.
     pub fn reads_only(&self) -> bool {
         self.inner.hello.reads_only
     }

@@ -46,7 +46,7 @@ impl MemoryStore {
         Self { inner: Arc::default(), clock }
     }
 
-    /// Says that nobody could be heard until now, as after an outage.
+    /// Says that no heartbeat could arrive until now, as after an outage.
     pub fn was_deaf(&self) {
         self.lock().reachable_since = self.clock.awake();
     }

@@ -73,14 +73,14 @@ struct Inner {
     read_only: bool,
     /// Claims whose answer was lost, by worker.
     doubtful: Mutex<HashMap<WorkerId, BTreeSet<RunId>>>,
-    /// What workers that beat through this store were last told.
-    told: Mutex<HashMap<WorkerId, beats::LastAnswer>>,
+    /// The last replies to workers that beat through this store.
+    answers: Mutex<HashMap<WorkerId, beats::LastAnswer>>,
     /// Since when the bucket is reachable, in microseconds since 1970.
     reachable_since: AtomicI64,
 }
 
 impl ObjectStore {
-    /// Opens the registry at `address`. It is made if it is missing, by whoever comes first, on a server that keeps to its
+    /// Opens the registry at `address`. It is made if it is missing, by the first process, on a server that keeps to its
     /// conditions and on no other.
     pub async fn open(address: &Address) -> Result<Self, Error> {
         let store = Self::at(address, system_time())?;
@@ -103,7 +103,7 @@ impl ObjectStore {
         Ok(store)
     }
 
-    /// The same on a server that is known to keep to its conditions, by a clock that is given.
+    /// Opens a registry on a server that is known to keep to its conditions, with an injected clock. For tests.
     #[cfg(any(test, feature = "testing"))]
     pub async fn open_by(
         address: &Address,
@@ -131,7 +131,7 @@ impl ObjectStore {
                 dates: Mutex::default(),
                 read_only: false,
                 doubtful: Mutex::default(),
-                told: Mutex::default(),
+                answers: Mutex::default(),
                 reachable_since: AtomicI64::new(i64::MIN),
             }),
         })
@@ -152,7 +152,7 @@ impl ObjectStore {
         self.bucket().counted()
     }
 
-    /// Whether what is deleted in this bucket is only hidden, as far as its answers have told.
+    /// Whether what is deleted in this bucket is only hidden, as far as its answers have shown.
     pub fn keeps_versions(&self) -> bool {
         self.bucket().keeps_versions()
     }
@@ -177,7 +177,7 @@ impl ObjectStore {
         self.below(&format!(".outlive/{}/{name}", self.inner.address.runs))
     }
 
-    /// Where the record of a run is: the same for whoever knows its id. Names sort by time.
+    /// Where the record of a run is: the same for every process that knows its id. Names sort by time.
     fn key_of(&self, id: RunId) -> String {
         let unique = Stamp::of(id.as_bytes()).to_string().replace('-', "");
         format!("{}/{}_run_id={id}_{unique}/{RECORD}", self.runs(), id.time())

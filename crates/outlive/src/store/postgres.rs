@@ -60,7 +60,7 @@ struct Inner {
     own: Mutex<HashMap<WorkerId, u64>>,
     owners: Owners,
     untidy: MaintenanceState,
-    told: NotifyLimiter,
+    notify_limiter: NotifyLimiter,
     clock: Arc<ServerClock>,
     /// Keys that a claim passed over because another had them locked.
     contended: AtomicU64,
@@ -69,7 +69,7 @@ struct Inner {
 }
 
 impl PostgresStore {
-    /// Opens the registry at `address`. It is made if it is missing, by whoever comes first.
+    /// Opens the registry at `address`. It is made if it is missing, by the first process.
     pub async fn open(address: &Address) -> Result<Self, Error> {
         let (links, schema, clock) = (Pool::new(address.clone()), address.quoted_schema(), Arc::default());
         let id = schema::open(&links, &schema, address, &clock).await?;
@@ -98,7 +98,7 @@ impl PostgresStore {
                 own: Mutex::default(),
                 owners: Owners::default(),
                 untidy: MaintenanceState::default(),
-                told: NotifyLimiter::default(),
+                notify_limiter: NotifyLimiter::default(),
                 clock,
                 contended: AtomicU64::default(),
                 found_nothing: AtomicBool::default(),
@@ -120,8 +120,8 @@ impl PostgresStore {
         &self.inner.owners
     }
 
-    fn told(&self) -> &NotifyLimiter {
-        &self.inner.told
+    fn notify_limiter(&self) -> &NotifyLimiter {
+        &self.inner.notify_limiter
     }
 
     fn untidy(&self) -> &MaintenanceState {

@@ -164,7 +164,7 @@ impl SqliteStore {
         another.trouble().map_or(Ok(another), Err)
     }
 
-    /// The same, waiting for a turn to write for at most `patience`.
+    /// Sets how long this store waits for its turn to write.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         lock(&self.inner).patience = patience;
@@ -198,7 +198,7 @@ impl SqliteStore {
         self.lock().ok().and_then(|inner| inner.trouble.clone())
     }
 
-    /// The names of this registry, its own first and then those it is the heir of. None for a copy that nobody has
+    /// The names of this registry, its own first and then those it replaces. None for a copy that was never
     /// written to yet: what it calls itself is still the original.
     pub(crate) fn names(&self) -> Vec<String> {
         let own = |inner: Locked<'_>| inner.place.names().cloned().collect();
@@ -313,7 +313,7 @@ impl SqliteStore {
     }
 
     /// Changes something. What went into a database that was deleted meanwhile is tried again in the one that took its
-    /// place; `change` is told, because files may have carried over what it did.
+    /// place; `change` is repeated, because files may have carried over what it did.
     fn write<T>(&self, change: impl Fn(&mut Inner, bool) -> Result<T, Error>) -> Result<T, Error> {
         for tried in 0..=REPLACEMENTS {
             let cuts = sigbus::cuts();
@@ -360,7 +360,7 @@ fn open_inner(
     if !database.read_only {
         match Queue::open(&place) {
             Ok(opened) => queue = Some(opened),
-            // It can be read, and whoever wants to write is told why not.
+            // It can be read, and a writer gets the reason why not.
             Err(error) => (database.read_only, trouble) = (true, Some(error)),
         }
     }
@@ -388,7 +388,7 @@ fn open_inner(
             read_back?;
         }
     } else if log_is_cut && access == Access::Read {
-        // Whoever writes the first change to a log has files before it has a log: what it does is seen whole, or not yet.
+        // The writer of the first change to a log has files before it has a log: what it does is seen whole, or not yet.
         let _standstill = writer_queue::standstill(&inner.place);
         let ahead = if schema::is_log_cut(&inner.place) { inner.behind()? } else { Vec::new() };
         let behind = ahead.len();
@@ -415,7 +415,7 @@ fn open_inner(
 fn fill(connection: &Connection, place: &Place, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
     workers::set_hears_since(connection, now, entropy)?;
     run_files::visit(place, |_, known| {
-        // What cannot be understood is told by the doctor.
+        // The doctor reports what cannot be understood.
         let Ok(known) = known else { return Ok(()) };
         rows::put_known(connection, None, &known)
     })
@@ -447,7 +447,7 @@ impl Inner {
         let in_place = |inner: &Self| match schema::is_replaced(&inner.place, &inner.database) {
             true => Err(Error::Unknown("the registry's database was deleted meanwhile".into())),
             false if sigbus::cuts() != cuts => {
-                // Nobody may take half an index for a whole one because it was committed with.
+                // No reader may take half an index for a whole one because it was committed with.
                 sigbus::distrust(&inner.place.path().unwrap_or_default());
                 Err(Error::Unknown("the registry's shared memory was cut meanwhile".into()))
             }
@@ -468,7 +468,7 @@ impl Inner {
             run_files::take_back(&self.place, self.noted.get_mut());
         }
         let (noted, changed) = (self.changed.take(), self.connection().total_changes() != changes);
-        // What was written can be read only now. Heartbeats, which are not durable, notify nobody.
+        // What was written can be read only now. Heartbeats, which are not durable, notify no process.
         match turn {
             Some(turn) if changed && durable => turn.tell(),
             turn => drop(turn),
@@ -520,8 +520,8 @@ impl Inner {
         let Some(filed) = record.run.owner().and_then(|_| run_files::filed_end(&self.place, &record.run)) else {
             return Ok(record);
         };
-        let told = rows::events(self.connection(), record.run.id)?;
-        let missed: Vec<Event> = filed.events.iter().filter(|event| !told.contains(event)).cloned().collect();
+        let recorded = rows::events(self.connection(), record.run.id)?;
+        let missed: Vec<Event> = filed.events.iter().filter(|event| !recorded.contains(event)).cloned().collect();
         self.replace(Some(&record.run), &filed.record(), &missed)?;
         Ok(filed.record())
     }

@@ -1,4 +1,4 @@
-//! An S3 server for tests: SeaweedFS, started on this machine's loopback, gone when nobody uses it any more.
+//! An S3 server for tests: SeaweedFS, started on this machine's loopback, gone when no test uses it any more.
 
 #![allow(clippy::unwrap_used, reason = "a test without its server has failed")]
 
@@ -23,7 +23,7 @@ pub const KEY: (&str, &str) = ("AK", "SKSKSKSK");
 pub const READ_KEY: (&str, &str) = ("READER", "RKRKRKRK");
 /// The bucket that tests share, each under a prefix of its own.
 pub const BUCKET: &str = "outlive";
-/// The same with versions: what is deleted or replaced there is only hidden.
+/// A shared bucket with versions: what is deleted or replaced there is only hidden.
 pub const VERSIONED: &str = "outlive-versions";
 /// How long the server may take to come up.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -80,7 +80,7 @@ impl Bucket {
         self.port
     }
 
-    /// The URL of a registry under a prefix that nobody else uses.
+    /// The URL of a registry under a prefix that no other test uses.
     pub fn fresh_url(&self) -> String {
         self.url(&format!("t{:x}", SystemEntropy.draw()))
     }
@@ -143,7 +143,7 @@ impl Drop for Bucket {
     }
 }
 
-/// The URL of what is under a prefix, at whatever answers at a port of the loopback, for whoever has that key.
+/// The URL of what is under a prefix, at whatever answers at a port of the loopback, for the holder of that key.
 pub fn url_at(port: u16, (key, secret): (&str, &str), prefix: &str) -> String {
     format!("s3://{key}:{secret}@{BUCKET}/{prefix}?endpoint=http://127.0.0.1:{port}&region=us-east-1")
 }
@@ -177,7 +177,7 @@ fn asked(port: u16, line: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&answer).into_owned())
 }
 
-#[allow(clippy::zombie_processes, reason = "it goes on after whoever started it, and is stopped by its pid")]
+#[allow(clippy::zombie_processes, reason = "it goes on after the test that started it, and is stopped by its pid")]
 fn start(dir: &Path, port: u16) {
     let key = |(key, secret): (&str, &str)| format!(r#"[{{"accessKey":"{key}","secretKey":"{secret}"}}]"#);
     let who = |name: &str, credentials: String, actions: &str| {
@@ -232,7 +232,7 @@ fn make(port: u16, bucket: &str) {
     assert!(made.as_ref().is_some_and(is_there), "no bucket was made: {made:?}");
 }
 
-/// Sends a signal to the server, whoever started it; after the last one waits until it is gone.
+/// Sends a signal to the server, no matter which test started it; after the last one waits until it is gone.
 fn signal(dir: &Path, name: &str) {
     let Ok(pid) = std::fs::read_to_string(dir.join("pid")) else { return };
     let _ = Command::new("kill").args(["-s", name, pid.trim()]).stderr(Stdio::null()).status();
@@ -242,7 +242,7 @@ fn signal(dir: &Path, name: &str) {
     }
 }
 
-/// Starts somebody who stops the server once nobody holds the lock of its users.
+/// Starts a process that stops the server once no test holds the lock of its users.
 fn stop_when_unused(dir: &Path) {
     let (pid, users) = (dir.join("pid"), dir.join("users.lock"));
     let stop = format!("sh -c 'kill -9 $(cat {}); rm -rf {}'", pid.display(), dir.join("data").display());

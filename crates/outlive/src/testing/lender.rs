@@ -1,4 +1,4 @@
-//! A server that lends a store to whoever asks, for tests of what is between the two.
+//! A server that serves a store to every client, for tests of what is between the two.
 
 #![allow(clippy::unwrap_used, reason = "a test without its server has failed")]
 

@@ -1,6 +1,6 @@
-//! Somebody between a client and an HTTP server of the loopback, who passes requests on, or does not.
+//! A proxy between a client and an HTTP server of the loopback, which passes requests on, or does not.
 //!
-//! Each request is asked for once it has arrived whole: what becomes of it is said by whoever made the proxy. A connection
+//! Each request is asked for once it has arrived whole: the maker of the proxy says what becomes of it. A connection
 //! serves one request, so that no fault touches another.
 
 #![allow(clippy::unwrap_used, reason = "a test without its proxy has failed")]
@@ -62,13 +62,13 @@ impl Request {
 pub enum Fate {
     /// It is passed on, and the answer too.
     Pass,
-    /// The connection is cut before anybody has seen it.
+    /// The connection is cut before the server has seen it.
     Cut,
     /// It is passed on; the answer is not.
     LoseAnswer,
-    /// It is answered here with that status and code, and passed on to nobody.
+    /// It is answered here with that status and code, and not passed on.
     Answer(u16, &'static str),
-    /// It is answered here with these bytes, and passed on to nobody.
+    /// It is answered here with these bytes, and not passed on.
     Say(Vec<u8>),
     /// It is passed on, and answered here as if it had not been.
     PassAndAnswer(u16, &'static str),
@@ -161,7 +161,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
-        // The thread that listens looks when somebody comes.
+        // The thread that listens looks when a client connects.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }

@@ -1,4 +1,4 @@
-//! A PostgreSQL for tests: found on this machine, run as somebody who is not root, gone when nobody uses it any more.
+//! A PostgreSQL for tests: found on this machine, run by a user who is not root, gone when no test uses it any more.
 
 #![allow(clippy::unwrap_used, reason = "a test without its server has failed")]
 
@@ -89,7 +89,7 @@ impl Server {
         self.try_psql(sql).unwrap_or_else(|why| panic!("psql: {why}"))
     }
 
-    /// The same where the server may be down.
+    /// Runs SQL where the server may be down.
     pub fn try_psql(&self, sql: &str) -> Result<String, String> {
         let words = ["-X", "-At", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "tester", "-d", "postgres"];
         let output = Command::new(program("psql"))
@@ -129,7 +129,7 @@ impl Server {
                 std::thread::park_timeout(std::time::Duration::from_millis(5));
             }
         }
-        // Nobody may have collected it yet, and its successor would take it for alive.
+        // It may not have been collected yet, and its successor would take it for alive.
         for left in [self.data().join("postmaster.pid"), self.dir.join(format!(".s.PGSQL.{}.lock", self.port))] {
             std::fs::remove_file(left).unwrap();
         }
@@ -152,7 +152,7 @@ impl Drop for Server {
             let words = ["stop", "-m", "immediate", "-D", self.dir.join("data").to_str().unwrap()].map(String::from);
             let _ = unprivileged("pg_ctl", &words).stdout(Stdio::null()).stderr(Stdio::null()).status();
             let _ = std::fs::remove_dir_all(&self.dir);
-            // The log of a test that fails is kept for whoever looks into it.
+            // The log of a test that fails is kept for the reader of the failure.
             if !std::thread::panicking() {
                 let log = self.log();
                 assert!(log.contains(READY), "not the log of a server: {log}");
@@ -167,7 +167,7 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// Makes a directory that whoever runs the server may write.
+/// Makes a directory that the user of the server may write.
 pub fn make_dir(dir: &Path) {
     std::fs::create_dir_all(dir).unwrap();
     if is_root() {
@@ -192,7 +192,7 @@ pub fn program(name: &str) -> PathBuf {
     found.pop().or_else(|| admin.exists().then_some(admin)).unwrap_or_else(|| name.into())
 }
 
-/// A program that is run as whoever runs the server.
+/// A program that is run as the user of the server.
 pub fn unprivileged(name: &str, words: &[String]) -> Command {
     let mut command = if is_root() {
         let mut command = Command::new("setpriv");
@@ -263,12 +263,12 @@ fn start(dir: &Path, settings: &[&str]) -> u16 {
     port
 }
 
-/// Starts somebody who stops the server once nobody holds the lock of its users.
+/// Starts a process that stops the server once no test holds the lock of its users.
 fn stop_when_unused(dir: &Path) {
     let (data, users) = (dir.join("data"), dir.join("users.lock"));
     let stop = format!("{} stop -m immediate -D {}", program("pg_ctl").display(), data.display());
     let script = format!("while sleep 5; do flock -n -x {users} {stop} && exit; done", users = users.display(),);
-    // It goes on when this process has ended, and whoever starts it is waited for.
+    // It goes on when this process has ended, and its starter is waited for.
     let mut command = Command::new("setsid");
     command.arg("--fork");
     if is_root() {

@@ -111,7 +111,7 @@ pub(crate) fn read(dir: &OwnedFd, name: &Path, limit: u64) -> io::Result<Vec<u8>
     read_open(open_file(dir, name)?, limit)
 }
 
-/// Opens a file to read it, never through a link and never waiting for whoever writes to a pipe.
+/// Opens a file to read it, never through a link and never waiting for the writer of a pipe.
 pub(crate) fn open_file(dir: &OwnedFd, name: &Path) -> io::Result<File> {
     Ok(open_below(dir, name, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK)?.into())
 }

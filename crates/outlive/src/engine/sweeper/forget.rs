@@ -15,7 +15,7 @@ use crate::store::Revision;
 
 /// The least time that a record is kept after its run was over: a request to make it may come that late.
 const AT_LEAST: Duration = Duration::from_secs(3_600);
-/// How long the mark of a record that was deleted may stay, where whoever put it died.
+/// How long the mark of a deleted record may stay where its writer died.
 const MARKS: Duration = Duration::from_secs(86_400);
 
 /// What is known of all runs, and where something of them is.
@@ -26,7 +26,7 @@ pub(super) struct Sight<'a> {
     pub(super) now: Timestamp,
 }
 
-/// The runs whose records nobody needs that are over for `after`.
+/// The runs whose records no run needs and that are over for `after`.
 pub(super) fn forgettable(sight: &Sight<'_>, spare: &SweepPolicy, after: Duration) -> Vec<RunId> {
     let Sight { runs, bare, now } = *sight;
     let limit = [after, AT_LEAST, spare.grace, spare.older_than.unwrap_or_default()].into_iter().max().unwrap_or(after);

@@ -115,7 +115,7 @@ impl Place {
         let directory = self.directory.as_ref().filter(|_| self.is_owned)?;
         let found = match std::fs::symlink_metadata(directory.join(tree)) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-            Err(error) => return Some(format!("an owner that cannot be told: {error}")),
+            Err(error) => return Some(format!("an owner that cannot be determined: {error}")),
             Ok(found) => found,
         };
         (found.uid() != rustix::process::geteuid().as_raw()).then(|| format!("user {}", found.uid()))
@@ -283,15 +283,15 @@ impl Place {
         let mut links = HashMap::new();
         let found = listed.iter().filter_map(|object| Some((self.path(&object.key)?, object)));
         let here = found.filter(|(path, _)| self.is_really_below(path, &mut links));
-        let told = |(path, object): (&str, &Listed)| Found {
+        let entry = |(path, object): (&str, &Listed)| Found {
             path: path.to_owned(),
             size: object.size,
             modified: object.modified,
         };
-        Ok(here.map(told).collect())
+        Ok(here.map(entry).collect())
     }
 
-    /// Whether a path leads through no link: what is behind one is somewhere else, and somebody else's. `known` has what was
+    /// Whether a path leads through no link: what is behind one is elsewhere and belongs to another owner. `known` has what was
     /// found out of the directories before.
     fn is_really_below(&self, path: &str, known: &mut HashMap<String, bool>) -> bool {
         let Some(directory) = &self.directory else { return true };

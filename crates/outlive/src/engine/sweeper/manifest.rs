@@ -1,7 +1,7 @@
 //! What manifests name: every text in one that is a path below the place is needed.
 //!
 //! A manifest may be JSON, YAML or a SQLite database. Which of its fields name winners is not asked: whatever it mentions
-//! is kept, so that a field nobody here knows of never costs anybody their data.
+//! is kept, so that an unknown field never costs a user their data.
 
 use std::collections::BTreeSet;
 
@@ -21,13 +21,13 @@ pub struct Names {
     unclear: BTreeSet<String>,
     /// Whatever else is said. In a plain tree it may be the name of anything.
     said: BTreeSet<String>,
-    /// The same as paths below whatever it may be, and by what it ends with where it leads elsewhere.
+    /// Mentioned names as relative paths; the last components of absolute or foreign ones.
     said_paths: BTreeSet<String>,
     said_ends: BTreeSet<String>,
 }
 
 impl Names {
-    /// The same names and those of another.
+    /// The union of these names and those of another.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let both = |one: &BTreeSet<String>, other: &BTreeSet<String>| one.union(other).cloned().collect();
@@ -58,7 +58,7 @@ impl Names {
         self.said.iter().map(String::as_str)
     }
 
-    /// The same without that.
+    /// These names without the merely mentioned ones.
     #[must_use]
     pub fn unsaid(self) -> Self {
         Self { paths: self.paths, unclear: self.unclear, ..Self::default() }
@@ -185,15 +185,15 @@ fn gather(value: &Value, texts: &mut Vec<String>) {
 fn in_database(bytes: &[u8], winners: Option<&str>) -> Result<Vec<String>, String> {
     use rusqlite::limits::Limit;
     use rusqlite::{Connection, MAIN_DB, OpenFlags};
-    // The query comes with the record, which anybody may have written: it reads the manifest, and comes to an end.
+    // The query comes with the record, which any writer may have made: it reads the manifest, and comes to an end.
     let words = winners.unwrap_or_default().to_ascii_lowercase();
     if ["recursive", "attach", "pragma", "randomblob", "zeroblob"].iter().any(|word| words.contains(word)) {
         return Err(format!("`{words}` does more than to read it"));
     }
-    let told = |error: rusqlite::Error| error.to_string();
-    let mut database = Connection::open_in_memory_with_flags(OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(told)?;
-    database.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0).map_err(told)?;
-    database.deserialize_read_exact(MAIN_DB, bytes, bytes.len(), true).map_err(told)?;
+    let shown = |error: rusqlite::Error| error.to_string();
+    let mut database = Connection::open_in_memory_with_flags(OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(shown)?;
+    database.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0).map_err(shown)?;
+    database.deserialize_read_exact(MAIN_DB, bytes, bytes.len(), true).map_err(shown)?;
     let all = |sql: &str| -> Result<Vec<String>, rusqlite::Error> {
         let mut statement = database.prepare(sql)?;
         let columns = statement.column_count();
@@ -210,8 +210,8 @@ fn in_database(bytes: &[u8], winners: Option<&str>) -> Result<Vec<String>, Strin
         return all(query).map_err(|error| format!("`{query}`: {error}"));
     }
     let mut texts = Vec::new();
-    for table in all("SELECT name FROM sqlite_schema WHERE type = 'table'").map_err(told)? {
-        texts.extend(all(&format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""))).map_err(told)?);
+    for table in all("SELECT name FROM sqlite_schema WHERE type = 'table'").map_err(shown)? {
+        texts.extend(all(&format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""))).map_err(shown)?);
     }
     Ok(texts)
 }

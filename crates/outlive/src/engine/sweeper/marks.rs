@@ -123,12 +123,12 @@ impl Pass<'_> {
 }
 
 /// Whether a run is as it was when it was decided on: a manifest that came meanwhile names what was not looked for, and
-/// whoever has gone on with it has made what was not there.
+/// a later attempt has made what was not there.
 fn is_as_seen(run: &Run, seen: &Run) -> Result<(), String> {
     if run.manifest_ref != seen.manifest_ref {
         Err("its manifest has changed".into())
     } else if run.epoch != seen.epoch {
-        Err("somebody has gone on with it".into())
+        Err("it was resumed meanwhile".into())
     } else {
         Ok(())
     }

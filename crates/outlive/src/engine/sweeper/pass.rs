@@ -24,7 +24,7 @@ use crate::registry::Registry;
 use crate::store::object::{DELETED_AT_ONCE, ObjectStore};
 use crate::store::{self, Record};
 
-/// Looks at the artifacts of every run, and deletes what nobody needs; with `dry_run` only says what it would, after a reap.
+/// Looks at the artifacts of every run, and deletes what no run needs; with `dry_run` only says what it would, after a reap.
 pub async fn sweep(registry: &Registry, spare: &SweepPolicy, dry_run: bool) -> Result<Report, Error> {
     let mut report = Report { dry_run, ..Report::default() };
     // A run that is made from here on may have a record that is not read.
@@ -289,7 +289,7 @@ impl<'a> Pass<'a> {
     /// Goes through all that is there, once.
     async fn walk(&mut self, dry_run: bool) -> Result<(), store::Error> {
         let walked = self.walk_pages(dry_run).await;
-        // Whatever happened on the way, what was deleted is told.
+        // Whatever happened on the way, what was deleted is reported.
         self.mark_done().await;
         walked
     }

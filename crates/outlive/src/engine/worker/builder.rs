@@ -1,4 +1,4 @@
-//! What a worker is told before it starts.
+//! The builder of a worker: handlers, slots, timing and callbacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -19,14 +19,14 @@ use crate::store::{self, WorkerCapacity};
 pub const SLOTS_LIMIT: usize = 1_024;
 /// From so many slots on two threads claim and two record ends.
 const MANY: usize = 64;
-/// How long handlers may take to finish once their worker is to end, unless it is told otherwise.
+/// How long handlers may take to finish once their worker ends, by default.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long they may take to stop once they are told to.
+/// How long handlers may take to stop once they are asked to.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
 pub(super) type Handler = Arc<dyn Fn(&Job) -> Result<Done, Failed> + Send + Sync>;
 
-/// What a worker is told before it starts.
+/// The builder of a worker.
 #[must_use]
 pub struct Builder {
     registry: Registry,
@@ -52,7 +52,7 @@ pub(super) struct WorkerContext {
 }
 
 impl WorkerContext {
-    /// Somebody is told of what is survived.
+    /// The callback for errors that the worker survived.
     pub(super) fn survived(&self, error: &Error) {
         self.floor.count(|tally| tally.errors += 1);
         (self.on_error)(error);
@@ -104,7 +104,7 @@ impl Builder {
         Self { times, ..self }
     }
 
-    /// How long handlers may take to finish once it is to end, and how long they may take to stop once they are told to.
+    /// How long handlers may take to finish once the worker ends, and how long they may take to stop once they are asked to.
     pub fn grace(self, grace: Duration, last_grace: Duration) -> Self {
         Self { grace, last_grace, ..self }
     }
@@ -117,7 +117,7 @@ impl Builder {
 
     /// Has runs of a kind done by a function, which may block. What it panics with is recorded as a failure.
     ///
-    /// The function is this program's own; what it is asked to do may come from anybody who can write to the registry.
+    /// The function is this program's own; its input may come from any writer of the registry.
     pub fn handle<D: Into<Done>>(
         mut self,
         kind: impl Into<String>,
@@ -127,15 +127,15 @@ impl Builder {
         self
     }
 
-    /// Tells `told` of failures of the store, all of which are survived.
-    pub fn on_error(self, told: impl Fn(&Error) + Send + Sync + 'static) -> Self {
-        Self { on_error: Arc::new(told), ..self }
+    /// Calls `callback` with errors of the store, all of which are survived.
+    pub fn on_error(self, callback: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        Self { on_error: Arc::new(callback), ..self }
     }
 
-    /// Tells `told` of every attempt whose end this worker has put on record, its own and those of dead workers: of all
-    /// workers one is told. Not of ends that the store took only later.
-    pub fn on_end(self, told: impl Fn(&Run) + Send + Sync + 'static) -> Self {
-        Self { on_end: Arc::new(told), ..self }
+    /// Calls `callback` with every attempt whose end this worker has put on record, its own and those of dead workers: of all
+    /// workers one calls it. Not for ends that were spooled first.
+    pub fn on_end(self, callback: impl Fn(&Run) + Send + Sync + 'static) -> Self {
+        Self { on_end: Arc::new(callback), ..self }
     }
 
     /// Starts to work.
@@ -164,8 +164,8 @@ impl Builder {
         if let Err(error) = pollster::block_on(registry.come(times.lease)) {
             order.survived(&error);
         }
-        let told = floor.clone();
-        let listening = registry.hear(move || told.wake());
+        let woken = floor.clone();
+        let listening = registry.hear(move || woken.wake());
         let mut worker = Worker {
             floor: floor.clone(),
             registry,
@@ -185,7 +185,7 @@ impl Builder {
         }
         let tidying = order.clone();
         worker.chores = Some(spawn("outlive-chores", move || maintenance::look_after(&tidying))?);
-        // While one waits for the store, another prepares what it is to be told next.
+        // While one waits for the store, another prepares the next writes.
         for _ in 0..if slots >= MANY { 2 } else { 1 } {
             let (claiming, finishing) = (order.clone(), order.clone());
             worker.finishers.push(spawn("outlive-finish", move || completer::record_ends(&finishing))?);

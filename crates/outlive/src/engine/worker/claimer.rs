@@ -1,7 +1,7 @@
 //! Claiming: as many runs as there are free slots, in one call.
 //!
 //! A claim that brings all that it asked for says that there may be more: the next follows as soon as a slot is free.
-//! Otherwise the worker asks again after a while, or when somebody wakes it.
+//! Otherwise the worker asks again after a while, or when a notification wakes it.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Recording ends: all that wait go to the store in one write, each fenced by itself.
 //!
 //! No slot waits for it. What the store does not take is left to the keeper, which has it on disk and delivers it; what
-//! is refused was somebody else's by then, and is counted.
+//! is refused belonged to another owner by then, and is counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,10 +135,10 @@ impl Batch<'_> {
     fn done(&mut self, Ready { task, end, write }: Ready) {
         task.handle.close();
         self.count(&end);
-        self.told(write.ended.as_deref().unwrap_or(&write.run), &write.run);
+        self.notify_end(write.ended.as_deref().unwrap_or(&write.run), &write.run);
     }
 
-    fn told(&mut self, attempt: &Run, run: &Run) {
+    fn notify_end(&mut self, attempt: &Run, run: &Run) {
         let goes_on = matches!(&run.state, State::Pending(pending) if pending.not_before.is_none());
         self.more |= goes_on || !run.spec.keys.is_empty();
         (self.order.on_end)(attempt);
@@ -165,10 +165,10 @@ impl Batch<'_> {
             Ok(Persisted::Committed) => {
                 self.count(&end);
                 let run = task.handle.run();
-                self.told(&run, &run);
+                self.notify_end(&run, &run);
             }
             Ok(Persisted::Spooled) => self.tally.later += 1,
-            // Nobody has asked for it to be cancelled, as far as the store knows.
+            // The store has no cancel request for it.
             Err(_) if end == OwnerEnd::Finished(Verdict::Cancelled) => {
                 let interruption = Interruption { signal: None, reason: "it stopped".into() };
                 self.alone(task, OwnerEnd::Interrupted(interruption));
@@ -197,7 +197,7 @@ impl Batch<'_> {
             }
             self.order.floor.pause(self.order.spread(PAUSE));
         }
-        // It must not be held for ever by nobody.
+        // It must not stay claimed without an owner.
         let reason = format!("it could not be suspended: {reason}");
         self.alone(task, OwnerEnd::Interrupted(Interruption { signal: None, reason }));
     }

@@ -25,7 +25,7 @@ pub(super) enum Stage {
     Working,
     /// It claims nothing more.
     Draining,
-    /// Its handlers are told to stop.
+    /// Its handlers are asked to stop.
     Stopping,
     /// Nothing more is waited for.
     Over,
@@ -46,13 +46,13 @@ pub struct Tally {
     pub succeeded: u64,
     /// Recorded as failed, whether or not they are tried again.
     pub failed: u64,
-    /// Suspended.
+    /// Suspended by their handlers.
     pub suspended: u64,
     /// Recorded as cancelled or interrupted.
     pub stopped: u64,
-    /// Ends that came to nothing, because the run was somebody else's by then.
+    /// Ends that came to nothing, because the run had another owner by then.
     pub lost: u64,
-    /// Those of them that were written and refused by the store. Of the others their worker was told before.
+    /// Those of them that were written and refused by the store. Of the others their worker learned before.
     pub refused: u64,
     /// Ends that the store did not take at once. They are spooled, and delivered when it does.
     pub later: u64,
@@ -81,13 +81,13 @@ struct State {
     writing: usize,
     /// Runs that are being claimed, at most.
     claiming: usize,
-    /// Somebody says that there is work.
+    /// A notification says that there is work.
     look: bool,
     /// Slots that wait for something to begin.
     idle: usize,
     /// One of them is called and has not come yet.
     is_called: bool,
-    /// Who waits for what, so that nobody is called who does not.
+    /// Which threads wait for what, so that only those are woken.
     await_room: usize,
     await_end: usize,
     watchers: usize,
@@ -111,7 +111,7 @@ pub(super) struct Dispatcher {
     over: Condvar,
 }
 
-/// Has a worker look for work at once. Whoever hears of work by other means than asking calls it; the worker goes on asking
+/// Wakes the worker to look for work at once. Called on notifications; the worker goes on polling
 /// by itself in any case.
 #[derive(Clone)]
 pub struct Waker(pub(super) Arc<Dispatcher>);
@@ -158,14 +158,14 @@ impl Dispatcher {
         state.watchers -= 1;
     }
 
-    /// Lets go of the state, and calls whoever waits for what it has become.
+    /// Releases the state, and wakes the threads that wait for what it has become.
     fn call(&self, mut state: MutexGuard<'_, State>) {
         // A slot that has come calls the next: where work is short, few wake.
         let work = !state.queue.is_empty() && state.idle > 0 && !state.is_called;
         state.is_called |= work;
         let room = state.await_room > 0 && self.free(&state) > 0;
         let ended = state.await_end > 0 && !state.ends.is_empty();
-        // While free slots have something to begin, more is done at once: whoever watches is called after that.
+        // While free slots have something to begin, more is done at once: watchers are woken after that.
         let is_quiet = state.queue.is_empty() || state.idle == 0 || state.stage > Stage::Working;
         let done = state.watchers > 0 && is_quiet;
         drop(state);
@@ -201,8 +201,8 @@ impl Dispatcher {
         (self.slots + self.prefetch).saturating_sub(state.queue.len() + state.running.len() + state.claiming)
     }
 
-    /// Waits until there is room and a reason to claim: `patience` is over, or somebody says that there is work. Answers
-    /// with how many may be claimed, up to `limit`; nothing once nothing more is to be. Whoever is answered says what came of
+    /// Waits until there is room and a reason to claim: `patience` is over, or a notification says that there is work. Answers
+    /// with how many may be claimed, up to `limit`; `None` while draining. The caller must report back with what came of
     /// it.
     pub(super) fn wait_for_room(&self, patience: Duration, limit: usize) -> Option<usize> {
         let deadline = SystemClock.awake() + patience;
@@ -223,7 +223,7 @@ impl Dispatcher {
             }
         }
         let few = |state: &mut State| state.stage == Stage::Working && self.free(state) * 2 < self.slots;
-        // Nobody calls: what becomes free in the meantime is there when it is over.
+        // No thread wakes it: what becomes free in the meantime is there when it is over.
         let linger = self.room.wait_timeout_while(state, LINGER, few);
         let mut state = linger.unwrap_or_else(PoisonError::into_inner).0;
         state.look = false;
@@ -283,7 +283,7 @@ impl Dispatcher {
         self.state().running.values().cloned().collect()
     }
 
-    /// Says how a task ended. Whoever says so first is believed.
+    /// Records how a task ended. The first report wins.
     pub(super) fn end(&self, task: Arc<Task>, answer: Answer) {
         if task.ended.swap(true, Ordering::SeqCst) {
             return;

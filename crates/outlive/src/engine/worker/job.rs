@@ -24,7 +24,7 @@ use crate::util::sync::lock;
 pub enum Done {
     /// It did what it was to do.
     Succeeded,
-    /// It waits for something, such as a person; whoever wakes the run goes on with it.
+    /// It waits for something, such as a person; the caller that wakes the run continues it.
     Suspended(String),
     /// It stopped because [`Job::stop_requested`] said so, and is recorded as what was asked for.
     Stopped,
@@ -75,7 +75,7 @@ pub(super) enum Answer {
 
 #[derive(Default)]
 struct StopSignal {
-    told: Mutex<StopState>,
+    state: Mutex<StopState>,
     rung: Condvar,
 }
 
@@ -94,7 +94,7 @@ impl StopState {
 /// A claimed run, from its claim until its end is recorded.
 pub(super) struct Task {
     pub(super) handle: RunHandle,
-    /// Somebody has said how it ended. Nobody else may.
+    /// Its end has been reported. A second report is ignored.
     pub(super) ended: AtomicBool,
     bell: Arc<StopSignal>,
     watched: OnceLock<()>,
@@ -107,12 +107,12 @@ impl Task {
 
     /// Tells the handler that its worker ends.
     pub(super) fn tell_end(&self) {
-        lock(&self.bell.told).ends = true;
+        lock(&self.bell.state).ends = true;
         self.bell.rung.notify_all();
     }
 
     fn stop_reason(&self) -> Option<StopReason> {
-        let own = || lock(&self.bell.told).reason();
+        let own = || lock(&self.bell.state).reason();
         self.handle.stop_requested().map(StopReason::Run).or_else(own)
     }
 
@@ -173,26 +173,26 @@ impl Job {
 
     /// Waits for a reason to stop, for at most `patience`.
     ///
-    /// Whoever has called it is trusted to stop at its timeout, too. A run whose handler never has is ended when it runs
+    /// A handler that has called it is trusted to stop at its timeout, too. A run whose handler never has is ended when it runs
     /// for longer than its policy allows, and what its handler answers later is refused.
     pub fn wait_for_stop(&self, patience: Duration) -> Option<StopReason> {
         let bell = &self.task.bell;
         self.task.watched.get_or_init(|| {
             let bell = bell.clone();
             self.task.handle.on_stop(move |stop| {
-                lock(&bell.told).stop = Some(stop.clone());
+                lock(&bell.state).stop = Some(stop.clone());
                 bell.rung.notify_all();
             });
         });
         let deadline = SystemClock.awake() + patience;
-        let mut told = lock(&bell.told);
+        let mut state = lock(&bell.state);
         loop {
             let left = deadline.saturating_sub(SystemClock.awake());
-            let reason = told.reason();
+            let reason = state.reason();
             if reason.is_some() || left.is_zero() {
                 return reason;
             }
-            told = bell.rung.wait_timeout(told, left).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            state = bell.rung.wait_timeout(state, left).unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
     }
 

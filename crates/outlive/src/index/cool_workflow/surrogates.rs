@@ -1,6 +1,6 @@
 //! Lone surrogates in JSON text: the language of cool-workflow writes and reads them, and no Rust text can hold them.
 
-/// The same text with U+FFFD in the place of each escape of a lone surrogate; none where there is none.
+/// Replaces lone surrogates: the text with U+FFFD in the place of each escape of a lone surrogate; none where there is none.
 pub(super) fn replaced(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut mended = bytes.to_vec();
     let (mut at, mut count) = (0, 0);

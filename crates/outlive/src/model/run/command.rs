@@ -18,7 +18,7 @@ use crate::redact::Redactor;
 pub enum Withheld {
     /// Secrets, which are masked. The maker's home has the words as they were.
     Secrets,
-    /// All arguments, because somebody asked for it. Nobody has them.
+    /// All arguments, because the caller asked for it. They are kept nowhere.
     Arguments,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn mask_argv(redactor: &Redactor, argv: &[Arg]) -> Vec<Arg> {
 /// A program as it was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Where.
+    /// The path of the file.
     pub path: Arg,
     /// Which file it was.
     pub inode: u64,

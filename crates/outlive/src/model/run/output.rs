@@ -1,7 +1,7 @@
 //! Where the artifacts of a run are: a prefix, a tree of its own below it, and what in that tree is one attempt at one
 //! part. A plain tree has no attempts: whatever is in it is the run's.
 //!
-//! A path of the tree is made of the run's id and of names that a template allows, and of nothing else: whoever deletes
+//! A path of the tree is made of the run's id and of names that a template allows, and of nothing else: a sweeper that deletes
 //! by it can name nothing outside the run's own tree, whatever a record says.
 
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,7 @@ impl Default for Output {
     }
 }
 
-/// An output that nobody could clean up after, and why.
+/// An output that no sweeper could clean up, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidOutput(String);

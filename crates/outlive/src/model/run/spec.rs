@@ -58,7 +58,7 @@ pub struct Spec {
     /// The step of another run that it is, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
-    /// Where what it makes is, for whoever cleans up after it.
+    /// Where its artifacts are, for the sweeper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Output>,
     /// Nothing of what it writes is kept.
@@ -197,7 +197,7 @@ fn word(what: &str, text: &str) -> Result<(), InvalidSpec> {
     }
 }
 
-/// Refuses a name that could not be told from another way to say which run is meant.
+/// Refuses a name that could be mistaken for another way to say which run is meant.
 fn not_an_address(name: &str) -> Result<(), InvalidSpec> {
     if name.starts_with('@') {
         Err(InvalidSpec(format!("the name `{name}` begins with @, as `@last` and `@~2` do; choose another")))
@@ -216,7 +216,7 @@ pub struct InvalidSpec(String);
 /// A run that another waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct After {
-    /// Which.
+    /// The run that is waited for.
     pub run: RunId,
     /// Which end of it will do.
     pub release: Release,
@@ -228,7 +228,7 @@ pub struct After {
 pub enum Release {
     /// Its success. Where it can no longer succeed, those that wait for it fail.
     Success,
-    /// Any.
+    /// Any end of it.
     End,
 }
 

@@ -19,11 +19,11 @@ pub enum StateName {
     Interrupted,
     /// Its owner was gone; can be resumed.
     Dead,
-    /// Final.
+    /// Finished as it should. Final.
     Succeeded,
-    /// Final.
+    /// Finished with an error. Final.
     Failed,
-    /// Final.
+    /// Stopped by a cancel request. Final.
     Cancelled,
 }
 

@@ -1,6 +1,6 @@
 //! A run as it is read back: state by state, each under the name it is written by.
 //!
-//! What is written by flattening one struct into another can be read the same way, but whoever reads so first keeps
+//! What is written by flattening one struct into another can be read the same way, but serde then first keeps
 //! everything as it comes, in pieces, and a list reads thousands of runs.
 
 use std::sync::Arc;

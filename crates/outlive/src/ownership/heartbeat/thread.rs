@@ -21,7 +21,7 @@ pub(crate) struct HeartbeatThread {
 impl HeartbeatThread {
     /// A thread that is yet to be started. It opens its own connection when the first beat is due, so that a short run
     /// never pays for it; where that cannot be opened, because descriptors have run out, it beats on the `shared` one.
-    /// Whoever rings the bell has it beat at once.
+    /// A notification causes a heartbeat at once.
     pub(crate) fn new(
         keeping: Arc<WorkerState>,
         bell: Option<OwnedFd>,
@@ -43,7 +43,7 @@ impl HeartbeatThread {
         Ok(())
     }
 
-    /// Whether anybody beats, or has.
+    /// Whether the thread beats, or has.
     pub(crate) fn is_started(&self) -> bool {
         lock(&self.thread).is_some()
     }
@@ -81,7 +81,7 @@ fn keep_beating(
             continue;
         }
         if rung && keeping.clock.awake().saturating_sub(last) < BELL_REST {
-            // Whoever rings without end does not keep us beating without end.
+            // Endless notifications do not cause endless heartbeats.
             keeping.wake.wait(None, BELL_REST);
         }
         last = keeping.clock.awake();
@@ -125,7 +125,7 @@ impl Drop for HeartbeatThread {
         self.keeping.wake.call();
         // One that will never beat again ends by itself, and a process that is about to end need not wait for it.
         if let Some(thread) = lock(&self.thread).take().filter(|_| !is_done) {
-            // A panic of the thread was its own; there is nobody left to tell.
+            // A panic of the thread was its own; no caller is left to report it to.
             let _ = thread.join();
         }
     }

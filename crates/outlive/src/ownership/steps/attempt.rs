@@ -19,9 +19,9 @@ pub struct Attempt {
 /// A step that there is.
 #[derive(Debug, Clone)]
 pub struct PastStep {
-    /// It.
+    /// The step's run.
     pub run: Run,
-    /// Nobody is at it any more, whether or not that is on record.
+    /// No process works on it any more, whether or not that is on record.
     pub over: bool,
 }
 
@@ -113,7 +113,7 @@ impl Attempt {
         match Outcome::of(original) {
             Some(Outcome::Output { stdout, .. }) => digest.part("stdout", stdout.sha256.as_bytes()),
             Some(Outcome::Answer(answer)) => digest.part("answer", answer.to_string().as_bytes()),
-            // Nobody knows: as good as another each time.
+            // The result is unknown: as good as another each time.
             None => digest.part("unknown", original.id.as_bytes()),
         }
         Ok(digest.finish())
@@ -126,7 +126,7 @@ impl Attempt {
     }
 
     /// The spec of a step of this attempt. What is no step of this attempt, be it because a process was handed it by an
-    /// earlier one, is nobody's `parent`. Where a step stands says nothing of what its result depends on: it is no part of
+    /// earlier one, is not accepted as `parent`. Where a step stands says nothing of what its result depends on: it is no part of
     /// the fingerprint.
     pub fn spec(
         &self,

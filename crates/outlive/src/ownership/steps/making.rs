@@ -9,7 +9,7 @@ use crate::model::time::Timestamp;
 use crate::ownership::commit::{UnresolvedWrite, commit_until_known};
 use crate::store::{Expect, Record, Store, Write};
 
-/// The id that the step `name` of an attempt has, whoever makes it: whoever comes second finds the name taken.
+/// The id of the step `name` of an attempt, the same for every maker: the second maker finds the name taken.
 pub(crate) fn step_id(of: &Run, name: &str) -> RunId {
     RunId::derived(of.created_at, format!("outlive step 1\n{}\n{}\n{name}", of.id, of.attempt).as_bytes())
 }
@@ -19,7 +19,7 @@ pub(crate) fn step_time(of: &Run, now: Timestamp) -> Timestamp {
     now.max(of.created_at)
 }
 
-/// Whoever makes a step, and how it knows its write again.
+/// The maker of a step, and how it recognises its write.
 pub(crate) struct StepWriter<'a> {
     pub(crate) store: &'a dyn Store,
     pub(crate) owner: Owner,

@@ -1,6 +1,6 @@
 //! What a record may cause, decided in one place (ADR 0018).
 //!
-//! Anybody who can write to a store can write a record: the author of a cloned repository, another user of a database, a writer
+//! Every writer of a store can write a record: the author of a cloned repository, another user of a database, a writer
 //! of a bucket, the holder of a token. The decision rests on the record, on the registry that it was read in, and on what this
 //! user has named. It opens nothing. What cannot be decided is denied.
 
@@ -172,8 +172,8 @@ mod tests {
                 assert!(matches!(may(effect, &run, &origin), Err(Denied::Elsewhere(_))), "{effect:?}");
             }
             // A copy that has not been written to has no identity.
-            let nobody = Origin { identities: Vec::new(), ..origin(&me, "") };
-            assert!(may(effect, &run, &nobody).is_err(), "{effect:?}");
+            let unnamed = Origin { identities: Vec::new(), ..origin(&me, "") };
+            assert!(may(effect, &run, &unnamed).is_err(), "{effect:?}");
         }
         let mut elsewhere = run.clone();
         Arc::make_mut(&mut elsewhere.spec).output.as_mut().unwrap().prefix = "/home".into();

@@ -1,6 +1,6 @@
 //! The ledger: which runs this home has executed to their final end.
 //!
-//! A signature holds for as long as its record exists. Whoever can write the store can put a record back to `pending`,
+//! A signature holds for as long as its record exists. A writer of the store can put a record back to `pending`,
 //! and the signature still holds. The home remembers what has succeeded or was cancelled here, so that such a run is not
 //! executed again by this home. The lifecycle knows no way back from those two ends, so no run that is honestly resumed
 //! is affected.

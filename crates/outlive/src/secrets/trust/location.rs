@@ -1,4 +1,4 @@
-//! Locations: where artifacts are, told apart from how they are reached.
+//! Locations: where artifacts are, kept apart from how they are reached.
 //!
 //! A location is compared by its words alone. Nothing is opened, so that a record whose location is denied has caused neither
 //! a connection nor a look at the file system.

@@ -24,7 +24,7 @@ impl Address {
         url.starts_with("http://") || url.starts_with("https://")
     }
 
-    /// Whether nobody reads along.
+    /// Whether the connection is encrypted.
     pub(super) fn is_secret(&self) -> bool {
         self.is_secret
     }

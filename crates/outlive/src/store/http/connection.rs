@@ -81,7 +81,7 @@ impl Line {
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
     {
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(Failed::unsent)?;
-        // It ends with its sender. What goes wrong with it is told to whoever sends.
+        // It ends with its sender. Its errors reach the sender.
         tokio::task::spawn_local(connection);
         Ok(Self { sender, used: SystemClock.awake() })
     }
@@ -129,7 +129,7 @@ impl Line {
         let asking = async {
             let sent = self.sender.send_request(request).await;
             let response =
-                sent.map_err(|error| Failed { unsent: error.is_canceled(), ..Failed::sent(told(&error)) })?;
+                sent.map_err(|error| Failed { unsent: error.is_canceled(), ..Failed::sent(describe(&error)) })?;
             let status = response.status();
             let body = Limited::new(response.into_body(), ANSWER).collect().await.map_err(Failed::sent)?;
             Ok((status, body.to_bytes()))
@@ -142,7 +142,7 @@ impl Line {
 }
 
 /// What an error says, with its cause.
-fn told(error: &hyper::Error) -> String {
+fn describe(error: &hyper::Error) -> String {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
     format!("{error}{}", cause.unwrap_or_default())
 }

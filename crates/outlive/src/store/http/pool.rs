@@ -186,7 +186,7 @@ fn message(answer: &Bytes) -> Option<String> {
     Some(said["error"]["message"].as_str()?.to_owned())
 }
 
-/// Connections that nobody reads along, to servers whose certificate this machine trusts.
+/// Encrypted connections, to servers whose certificate this machine trusts.
 fn tls() -> Result<Arc<rustls::ClientConfig>, Error> {
     let unusable = |why: &dyn std::fmt::Display| Error::Unsupported(format!("there can be no TLS: {why}"));
     let mut roots = rustls::RootCertStore::empty();

@@ -1,8 +1,8 @@
-//! The other side: what a server answers to whoever borrows its store.
+//! The server's side: how it answers clients of its store.
 //!
 //! A server knows nothing of who sends a write but their token. So it applies the lifecycle itself: a write that no action
 //! makes of what is on record is refused, and what is written, with its event, is the server's own result. The author of
-//! a run and of an event is whoever the token belongs to. And a process of another machine is no process of this one: what
+//! a run and of an event is the holder of the token. And a process of another machine is no process of this one: what
 //! would prove here that an owner is dead, or have it signalled, is taken out of what it says of itself.
 
 use std::collections::HashMap;
@@ -14,7 +14,8 @@ use sha2::{Digest, Sha256};
 
 use super::FORMAT;
 use super::wire::{
-    Answer, Changes, Commit, Handshake, List, Listed, Look, Offer, Offered, Select, WireRecord, WriteResult, told,
+    Answer, Changes, Commit, Handshake, List, Listed, Look, Offer, Offered, Select, WireRecord, WriteResult,
+    wire_records,
 };
 use crate::lifecycle::health::Observation;
 use crate::lifecycle::{Sent, Transition, has_passed, replay};
@@ -38,18 +39,18 @@ pub(super) const OFFERED: usize = 256;
 pub struct ServeContext {
     /// What tells the registry from any other.
     pub registry: Option<String>,
-    /// What stories call whoever borrows it; none for the server's own user.
+    /// The name of the client in event logs; none for the server's own user.
     pub user: Option<String>,
     /// The lease of runs that ask for none.
     pub lease: Option<Lease>,
-    /// Whoever borrows it may be on another machine.
+    /// The client may be on another machine.
     pub is_far: bool,
-    /// Whoever borrows it may only read, and has no use for the signatures of runs.
+    /// The client may only read, and has no use for the signatures of runs.
     pub reads_only: bool,
 }
 
 impl ServeContext {
-    /// Records without what whoever borrows the store has no use for.
+    /// Records without what the client has no use for.
     fn readable(&self, mut records: Vec<Record>) -> Vec<Record> {
         if self.reads_only {
             records.iter_mut().for_each(|record| record.run.signature = None);
@@ -100,7 +101,9 @@ pub async fn answer(
     let mut stale = 0;
     let body = match call {
         "hello" => say(Ok(hello(store, lending))),
-        "get" => say(store.get(&read::<Vec<RunId>>(body)?).await.map(|records| told(lending.readable(records)))),
+        "get" => {
+            say(store.get(&read::<Vec<RunId>>(body)?).await.map(|records| wire_records(lending.readable(records))))
+        }
         "list" => {
             let List { filter, page } = read(body)?;
             let readable =
@@ -193,7 +196,7 @@ async fn commit(
         .collect()
 }
 
-/// How the runs ended that others wait for which are told of that.
+/// How the runs ended that released ones wait for.
 async fn ended_parents<'a>(
     store: &dyn Store,
     writes: impl Iterator<Item = (&'a RunId, &'a [Event])>,
@@ -213,7 +216,7 @@ async fn ended_parents<'a>(
     Ok(found.filter_map(|record| Some((record.run.id, record.run.ending()?.how.name()))).collect())
 }
 
-/// Has a write say no more than whoever sends it can know, and puts what the lifecycle makes of it in its place. A write
+/// Has a write say no more than its sender can know, and puts what the lifecycle makes of it in its place. A write
 /// that no action makes is refused.
 fn admit(
     lending: &ServeContext,
@@ -236,7 +239,7 @@ fn admit(
     Ok(())
 }
 
-/// Puts what the server knows in place of what whoever sends a run says of itself.
+/// Puts what the server knows in place of what the sender of a run says of itself.
 fn admit_run(lending: &ServeContext, before: Option<&Run>, known: Option<&(WorkerId, Identity)>, run: &mut Run) {
     if let Some(user) = lending.user.as_deref().filter(|user| before.is_none() && *run.spec.created_by.user != **user) {
         Arc::make_mut(&mut run.spec).created_by.user = user.into();
@@ -290,7 +293,7 @@ async fn select(store: &dyn Store, select: Select) -> Result<Offer, Error> {
     let selection = Selection { limit: ids.len(), filter: Filter { ids: Some(ids), ..filter }, order, due };
     store.update(&selection, &look).await?;
     let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let offered = |(run, now): (Run, Timestamp)| Offered { now, mark: mark(&run), told: run.into() };
+    let offered = |(run, now): (Run, Timestamp)| Offered { now, mark: mark(&run), run: run.into() };
     Ok(Offer { runs: seen.into_iter().map(offered).collect(), next: listing.next })
 }
 
@@ -328,7 +331,7 @@ async fn change(store: &dyn Store, lending: &ServeContext, changes: Changes) -> 
     let changed = store.update(&selection, &rule).await?;
     match refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(error) if changed.is_empty() => Err(error),
-        _ => Ok(told(changed)),
+        _ => Ok(wire_records(changed)),
     }
 }
 

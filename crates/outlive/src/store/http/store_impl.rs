@@ -60,7 +60,7 @@ impl Store for HttpStore {
                 self.inner.lines.ask("select", &select).await.map_err(|error| unless_some(changed.len(), error))?;
             let mut changes = Vec::new();
             for offered in offer.runs {
-                let (run, now) = (Run::from(offered.told), offered.now);
+                let (run, now) = (Run::from(offered.run), offered.now);
                 if changes.len() < wanted
                     && let Some(change) = rule(&run, now)
                 {
@@ -124,7 +124,7 @@ impl ProcessObserver for HttpStore {
 }
 
 impl HttpStore {
-    /// What the server has seen of so many. What it cannot be asked, nobody has.
+    /// What the server has observed of so many. What it cannot be asked is unknown.
     fn seen<T: DeserializeOwned + Clone>(
         &self,
         call: &'static str,

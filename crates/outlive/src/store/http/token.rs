@@ -1,7 +1,7 @@
 //! Tokens: what a server knows its callers by, and how it proves that it does before it is shown one.
 //!
-//! Any process of this machine can listen where our server did. So nobody is shown a token before it has answered a
-//! question that only whoever knows the token's digest can answer. The question names the port that is asked: a listener
+//! Any process of this machine can listen where our server did. So no listener is shown a token before it has answered a
+//! question that only a process that knows the token's digest can answer. The question names the port that is asked: a listener
 //! that passes it on to the real server elsewhere gets no answer to it.
 
 use std::fs::OpenOptions;
@@ -23,11 +23,11 @@ const OWN: &str = "token";
 /// The most bytes of a token.
 const LIMIT: u64 = 1 << 10;
 
-/// What somebody shows to be known by.
+/// The credentials that a client shows.
 #[derive(Clone)]
 pub struct Token {
     text: String,
-    /// It lies in this user's home, and is sent to nobody but this user's own server.
+    /// It lies in this user's home, and is sent only to this user's own server.
     is_own: bool,
 }
 
@@ -88,7 +88,7 @@ pub fn known_by(digest: &str) -> String {
     answer(digest, "which token is meant")
 }
 
-/// What whoever knows a token's digest answers to a question that was asked at `port`, if that was said.
+/// The answer of a process that knows a token's digest to a question that was asked at `port`, if that was said.
 pub fn proof(digest: &str, question: &str, port: Option<u16>) -> String {
     let at = port.map(|port| port.to_string()).unwrap_or_default();
     answer(digest, &format!("who listens at {at}: {question}"))

@@ -58,9 +58,9 @@ impl From<Run> for WireRun {
 }
 
 impl From<WireRun> for Run {
-    fn from(told: WireRun) -> Self {
-        let mut run = told.run;
-        if let (Some(owner), Some(heard)) = (run.owner_mut(), told.heard) {
+    fn from(wire: WireRun) -> Self {
+        let mut run = wire.run;
+        if let (Some(owner), Some(heard)) = (run.owner_mut(), wire.heard) {
             owner.heard = heard;
         }
         run
@@ -69,24 +69,24 @@ impl From<WireRun> for Run {
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct WireRecord {
-    told: WireRun,
+    run: WireRun,
     revision: Revision,
     stamp: Stamp,
 }
 
 impl From<Record> for WireRecord {
     fn from(record: Record) -> Self {
-        Self { told: record.run.into(), revision: record.revision, stamp: record.stamp }
+        Self { run: record.run.into(), revision: record.revision, stamp: record.stamp }
     }
 }
 
 impl From<WireRecord> for Record {
-    fn from(told: WireRecord) -> Self {
-        Self { run: told.told.into(), revision: told.revision, stamp: told.stamp }
+    fn from(wire: WireRecord) -> Self {
+        Self { run: wire.run.into(), revision: wire.revision, stamp: wire.stamp }
     }
 }
 
-pub(super) fn told(records: Vec<Record>) -> Vec<WireRecord> {
+pub(super) fn wire_records(records: Vec<Record>) -> Vec<WireRecord> {
     records.into_iter().map(Into::into).collect()
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Listed {
 
 impl From<Listing> for Listed {
     fn from(listing: Listing) -> Self {
-        Self { records: told(listing.records), next: listing.next }
+        Self { records: wire_records(listing.records), next: listing.next }
     }
 }
 
@@ -169,7 +169,7 @@ pub(super) struct Offer {
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Offered {
-    pub(super) told: WireRun,
+    pub(super) run: WireRun,
     /// The store's time when it was looked at.
     pub(super) now: Timestamp,
     /// What it is known by as it was.

@@ -1,6 +1,6 @@
 //! Beats: the lease is in the record of each run, so a worker renews that of every run it holds, each with one write.
 //!
-//! Such a write is made from the version that the last one left. If it is refused, somebody has written meanwhile, and
+//! Such a write is made from the version that the last one left. If it is refused, another process has written meanwhile, and
 //! what they wrote is what the worker must know: that the run is lost, or is to be cancelled. What a worker owns is known
 //! from what went through this store: a worker is one process.
 
@@ -28,7 +28,7 @@ const TRIES: usize = 8;
 /// After how much silence a worker that owns nothing is forgotten.
 const FORGOTTEN: std::time::Duration = std::time::Duration::from_secs(3_600);
 
-/// What a worker was last told.
+/// The last reply to a worker.
 #[derive(Default)]
 pub(super) struct LastAnswer {
     attention: u64,
@@ -69,14 +69,14 @@ impl ObjectStore {
             }
         }
         let attention = {
-            let mut told = lock(&self.inner.told);
-            let told = told.entry(beat.worker).or_default();
+            let mut answers = lock(&self.inner.answers);
+            let answers = answers.entry(beat.worker).or_default();
             let now = owned.iter().map(|(id, run)| (*id, (run.epoch, run.cancel.is_some()))).collect();
-            if told.owned != now {
-                told.attention += 1;
-                told.owned = now;
+            if answers.owned != now {
+                answers.attention += 1;
+                answers.owned = now;
             }
-            told.attention
+            answers.attention
         };
         self.note_outage().await?;
         BeatReply::compare(beat, attention, owned, |id| Ok(seen.get(&id).cloned().flatten()))
@@ -168,13 +168,13 @@ impl ObjectStore {
     async fn beat_idly(&self, beat: &Beat) -> Result<(), Error> {
         let key = self.own(&format!("workers/{}.yaml", beat.worker));
         let beats = {
-            let mut told = lock(&self.inner.told);
+            let mut answers = lock(&self.inner.answers);
             if beat.leaving {
-                told.remove(&beat.worker);
+                answers.remove(&beat.worker);
             }
-            let idle = if beat.leaving { 0 } else { told.entry(beat.worker).or_default().idle + 1 };
+            let idle = if beat.leaving { 0 } else { answers.entry(beat.worker).or_default().idle + 1 };
             if !beat.leaving {
-                told.entry(beat.worker).or_default().idle = idle;
+                answers.entry(beat.worker).or_default().idle = idle;
             }
             idle
         };
@@ -222,7 +222,7 @@ impl ObjectStore {
                 known.heard = owner.heard;
             }
         }
-        // Before anybody is called silent: could anybody be heard?
+        // Before an owner is called silent: could a heartbeat have arrived?
         self.learn_reachable_since().await?;
         let owning: BTreeSet<WorkerId> = workers.keys().copied().collect();
         for object in self.bucket().list_all(&self.own("workers")).await? {

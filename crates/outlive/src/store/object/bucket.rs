@@ -1,7 +1,7 @@
 //! A bucket: objects that are read, listed, deleted, and written on a condition.
 //!
-//! A conditional write is tried until it is known what became of it. Whoever writes puts something into the bytes that
-//! nobody else ever wrote, so that after a lost answer the object itself tells whose it is. The crate below asks once:
+//! A conditional write is tried until it is known what became of it. The writer puts a write id into the bytes that
+//! no other write has, so that after a lost answer the object itself tells whose it is. The crate below asks once:
 //! what it would take for a lost race after a retry of its own may be a race that was won.
 
 use std::collections::HashMap;
@@ -160,7 +160,7 @@ impl Bucket {
                     version: Version { tag: meta.e_tag, generation: meta.version },
                 })),
                 (Err(object_store::Error::NotFound { source, .. }), _) if !says(&*source, "NoSuchBucket") => Ok(None),
-                (Err(error), fared) => Err(self.told(&error, &fared)),
+                (Err(error), fared) => Err(self.failure(&error, &fared)),
             }
         })
         .await
@@ -172,7 +172,7 @@ impl Bucket {
         self.again(async || match watched(self.client.get_opts(&path, GetOptions::new().with_head(true))).await {
             (Ok(_), _) => Ok(true),
             (Err(object_store::Error::NotFound { source, .. }), _) if !says(&*source, "NoSuchBucket") => Ok(false),
-            (Err(error), fared) => Err(self.told(&error, &fared)),
+            (Err(error), fared) => Err(self.failure(&error, &fared)),
         })
         .await
     }
@@ -209,7 +209,7 @@ impl Bucket {
             if !tries.again().await {
                 return Err(doubt.unwrap_or(error));
             }
-            // What an earlier try has put is not put again; what somebody else has is not waited for.
+            // What an earlier try has put is not put again; what another process has put is not waited for.
             if doubt.is_some()
                 && let Ok(found) = self.get(key).await
             {
@@ -240,22 +240,22 @@ impl Bucket {
             Ok(done) => return Tried::Done(Version { tag: done.e_tag, generation: done.version }),
             Err(error) => error,
         };
-        let told = self.told(&error, &fared);
+        let failure = self.failure(&error, &fared);
         match fared.status {
-            _ if fared.for_credentials || matches!(&told, Error::Denied(why) if why.contains(NO_CREDENTIALS)) => {
-                Tried::Never(told)
+            _ if fared.for_credentials || matches!(&failure, Error::Denied(why) if why.contains(NO_CREDENTIALS)) => {
+                Tried::Never(failure)
             }
             Some(412 | 304) => Tried::Refused,
             // Some servers say so where there is nothing to be replaced.
             Some(404) if instead.is_some() && !says(&error, "NoSuchBucket") => Tried::Refused,
-            Some(409) => Tried::Contended(told),
+            Some(409) => Tried::Contended(failure),
             // Asked to come later, before it was looked at.
-            Some(429) => Tried::NotYet(told),
-            Some(408 | 500..=599) => Tried::Unknown(told),
-            Some(_) => Tried::Never(told),
-            None if fared.unsent => Tried::NotYet(told),
-            None if matches!(error, object_store::Error::NotImplemented { .. }) => Tried::Never(told),
-            None => Tried::Unknown(told),
+            Some(429) => Tried::NotYet(failure),
+            Some(408 | 500..=599) => Tried::Unknown(failure),
+            Some(_) => Tried::Never(failure),
+            None if fared.unsent => Tried::NotYet(failure),
+            None if matches!(error, object_store::Error::NotImplemented { .. }) => Tried::Never(failure),
+            None => Tried::Unknown(failure),
         }
     }
 
@@ -266,7 +266,7 @@ impl Bucket {
             let options = PutOptions { attributes: attributes(&path), ..PutOptions::default() };
             let put = self.client.put_opts(&path, bytes.clone().into(), options);
             let (done, fared) = watched(put).await;
-            done.map(drop).map_err(|error| self.told(&error, &fared))
+            done.map(drop).map_err(|error| self.failure(&error, &fared))
         })
         .await
     }
@@ -291,7 +291,7 @@ impl Bucket {
                 let (next, fared) = watched(listed.next()).await;
                 match next {
                     Some(Ok(meta)) => page.push(meta),
-                    Some(Err(error)) => break Some(self.told(&error, &fared)),
+                    Some(Err(error)) => break Some(self.failure(&error, &fared)),
                     None => break None,
                 }
                 if page.len() == PAGE {
@@ -322,7 +322,7 @@ impl Bucket {
             while page.len() < PAGE {
                 match watched(listed.next()).await {
                     (Some(Ok(meta)), _) => page.push(listed_as(meta)),
-                    (Some(Err(error)), fared) => return Err(self.told(&error, &fared)),
+                    (Some(Err(error)), fared) => return Err(self.failure(&error, &fared)),
                     (None, _) => break,
                 }
             }
@@ -371,7 +371,8 @@ impl Bucket {
         if answers.len() != batch.len() {
             // The request failed as a whole: of none is it known.
             let error = answers.into_iter().find_map(Result::err);
-            let error = error.map_or_else(|| Error::Unavailable("no answer".into()), |error| self.told(&error, &fared));
+            let error =
+                error.map_or_else(|| Error::Unavailable("no answer".into()), |error| self.failure(&error, &fared));
             return Ok(batch.iter().map(|key| (key.clone(), error.clone())).collect());
         }
         let refused: HashMap<&str, &str> = fared.refused.iter().map(|(key, code)| (&**key, &**code)).collect();
@@ -383,7 +384,7 @@ impl Bucket {
             Ok(_) | Err(object_store::Error::NotFound { .. }) => {
                 refused.get(key.as_str()).map(|code| (key.clone(), self.refused(code)))
             }
-            Err(error) => Some((key.clone(), self.told(&error, &fared))),
+            Err(error) => Some((key.clone(), self.failure(&error, &fared))),
         };
         Ok(batch.iter().zip(answers).filter_map(is_left).collect())
     }
@@ -418,7 +419,7 @@ impl Bucket {
     }
 
     /// What went wrong, for people.
-    fn told(&self, error: &object_store::Error, fared: &RequestOutcome) -> Error {
+    fn failure(&self, error: &object_store::Error, fared: &RequestOutcome) -> Error {
         let whole = chain(error);
         let (bucket, code) = (&self.name, code(&whole).unwrap_or_default());
         let because = if code.is_empty() { String::new() } else { format!(" ({code})") };

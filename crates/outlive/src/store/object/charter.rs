@@ -1,6 +1,6 @@
 //! The charter: what a registry in a bucket says of itself, in one object that is made once.
 //!
-//! Whoever makes it tries out the server before anybody uses it; others wait for the verdict.
+//! The process that makes it tries out the server before any other uses it; others wait for the result.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

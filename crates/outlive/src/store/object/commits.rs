@@ -61,7 +61,7 @@ impl ObjectStore {
         Ok(changed)
     }
 
-    /// Writes only where nothing was heard of the owner since `seen` was told.
+    /// Writes only where no heartbeat of the owner has arrived since `seen` was read.
     async fn write_if_unheard(&self, write: &Write, seen: &Record) -> Result<WriteOutcome, Error> {
         let key = self.place_of(write.run.id);
         let cached = lock(&self.inner.cache).get(&key);
@@ -168,7 +168,7 @@ impl ObjectStore {
         let beats = if takes {
             Beats { count: before.beats.count + 1, at: now, fresh: true }
         } else {
-            // Whoever writes it, the owner was heard of when it was: the date of this object says nothing of that.
+            // No matter who writes it, the owner was heard of when it was: the date of this object says nothing of that.
             let heard = self.heard(before, entry.modified, now);
             Beats { count: before.beats.count, at: heard.at, fresh: false }
         };
@@ -231,8 +231,8 @@ impl ObjectStore {
     async fn conflict(&self, found: Option<Entry>) -> Result<WriteOutcome, Error> {
         let Some(entry) = found else { return Ok(WriteOutcome::Conflict(None)) };
         entry.document.as_ref().map_err(Clone::clone)?;
-        let told = self.tell(&[(String::new(), entry)]).await?;
-        Ok(WriteOutcome::Conflict(told.into_iter().next().map(Box::new)))
+        let current = self.tell(&[(String::new(), entry)]).await?;
+        Ok(WriteOutcome::Conflict(current.into_iter().next().map(Box::new)))
     }
 }
 

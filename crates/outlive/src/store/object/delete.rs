@@ -1,7 +1,8 @@
-//! Forgetting: a record is closed before it is deleted, so that whoever writes to it meanwhile is refused.
+//! Deleting: a tombstone replaces a record before it is deleted, so that writes meanwhile are refused.
 //!
 //! A bucket deletes on no condition. What takes the place of the record first is put on one; from then on nothing can be
-//! put there, and what is deleted is what was decided on. Whoever dies in between leaves the mark, which others clear away.
+//! put there, and what is deleted is what was decided on. A process that dies in between leaves the
+//! tombstone, which others clear away.
 
 use super::bucket::Landed;
 use super::cache::Entry;

@@ -1,7 +1,7 @@
 //! Keys in a bucket, which changes one object at a time.
 //!
-//! Each key has an object that names whoever holds it or is about to: a run is named there before its record says that it
-//! runs. Whether a run that is named holds the key is told by its record alone, so that whatever ends the run frees it.
+//! Each key has an object that names its holders and those about to be: a run is named there before its record says that it
+//! runs. The record alone says whether a run that is named holds the key, so that whatever ends the run frees it.
 //! One that was named and never began is waited for a while, and then kept from beginning late: its record gets another
 //! version, or, where it has none yet, a mark that nothing may be put there any more.
 //!
@@ -130,7 +130,7 @@ impl ObjectStore {
         let (run, counted) = (&write.run, write.counted());
         let newly = run.held_keys().filter(|key| !before.is_some_and(|before| before.holds(key)));
         for key in newly.chain(counted.into_iter().map(|(key, _)| key)) {
-            // What stays is found not to hold it by whoever comes next.
+            // What stays is found not to hold it by the next claim.
             let Ok((Some(found), mut runs)) = self.named(key).await else { continue };
             let count = runs.len();
             runs.retain(|holder| (holder.run, holder.epoch) != (run.id, run.epoch));
@@ -153,7 +153,7 @@ impl ObjectStore {
         Ok((Some(object), named.runs))
     }
 
-    /// Whether nobody has named anybody else meanwhile.
+    /// Whether no other run was named meanwhile.
     async fn name(&self, key: &Key, runs: Vec<Holder>, instead: Option<&Object>) -> Result<bool, Error> {
         let nonce = Stamp::draw(&SystemEntropy);
         let named = Named { format: 1, key: key.name.clone(), nonce, runs };

@@ -37,7 +37,7 @@ pub(crate) async fn registries_at(bucket: &Bucket, prefix: &str) -> Result<BTree
     Ok(found)
 }
 
-/// The records below `runs`, whoever wrote them.
+/// The records below `runs`, of all writers.
 pub(crate) async fn records_below(bucket: &Bucket, runs: &str) -> Result<Vec<Neighbour>, Error> {
     let listed = bucket.list_all(runs).await?;
     let is_record = |key: &String| key.rsplit('/').next() == Some(RECORD);

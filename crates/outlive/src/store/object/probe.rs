@@ -61,18 +61,18 @@ pub struct Probed {
 impl Probed {
     /// Whether runs can be kept there. What could not be proven is refused as well, until it can be.
     pub fn verdict(&self) -> Result<(), Error> {
-        let told = |said: fn(&Finding) -> &Option<String>| {
+        let describe = |said: fn(&Finding) -> &Option<String>| {
             let said = |finding: &Finding| said(finding).as_ref().map(|why| format!("{}: {why}", finding.what));
             let all: Vec<String> = self.findings.iter().filter_map(said).collect();
             (!all.is_empty()).then(|| all.join("; "))
         };
         let server = if self.server.is_empty() { "the server" } else { &self.server };
-        if let Some(wrong) = told(|finding| &finding.wrong) {
+        if let Some(wrong) = describe(|finding| &finding.wrong) {
             return Err(Error::Unsupported(format!(
                 "{server} does not keep to the conditions of writes, so that two owners could both hold one run: {wrong}"
             )));
         }
-        match told(|finding| &finding.unproven) {
+        match describe(|finding| &finding.unproven) {
             Some(why) => Err(Error::Unavailable(format!(
                 "{server} could not be proven to keep to the conditions of writes, without which two owners could both \
                  hold one run: {why}"
@@ -93,7 +93,7 @@ enum What {
 }
 
 impl What {
-    fn told(self) -> &'static str {
+    fn describe(self) -> &'static str {
         match self {
             Self::Second => "a second object of the same name",
             Self::Older => "a write over an older version",
@@ -133,7 +133,7 @@ impl ObjectStore {
         let place = self.own(&format!("probe/{}", Stamp::draw(&SystemEntropy)));
         let trial = Trial { store: self, place };
         let findings = trial.all().await;
-        // What stays behind is small, and harms nobody.
+        // What stays behind is small and harmless.
         if let Ok(all) = self.bucket().list_all(&trial.place).await {
             let names: Vec<String> = all.into_iter().map(|one| one.key).collect();
             let _ = self.bucket().delete(&names).await;
@@ -156,7 +156,7 @@ impl Trial<'_> {
             What::Race { replaces: false },
             What::Race { replaces: true },
         ] {
-            // Where conditions are ignored altogether it is told how far that goes.
+            // Where conditions are ignored altogether the report says how far that goes.
             let is_simple = !matches!(what, What::Listed | What::Race { .. });
             if !is_simple && findings.iter().any(|finding: &Finding| !finding.is_good()) {
                 break;
@@ -167,10 +167,10 @@ impl Trial<'_> {
     }
 
     /// What the server does where something is tried. Races are held several times, and all at once, for a server may
-    /// have whoever loses wait for seconds.
+    /// make the loser wait for seconds.
     async fn find(&self, what: What) -> Result<Finding, Error> {
         let rounds = if matches!(what, What::Race { .. }) { ROUNDS } else { 1 };
-        let mut finding = Finding { what: what.told(), wrong: None, unproven: None };
+        let mut finding = Finding { what: what.describe(), wrong: None, unproven: None };
         for proven in join_all((0..rounds).map(|round| self.prove(what, round))).await {
             match proven {
                 Ok(wrong) => finding.wrong = finding.wrong.or(wrong),
@@ -181,7 +181,7 @@ impl Trial<'_> {
         Ok(finding)
     }
 
-    /// What is wrong with one trial, once everybody in it was answered. Whoever was not, or was told to come again, has
+    /// What is wrong with one trial, once each writer in it was answered. A writer without an answer, or asked to come again, has
     /// neither won nor lost, and so nothing is proven.
     async fn prove(&self, what: What, round: usize) -> Result<Option<String>, Error> {
         let mut tries = 0;
@@ -258,7 +258,7 @@ impl Trial<'_> {
         Ok((listed.len() != LISTED).then(|| format!("{} objects of {LISTED} are", listed.len())))
     }
 
-    /// Has writers race once: one wins, and all others are told that they have not.
+    /// Has writers race once: one wins, and all others learn that they have not.
     async fn race(&self, name: &str, replaces: bool) -> Result<Option<String>, Error> {
         let base = if replaces { Some(self.made(name, "base").await?) } else { None };
         let gate = Arc::new(Barrier::new(WRITERS));
@@ -274,24 +274,24 @@ impl Trial<'_> {
         for (tried, body) in join_all(racing).await {
             match tried {
                 Tried::Done(_) => winners.push(body),
-                // Told that another was at it: it has not won, or what is read in the end says so.
+                // The answer says that another was at it: it has not won, or what is read in the end says so.
                 Tried::Refused | Tried::Contended(_) => {}
                 Tried::Unknown(error) | Tried::NotYet(error) => unheard.push(error),
                 Tried::Never(error) => return Err(error),
             }
         }
         if winners.len() > 1 {
-            return Ok(Some(format!("{} of {WRITERS} were told to have won", winners.len())));
+            return Ok(Some(format!("{} of {WRITERS} got the answer that they won", winners.len())));
         }
         let read = self.body(name).await?;
         match (winners.first(), unheard.first()) {
             (Some(winner), _) if read.as_ref() != Some(winner) => {
-                Ok(Some("who was told to have won is not who is read".into()))
+                Ok(Some("the writer that got the answer that it won is not the one that is read".into()))
             }
             (_, Some(error)) => {
                 Err(Error::Unavailable(format!("{} of {WRITERS} got no answer: {error}", unheard.len())))
             }
-            (None, None) => Err(Error::Unavailable(format!("all {WRITERS} were told to have lost"))),
+            (None, None) => Err(Error::Unavailable(format!("all {WRITERS} got the answer that they lost"))),
             (Some(_), None) => Ok(None),
         }
     }

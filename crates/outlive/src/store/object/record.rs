@@ -2,7 +2,7 @@
 //!
 //! The fields of the outer mapping are those that writers shared before there was outlive, in their spelling and with
 //! their meaning: `status` has three words, and a sweeper that knows no others must never take what may still be needed.
-//! What is ours is under `outlive`. Fields that nobody here knows are kept as they came.
+//! What is ours is under `outlive`. Unknown fields are kept as they came.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(super) struct Document {
     pub(super) parts: Vec<String>,
     /// What others wrote beside what is known here.
     pub(super) others: Map<String, Value>,
-    /// It was written by somebody who knows only what is shared.
+    /// It was written by a program that knows only what is shared.
     pub(super) foreign: bool,
 }
 
@@ -245,7 +245,7 @@ pub(super) fn started(run: &Run) -> Option<Timestamp> {
     }
 }
 
-/// A record that somebody wrote who knows only what is shared: read as a run that nobody here may judge or change.
+/// A record of a program that knows only what is shared: read as a run that is neither judged nor changed here.
 fn foreign(key: &str, mut fields: Map<String, Value>) -> Result<Document, String> {
     let mut text = |name: &str| match fields.remove(name) {
         None | Some(Value::Null) => Ok(None),
@@ -289,8 +289,8 @@ fn foreign(key: &str, mut fields: Map<String, Value>) -> Result<Document, String
         "failed" => ended(End::Failed(failure)),
         other => return Err(format!("`status` is `{other}`")),
     };
-    let nobody = Actor { user: "unknown".into(), host: "unknown".into(), pid: 0 };
-    let spec = Spec { name: Some(run_id), output: Some(output), ..Spec::new(kind, nobody) };
+    let unknown = Actor { user: "unknown".into(), host: "unknown".into(), pid: 0 };
+    let spec = Spec { name: Some(run_id), output: Some(output), ..Spec::new(kind, unknown) };
     let id = RunId::foreign(started_at, key.as_bytes());
     let run = Run {
         state,

@@ -62,7 +62,7 @@ impl ServerTime for Dates {
     fn heard(&self, date: &str, sent: Duration) {
         let Some(date) = parse(date) else { return };
         let came = self.since_boot();
-        let told = Span {
+        let measured = Span {
             least: date.as_micros() - micros(came),
             most: date.as_micros() + SECOND - micros(sent),
             taken: came,
@@ -70,11 +70,11 @@ impl ServerTime for Dates {
         let mut span = lock(&self.span);
         *span = Some(match *span {
             Some(known) if came.saturating_sub(known.taken) < BELIEVED => {
-                let (least, most) = (known.least.max(told.least), known.most.min(told.most));
+                let (least, most) = (known.least.max(measured.least), known.most.min(measured.most));
                 // Answers that contradict each other are of a clock that was set: the last is believed.
-                if least <= most { Span { least, most, taken: known.taken } } else { told }
+                if least <= most { Span { least, most, taken: known.taken } } else { measured }
             }
-            _ => told,
+            _ => measured,
         });
     }
 
@@ -131,9 +131,9 @@ mod tests {
                 dates.heard(&answer, sent);
                 clock.pass(Duration::from_millis(93));
             }
-            let (told, is) = (dates.now().unwrap(), server(&clock));
-            let error = told.since(is).max(is.since(told));
-            assert!(error < Duration::from_millis(110), "off by {off}: {told} is told at {is}");
+            let (measured, is) = (dates.now().unwrap(), server(&clock));
+            let error = measured.since(is).max(is.since(measured));
+            assert!(error < Duration::from_millis(110), "off by {off}: {measured} is measured at {is}");
         }
     }
 

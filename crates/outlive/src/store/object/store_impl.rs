@@ -30,7 +30,7 @@ impl ObjectStore {
         let mut found = Vec::new();
         for (key, entry) in reading.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
             match entry? {
-                // Among others it is left out, so that it does not hide them; asked for alone it is told.
+                // Among others it is left out, so that it does not hide them; asked for alone it is reported.
                 Some(Entry { document: Err(error), .. }) if ids.len() == 1 => return Err(error),
                 Some(entry) => found.push((key, entry)),
                 None => {}
@@ -39,15 +39,15 @@ impl ObjectStore {
         Ok(found)
     }
 
-    /// Records as they are told: whoever can be understood, with what was heard of the owners.
+    /// Records as they are returned: those that can be understood, with the last heartbeats of their owners.
     pub(super) async fn tell(&self, entries: &[(String, Entry)]) -> Result<Vec<Record>, Error> {
         let now = self.now()?;
         let tell = || -> Vec<Record> {
-            let told = |(_, entry): &(String, Entry)| {
+            let current = |(_, entry): &(String, Entry)| {
                 let document = entry.document.as_ref().ok()?;
                 Some(document.record(self.heard(document, entry.modified, now)))
             };
-            entries.iter().filter_map(told).collect()
+            entries.iter().filter_map(current).collect()
         };
         let records = tell();
         let is_lapsed =
@@ -55,7 +55,7 @@ impl ObjectStore {
         if !records.iter().any(is_lapsed) {
             return Ok(records);
         }
-        // Before anybody is called silent: could anybody be heard?
+        // Before an owner is called silent: could a heartbeat have arrived?
         self.learn_reachable_since().await?;
         Ok(tell())
     }
@@ -192,7 +192,7 @@ impl Store for ObjectStore {
             let done = io_thread::spawn(move || async move { store.change_all(writes).await }).await;
             match done {
                 Ok(done) => changed.extend(done),
-                // Those before it were changed, and nobody else will be told of them.
+                // Those before it were changed, and no other call will return them.
                 Err(Error::Unavailable(why)) if !changed.is_empty() => return Err(Error::Unknown(why)),
                 Err(error) => return Err(error),
             }

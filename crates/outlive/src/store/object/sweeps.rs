@@ -38,7 +38,7 @@ impl ObjectStore {
         self.own(&format!("sweeps/{id}.yaml"))
     }
 
-    /// Marks a run of another writer as being swept by `by`. Answers with who sweeps it already, if anybody does.
+    /// Marks a run of another writer as being swept by `by`. Answers with its present sweeper, if there is one.
     pub(crate) async fn mark_sweep(&self, id: RunId, by: &Actor) -> Result<Option<Actor>, Error> {
         let (store, by) = (self.clone(), by.clone());
         io_thread::spawn(move || async move { store.put_mark(id, by).await }).await

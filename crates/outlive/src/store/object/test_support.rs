@@ -1,4 +1,4 @@
-//! What tests do to a bucket by hand: as other writers, as somebody who deletes, as somebody who looks.
+//! What tests do to a bucket directly: as other writers, deleters and readers.
 
 use futures_util::{StreamExt, stream};
 

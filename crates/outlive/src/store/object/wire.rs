@@ -30,7 +30,7 @@ const CONNECTING: Duration = Duration::from_secs(3);
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a service for credentials may take: on a host without one, nobody answers.
+/// How long a service for credentials may take: on a host without one, there is no answer.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long what was sent may take to be looked at.
@@ -50,7 +50,7 @@ pub(super) struct RequestOutcome {
     pub(super) status: Option<u16>,
     /// No connection was made: nothing can have reached the server.
     pub(super) unsent: bool,
-    /// It was a request for credentials, to somebody else than the bucket's server.
+    /// It was a request for credentials, to another server than the bucket's.
     pub(super) for_credentials: bool,
     /// Of many objects that were to be deleted, those that were not, each with a code. The crate above takes some codes
     /// for an answer to the whole.
@@ -75,7 +75,7 @@ impl Gate {
     }
 }
 
-/// Does `work`, whose request waits with its last byte until all at the gate are as far. Nobody waits for one that never
+/// Does `work`, whose request waits with its last byte until all at the gate are as far. None waits for one that never
 /// comes there.
 pub(super) async fn held_back<T>(all: Arc<Barrier>, work: impl Future<Output = T>) -> T {
     let gate = Arc::new(Gate { all, is_reached: AtomicBool::new(false) });
@@ -161,7 +161,7 @@ async fn without_refusals(response: HttpResponse) -> Result<HttpResponse, HttpEr
         refused.push((unescaped(of("Key").unwrap_or_default()), of("Code").unwrap_or_default().to_owned()));
         rest += after;
     }
-    // An answer that says nothing of anybody is none to the crate above.
+    // An empty answer is none to the crate above.
     if !refused.is_empty() {
         rest = rest.replace("</DeleteResult>", "<Deleted><Key>-</Key></Deleted></DeleteResult>");
     }
@@ -204,7 +204,7 @@ pub(super) struct Wire {
     server: Mutex<Option<String>>,
     /// Any request was answered.
     answered: AtomicBool,
-    /// An object was told to be one version of several.
+    /// An object was reported to be one version of several.
     versions: AtomicBool,
     /// Since when nothing was answered, if that is so.
     unanswered: Mutex<Option<Duration>>,
@@ -247,7 +247,7 @@ impl Wire {
         self.versions.load(Ordering::Relaxed)
     }
 
-    /// The last outage that was at least so long, told once.
+    /// The last outage that was at least so long, reported once.
     pub(super) fn outage(&self, shortest: Duration) -> Option<Outage> {
         let outage = lock(&self.outage).take()?;
         (outage.ended.saturating_sub(outage.began) >= shortest).then_some(outage)
@@ -293,7 +293,7 @@ pub(super) struct Connector(pub(super) Arc<Wire>);
 
 impl HttpConnector for Connector {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        // Whoever has installed another before us has one that will do.
+        // An installed provider will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .user_agent(concat!("outlive/", env!("CARGO_PKG_VERSION")))
@@ -327,7 +327,7 @@ impl HttpService for Line {
         if !for_credentials {
             self.wire.note_answer(sent, &answer);
         }
-        // Without anybody who watches there is nobody to tell.
+        // Without a watcher there is nothing to report to.
         let _ = FARED.try_with(|fared| {
             *fared.borrow_mut() = RequestOutcome {
                 status: answer.as_ref().ok().map(|response| response.status().as_u16()),
@@ -359,13 +359,13 @@ impl Line {
             Ok(gate) => reqwest::Body::wrap(HeldBack::new(bytes, gate)),
             Err(_) => bytes.into(),
         });
-        let response = self.client.execute(request).await.map_err(told)?;
+        let response = self.client.execute(request).await.map_err(http_error)?;
         let (parts, body) = http::Response::<reqwest::Body>::from(response).into_parts();
-        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body.map_err(told))))
+        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body.map_err(http_error))))
     }
 }
 
-fn told(error: reqwest::Error) -> HttpError {
+fn http_error(error: reqwest::Error) -> HttpError {
     let kind = if error.is_connect() {
         HttpErrorKind::Connect
     } else if error.is_timeout() {

@@ -2,7 +2,7 @@
 //!
 //! Written are mappings in the order of their keys, texts in double quotes, and nothing that depends on a version of the
 //! language. Read is whatever a writer of plain documents may have written. An alias is refused: a document that names
-//! its own parts can say more than anybody has room for.
+//! its own parts can say more than fits into memory.
 
 use std::fmt::Write as _;
 

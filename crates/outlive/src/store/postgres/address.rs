@@ -1,4 +1,4 @@
-//! Where a registry in a database is: a URL, with what is ours in it told apart from what is PostgreSQL's.
+//! Where a registry in a database is: a URL, with our parameters kept apart from PostgreSQL's.
 
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
@@ -15,7 +15,7 @@ use crate::store::escapes;
 pub const SCHEMA: &str = "outlive";
 /// How many connections a process has at most, its beats not counted.
 const CONNECTIONS: usize = 4;
-/// As many as one process may be told to have.
+/// The most connections that one process may be configured to have.
 const MOST_CONNECTIONS: usize = 64;
 /// The longest name that PostgreSQL does not cut.
 const NAME_LIMIT: usize = 63;
@@ -79,7 +79,7 @@ impl FromStr for Address {
         }
         let url = if theirs.is_empty() { server.to_owned() } else { format!("{server}?{}", theirs.join("&")) };
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-            // What is wrong is told by its cause; the URL itself may bear a password.
+            // The cause says what is wrong; the URL itself may bear a password.
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             refuse(cause.unwrap_or_else(|| error.to_string()))
         })?;

@@ -110,8 +110,8 @@ struct Owners {
     ids: Vec<Uuid>,
     workers: Vec<Uuid>,
     bodies: Vec<String>,
-    /// What the beats of each are told by.
-    told: Vec<String>,
+    /// The bodies of the workers' rows.
+    worker_bodies: Vec<String>,
 }
 
 impl Owners {
@@ -123,7 +123,7 @@ impl Owners {
                 self.ids.push(named.id);
                 self.workers.push(owner.worker.as_uuid());
                 self.bodies.push(named.body.clone());
-                self.told.push(beats::body(&Worker::from(owner))?);
+                self.worker_bodies.push(beats::body(&Worker::from(owner))?);
                 self.named.push(named);
                 self.named.len() - 1
             }
@@ -191,7 +191,7 @@ impl Batch {
         Ok(())
     }
 
-    /// The same runs, all of them new and waiting, as rows of the tables that they go into.
+    /// The runs of this batch, all of them new and waiting, as rows for `COPY`.
     pub(super) fn copies(&self) -> Result<Vec<Copy>, Error> {
         let made = Columns {
             sql: "COPY @.spec (id, created_at, priority, name, kind, step_of, signature, body) FROM STDIN (FORMAT binary)",
@@ -322,7 +322,7 @@ impl Batch {
     }
 
     /// The statement that takes the runs that way, and its values. `own` are the workers that beat through this store:
-    /// they need not be told what they have done.
+    /// they need not report what they have done.
     ///
     /// Several rows that are not locked yet are locked first, in the order of their ids, so that two batches never wait for
     /// each other. Workers are locked after them, in order as well.
@@ -367,8 +367,8 @@ impl Batch {
                      ORDER BY o.id ON CONFLICT (id) DO UPDATE SET noted_at = excluded.noted_at)"
             ));
             if way.to == Table::Live {
-                let told = bind((&self.owners.told, Type::TEXT_ARRAY));
-                parts.push(took(&workers, &told));
+                let worker_bodies = bind((&self.owners.worker_bodies, Type::TEXT_ARRAY));
+                parts.push(took(&workers, &worker_bodies));
             }
         }
         let knows = |worker: &Option<Uuid>| worker.is_some_and(|worker| own.contains(&worker));
@@ -385,8 +385,8 @@ impl Batch {
     }
 }
 
-/// Whoever has become an owner was heard of.
-fn took(workers: &str, told: &str) -> String {
+/// A claim counts as a heartbeat of the new owner.
+fn took(workers: &str, worker_bodies: &str) -> String {
     format!(
         "took AS (INSERT INTO @.worker
              SELECT DISTINCT ON (w.id) w.id, 1, @.clock(), 1, @.room(NULL) FROM unnest({workers}) AS w (id)
@@ -395,7 +395,7 @@ fn took(workers: &str, told: &str) -> String {
                                             attention = worker.attention + 1, room = @.room(worker.ctid)
              RETURNING id),
          said AS (INSERT INTO @.process
-             SELECT DISTINCT ON (w.id) w.id, w.told FROM unnest({workers}, {told}) AS w (id, told)
+             SELECT DISTINCT ON (w.id) w.id, w.body FROM unnest({workers}, {worker_bodies}) AS w (id, body)
              WHERE w.id IN (SELECT id FROM took) ORDER BY w.id ON CONFLICT (id) DO NOTHING)"
     )
 }
@@ -410,7 +410,7 @@ fn columns(table: Table) -> &'static str {
 }
 
 /// An older state of a database may come back, from a backup or with a replica that took over. What is written from then on
-/// counts on from there: a revision and an epoch may come twice, but not in the hands of one worker. So whoever changes a
+/// counts on from there: a revision and an epoch may come twice, but not in the hands of one worker. So a statement that changes a
 /// running run goes by its owner too, unless it becomes the owner itself.
 fn believed(way: Way) -> &'static str {
     match (way.from, way.to) {

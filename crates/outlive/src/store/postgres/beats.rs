@@ -33,7 +33,7 @@ pub(super) fn body(worker: &Worker) -> Result<String, Error> {
         .map_err(|error| Error::Corrupt(format!("worker `{}` cannot be written down: {error}", worker.id)))
 }
 
-/// A beat that is lost with a server's crash is followed by another: nobody waits for it to be on the disk. A row without
+/// A beat that is lost with a server's crash is followed by another: none waits for it to be on the disk. A row without
 /// beats only notes since when the worker was missed.
 const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock(), room = @.room(worker.ctid)
     FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', $2, true)) AS settings
@@ -60,7 +60,7 @@ pub(super) const FORGET_SILENT: &str = "WITH gone AS (DELETE FROM @.worker WHERE
 /// lease holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Patience {
-    /// For whoever holds the row, by the server.
+    /// For the holder of the row, by the server.
     lock: Duration,
     /// For an answer.
     answer: Duration,
@@ -101,22 +101,22 @@ impl PostgresStore {
         if !known {
             let bound: [super::pool::Bound<'_>; 2] = [(&worker, Type::UUID), (&body(&beat.into())?, Type::TEXT)];
             rows = self.links().beat(&self.sql(FIRST_BEAT), &bound, answer).await?;
-            // Whoever comes clears away those that have gone without a word. The next one does what fails now.
+            // A new worker clears away rows of workers that vanished. The next one does what fails now.
             let _ = self.links().beat(&self.sql(FORGET_SILENT), &[], answer).await;
         }
         if let Some(row) = rows.first() {
             self.inner.clock.heard(row.get(2), asked);
         }
         self.maybe_maintain();
-        let (told, reachable_since): (i64, i64) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
+        let (version, reachable_since): (i64, i64) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
         // A server that was away may have come back with an older state, whose counts have been before: all is compared.
-        let attention = (reachable_since.unsigned_abs() << 12).wrapping_add(told.unsigned_abs() + changes);
+        let attention = (reachable_since.unsigned_abs() << 12).wrapping_add(version.unsigned_abs() + changes);
         if known && beat.attention == Some(attention) {
             return Ok(BeatReply { attention, ..BeatReply::default() });
         }
         match self.compare(beat, attention, lock).await {
             // The lease is renewed whatever others do to the tables of runs. The next beat compares again: the count that
-            // it is told has been, and never comes back.
+            // it names has been, and never comes back.
             Err(Error::Unavailable(_)) => {
                 Ok(BeatReply { attention: attention.wrapping_sub(1), ..BeatReply::default() })
             }
@@ -153,7 +153,7 @@ impl PostgresStore {
         deadline: &str,
         worker: WorkerId,
     ) -> Result<HashMap<RunId, OwnershipView>, CallError> {
-        // The body only of those that somebody wants stopped.
+        // The body only of those with a cancel request.
         let sql = self.sql(
             "SELECT id, epoch, nullif(body, body) FROM @.live WHERE owner = $1 AND NOT cancel
                             UNION ALL SELECT id, epoch, body FROM @.live WHERE owner = $1 AND cancel",

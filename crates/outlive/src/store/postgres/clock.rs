@@ -17,18 +17,18 @@ pub(super) struct ServerClock {
 }
 
 impl ServerClock {
-    /// Says that the server told its time, in microseconds, after it was asked at `asked` by this host's clock.
-    pub(super) fn heard(&self, told: i64, asked: Timestamp) {
+    /// Notes the server's time, in microseconds, after it was asked at `asked` by this host's clock.
+    pub(super) fn heard(&self, server_time: i64, asked: Timestamp) {
         let (asked, now) = (asked.as_micros(), SystemClock.now().as_micros());
         let known = self.ahead.load(Ordering::Relaxed);
-        self.ahead.store(put_right(known, told, asked, now), Ordering::Relaxed);
+        self.ahead.store(put_right(known, server_time, asked, now), Ordering::Relaxed);
     }
 }
 
-/// By how much the server is ahead that told its time between `asked` and `now`. An answer that took long, perhaps because
+/// By how much the server is ahead that read its clock between `asked` and `now`. An answer that took long, perhaps because
 /// this process was stopped meanwhile, says little: what is known is kept where it may be so.
-fn put_right(known: i64, told: i64, asked: i64, now: i64) -> i64 {
-    let (most, least) = (told.saturating_sub(asked), told.saturating_sub(now.max(asked)));
+fn put_right(known: i64, server_time: i64, asked: i64, now: i64) -> i64 {
+    let (most, least) = (server_time.saturating_sub(asked), server_time.saturating_sub(now.max(asked)));
     let may_be = |ahead: i64| (least.saturating_sub(SLACK)..=most.saturating_add(SLACK)).contains(&ahead);
     [0, known].into_iter().find(|ahead| may_be(*ahead)).unwrap_or_else(|| known.clamp(least, most))
 }
@@ -55,10 +55,10 @@ mod tests {
     fn a_clock_that_is_wrong_is_put_right_and_one_that_is_not_is_left_alone() {
         let (clock, hour) = (ServerClock::default(), 3_600_000_000);
         let off = |clock: &ServerClock| clock.now().as_micros() - SystemClock.now().as_micros();
-        for told in [hour, -hour] {
+        for server_time in [hour, -hour] {
             let asked = SystemClock.now();
-            clock.heard(asked.as_micros() + told, asked);
-            assert!((off(&clock) - told).abs() < 60_000_000, "off by {}", off(&clock));
+            clock.heard(asked.as_micros() + server_time, asked);
+            assert!((off(&clock) - server_time).abs() < 60_000_000, "off by {}", off(&clock));
         }
         let asked = SystemClock.now();
         clock.heard(asked.as_micros() + 1_000, asked);
@@ -69,9 +69,9 @@ mod tests {
     fn f_57_an_answer_that_took_long_does_not_move_a_clock_that_may_be_right() {
         let (second, hour) = (1_000_000, 3_600_000_000);
         for ahead in [hour, -hour] {
-            // Asked, stopped for five seconds, and told in the first or the last moment of them.
-            for told in [ahead, ahead + 5 * second] {
-                assert_eq!(put_right(ahead, told, 0, 5 * second), ahead);
+            // Asked, stopped for five seconds, and answered in the first or the last moment of them.
+            for server_time in [ahead, ahead + 5 * second] {
+                assert_eq!(put_right(ahead, server_time, 0, 5 * second), ahead);
             }
             let guessed = put_right(0, ahead, 0, 5 * second);
             assert!((guessed - ahead).abs() <= 5 * second, "{guessed}");

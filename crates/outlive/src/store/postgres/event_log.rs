@@ -27,7 +27,7 @@ pub(super) fn tell(story: &mut String, event: &Event, owner: Option<&Named>) -> 
     Ok(())
 }
 
-/// The same, of an event that few words can tell. Answers whether they could.
+/// Appends an event in its short form. Answers whether it has one.
 fn tell_shortly(story: &mut String, event: &Event, owner: Option<&Named>) -> bool {
     let Event { at, action, by, from, to, epoch, attempt, worker, reason, evidence } = event;
     let is_word = |text: &str| !text.contains(['\t', '\n', '\r']);
@@ -77,7 +77,7 @@ pub(super) fn event(line: &str, owners: &Owners) -> Option<Event> {
         }
         [letter, _, epoch, attempt, owner, user] => {
             let (_, from, to, action) = OWNED.iter().find(|(known, ..)| known == letter)?;
-            // What was done was done, also by somebody who is not on record.
+            // What was done was done, also by a worker that is not on record.
             let owner = owners.get(owner.parse().ok()?);
             let process = owner.as_ref().map(|owner| (owner.identity.vantage.host.clone(), owner.identity.pid));
             let (host, pid) = process.unwrap_or_else(|| ("unknown".into(), 0));

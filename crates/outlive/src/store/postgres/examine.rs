@@ -9,7 +9,7 @@ use crate::store::Error;
 
 /// From how many dead rows on a table is called bloated, if they are more than its live rows as well.
 const DEAD_ROWS: i64 = 10_000;
-/// How long a transaction may be open before it is told of: nothing that ended since can be vacuumed.
+/// How long a transaction may be open before it is reported: nothing that ended since can be vacuumed.
 const OPEN_FOR: f64 = 600.0;
 
 /// Something that was found.

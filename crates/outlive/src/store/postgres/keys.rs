@@ -1,6 +1,6 @@
 //! Keys: who holds them, and which starts rates count.
 //!
-//! Whoever gives a run a key holds the advisory lock of that key until the transaction ends. Locks are taken in one order,
+//! A transaction that gives a run a key holds the advisory lock of that key until it ends. Locks are taken in one order,
 //! so that no two transactions wait for each other: keys, then runs, then workers, each sorted. A commit waits for its
 //! keys, before it has locked anything else. An update has locked runs by then, and waits for no key: what another
 //! transaction has locked counts as busy.
@@ -201,7 +201,7 @@ impl PostgresStore {
 
     /// Grants writes of an update their keys, in order, as far as there is room. Answers which of them got theirs.
     ///
-    /// No key is waited for, and none stays locked that is not given away: whoever comes next is to find it free.
+    /// No key is waited for, and none stays locked that is not given away: the next claim is to find it free.
     pub(super) async fn grant(
         &self,
         link: &mut PooledClient<'_>,

@@ -1,8 +1,8 @@
-//! Tidying: what nobody asks for, and all are slower without.
+//! Background maintenance: VACUUM of the hot tables, history partitions, stale worker rows.
 //!
-//! Every run that leaves a table leaves an entry in its indexes, which whoever claims next must pass. The server tidies up
-//! once a minute at best, which is a million runs. So whoever has moved some thousands has it done. History is given
-//! tables for the time to come, and loses those that are too old. Nobody waits for any of it, and what fails is done by
+//! Every run that leaves a table leaves an entry in its indexes, which the next claim must pass. The server vacuums
+//! once a minute at best, which is a million runs. So a process that has moved some thousands has it done. History is given
+//! tables for the time to come, and loses those that are too old. No call waits for any of it, and what fails is done by
 //! the next.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ const EVERY: u64 = 3_600;
 /// How long a process has been about before it does so for the first time: most are over by then. Both in seconds.
 const FIRST: u64 = 60;
 
-/// Tables are locked in another order than others lock them. So whoever keeps this waiting is given way to, long before the
+/// Tables are locked in another order than others lock them. So maintenance gives way to a waiting transaction, long before the
 /// server would call it a deadlock.
 const GIVE_WAY: &str = "SET LOCAL lock_timeout = '100ms'";
 
@@ -58,7 +58,7 @@ impl PostgresStore {
     }
 
     async fn tidy_on(&self, link: &mut PooledClient<'_>) -> Result<u64, CallError> {
-        // One at a time; whoever comes second has nothing to do.
+        // One at a time; the second process has nothing to do.
         let name = format!("outlive tidies {}", self.id());
         let lock = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))";
         let rows = link.begin_with(None, lock, &[(&name, Type::TEXT)]).await?;
@@ -87,7 +87,7 @@ impl PostgresStore {
         }
     }
 
-    /// Has history looked after where nobody has for a while.
+    /// Maintains history where no process has for a while.
     pub(super) fn maybe_maintain(&self) {
         let now = SystemClock.awake().as_secs();
         let due = self.untidy().due.load(Ordering::Relaxed);

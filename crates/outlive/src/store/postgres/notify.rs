@@ -1,7 +1,7 @@
-//! News: whoever waits for work, or is to look after what it owns, is told at once, as far as anybody can be.
+//! Notifications (LISTEN/NOTIFY): workers learn at once of work to claim and of changes to what they own.
 //!
-//! Telling takes no part in what it tells of: it is said right behind the commit, seldom enough to hold nobody up, and may
-//! be lost, above all where a pooler is in between. So nobody relies on it; it is only sooner than asking.
+//! A notification takes no part in the transaction: it is sent right behind the commit, seldom enough to delay none, and may
+//! be lost, above all where a pooler is in between. So no process relies on it; it is only sooner than polling.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,8 +60,8 @@ impl PostgresStore {
         let mut messages = poll_fn(move |context| connection.poll_message(context));
         let hear = async {
             while let Some(Ok(message)) = messages.next().await {
-                if let AsyncMessage::Notification(told) = message {
-                    match told.payload().parse::<Uuid>() {
+                if let AsyncMessage::Notification(notification) = message {
+                    match notification.payload().parse::<Uuid>() {
                         Ok(worker) => heard(Notification::Request(WorkerId::from_uuid(worker))),
                         Err(_) => heard(Notification::Work),
                     }
@@ -82,18 +82,18 @@ impl PostgresStore {
         format!("outlive_{}", self.id())
     }
 
-    /// What is to be said behind a commit that makes something claimable: nothing if it was said just now. Then whoever
-    /// said it says it again in a moment.
+    /// The notification to send behind a commit that makes something claimable: none if one was sent just now. Then its
+    /// sender repeats it in a moment.
     pub(super) fn news_of_work(&self) -> Option<String> {
         let now = u64::try_from(SystemClock.awake().as_micros()).unwrap_or(u64::MAX);
         let rest = REST.as_micros() as u64;
-        let last = self.told().0.fetch_max(now, Ordering::Relaxed);
+        let last = self.notify_limiter().0.fetch_max(now, Ordering::Relaxed);
         let notify = said(&format!("NOTIFY \"{}\"", self.channel()));
         if now.saturating_sub(last) >= rest {
             return Some(notify);
         }
         // One of those that come meanwhile is enough.
-        if self.told().0.compare_exchange(now, now + rest, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if self.notify_limiter().0.compare_exchange(now, now + rest, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let store = self.clone();
             let late = async move {
                 tokio::time::sleep(REST).await;
@@ -115,7 +115,7 @@ impl PostgresStore {
     }
 }
 
-/// News as they are said: a transaction of its own, and nobody waits until it is on the disk.
+/// The statement of a notification: a transaction of its own, which does not wait for the disk.
 fn said(news: &str) -> String {
     format!("BEGIN; SET LOCAL synchronous_commit = off; {news}; COMMIT")
 }

@@ -16,7 +16,7 @@ use crate::util::sync::lock;
 /// How many are remembered.
 const KNOWN: usize = 10_000;
 
-/// An owner under its name: whoever is the same process with the same promise has the same.
+/// An owner under its name: the same process with the same lease has the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) id: Uuid,

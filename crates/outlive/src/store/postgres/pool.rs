@@ -1,6 +1,6 @@
 //! Connections: made when they are needed, given back when what they were taken for is over, dropped when it is not.
 //!
-//! They are driven by a runtime of their own, on a thread of its own, so that whoever calls the store may await it on any
+//! They are driven by a runtime of their own, on a thread of its own, so that callers of the store may await it on any
 //! executor or none. No state of a session is relied on: a pooler may hand every transaction to another one.
 
 use std::future::Future;
@@ -48,7 +48,7 @@ fn runtime() -> Result<&'static Runtime, Error> {
     built.as_ref().map_err(|error| Error::Unavailable(format!("no thread for the database's connections: {error}")))
 }
 
-/// Does something that nobody waits for.
+/// Spawns work that no caller waits for.
 pub(super) fn in_passing(work: impl Future<Output = ()> + Send + 'static) -> Result<JoinHandle<()>, Error> {
     Ok(runtime()?.spawn(work))
 }
@@ -190,7 +190,7 @@ impl Pool {
         let shown = self.address.to_string();
         let connecting = runtime()?.spawn(async move {
             let (client, connection) = config.connect(tls).await?;
-            // Its end is noticed by whoever uses the client.
+            // The user of the client notices its end.
             tokio::spawn(async move { drop(connection.await) });
             Ok::<Client, tokio_postgres::Error>(client)
         });
@@ -201,7 +201,7 @@ impl Pool {
         }
     }
 
-    /// A connection that somebody else looks after, on the runtime.
+    /// A connection that another task drives, on the runtime.
     pub(super) async fn connect_raw(
         &self,
     ) -> Result<(Client, tokio_postgres::Connection<Socket, <Tls as MakeTlsConnect<Socket>>::Stream>), Error> {
@@ -226,7 +226,7 @@ impl Pool {
         Ok(PooledClient { links: self, session: Some(session), news: None, _room: room })
     }
 
-    /// Beats have a connection of their own, which nobody else keeps waiting.
+    /// Beats have a connection of their own, which no other call delays.
     pub(super) async fn beat(&self, sql: &str, bound: &[Bound<'_>], patience: Duration) -> Result<Vec<Row>, Error> {
         let mut beating = self.beating.lock().await;
         let stale = beating.is_some();
@@ -245,12 +245,12 @@ impl Pool {
         patience: Duration,
     ) -> Result<Vec<Row>, Error> {
         let mut is_borrowed = false;
-        // Taken out, so that one whose answer nobody waited for is not used again.
+        // Taken out, so that one whose answer was not awaited is not used again.
         let session = match beating.take().filter(|session| !session.is_closed()) {
             Some(session) => session,
             None => match self.connect(BEAT_PATIENCE).await {
                 Ok(session) => session,
-                // Where the server has no room for another, the beats borrow one that nobody uses.
+                // Where the server has no room for another, the beats borrow an idle one.
                 Err(error) => {
                     is_borrowed = true;
                     self.idle_one().ok_or(error)?
@@ -436,7 +436,7 @@ fn is_unset(error: &tokio_postgres::Error) -> bool {
     said.is_some_and(|said| said.code().code() == "08P01" || said.message().contains("startup parameter"))
 }
 
-/// A session that somebody ended while nobody used it says so when it is used.
+/// A session that was ended while it was idle says so when it is used.
 fn is_ended(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| matches!(code.code(), "57P01" | "57P02" | "57P05" | "25P03" | "08P01"))
 }
@@ -488,7 +488,7 @@ pub(super) fn answered<T>(
     }
 }
 
-/// Rests.
+/// Sleeps for `pause`.
 pub(super) async fn rest(pause: Duration) -> Result<(), Error> {
     within(pause, std::future::pending::<()>()).await.map(drop)
 }
@@ -502,7 +502,7 @@ pub(super) async fn within<T>(patience: Duration, work: impl Future<Output = T>)
     Ok(timed.await.ok())
 }
 
-/// The same error, which says of what it is.
+/// Names the registry in an error.
 pub(super) fn named(shown: &str, error: Error) -> Error {
     let name = |text: String| if text.contains(shown) { text } else { format!("`{shown}`: {text}") };
     match error {
@@ -554,7 +554,7 @@ fn from_postgres(error: &tokio_postgres::Error, effect: Effect) -> Error {
         (_, "25006") => Error::Denied(format!("{text}: this server can only be read")),
         (_, "42501") | ("28", _) | (_, "3D000") => Error::Denied(text),
         (_, "53100") => Error::Full(text),
-        // The server goes down, or somebody ended the session: it may have done what it was asked before.
+        // The server goes down, or an operator ended the session: it may have done what it was asked before.
         ("57", "57P01" | "57P02" | "57P03") | ("08", _) if effect == Effect::Possible => Error::Unknown(text),
         (_, "42P01" | "3F000" | "42703" | "42883") => {
             Error::Corrupt(format!("the registry's tables are not what they should be: {text}"))

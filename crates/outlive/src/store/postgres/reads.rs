@@ -444,7 +444,7 @@ pub(super) fn owned_by(row: &Row) -> Option<Uuid> {
 /// A record, and the store's time when it was read. Its owner is met.
 pub(super) fn record(row: &Row, owners: &Owners) -> Result<(Record, Timestamp), Error> {
     let id = RunId::from_uuid(row.get(0));
-    let told = rows::Row {
+    let columns = rows::Row {
         body: row.get(3),
         spec: row.get(4),
         created_at: Timestamp::from_micros(row.get(10)),
@@ -456,7 +456,7 @@ pub(super) fn record(row: &Row, owners: &Owners) -> Result<(Record, Timestamp), 
         owner: owned_by(row).and_then(|id| owners.get(id)),
         worker: row.get::<_, Option<Uuid>>(17).map(WorkerId::from_uuid),
     };
-    let mut run = rows::run(id, told)?;
+    let mut run = rows::run(id, columns)?;
     let now = row.get(5);
     if let Some(owner) = run.owner_mut() {
         owner.heard = heard(now, row.get(6), row.get(7), row.get(8));

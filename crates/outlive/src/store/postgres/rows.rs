@@ -105,7 +105,7 @@ pub(super) fn run(id: RunId, row: Row<'_>) -> Result<Run, Error> {
     }
     let spec: Spec = serde_json::from_str(row.spec).map_err(|error| odd(&error))?;
     let fresh = Run::new(id, Arc::new(spec), row.signature.map(Into::into), row.created_at);
-    // What somebody owns who is not on record is theirs all the same, until nothing is heard of them.
+    // What an unknown owner has is still its own, until its lease lapses.
     let owner = row.owner.or_else(|| row.worker.map(Owner::unknown));
     let plain = plainly(fresh, row.epoch, row.state, row.started_at, row.ended_at, owner);
     plain.ok_or_else(|| odd(&format!("`{}` without a word more", row.state)))

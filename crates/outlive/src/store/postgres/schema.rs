@@ -23,7 +23,7 @@ const FORMAT: i64 = MIGRATIONS.len() as i64;
 /// The oldest server whose features are relied on.
 const OLDEST_SERVER: i64 = 130_000;
 
-/// How long whoever opens a registry waits for a server that starts, is full, or makes its tables for somebody else.
+/// How long opening a registry waits for a server that starts, is full, or makes its tables for another process.
 const OPENING: Duration = Duration::from_secs(5);
 /// How long it rests between two tries.
 const REST: Duration = Duration::from_millis(200);
@@ -108,7 +108,7 @@ async fn open_on(
     let name = format!("outlive {schema}");
     link.begin_with(None, lock, &[(&name, Type::TEXT)]).await?;
     link.run("SET LOCAL statement_timeout = 0").await?;
-    // Whoever may not make schemas may still be given one.
+    // A user without the right to make schemas may still be given one.
     let there = link.then("SELECT to_regnamespace($1) IS NOT NULL", &[(&schema, Type::TEXT)]).await?;
     if !there.first().is_some_and(|row| row.get(0)) {
         link.run(&format!("CREATE SCHEMA {schema}")).await.map_err(|fault| given(fault, schema))?;
@@ -137,7 +137,7 @@ async fn greet(link: &mut PooledClient<'_>, clock: &ServerClock) -> Result<(i64,
     Ok((row.get(0), row.get(1), row.get(2)))
 }
 
-/// Says how somebody without the right to make a schema gets one.
+/// Says how a user without the right to make a schema gets one.
 fn given(fault: CallError, schema: &str) -> CallError {
     match fault {
         CallError::Error(Error::Denied(text)) => {

@@ -1,7 +1,7 @@
 //! Sessions: one connection, and what is prepared on it.
 //!
 //! Planning a statement takes longer than carrying it out for a few runs, so one that is used again is prepared. A pooler
-//! may hand every transaction to another session, where the same name means somebody else's statement. So a session is
+//! may hand every transaction to another session, where the same name means another client's statement. So a session is
 //! marked, every transaction that uses or prepares a statement looks for the mark first, and where it is missing nothing is
 //! prepared any more.
 
@@ -112,7 +112,7 @@ impl Session {
         Ok(())
     }
 
-    /// The same, within a transaction.
+    /// Prepares a statement within a transaction.
     pub(super) async fn prepare_within(&mut self, may: bool, sql: &str, bound: &[Bound<'_>]) -> Result<(), CallError> {
         let is_wanted = may && self.begin.is_some() && self.prepared.len() < STATEMENTS;
         if is_wanted && !self.prepared.contains_key(sql) {

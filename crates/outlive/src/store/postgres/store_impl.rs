@@ -42,7 +42,7 @@ impl PostgresStore {
         let mut found = Vec::with_capacity(rows.len());
         for row in &rows {
             match self.record(row) {
-                // Among others it is left out, so that it does not hide them; asked for alone it is told.
+                // Among others it is left out, so that it does not hide them; asked for alone it is reported.
                 Err(Error::Corrupt(_)) if ids.len() > 1 => {}
                 record => found.push(record?.0),
             }

@@ -1,6 +1,6 @@
-//! Connections that nobody reads along: what `sslmode` and `sslrootcert` mean, as PostgreSQL's own clients take them.
+//! TLS: what `sslmode` and `sslrootcert` mean, as PostgreSQL's own clients take them, on rustls.
 //!
-//! `prefer` and `require` hide what is said from whoever listens, and take any server for the right one; `verify-ca` asks
+//! `prefer` and `require` encrypt the connection and accept any server; `verify-ca` asks
 //! that its certificate was signed by one of the roots, `verify-full` that it is its name's too. As with other clients, a
 //! root that is named turns `require` into `verify-ca`. Names are looked for where certificates have had them since 2000,
 //! not in the common name.
@@ -34,7 +34,7 @@ pub(super) enum Asked {
     RootAndName,
 }
 
-/// How connections are made that nobody reads along.
+/// How encrypted connections are made.
 #[derive(Clone)]
 pub(super) struct Tls(Arc<ClientConfig>);
 
@@ -69,16 +69,16 @@ impl Verifier {
         }
         let default = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(ROOTS));
         let path = roots.map(Path::to_owned).or_else(default).unwrap_or_default();
-        let told = |why: &dyn std::fmt::Display| format!("`sslrootcert={}` cannot be used: {why}", path.display());
+        let unusable = |why: &dyn std::fmt::Display| format!("`sslrootcert={}` cannot be used: {why}", path.display());
         let all: Vec<CertificateDer<'static>> =
-            CertificateDer::pem_file_iter(&path).and_then(Iterator::collect).map_err(|error| told(&error))?;
+            CertificateDer::pem_file_iter(&path).and_then(Iterator::collect).map_err(|error| unusable(&error))?;
         let mut store = RootCertStore::empty();
         let (added, _) = store.add_parsable_certificates(all.iter().cloned());
         if added == 0 {
-            return Err(told(&"there is no certificate in it"));
+            return Err(unusable(&"there is no certificate in it"));
         }
         let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone()).build();
-        Ok(Self { asked, roots: all, chain: Some(chain.map_err(|error| told(&error))?), provider })
+        Ok(Self { asked, roots: all, chain: Some(chain.map_err(|error| unusable(&error))?), provider })
     }
 }
 
@@ -157,7 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Hands
     }
 }
 
-/// A connection that nobody reads along.
+/// An encrypted connection.
 pub(super) struct Stream<S>(tokio_rustls::client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {

@@ -92,8 +92,10 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         let done = self.write_granted(link, &granted).await?;
-        let told = granted.into_iter().enumerate().filter(|(index, _)| done.contains(index));
-        Ok(told.map(|(_, write)| Record { revision: next(write.expect), run: write.run, stamp: write.stamp }).collect())
+        let done_writes = granted.into_iter().enumerate().filter(|(index, _)| done.contains(index));
+        Ok(done_writes
+            .map(|(_, write)| Record { revision: next(write.expect), run: write.run, stamp: write.stamp })
+            .collect())
     }
 
     /// Those of the changes that get the keys they want. A run that gets keys starts when they were free, not when it was
@@ -140,7 +142,7 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// The next runs of the selection that nobody else holds, in order, the store's time, and where to go on, if anywhere.
+    /// The next runs of the selection that are not locked, in order, the store's time, and where to go on, if anywhere.
     async fn lock_some(
         &self,
         link: &mut PooledClient<'_>,
@@ -172,7 +174,7 @@ impl PostgresStore {
             let mut last = None;
             for row in &rows {
                 last = Some(reads::place(row));
-                // One that cannot be understood keeps nobody from the others.
+                // One that cannot be understood does not hide the others.
                 let Ok((record, at)) = self.record(row) else { continue };
                 now = at;
                 batch.push(record);

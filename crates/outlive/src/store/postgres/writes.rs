@@ -283,7 +283,7 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Puts stories aside that have become long, after what was told has taken effect: it waits for nobody.
+    /// Puts long event logs aside, after the writes have taken effect: no caller waits for it.
     async fn put_aside(&self, link: &mut PooledClient<'_>, long: Vec<Uuid>) {
         if long.is_empty() {
             return;

@@ -17,7 +17,7 @@ impl SqliteStore {
 
     /// Gives the registry at `path` its name again, if the file that says it is lost or damaged: the name that its runs
     /// were recorded under. Locks that are the very ones that owners on record took prove that it is the original; a
-    /// registry with runs in flight and none of their locks is taken for a copy, whose runs are nobody's here.
+    /// registry with runs in flight and none of their locks is taken for a copy, whose runs have no owner here.
     pub fn name_again(path: &Path, entropy: &dyn Entropy) -> Result<Option<Finding>, Error> {
         let Some((place, why)) = Place::nameless(path)? else { return Ok(None) };
         let (mut in_flight, mut has_locks, mut newest) = (false, false, None::<RunId>);
@@ -47,7 +47,7 @@ impl Inner {
     pub(super) fn fork_identity(&mut self, entropy: &dyn Entropy) -> Result<(), Error> {
         let failed = |error| directory::from_io("the copied registry cannot be made its own", &error);
         let _alone = schema::opening_lock(&self.place)?;
-        // Somebody else may have done so since this process looked.
+        // Another process may have done so since this one looked.
         self.place = Place::open(&self.place.path().map_err(failed)?)?;
         if !self.place.copied {
             return Ok(());
@@ -58,7 +58,7 @@ impl Inner {
 
     /// Puts this registry in the place of the one that this process had open, whose directory is gone: `gone` names it,
     /// and what it stood for. A copy that bears its name is all that is left of it, and so is no copy any more; where
-    /// somebody took it for one, its runs are given back.
+    /// it was taken for one, its runs are given back.
     pub(super) fn inherit(&mut self, gone: &[String], entropy: &dyn Entropy) -> Result<(), Error> {
         let failed =
             |error| directory::from_io("the registry cannot be put in the place of the one that is gone", &error);

@@ -1,4 +1,4 @@
-//! Damage: rows that could not be understood. They are left out, hide no others, and each is told about once.
+//! Corrupt rows: rows that could not be understood. They are left out, hide no others, and each is reported once.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -28,7 +28,7 @@ const HEIRLOOMS: usize = 32;
 pub enum Sharing {
     /// Its owner alone.
     Private,
-    /// The group of its directory: everybody sees everybody's runs, nobody executes another's.
+    /// The group of its directory: every member sees all runs, none executes another's.
     Group,
 }
 
@@ -43,7 +43,7 @@ impl Sharing {
 }
 
 /// What a registry knows of itself. The file that holds it also holds its own inode and birth, and those of its directory.
-/// A copy shares neither: so a copied registry is told from a moved one, and from one whose file an editor saved.
+/// A copy shares neither: so a copied registry differs from a moved one, and from one whose file an editor saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     format: u32,
@@ -67,7 +67,7 @@ pub(super) struct Place {
     pub(super) uuid: String,
     /// The names of registries that are gone and in whose place this one stands.
     replaces: Vec<String>,
-    /// The directory was copied, and nobody has written to the copy yet.
+    /// The directory was copied, and the copy was never written to.
     pub(super) copied: bool,
 }
 
@@ -97,7 +97,7 @@ impl Place {
         if !files::exists(&dir, Path::new(IDENTITY)) && !has_runs(&dir) {
             let names = files::names(&dir).map_err(failed)?;
             let stranger = names.iter().find(|name| !OURS.contains(&name.as_str()));
-            // Looked for once more: whoever makes it puts other things there as soon as it is one.
+            // Looked for once more: the process that makes it puts other things there as soon as it is one.
             if let Some(stranger) = stranger.filter(|_| !files::exists(&dir, Path::new(IDENTITY))) {
                 return Err(Error::Denied(format!(
                     "`{0}` is no registry and holds other things, such as `{stranger}`; name a directory of its own, such as `{0}/.outlive`",
@@ -110,7 +110,7 @@ impl Place {
         Self::at(dir, path)
     }
 
-    /// Takes a private registry away from everybody else. `git clone` and `cp` make what others may read, and whoever may
+    /// Takes a private registry away from all other users. `git clone` and `cp` make what others may read, and a process that may
     /// open its lock files can block every writer.
     pub(super) fn close_to_others(&self) {
         let is_open =
@@ -132,7 +132,7 @@ impl Place {
         rustix::fs::fstat(&self.dir).is_ok_and(|stat| stat.st_nlink > 0)
     }
 
-    /// Whether what was written in the registry of this name was written here, as far as anybody can tell.
+    /// Whether what was written in the registry of this name was written here, as far as that is known.
     pub(super) fn stands_for(&self, uuid: &str) -> bool {
         self.uuid == uuid || self.replaces.iter().any(|gone| gone == uuid)
     }
@@ -164,7 +164,7 @@ impl Place {
     }
 
     /// The registry at `path`, whose name is lost: the file that says it is gone or cannot be understood. None where it
-    /// can be. What it calls itself is to be told by [`Place::name_again`].
+    /// can be. Its name is to be restored by [`Place::name_again`].
     pub(super) fn nameless(path: &Path) -> Result<Option<(Self, String)>, Error> {
         let dir = open_dir(path)?;
         check_file_system(&dir, path)?;
@@ -176,7 +176,7 @@ impl Place {
         Ok(Some((Self { dir, sharing, uuid: String::new(), replaces: Vec::new(), copied: false }, why)))
     }
 
-    /// Gives a registry its lost name again, as the original or as a copy that nobody has written to yet. What said so
+    /// Gives a registry its lost name again, as the original or as a copy that was never written to. What said so
     /// before is kept under the name `aside`.
     pub(super) fn name_again(&self, uuid: &str, copied: bool, aside: &str) -> io::Result<()> {
         write_identity(&self.dir, NEXT_IDENTITY, self.sharing, uuid, &[], copied)?;
@@ -190,7 +190,7 @@ impl Place {
 
 fn make(path: &Path, sharing: Sharing) -> Result<OwnedFd, Error> {
     let failed = |error: io::Error| from_io(&format!("`{}` cannot be made", path.display()), &error);
-    // A registry in a directory that nobody made is a registry that was misspelt.
+    // A registry in a directory that no one made is a registry that was misspelt.
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
         return Err(Error::Unavailable(format!(
@@ -214,7 +214,7 @@ fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
     })
 }
 
-/// What a directory may hold that is about to become a registry, because somebody else is making it one.
+/// What a directory may hold that is about to become a registry, because another process is making it one.
 const OURS: [&str; 6] = ["runs", "workers", ".gitignore", "config.toml", "registry.id", NEXT_IDENTITY];
 
 /// The directories in that of a registry.
@@ -294,7 +294,7 @@ fn birth(file: &impl AsFd) -> io::Result<(u64, i64)> {
     Ok((stat.stx_ino, born))
 }
 
-/// Nothing is made in a directory of somebody else, who could replace whatever is in it.
+/// Nothing is made in a directory of another user, who could replace whatever is in it.
 fn check_owner(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
     let stat = rustix::fs::fstat(dir).map_err(|error| from_io("the directory cannot be looked at", &error.into()))?;
     let me = rustix::process::geteuid().as_raw();
@@ -321,7 +321,7 @@ fn check_access(dir: &OwnedFd, path: &Path, sharing: Sharing) -> Result<(), Erro
     check_below(dir, path)
 }
 
-/// What is recorded is recorded in the directory itself: whoever made it may have been somebody else, who would have files
+/// What is recorded is recorded in the directory itself: its maker may have been another user, who would have files
 /// made where they like.
 fn check_below(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
     use rustix::fs::{AtFlags, FileType, statat};
@@ -353,7 +353,8 @@ fn shared_file_system(magic: u64) -> Option<&'static str> {
 }
 
 fn check_file_system(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
-    let kind = rustix::fs::fstatfs(dir).map_err(|error| from_io("the file system cannot be told", &error.into()))?;
+    let kind =
+        rustix::fs::fstatfs(dir).map_err(|error| from_io("the file system cannot be identified", &error.into()))?;
     match shared_file_system(kind.f_type as u64 & 0xffff_ffff) {
         Some(name) => Err(Error::Unsupported(format!(
             "`{}` is on {name}, where the locks of one machine mean nothing to another",

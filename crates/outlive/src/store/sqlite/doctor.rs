@@ -79,7 +79,7 @@ impl SqliteStore {
                 }
                 Ok(_) => {}
                 Err(_) if run_files::is_empty(&inner.place, id) => {
-                    // A young one is being filled by whoever made it.
+                    // A young one is being filled by the process that made it.
                     if old(&inner, &run_files::path(id)) {
                         if mend {
                             run_files::remove_empty(&inner.place, id);
@@ -189,8 +189,8 @@ impl Inner {
         let least = damaged.revision.map_or(0, |revision| revision + 1);
         known.record.revision = Revision(known.record.revision.0.max(least));
         self.transaction(true, |inner| {
-            let told = rows::events(inner.connection(), id)?;
-            known.events.retain(|event| !told.contains(event));
+            let recorded = rows::events(inner.connection(), id)?;
+            known.events.retain(|event| !recorded.contains(event));
             rows::remove(inner.connection(), &damaged.id)?;
             rows::put(inner.connection(), &known.record, &known.events)?;
             rows::move_keys(inner.connection(), None, &known.record.run)
@@ -248,7 +248,7 @@ impl Inner {
         })
     }
 
-    /// Unnamed files of processes that died before naming them, and locks that nobody holds any more.
+    /// Unnamed files of processes that died before naming them, and locks that no process holds any more.
     fn left_behind(&self, now: crate::model::time::Timestamp) -> Result<Vec<PathBuf>, Error> {
         let failed = |error| from_io("the registry's directory cannot be read", &error);
         let old = |path: &Path| self.is_old(path, now);

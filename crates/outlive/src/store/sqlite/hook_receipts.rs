@@ -1,7 +1,7 @@
-//! What has been told of an attempt to those who asked to be told.
+//! Which hooks were delivered for an attempt, guarded by a file lock.
 //!
-//! Whoever tells holds the lock of the file, and writes into it what has been told: so nobody is told twice, and what
-//! was not told because its teller died is told by the next.
+//! A process that delivers holds the lock of the file, and writes each delivery into it: so no hook runs twice, and what
+//! was not delivered because its process died is delivered by the next.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -18,10 +18,10 @@ use crate::store::Error;
 pub struct HookReceipts(File);
 
 impl SqliteStore {
-    /// Takes the right to tell of an attempt; none while somebody else has it.
+    /// Takes the right to deliver hooks of an attempt; none while another process has it.
     pub fn telling(&self, run: RunId, attempt: u32) -> Result<Option<HookReceipts>, Error> {
         let inner = self.lock()?;
-        let failed = |error| from_io("it cannot be noted what was told", &error);
+        let failed = |error| from_io("it cannot be noted which hooks were delivered", &error);
         let dir = run_files::attempts_dir(&inner.place, run).map_err(failed)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&dir, format!("{attempt:04}.told"), flags, inner.place.sharing.file_mode());
@@ -35,15 +35,15 @@ impl SqliteStore {
 }
 
 impl HookReceipts {
-    /// Whether this has been told.
+    /// Whether this was delivered.
     pub fn has(&mut self, what: &str) -> std::io::Result<bool> {
-        let mut told = String::new();
+        let mut receipts = String::new();
         self.0.seek(SeekFrom::Start(0))?;
-        self.0.read_to_string(&mut told)?;
-        Ok(told.lines().any(|line| line == what))
+        self.0.read_to_string(&mut receipts)?;
+        Ok(receipts.lines().any(|line| line == what))
     }
 
-    /// Notes that this has been told. On the disk when it returns.
+    /// Notes that this was delivered. On the disk when it returns.
     pub fn note(&mut self, what: &str) -> std::io::Result<()> {
         self.0.write_all(format!("{what}\n").as_bytes())?;
         self.0.sync_data()

@@ -13,7 +13,7 @@ impl Inner {
         self.busy_key_by(before, after, |record| self.adopt(record))
     }
 
-    /// Whether a write would get the keys that it takes, told without writing.
+    /// Whether a write would get the keys that it takes, found out without writing.
     pub(super) fn has_keys_for(&self, before: &Run, write: &Write, now: &Moment) -> Result<bool, Error> {
         let busy = self.busy_key_by(Some(before), &write.run, |record| self.read(record, now))?;
         Ok(busy.is_none() && self.used_up(write, now.at)?.is_none())

@@ -34,7 +34,7 @@ impl SqliteStore {
         Ok((Identity { lock_inode: Some(lock.inode()), ..Identity::own() }, lock))
     }
 
-    /// The lock of whoever hears those who are far away, `held` if it is that. None where somebody else has it.
+    /// The lock of the process that receives remote heartbeats, `held` if it is that. None where another process has it.
     pub fn hold_served_lock(&self, held: Option<OwnedFd>) -> Option<OwnedFd> {
         let inner = self.lock().ok()?;
         let (dir, sharing) = (&inner.place.dir, inner.place.sharing);
@@ -59,12 +59,12 @@ impl SqliteStore {
         Some(file)
     }
 
-    /// Says that whoever is far away can be heard here, and could be since it was said last: it counts for
+    /// Says that remote heartbeats can arrive here, and could since it was said last: it counts for
     /// [`HEARD_WITHIN`].
     pub fn say_served(&self, lock: &OwnedFd) {
         let omitted = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
         let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
-        // Where it cannot be said, nobody is judged who is far away.
+        // Where it cannot be said, no remote owner is judged.
         let _ = rustix::fs::futimens(lock, &Timestamps { last_access: omitted, last_modification: now });
     }
 
@@ -82,7 +82,7 @@ impl SqliteStore {
     /// Reads what the end of a run will need to know, while there is time.
     pub fn foresee_end(&self, run: RunId) {
         if let Ok(inner) = self.lock() {
-            // Whatever is wrong is told when the run has ended.
+            // Whatever is wrong is reported when the run has ended.
             let _ = rows::events(inner.connection(), run).map(|_| workers::foresee_leave(inner.connection()));
         }
     }

@@ -1,8 +1,7 @@
-//! Notifications of a local registry: what changed, told to whoever subscribed to that and to nobody else (ADR 0019).
+//! Notifications of a local registry: what changed, for the processes that subscribed to it (ADR 0019).
 //!
-//! Whoever has committed touches a file for each topic that the commit concerns, and the directory of each run that it
-//! changed; subscribers are woken by inotify. Heartbeats touch nothing. A notification is a hint: it may be lost, so whoever
-//! waits for one also looks after a while.
+//! A commit touches a file for each topic that it concerns, and the directory of each run that it changed; subscribers are
+//! woken by inotify. Heartbeats touch nothing. A notification is a hint: it may be lost, so a waiting process also polls.
 
 use std::collections::BTreeSet;
 use std::fs::{OpenOptions, Permissions};
@@ -86,7 +85,7 @@ impl Noted {
         let touch = |name: &Path| {
             let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
             let now = Timestamps { last_access: now, last_modification: now };
-            // Where nobody has subscribed there is nothing to touch.
+            // Without a subscriber there is nothing to touch.
             let _ = utimensat(&place.dir, name, &now, AtFlags::SYMLINK_NOFOLLOW);
         };
         for (_, name) in [(self.work, WORK), (self.states, STATES)].into_iter().filter(|(is_meant, _)| *is_meant) {
@@ -162,7 +161,7 @@ impl Watch {
             any = true;
             is_gone |= event.events().intersects(gone);
         }
-        // What was deleted is made again when nothing more happens: whoever deletes the whole registry is not hindered.
+        // What was deleted is made again when nothing more happens: deleting the whole registry is not hindered.
         self.subscribe(!any);
         any && !is_gone
     }
@@ -184,7 +183,7 @@ impl Watch {
             }
         }
         if self.topics.contains(&Topic::Changes) {
-            // Where nobody has written yet, or the queue of writers was deleted, whoever makes it notifies.
+            // Where no process has written yet, or the queue of writers was deleted, the process that makes it notifies.
             let made = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO;
             let _ = inotify::add_watch(&self.events, &self.path, made);
         }
@@ -199,7 +198,7 @@ impl Watch {
             Err(error) => return Err(error),
         }
         OpenOptions::new().append(true).create_new(true).open(path)?;
-        // Whatever the umask: whoever may write to the registry notifies.
+        // Whatever the umask: every writer of the registry notifies.
         permit(path, self.sharing.file_mode())
     }
 }

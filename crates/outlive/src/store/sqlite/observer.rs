@@ -15,9 +15,9 @@ use crate::model::run::{Owner, Run};
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::util::files;
 
-/// The lock that is held as long as somebody serves the registry.
+/// The lock that is held as long as a process serves the registry.
 pub(super) const SERVED_LOCK: &str = "workers/served.lock";
-/// For how long it counts that somebody hears those who are far away. It is said several times as often.
+/// For how long one statement counts that remote heartbeats can arrive. It is repeated several times as often.
 pub const HEARD_WITHIN: Duration = Duration::from_secs(3);
 
 pub(super) struct LocalWitness {
@@ -33,11 +33,11 @@ impl ProcessObserver for LocalWitness {
             |run: &Run| run.owner().or_else(|| run.ending().and_then(|ending| ending.owner.as_ref())).cloned();
         let owners: Vec<Option<Owner>> = runs.iter().map(|run| owner_of(run)).collect();
         let locks = Locks::list(&self.dir, owners.len());
-        let unowned = || Liveness::Unknown("nobody owned it".into());
+        let unowned = || Liveness::Unknown("it has no owner".into());
         let verdicts: Vec<Liveness> =
             owners.iter().map(|owner| owner.as_ref().map_or_else(unowned, |owner| self.owner(owner, &locks))).collect();
         // After the verdicts: whatever a dead owner started is there to be found by now.
-        // What a run that has ended left behind is left behind, whether or not whoever owned it lives on.
+        // What a run that has ended left behind is left behind, whether or not its owner lives on.
         let is_looked_for = |run: &Run, verdict: &Liveness| *verdict != Liveness::Alive || run.ending().is_some();
         let any = runs.iter().zip(&verdicts).any(|(run, verdict)| is_looked_for(run, verdict));
         let carriers = if any { carriers(&self.names) } else { Default::default() };
@@ -48,7 +48,7 @@ impl ProcessObserver for LocalWitness {
             let mut leftovers = LiveProcesses::default();
             let is_unheard = owner.as_ref().is_some_and(is_far) && !is_served;
             if is_unheard && run.owner().is_some() {
-                // Nobody serves, so nobody far away can be heard: that they are silent says nothing.
+                // No process serves, so no remote heartbeat can arrive: that remote owners are silent says nothing.
                 leftovers.unseen = true;
             } else if is_looked_for(run, &verdict) {
                 leftovers.pids.extend(carriers.get(&run.id.to_string()).into_iter().flatten());
@@ -72,7 +72,7 @@ impl ProcessObserver for LocalWitness {
     }
 }
 
-/// Whether somebody hears those who are far away. Whoever was stopped, or lost its machine for a while, has not said so.
+/// Whether remote heartbeats can arrive. A server that was stopped, or whose machine slept, has not said so.
 fn is_served(dir: &OwnedFd) -> bool {
     let said = rustix::fs::statat(dir, SERVED_LOCK, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
     let said =
@@ -84,7 +84,7 @@ fn is_served(dir: &OwnedFd) -> bool {
 /// From so many runs on it is cheaper to list the locks of the workers than to look for each.
 const MANY: usize = 16;
 
-/// The locks of workers that were there when they were listed. Whoever owns a run had one before the run was read, so
+/// The locks of workers that were there when they were listed. The owner of a run had one before the run was read, so
 /// that one which is not listed is gone.
 struct Locks(Option<HashSet<String>>);
 
@@ -125,7 +125,7 @@ impl LocalWitness {
         tidy(leftovers);
     }
 
-    /// With whoever is in the control group of a run's attempt.
+    /// With the processes in the control group of a run's attempt.
     fn add_members(&self, leftovers: &mut LiveProcesses, run: RunId, attempt: u32) {
         if let Some(group) = group(&self.dir, run, attempt) {
             let (mut pids, unseen) = group.members();

@@ -27,7 +27,7 @@ impl SqliteStore {
         self.told_in(&self.lock()?.place).map_err(failed)
     }
 
-    /// The same, of a registry that may just have been replaced: it is not made again.
+    /// The attempts of a registry that may just have been replaced: it is not made again.
     pub(crate) fn attempts_as_they_are(&self) -> Option<Attempts> {
         self.told_in(&lock(&self.inner).place).ok()
     }
@@ -41,7 +41,7 @@ impl SqliteStore {
         })
     }
 
-    /// Removes the control groups of this registry's attempts that nobody is left in. Answers with how many.
+    /// Removes the empty control groups of this registry's attempts. Answers with how many.
     pub(super) fn remove_empty_groups(place: &Place) -> usize {
         let is_empty = |(id, attempt, path): &(_, u32, PathBuf)| {
             let lock = tree_lock_of(*id, *attempt);
@@ -52,7 +52,7 @@ impl SqliteStore {
         attempts_nearby().iter().filter(|nearby| is_empty(nearby)).count()
     }
 
-    /// Where whoever wants to see the terminal of a run's attempt finds its owner: a name in a directory.
+    /// Where a viewer of the terminal of a run's attempt finds its owner: a name in a directory.
     pub fn terminal(&self, run: &Run) -> Result<(OwnedFd, PathBuf), Error> {
         let inner = self.lock()?;
         let failed = |error| from_io("the directory of the run's attempts cannot be opened", &error);

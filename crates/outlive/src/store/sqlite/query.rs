@@ -3,7 +3,7 @@
 //! The SQL may let too much through and never too little: [`Filter::matches`] has the last word.
 //!
 //! The runs of a state are indexed in the order in which they are claimed, and those of one priority among them so by time.
-//! A list of several states is merged from these, and nothing of them is read or sorted that nobody wants.
+//! A list of several states is merged from these, and nothing of them is read or sorted that the caller does not want.
 
 use std::collections::BTreeSet;
 

@@ -17,7 +17,7 @@ impl SqliteStore {
             while let Some(row) = rows.next().map_err(from_sqlite)? {
                 let id = row.get_ref(0).ok().and_then(|id| id.as_str().ok()?.parse::<RunId>().ok());
                 let revision = row.get::<_, i64>(1).ok().map(|revision| Revision(revision.unsigned_abs()));
-                // A row that says neither is told by the doctor.
+                // The doctor reports a row that says neither.
                 found.extend(id.zip(revision));
             }
             Ok(found)
@@ -26,8 +26,8 @@ impl SqliteStore {
         Ok(found)
     }
 
-    /// Whether what was written since a moment is more than beats: a run was made, or nobody has beaten. How runs have changed
-    /// while somebody beats, only a look at each would tell.
+    /// Whether what was written since a moment is more than beats: a run was made, or no worker has beaten. How runs have changed
+    /// while workers beat, only a look at each would tell.
     pub(crate) fn has_news(&self, since: Timestamp) -> Result<bool, Error> {
         const LOOKED_AT: i64 = 10_000;
         let sql =

@@ -19,7 +19,7 @@ use crate::model::time::Timestamp;
 use crate::store::{Count, Cursor, Error, Order, Record, Revision, Tally, counts};
 
 const COLUMNS: &str = "id, revision, stamp, body";
-/// What the body of a row begins with whose run nobody can tell the state of.
+/// What the body of a row begins with whose run has an unknown state.
 const DAMAGED: &str = "damaged: ";
 
 fn corrupt(id: &str, error: &dyn std::fmt::Display) -> Error {
@@ -119,7 +119,7 @@ pub(super) fn scan(
     scan_as(connection, filter, order, after, record, damaged, visit)
 }
 
-/// The same, of no more of a run than a list shows, where its record alone tells how it stands.
+/// Scans summaries of runs, where the record alone shows the state.
 pub(super) fn scan_briefly(
     connection: &Connection,
     filter: &Filter,

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Each is written once, whole, and never again. An attempt's end has its file before the database commits it, so the
-//! database may lag behind a file, and whoever finds an end that it has missed takes it over. Only a power cut can take a
+//! database may lag behind a file, and a process that finds an end that it has missed takes it over. Only a power cut can take a
 //! file that the database knows; then the database, which is synced, has it written again. A file whose checksum does not
 //! fit is no evidence of anything.
 
@@ -122,7 +122,7 @@ pub(super) fn note(place: &Place, before: Option<&Run>, write: &Write, noted: &m
     done.map_err(cannot_file)
 }
 
-/// Deletes what [`note`] wrote for changes that were refused: whoever reads the files would take them for changes that
+/// Deletes what [`note`] wrote for changes that were refused: a reader of the files would take them for changes that
 /// the database lost.
 pub(super) fn take_back(place: &Place, noted: &[PathBuf]) {
     for path in noted {
@@ -206,7 +206,7 @@ pub(super) fn visit(
     Ok(())
 }
 
-/// Whether nothing was ever filed of a run: its directory was made, and whoever made it is gone.
+/// Whether nothing was ever filed of a run: its directory was made, and its maker is gone.
 pub(super) fn is_empty(place: &Place, id: RunId) -> bool {
     let names = |path: &Path| files::open_dir(&place.dir, path).and_then(|dir| files::names(&dir));
     match names(&run_path(id)) {
@@ -279,7 +279,7 @@ fn revision(write: &Write) -> u64 {
     }
 }
 
-/// Encodes with a checksum: a torn or edited file is told from a whole one.
+/// Encodes with a checksum: a torn or edited file differs from a whole one.
 fn encode(place: &Place, run: &Run, write: &Write, events: Vec<Event>) -> io::Result<Vec<u8>> {
     let revision = revision(write);
     let goes_on = (run.ending().is_some() && write.run.ending().is_none()).then(|| write.run.clone());

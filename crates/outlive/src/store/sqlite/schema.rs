@@ -27,8 +27,8 @@ pub(crate) const WRITTEN: [&str; 2] = [DATABASE, LOG];
 const LOG_MAGIC: [u8; 3] = [0x37, 0x7f, 0x06];
 /// A page of the database, with what stands before it in the log.
 const FRAME: i64 = 24 + 4096;
-/// How many frames a log may have before what is in it goes to where it belongs. Whoever opens the database when nobody
-/// else has it open reads the whole log.
+/// How many frames a log may have before what is in it goes to where it belongs. The first process that opens
+/// the database reads the whole log.
 const LONG_LOG: i64 = 100;
 /// The index of the log, shared by all who have the database open.
 const INDEX: &str = "registry.db-shm";
@@ -168,7 +168,7 @@ impl Database {
     }
 
     /// Has the next change begin a long log anew. SQLite does that for the second change of a process and later ones:
-    /// how much of a log is where it belongs is forgotten when nobody has the database open.
+    /// how much of a log is where it belongs is forgotten when no process has the database open.
     pub(super) fn shorten_log(&mut self) {
         if !std::mem::take(&mut self.log_is_long) {
             return;
@@ -184,7 +184,7 @@ impl Database {
     }
 }
 
-/// Opens the database of `place`. One that is missing or of an older format is made or brought up to date by whoever
+/// Opens the database of `place`. One that is missing or of an older format is made or migrated by the process that
 /// comes first, while the others wait; `fill` runs inside that same transaction when it was missing.
 pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Database, Error> {
     if rusqlite::version_number() < OLDEST_SQLITE {
@@ -203,7 +203,7 @@ pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
             }
         }
         let lock = opening_file(place)?;
-        // Whoever holds it may be making the database at this moment: so it is looked for again after each pause.
+        // Its holder may be making the database at this moment: so it is looked for again after each pause.
         if wait.try_lock(&lock, FlockOperation::NonBlockingLockExclusive)? {
             match make_or_migrate(place, &fill) {
                 // It was deleted as it was made.
@@ -216,7 +216,7 @@ pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
     Err(Error::Unavailable("the registry's database is deleted again and again".into()))
 }
 
-/// Opens the database of `place` to be read as it is; none if there is none, or nobody has filled it yet.
+/// Opens the database of `place` to be read as it is; none if there is none, or it was never filled.
 pub(super) fn read(place: &Place) -> Result<Option<Database>, Error> {
     let Some(database) = connect(place)? else { return Ok(None) };
     if format(&database, place)? == 0 {
@@ -255,7 +255,7 @@ pub(super) fn salvage(place: &Place, fill: impl Fn(&Connection) -> Result<(), Er
     })
 }
 
-/// Whether the file at the database's name is another than the one that is open, or somebody may have mended what could
+/// Whether the file at the database's name is another than the one that is open, or a process may have mended what could
 /// not be used.
 pub(super) fn is_replaced(place: &Place, database: &Database) -> bool {
     let is_ours = database.inode == 0 || inode(&place.dir) == Some(database.inode);
@@ -289,8 +289,8 @@ fn opening_file(place: &Place) -> Result<OwnedFd, Error> {
         .map_err(|error| from_io("the registry cannot be locked to be made", &error))
 }
 
-/// A lock on the directory itself. SQLite opens the files of a database by name, one by one: whoever connects shares
-/// this lock, so that nobody makes another database in between and it gets the log of one with the pages of another.
+/// A lock on the directory itself. SQLite opens the files of a database by name, one by one: a process that connects shares
+/// this lock, so that none makes another database in between and it gets the log of one with the pages of another.
 struct Connecting<'a>(&'a OwnedFd);
 
 impl<'a> Connecting<'a> {
@@ -307,7 +307,7 @@ impl Drop for Connecting<'_> {
     }
 }
 
-/// Makes the database under another name and gives it its own when it is whole, so that nobody ever opens a part of it.
+/// Makes the database under another name and gives it its own when it is whole, so that no process ever opens a part of it.
 fn create(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<(), Error> {
     let failed = |error: io::Error| from_io("the registry's database cannot be made", &error);
     remove(place, &[NEXT, "registry.db.next-wal", "registry.db.next-shm"]).map_err(failed)?;
@@ -330,7 +330,7 @@ fn create(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Res
 }
 
 /// Makes the log of a database that has none, and its name last: what is committed to it is synced in the file alone, by
-/// whoever commits. SQLite takes an empty one for a new one.
+/// the committing process. SQLite takes an empty one for a new one.
 fn make_log(place: &Place) -> io::Result<()> {
     Prepared::new(&place.dir, b"", place.sharing.file_mode(), false)?.publish(&place.dir, Path::new(LOG))?;
     Ok(rustix::fs::fsync(&place.dir)?)
@@ -364,12 +364,12 @@ fn is_log_long(place: &Place) -> bool {
     stat.is_ok_and(|stat| (stat.st_size - LOG_HEAD) / FRAME > LONG_LOG)
 }
 
-/// Whether the log is missing, has no head, has a hole or ends within a frame: somebody cut it, or nobody has written to it yet.
+/// Whether the log is missing, has no head, has a hole or ends within a frame: it was cut, or was never written to.
 pub(super) fn is_log_cut(place: &Place) -> bool {
     let Ok(log) = files::open_file(&place.dir, Path::new(LOG)) else { return true };
     let mut head = [0; LOG_HEAD as usize];
     let has_head = rustix::io::pread(&log, &mut head, 0).is_ok_and(|read| read == head.len() && head[..3] == LOG_MAGIC);
-    // Whoever goes on writing behind a cut leaves a hole there.
+    // A process that goes on writing behind a cut leaves a hole there.
     let data = rustix::fs::seek(&log, rustix::fs::SeekFrom::Hole(0)).map(u64::cast_signed);
     let whole =
         |stat: rustix::fs::Stat| (stat.st_size - LOG_HEAD) % FRAME == 0 && data.is_ok_and(|data| data >= stat.st_size);
@@ -384,13 +384,13 @@ pub(super) fn is_log_torn(place: &Place) -> bool {
     has_head && rustix::fs::fstat(&log).is_ok_and(|stat| (stat.st_size - LOG_HEAD) % FRAME != 0)
 }
 
-/// Whether somebody made the index of the log shorter. SQLite would fill it up with nothing, and believe what is left.
+/// Whether the index of the log was made shorter. SQLite would fill it up with nothing, and believe what is left.
 fn is_index_cut(place: &Place) -> bool {
     let stat = rustix::fs::statat(&place.dir, INDEX, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
     stat.is_ok_and(|stat| stat.st_size % INDEX_STEP != 0)
 }
 
-/// Empties an index that was cut: SQLite then makes it again. Alone: whoever connects makes it longer step by step.
+/// Empties an index that was cut: SQLite then makes it again. Alone: a process that connects makes it longer step by step.
 fn drop_cut_index(place: &Place) -> Result<(), Error> {
     let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockExclusive)?;
     if is_index_cut(place) {
@@ -408,7 +408,7 @@ fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
     let named = |error| from_sqlite(error).named(&path);
     let log_is_cut = is_log_cut(place);
     if log_is_cut && !files::exists(&place.dir, Path::new(LOG)) {
-        // Somebody took it away; where it cannot be made again, SQLite says so better.
+        // It was taken away; where it cannot be made again, SQLite says so better.
         let _ = make_log(place);
     }
     let connection = Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(named)?;
@@ -514,7 +514,7 @@ pub(crate) fn from_sqlite(error: rusqlite::Error) -> Error {
 }
 
 impl Error {
-    /// The same error, naming the file.
+    /// Names the file in an error.
     fn named(self, path: &Path) -> Self {
         let name = |text: String| format!("`{}`: {text}", path.display());
         match self {

@@ -1,9 +1,9 @@
 //! The memory that SQLite shares between processes, a map of `registry.db-shm`, and what happens when that file is cut.
 //!
-//! Whoever touches a part of a map that its file has no more is killed by the kernel, and a command's result with it. So
+//! A process that touches a part of a map that its file has no more is killed by the kernel, and a command's result with it. So
 //! a program may have cuts survived: the file is given its length back on the spot, and what it said is marked as not to
 //! be relied on, which makes SQLite put it together again from the log. What was being read or written meanwhile was
-//! read from half an index: whoever did so learns of it by [`cuts`] and does it again. See ADR 0009.
+//! read from half an index: the caller learns of it by [`cuts`] and repeats its read. See ADR 0009.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -15,9 +15,9 @@ use nix::libc;
 
 /// How the map is named.
 const NAME: &[u8] = b"/registry.db-shm";
-/// The second copy of the index's head. One that differs from the first has the index made again, by whoever looks next.
+/// The second copy of the index's head. One that differs from the first has the index made again, by the next reader.
 const SECOND_HEAD: std::ops::Range<usize> = 48..96;
-/// How often a fault may come from a file that is long enough: somebody else may have been faster, or the disk is full.
+/// How often a fault may come from a file that is long enough: another thread may have been faster, or the disk is full.
 const IN_VAIN: u64 = 1_000;
 /// A line of the kernel's list of maps with the longest path there is.
 const LINE: usize = 8 << 10;
@@ -25,7 +25,7 @@ const LINE: usize = 8 << 10;
 static SURVIVED: AtomicBool = AtomicBool::new(false);
 static CUTS: AtomicU64 = AtomicU64::new(0);
 static VAIN: AtomicU64 = AtomicU64::new(0);
-/// Somebody in this process blocks the signal, to read it when it is sent.
+/// A thread of this process blocks the signal, to read it when it is sent.
 static IS_READ: AtomicBool = AtomicBool::new(false);
 
 /// Has this process survive it when the shared memory of a registry is cut. To be called by a program, not by a library:
@@ -43,9 +43,9 @@ pub(super) fn cuts() -> u64 {
     CUTS.load(Ordering::SeqCst)
 }
 
-/// Has the index of the database in `dir` made again by whoever looks at it next. To be called by whoever has a turn to
+/// Has the index of the database in `dir` made again by its next reader. To be called by a process that has a turn to
 /// write and a connection, which keeps the map where it is.
-#[allow(unsafe_code, reason = "nobody else writes into the map of SQLite")]
+#[allow(unsafe_code, reason = "no other code writes into the map of SQLite")]
 pub(super) fn distrust(dir: &Path) {
     let path = dir.join("registry.db-shm");
     let Ok(maps) = std::fs::read("/proc/self/maps") else { return };
@@ -56,7 +56,7 @@ pub(super) fn distrust(dir: &Path) {
     }
 }
 
-/// While it lives, faults of this thread reach the handler. The kernel kills whoever has them blocked.
+/// While it lives, faults of this thread reach the handler. The kernel kills a process that has them blocked.
 pub(super) struct Unblocked {
     was_blocked: bool,
 }
@@ -116,7 +116,7 @@ fn act(new: Option<(usize, c_int)>) -> Option<libc::sigaction> {
     unsafe { (libc::sigaction(libc::SIGBUS, new, before.as_mut_ptr()) == 0).then(|| before.assume_init()) }
 }
 
-/// Anything may have been interrupted: it calls the kernel and nobody else, and takes no memory.
+/// Anything may have been interrupted: it calls the kernel and nothing else, and takes no memory.
 #[allow(unsafe_code, reason = "the kernel hands over pointers")]
 extern "C" fn on_fault(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler its signal and what it interrupted, to be read and changed.
@@ -124,14 +124,14 @@ extern "C" fn on_fault(_: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
         let errno = libc::__errno_location();
         let before = *errno;
         if (*info).si_code > 0 {
-            // Before anybody can read what it is mended with.
+            // Before a reader can see what it is mended with.
             CUTS.fetch_add(1, Ordering::SeqCst);
             if !mend((*info).si_addr() as usize) {
                 // It happens again at once, and ends us.
                 act(Some((libc::SIG_DFL, 0)));
             }
         } else {
-            // Somebody sent it. It is sent on, to be read or to end us; the kernel lets one thread say for another only
+            // A process sent it. It is sent on, to be read or to end us; the kernel lets one thread say for another only
             // that it was queued.
             mask(libc::SIG_BLOCK);
             if IS_READ.load(Ordering::Relaxed) {

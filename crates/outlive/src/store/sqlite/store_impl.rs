@@ -25,7 +25,7 @@ impl Store for SqliteStore {
             let mut records = Vec::with_capacity(ids.len());
             for id in ids {
                 match inner.find(*id, &now) {
-                    // Among others it is left out, so that it does not hide them; asked for alone it is told.
+                    // Among others it is left out, so that it does not hide them; asked for alone it is reported.
                     Err(why @ Error::Corrupt(_)) if ids.len() > 1 => inner.damage.note(&id.to_string(), &why),
                     found => records.extend(found?),
                 }
@@ -75,7 +75,7 @@ impl Store for SqliteStore {
     }
 
     async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
-        // Whoever waits for work looks often, and mostly nothing is there: nobody who writes waits for that.
+        // A worker that waits for work looks often, and mostly nothing is there: no writer waits for that.
         if self.access == Access::Write && !self.look(|inner| inner.may_update(selection, rule, &self.now()))? {
             return Ok(Vec::new());
         }

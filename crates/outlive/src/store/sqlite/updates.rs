@@ -21,9 +21,9 @@ enum Updated {
 }
 
 impl Inner {
-    /// Whether an update may change anything, told without the write lock.
+    /// Whether an update may change anything, found out without the write lock.
     pub(super) fn may_update(&self, selection: &Selection, rule: Rule<'_>, now: &Moment) -> Result<bool, Error> {
-        // What is shown instead of a database in trouble does not say; and whoever writes may be rid of the trouble.
+        // What is shown instead of a database in trouble does not say; and a writer may be rid of the trouble.
         if self.trouble.is_some() {
             return Ok(true);
         }

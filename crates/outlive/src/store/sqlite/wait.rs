@@ -1,4 +1,4 @@
-//! Waiting for locks of the kernel that somebody else holds: with an end, and an answer to who that is.
+//! Waiting for locks of the kernel that another process holds: with a timeout, and an answer to which process that is.
 //!
 //! A holder may be stopped for as long as it likes, and the kernel's own wait has no end. So a wait asks again and again
 //! with pauses between, and gives up early where there is nothing to wait for: its holder is stopped, or this process
@@ -18,12 +18,12 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// How often a wait looks whether it is in vain.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
-/// For how long a holder may be stopped before nobody waits for it any more.
+/// For how long a holder may be stopped before no process waits for it any more.
 const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A wait for one lock.
 pub(crate) struct Wait {
-    /// What the lock is called, for whoever waits in vain.
+    /// What the lock is called, in the error of a process that waits in vain.
     name: &'static str,
     /// What it is a lock of.
     whose: &'static str,
@@ -50,12 +50,12 @@ impl Wait {
         }
     }
 
-    /// The same, for a lock of something else.
+    /// Names the lock that is waited for.
     pub(crate) fn of(self, whose: &'static str) -> Self {
         Self { whose, ..self }
     }
 
-    /// The same, giving up at the first look at a holder that is stopped.
+    /// Gives up at the first look at a holder that is stopped.
     pub(super) fn without_patience(self) -> Self {
         Self { patience: Duration::from_millis(1), ..self }
     }
@@ -100,7 +100,7 @@ impl Wait {
         let progress = std::mem::replace(&mut self.said, said) != said;
         let file = id_of(lock);
         let has_it = |pid: &u32| file.is_some_and(|file| has_open(*pid, file));
-        // Somebody else's program may hold it, and say nothing.
+        // Another program may hold it, and say nothing.
         let asks_kernel = !progress && self.waited >= STOPPED_PATIENCE.min(self.patience);
         let holder = said.filter(has_it).or_else(|| if asks_kernel { kernels_holder(lock) } else { None });
         let stopped = holder.filter(|pid| is_stopped(*pid));
@@ -134,17 +134,17 @@ fn said_holder(lock: &OwnedFd) -> Option<u32> {
     let mut said = [0; 16];
     let read = rustix::io::pread(lock, &mut said, 0).ok()?;
     let pid = std::str::from_utf8(&said[..read]).ok()?.lines().next()?.parse().ok()?;
-    // Whoever asks had it, and has it no more.
+    // The caller had it, and has it no more.
     (pid != std::process::id()).then_some(pid)
 }
 
 /// The process that holds the lock by the kernel's own account. Everybody who uses any lock stands still while the kernel
-/// gives it, so it is asked only about a lock that has long been held by somebody who does not say so.
+/// gives it, so it is asked only about a lock that has long been held by a process that does not say so.
 fn kernels_holder(lock: &OwnedFd) -> Option<u32> {
     let file = id_of(lock)?;
     let inode = format!(":{}", file.inode());
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    // `1: FLOCK  ADVISORY  WRITE 42 08:01:5678 0 EOF`; whoever waits has an arrow before its kind.
+    // `1: FLOCK  ADVISORY  WRITE 42 08:01:5678 0 EOF`; a waiting process has an arrow before its kind.
     let pid = |line: &str| {
         let mut words = line.split_ascii_whitespace().skip(1);
         let held = words.next() == Some("FLOCK");
@@ -157,9 +157,9 @@ fn kernels_holder(lock: &OwnedFd) -> Option<u32> {
     holders.iter().copied().find(|pid| has_open(*pid, file)).or_else(|| holders.iter().copied().find(is_hidden))
 }
 
-/// Says in a file whose lock was taken who has it, for whoever waits.
+/// Says in a file whose lock was taken which process has it, for those that wait.
 pub(super) fn say_holder(lock: &OwnedFd) {
-    // Whoever waits then does not learn for whom.
+    // A waiting process then does not learn for whom.
     let _ = rustix::io::pwrite(lock, format!("{}\n", std::process::id()).as_bytes(), 0);
 }
 

@@ -1,7 +1,7 @@
-//! A log that somebody cut or took away, with what was committed to it, and pages that are damaged: what the files of the
+//! A log that was cut or taken away, with what was committed to it, and pages that are damaged: what the files of the
 //! runs know is read back, or read instead.
 //!
-//! SQLite takes what is left of a log for all there ever was. That it is not can be told by its length: it is never
+//! SQLite takes what is left of a log for all there ever was. Its length shows that it is not: it is never
 //! empty once something was written, and has no half frames unless its last writer died.
 
 use super::schema::{self, Database, from_sqlite};
@@ -15,7 +15,7 @@ impl Inner {
     pub(super) fn behind(&self) -> Result<Vec<run_files::FiledRun>, Error> {
         let mut behind = Vec::new();
         run_files::visit(&self.place, |id, known| {
-            // What cannot be understood is told by the doctor.
+            // The doctor reports what cannot be understood.
             let Ok(known) = known else { return Ok(()) };
             let is_behind = match rows::find(self.connection(), id) {
                 Ok(Some(row)) => row.revision < known.record.revision && row.run.epoch <= known.record.run.epoch,
@@ -33,12 +33,12 @@ impl Inner {
             return Ok(());
         }
         self.transaction(true, |inner| {
-            // Looked for again: somebody else may have done so meanwhile.
+            // Looked for again: another process may have done so meanwhile.
             for mut known in inner.behind()? {
                 let (connection, id) = (inner.connection(), known.record.run.id);
                 let before = rows::find(connection, id)?.map(|record| record.run);
-                let told = rows::events(connection, id)?;
-                known.events.retain(|event| !told.contains(event));
+                let recorded = rows::events(connection, id)?;
+                known.events.retain(|event| !recorded.contains(event));
                 rows::put_known(connection, before.as_ref(), &known)?;
             }
             Ok(())

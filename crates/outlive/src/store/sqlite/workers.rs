@@ -67,7 +67,7 @@ fn moment(row: &Row<'_>, from: usize) -> rusqlite::Result<Moment> {
     })
 }
 
-/// Since when this database could hear anybody: since it was made.
+/// Since when this database could receive heartbeats: since it was made.
 pub(super) fn set_hears_since(connection: &Connection, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
     let values: [(&str, rusqlite::types::Value); 5] = [
         ("generation", i64::from(entropy.draw() as u32 >> 2).into()),
@@ -209,7 +209,7 @@ pub(super) fn beat(connection: &Connection, beat: &Beat, now: &Moment) -> Result
     let find = |id| Ok(find(connection, id)?.map(|record| (&record.run).into()));
     let mut reply = BeatReply::compare(beat, attention, owned(connection, beat.worker)?, find)?;
     let generation = generation(connection)?;
-    if beat.attention.is_some_and(|told| !known || told >> GENERATION_SHIFT != generation) {
+    if beat.attention.is_some_and(|last| !known || last >> GENERATION_SHIFT != generation) {
         // This database has replaced the one that the worker beat to before, and may know less than the worker does.
         let lost = &reply.lost;
         reply.unknown = beat.held.iter().map(|(id, _)| *id).filter(|id| !lost.contains(id)).collect();

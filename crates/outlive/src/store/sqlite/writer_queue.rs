@@ -1,6 +1,6 @@
 //! Turns: who may write next, in the order of asking.
 //!
-//! SQLite lets whoever asks at the right moment write, and everybody else sleeps and asks again; with hundreds of
+//! SQLite lets the process that asks at the right moment write, and all others sleep and ask again; with hundreds of
 //! writers some never get through. So writers queue for a lock of the kernel first. It is freed when its holder dies,
 //! and waiting for it has an end, because a holder may also be stopped.
 
@@ -20,7 +20,7 @@ use crate::util::sync::lock;
 
 /// What they queue for.
 pub(super) const QUEUE: &str = "write.lock";
-/// How long a reader waits for whoever writes.
+/// How long a reader waits for a writer.
 const READER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The place where writers queue. Opened once, so that a process that can open no more files still beats.
@@ -41,9 +41,9 @@ struct QueuedWriter {
 struct Asked {
     /// A thread waits for the lock.
     waiting: bool,
-    /// Somebody here still wants it.
+    /// A thread here still wants it.
     wanted: bool,
-    /// The thread has got it for whoever wants it.
+    /// The thread has got it for the one that wants it.
     granted: bool,
     /// A stopped process was waited for in vain.
     in_vain: Option<u32>,
@@ -54,7 +54,7 @@ impl QueuedWriter {
         lock(&self.state)
     }
 
-    /// Waits for the lock and hands it to whoever wants it by then, or frees it.
+    /// Waits for the lock and hands it to the thread that wants it by then, or frees it.
     fn wait(&self, file: &OwnedFd) {
         let mut locked = flock(file, FlockOperation::LockExclusive);
         while locked == Err(Errno::INTR) {
@@ -76,7 +76,7 @@ pub(super) struct WriterTurn {
     file: Arc<OwnedFd>,
 }
 
-/// Waits until nobody writes, and keeps it so while the answer lives. None where nobody has written yet, or somebody
+/// Waits until no process writes, and keeps it so while the answer lives. None where none has written yet, or another
 /// takes longer than a reader should wait.
 pub(super) fn standstill(place: &Place) -> Option<OwnedFd> {
     let file = files::open_file(&place.dir, Path::new(QUEUE)).ok()?.into();
@@ -114,7 +114,7 @@ impl Queue {
         asked.wanted = true;
         let mut wait = Wait::new(QUEUE, patience);
         if asked.in_vain.take().is_some_and(|pid| stopped_holder(&self.file) == Some(pid)) {
-            // Whoever waited for it before has waited for all.
+            // A thread that waited for it before has waited for all.
             wait = wait.without_patience();
         }
         let pause = LOOK.min(patience);
@@ -135,7 +135,7 @@ impl Queue {
 }
 
 impl WriterTurn {
-    /// Ends the turn and wakes whoever watches the registry: what was written can be read only now.
+    /// Ends the turn and wakes the subscribers of the registry: what was written can be read only now.
     pub(super) fn tell(self) {
         let file = self.file.clone();
         drop(self);

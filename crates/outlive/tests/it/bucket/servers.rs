@@ -144,7 +144,7 @@ fn f_67_a_server_that_ignores_conditions_is_refused() {
 
 #[test]
 fn f_68_a_server_that_looks_first_and_writes_then_is_refused() {
-    insta::assert_snapshot!(refused(Keeps::Early), @"untrusted does not keep to the conditions of writes, so that two owners could both hold one run: writers who race to make an object: 8 of 8 were told to have won");
+    insta::assert_snapshot!(refused(Keeps::Early), @"untrusted does not keep to the conditions of writes, so that two owners could both hold one run: writers who race to make an object: 8 of 8 got the answer that they won");
 }
 
 #[test]
@@ -210,8 +210,8 @@ fn f_68_a_server_of_which_not_everybody_is_ever_heard_is_refused_as_not_proven()
 
 #[test]
 fn f_68_a_server_on_which_nobody_wins_is_refused_as_not_proven() {
-    insta::assert_snapshot!(opened_amid(Fate::Answer(412, "PreconditionFailed"), |_, _| true).0, @"untrusted could not be proven to keep to the conditions of writes, without which two owners could both hold one run: writers who race to make an object: all 8 were told to have lost");
-    insta::assert_snapshot!(opened_amid(Fate::Answer(409, "ConditionalRequestConflict"), |_, _| true).0, @"untrusted could not be proven to keep to the conditions of writes, without which two owners could both hold one run: writers who race to make an object: all 8 were told to have lost");
+    insta::assert_snapshot!(opened_amid(Fate::Answer(412, "PreconditionFailed"), |_, _| true).0, @"untrusted could not be proven to keep to the conditions of writes, without which two owners could both hold one run: writers who race to make an object: all 8 got the answer that they lost");
+    insta::assert_snapshot!(opened_amid(Fate::Answer(409, "ConditionalRequestConflict"), |_, _| true).0, @"untrusted could not be proven to keep to the conditions of writes, without which two owners could both hold one run: writers who race to make an object: all 8 got the answer that they lost");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn f_68_losers_that_are_told_of_a_conflict_have_been_heard() {
 fn f_71_a_conflict_that_was_carried_out_all_the_same_is_seen() {
     // Everybody is told of a conflict, and one of them has won: who, nobody knows.
     let (said, _) = opened_amid(Fate::PassAndAnswer(409, "ConditionalRequestConflict"), |_, _| true);
-    assert!(said.contains("could not be proven") && said.contains("all 8 were told to have lost"), "{said}");
+    assert!(said.contains("could not be proven") && said.contains("all 8 got the answer that they lost"), "{said}");
 }
 
 #[test]

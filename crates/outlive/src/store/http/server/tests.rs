@@ -88,13 +88,13 @@ fn t8_05_no_token_writes_a_succeeded_run_back_to_pending() {
     assert_eq!(actions, ["enqueue", "claim", "finish"]);
     let mut again = Run { attempt: 2, epoch: Epoch(2), ..done.run.clone() };
     again.state = Run::new(again.id, again.spec.clone(), None, at(3)).state;
-    let told = |action: &'static str| {
+    let recorded = |action: &'static str| {
         let to = again.state.name();
         vec![Event { action: action.into(), at: at(3), to, epoch: Epoch(2), attempt: 2, ..story[2].clone() }]
     };
     let named = ["resume", "release", "unpark", "claim", "restore", "enqueue", "reap", "made up"];
     let mut refused = 0;
-    for events in [Vec::new()].into_iter().chain(named.map(told)) {
+    for events in [Vec::new()].into_iter().chain(named.map(recorded)) {
         let (expect, run, stamp) = (Expect::Revision(done.revision), again.clone(), Stamp::draw(&lent.entropy));
         let why = lent.send(Write { expect, run, events, ended: None, stamp }).unwrap_err();
         assert!(why.contains("cannot be written so"), "{why}");
@@ -102,7 +102,7 @@ fn t8_05_no_token_writes_a_succeeded_run_back_to_pending() {
     }
     assert_eq!(refused, 9);
     assert_eq!(lent.read(done.run.id), done, "a refused write changed the run");
-    assert_eq!(lent.story(done.run.id), story, "a refused write is told of");
+    assert_eq!(lent.story(done.run.id), story, "a refused write is in the event log");
 }
 
 #[test]
@@ -158,8 +158,8 @@ fn t8_05_what_an_owner_brings_back_on_record_is_told_of() {
     // The store was put back to an earlier state: the owner knows more than the record.
     let (expect, stamp) = (Expect::Revision(record.revision), Stamp::draw(&lent.entropy));
     lent.send(Write { expect, run: claimed, events: Vec::new(), ended: None, stamp }).unwrap();
-    let told = lent.story(record.run.id).pop().unwrap();
-    assert_eq!((told.action.as_ref(), &*told.by.user, told.worker), ("restore", "ci", Some(worker)));
+    let recorded = lent.story(record.run.id).pop().unwrap();
+    assert_eq!((recorded.action.as_ref(), &*recorded.by.user, recorded.worker), ("restore", "ci", Some(worker)));
     assert_eq!(lent.read(record.run.id).revision, Revision(record.revision.0 + 1));
 }
 
@@ -187,10 +187,10 @@ fn t8_05_read_tokens_receive_no_signatures() {
     ];
     for (reads_only, expected) in [(false, [true, true, false]), (true, [false, false, false])] {
         let lending = ServeContext { reads_only, ..lent.lending.clone() };
-        let told = calls.each_ref().map(|(call, body)| {
+        let recorded = calls.each_ref().map(|(call, body)| {
             let answered = pollster::block_on(answer(&lent.store, &lending, call, body)).unwrap();
             String::from_utf8(answered.body).unwrap().contains("signed")
         });
-        assert_eq!(told, expected, "reads_only: {reads_only}");
+        assert_eq!(recorded, expected, "reads_only: {reads_only}");
     }
 }
