@@ -20,6 +20,7 @@ from ._registry import Registry
 from ._runs import Run
 from ._steps import Step, step
 from ._views import Event, RunRef, RunView, Stop
+from ._work import Worker, enqueue, handler
 from .errors import (
     Ambiguous,
     Cancelled,
@@ -73,11 +74,14 @@ __all__ = [
     "Unavailable",
     "UnknownOutcome",
     "Untrusted",
+    "Worker",
     "__version__",
     "attach",
     "current",
+    "enqueue",
     "errors",
     "find",
+    "handler",
     "ps",
     "run",
     "start",

@@ -53,34 +53,17 @@ class Registry:
 
         return start(name, registry=self, **options)
 
+    def enqueue(self, kind: str, **options: Any) -> RunView:
+        """Makes a run that a worker does, as `outlive.enqueue` does."""
+        from ._work import enqueue
+
+        return enqueue(kind, registry=self, **options)
+
     def find(self, text: str) -> RunView:
         """The run that `text` means: an id, the beginning of one, a name, `@last` or `@~2`."""
         return RunView._read(self._native.find(text))
 
     show = find
-
-    def list(
-        self,
-        *,
-        states: Sequence[str] | None = None,
-        name: str | None = None,
-        kind: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        text: str | None = None,
-        steps: bool = False,
-        archived: bool | None = False,
-    ) -> Iterator[RunView]:
-        """Runs as they stand, newest first, read page by page."""
-        wanted: dict[str, Any] = {"name": name, "kind": kind, "text": text, "archived": archived}
-        wanted["states"] = list(states) if states is not None else None
-        wanted["is_step"] = None if steps else False
-        wanted["labels"] = dict(labels or {})
-        query, after = json.dumps({key: value for key, value in wanted.items() if value is not None}), None
-        while True:
-            page, after = self._native.list(query, _PAGE, after)
-            yield from (RunView(seen) for seen in json.loads(page))
-            if after is None:
-                return
 
     def events(self, run: str | RunView) -> list[Event]:
         """The event log of a run, from its first event on."""
@@ -155,6 +138,30 @@ class Registry:
 
     def __repr__(self) -> str:
         return f"Registry({self._native.shown!r})"
+
+    def list(
+        self,
+        *,
+        states: Sequence[str] | None = None,
+        name: str | None = None,
+        kind: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        text: str | None = None,
+        steps: bool = False,
+        archived: bool | None = False,
+    ) -> Iterator[RunView]:
+        """Runs as they stand, newest first, read page by page."""
+        wanted: dict[str, Any] = {"name": name, "kind": kind, "text": text, "archived": archived}
+        wanted["states"] = list(states) if states is not None else None
+        wanted["is_step"] = None if steps else False
+        wanted["labels"] = dict(labels or {})
+        query, after = json.dumps({key: value for key, value in wanted.items() if value is not None}), None
+        while True:
+            page, after = self._native.list(query, _PAGE, after)
+            yield from (RunView(seen) for seen in json.loads(page))
+            if after is None:
+                return
+
 
 
 _opened: dict[tuple[object, ...], Registry] = {}

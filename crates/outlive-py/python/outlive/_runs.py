@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import _lifecycle, _outlive
+from . import _outlive
 from ._endings import Ending, ending_of
-from ._inputs import Duration, dumped, seconds
+from ._inputs import Duration, dumped
 from ._lifecycle import log
 from ._views import RunRef, RunView, Stop
 from .errors import Cancelled, Error, ForkedRun, Invalid, LeaseOver, Lost, Refused, Stopped, TimedOut
@@ -47,6 +47,16 @@ class Run:
         """What people call it."""
         name: str | None = self._record.get("spec", {}).get("name")
         return name
+
+    @property
+    def kind(self) -> str:
+        """What sort of work it is."""
+        return str(self._record.get("spec", {}).get("kind", "python"))
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that it was made with."""
+        return dict(self._record.get("spec", {}).get("labels", {}))
 
     @property
     def attempt(self) -> int:
@@ -214,6 +224,3 @@ class Run:
 def wait_readable(descriptor: int, timeout: float | None) -> bool:
     """Waits without the interpreter's lock, and lets signals of the program be handled."""
     return bool(select.select([descriptor], [], [], timeout)[0])
-
-
-__all__ = ["Run", "seconds", "wait_readable"]

@@ -1,0 +1,174 @@
+"""Work: runs that wait in the registry, and the workers that do them.
+
+A queued run has no input or result of its own yet. What it needs goes into its labels, 64 at most of 256 bytes each, or into
+a file that a label names; what it has found out goes into its checkpoint, up to 1 MiB.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import _lifecycle, _outlive
+from ._inputs import Duration, Keys, keys_of, labels_of, seconds
+from ._lifecycle import log
+from ._owned import OwnedRun
+from ._registry import Registry, opened
+from ._views import RunView
+from .errors import Error, Invalid
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+F = TypeVar("F", bound=Callable[[OwnedRun], Any])
+
+_handlers: dict[str, Callable[[OwnedRun], Any]] = {}
+_SHORTEST, _LONGEST, _REAP_EVERY = 0.05, 1.0, 10.0
+
+
+def enqueue(
+    kind: str,
+    *,
+    name: str | None = None,
+    labels: Mapping[str, object] | None = None,
+    key: Keys = (),
+    priority: int = 0,
+    timeout: Duration | None = None,
+    max_attempts: int | None = None,
+    registry: str | Registry | None = None,
+) -> RunView:
+    """Makes a run that waits for a worker with a handler of its kind. Lower priorities are claimed first.
+
+    Where another run that has not ended has the same unique key, that run is the answer.
+
+    >>> registry = Registry("memory:")
+    >>> enqueue("resize", labels={"path": "a.png"}, registry=registry).state
+    'pending'
+    """
+    found = opened(registry)
+    spec = {
+        "kind": kind,
+        "name": name,
+        "labels": labels_of(labels or {}),
+        "keys": keys_of(key),
+        "priority": priority,
+        "timeout": seconds(timeout),
+        "max_attempts": max_attempts,
+    }
+    id, _ = found._native.enqueue(json.dumps(spec))
+    return found.find(id)
+
+
+def handler(kind: str) -> Callable[[F], F]:
+    """Has workers of this process call a function with every run of a kind that they claim."""
+
+    def decorate(function: F) -> F:
+        _handlers[kind] = function
+        return function
+
+    return decorate
+
+
+class Worker:
+    """Claims waiting runs and has handlers do them, on as many threads as it has slots.
+
+    A handler is called with the run. Its return is a success, its exception a failure, as in `with outlive.run(...)`. Runs
+    of workers that are gone are marked dead.
+
+    >>> registry = Registry("memory:")
+    >>> queued = registry.enqueue("greet", labels={"name": "ada"})
+    >>> with Worker({"greet": lambda run: run.save("hello " + run.labels["name"])}, registry=registry):
+    ...     registry.wait(queued, "30s").checkpoint
+    'hello ada'
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Callable[[OwnedRun], Any]] | None = None,
+        *,
+        slots: int = 1,
+        registry: str | Registry | None = None,
+        grace: Duration = 10.0,
+    ) -> None:
+        self._handlers = dict(_handlers if handlers is None else handlers)
+        if not self._handlers:
+            raise Invalid("a worker without handlers does nothing", hint='decorate a function with `@outlive.handler("kind")`')
+        if slots < 1:
+            raise Invalid(f"a worker with {slots} slots does nothing")
+        self._registry, self._grace = opened(registry), seconds(grace) or 0.0
+        self._stopping, self._slots = threading.Event(), slots
+        self._held: set[OwnedRun] = set()
+        self._threads: list[threading.Thread] = []
+        self._reap_turn = threading.Lock()
+
+    def start(self) -> Worker:
+        """Begins to claim."""
+        for number in range(self._slots):
+            thread = threading.Thread(target=self._work, name=f"outlive-slot-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Claims nothing more, waits for handlers for as long as its grace, and interrupts what is left then."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(self._grace)
+        for run in list(self._held):
+            run._end_quietly("interrupted", message="its worker was asked to end")
+
+    def run(self) -> None:
+        """Works until a signal or `stop` ends it."""
+        _lifecycle.handle_signals()
+        with self:
+            while not self._stopping.wait(1.0):
+                pass
+
+    def _work(self) -> None:
+        pause = waited = _SHORTEST
+        while not self._stopping.is_set():
+            try:
+                claimed = self._registry._native.claim(set(self._handlers), 1)
+                if waited >= _REAP_EVERY and self._reap_turn.acquire(False):
+                    waited = 0.0
+                    try:
+                        self._registry.reap()
+                    finally:
+                        self._reap_turn.release()
+            except Error as error:
+                log.warning("outlive: nothing can be claimed: %s", error)
+                claimed, pause = [], _LONGEST
+            for handle in claimed:
+                self._do(handle)
+            pause = _SHORTEST if claimed else min(pause * 2, _LONGEST)
+            if not claimed:
+                self._stopping.wait(pause)
+                waited += pause
+
+    def _do(self, handle: _outlive.Handle) -> None:
+        run = OwnedRun(lambda: (self._registry, handle), strict=False)
+        self._held.add(run)
+        before = _lifecycle.current_run.set(run)
+        error: BaseException | None = None
+        try:
+            self._handlers[run.kind](run)
+        except BaseException as raised:  # A handler's end, whatever it is, is the run's and not the worker's.
+            error = raised
+        finally:
+            _lifecycle.current_run.reset(before)
+            self._held.discard(run)
+        if not run.is_over:
+            try:
+                run._end_with(error)
+            except BaseException as lost:
+                log.warning("outlive: run %s: %s", run.id, lost)
+
+    def __enter__(self) -> Worker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

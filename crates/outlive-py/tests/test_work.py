@@ -1,0 +1,94 @@
+"""Queued runs and the workers that do them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import outlive
+import pytest
+from conftest import Script, until
+
+
+def test_worker_does_queued_runs_in_order(registry: outlive.Registry) -> None:
+    done: list[str] = []
+
+    def work(run: outlive.OwnedRun) -> None:
+        here = outlive.current()
+        assert here is run
+        done.append(run.labels["n"])
+        run.save({"squared": int(run.labels["n"]) ** 2})
+
+    queued = [registry.enqueue("square", labels={"n": n}, priority=9 - n) for n in range(5)]
+    assert {each.state for each in queued} == {"pending"}
+    with outlive.Worker({"square": work}, registry=registry):
+        ended = [registry.wait(each, "20s") for each in queued]
+    assert done == ["4", "3", "2", "1", "0"]
+    assert [(each.state, each.checkpoint) for each in ended] == [("succeeded", {"squared": n * n}) for n in range(5)]
+
+
+def test_slots_work_at_the_same_time(registry: outlive.Registry) -> None:
+    together = threading.Barrier(3, timeout=20)
+    queued = [registry.enqueue("meet") for _ in range(3)]
+    with outlive.Worker({"meet": lambda run: together.wait()}, slots=3, registry=registry):
+        assert {registry.wait(each, "20s").state for each in queued} == {"succeeded"}
+
+
+def test_handler_that_fails_fails_its_run_alone(registry: outlive.Registry) -> None:
+    @outlive.handler("fragile")
+    def fragile(run: outlive.OwnedRun) -> None:
+        raise RuntimeError(run.labels["why"])
+
+    bad = registry.enqueue("fragile", labels={"why": "bad input"})
+    with outlive.Worker(registry=registry):
+        view = registry.wait(bad, "20s")
+        again = registry.wait(registry.enqueue("fragile", labels={"why": "x"}), "20s")
+    assert (view.state, view.error_type) == ("failed", "RuntimeError")
+    assert (view.error_message or "").startswith("bad input")
+    assert again.state == "failed"
+
+
+def test_unique_key_makes_one_run(registry: outlive.Registry) -> None:
+    key = outlive.Key("daily", unique=True)
+    first, second = (registry.enqueue("report", key=key) for _ in range(2))
+    assert first.id == second.id
+
+
+def test_worker_that_stops_interrupts_what_is_left(registry: outlive.Registry) -> None:
+    begun = threading.Event()
+    held = threading.Event()
+
+    def long(run: outlive.OwnedRun) -> None:
+        begun.set()
+        held.wait(20)
+
+    queued = registry.enqueue("long")
+    worker = outlive.Worker({"long": long}, registry=registry, grace=0.1).start()
+    assert begun.wait(20)
+    worker.stop()
+    assert registry.find(queued.id).state == "interrupted"
+    held.set()
+
+
+def test_run_of_a_killed_worker_is_seen_dead(script: Script, registry: outlive.Registry) -> None:
+    queued = registry.enqueue("work", max_attempts=3)
+    process = script.start(
+        """
+        @outlive.handler("work")
+        def work(run):
+            print("ready", flush=True)
+            time.sleep(60)
+        outlive.Worker().run()
+        """
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert until(lambda: registry.find(queued.id).state == "dead")
+
+
+def test_worker_without_handlers_is_refused(registry: outlive.Registry) -> None:
+    with pytest.raises(outlive.Invalid) as refused:
+        outlive.Worker({}, registry=registry)
+    assert refused.value.hint
