@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Token
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -186,8 +187,6 @@ class run:
 
 def finish(ended: Run, error: BaseException | None) -> None:
     """Records how a block ended, unless its code has said so itself. In a forked child nothing is recorded."""
-    import os
-
     if os.getpid() == ended._pid and not (isinstance(ended, OwnedRun) and ended.is_over):
         ended._end_with(error)
 
@@ -217,13 +216,13 @@ _attached: dict[tuple[object, ...], AttachedRun] = {}
 def current() -> Run | None:
     """The run of this context; else the only run of this process; else the one that the environment names."""
     found = _lifecycle.current_run.get() or _lifecycle.only()
+    for fallback in _lifecycle.fallbacks:
+        found = found or fallback()
     if found is not None:
         return found
     belongs = inside()
     if belongs is None:
         return None
-    import os
-
     key = (os.getpid(), *belongs)
     if key not in _attached:
         try:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ log = logging.getLogger("outlive")
 current_run: ContextVar[Run | None] = ContextVar("outlive_run", default=None)
 #: The id of the step whose work is being done here.
 current_step: ContextVar[str | None] = ContextVar("outlive_step", default=None)
+
+#: What frameworks say of the run that a task of theirs belongs to.
+fallbacks: list[Callable[[], Run | None]] = []
 
 _open: dict[int, Run] = {}
 _uncaught: BaseException | None = None

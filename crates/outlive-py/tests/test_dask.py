@@ -1,0 +1,79 @@
+"""Dask: a real scheduler with real worker processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import distributed
+import outlive
+import outlive.dask
+import pytest
+from conftest import Script, until
+
+
+def part(number: int) -> tuple[str, int]:
+    run = outlive.current()
+    assert isinstance(run, outlive.AttachedRun)
+    run.verify()
+    run.artifact(f"part-{number}")
+    return run.id, os.getpid()
+
+
+def forever(path: str) -> None:
+    open(path, "w").close()
+    time.sleep(60)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+def test_tasks_belong_to_the_run_of_their_client(client: Any, registry: outlive.Registry) -> None:
+    with outlive.dask.run(client, "it", registry=registry.url) as run:
+        found = client.gather(client.map(part, range(6), pure=False))
+        assert {id for id, _ in found} == {run.id} and all(pid != os.getpid() for _, pid in found)
+    view = registry.find("it")
+    assert view.state == "succeeded" and sorted(view.artifacts) == [f"part-{n}" for n in range(6)]
+
+
+def test_cancel_cancels_the_futures(client: Any, registry: outlive.Registry, tmp_path: Any) -> None:
+    with pytest.raises(outlive.Cancelled):
+        with outlive.dask.run(client, "it", registry=registry.url):
+            future = client.submit(forever, str(tmp_path / "begun"), pure=False)
+            until((tmp_path / "begun").exists)
+            registry.cancel("it", "enough")
+            future.result(timeout=60)
+    assert registry.find("it").state == "cancelled"
+    client.restart()
+
+
+def test_exception_of_a_task_fails_the_run(client: Any, registry: outlive.Registry) -> None:
+    with pytest.raises(ZeroDivisionError):
+        with outlive.dask.run(client, "it", registry=registry.url):
+            client.submit(lambda: 1 / 0, pure=False).result(timeout=60)
+    assert registry.find("it").error_type == "ZeroDivisionError"
+
+
+def test_killed_driver_is_seen_dead(script: Script, registry: outlive.Registry) -> None:
+    process = script.start(
+        """
+        import distributed, outlive.dask
+        if __name__ == '__main__':
+            cluster = distributed.LocalCluster(n_workers=1, host='127.0.0.1', dashboard_address=None)
+            with distributed.Client(cluster) as client, outlive.dask.run(client, 'it'):
+                print('ready', flush=True)
+                client.submit(time.sleep, 60).result()
+        """
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert until(lambda: registry.find("it").state == "dead")

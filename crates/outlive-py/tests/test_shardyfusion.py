@@ -1,0 +1,88 @@
+"""A stand-in for a writer of sharded databases, written from its description alone: it keeps a run record."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+from typing import Any
+
+import outlive
+import pytest
+from outlive.shardyfusion import RunRegistry, manifest_store
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    run_id: str
+    writer_type: str
+    s3_prefix: str
+    status: str = "running"
+    shard_prefix: str = "shards"
+    db_path_template: str = "db={db_id:05d}"
+    manifest_ref: str | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+
+
+class Manifests:
+    def __init__(self) -> None:
+        self.published: list[str] = []
+
+    def publish(self, *, run_id: str, shards: list[str]) -> str:
+        self.published.append(run_id)
+        return f"s3://bucket/data/manifests/{run_id}"
+
+    def list_manifests(self) -> list[str]:
+        return self.published
+
+
+def write(runs: Any, manifests: Any, run_id: str, fails: bool = False) -> str:
+    """What such a writer does: create, beat, publish, end. An error is recorded and raised."""
+    record = RunRecord(run_id, "python", "s3://bucket/data")
+    ref: str = runs.create(record)
+    try:
+        runs.update(ref, record)
+        if fails:
+            raise OSError("a shard is missing")
+        record = replace(record, manifest_ref=manifests.publish(run_id=run_id, shards=["a"]))
+        runs.update(ref, replace(record, status="succeeded"))
+    except Exception as error:
+        failed = replace(record, status="failed", error_type=type(error).__name__, error_message=str(error))
+        runs.update(ref, failed)
+        raise
+    return ref
+
+
+def test_writer_is_recorded_with_its_manifest(registry: outlive.Registry) -> None:
+    runs, inner = RunRegistry(registry.url), Manifests()
+    manifests = manifest_store(inner, runs)
+    ref = write(runs, manifests, "w1")
+    view = registry.find(ref)
+    assert (view.state, view.kind, view.manifest) == ("succeeded", "python", "s3://bucket/data/manifests/w1")
+    assert view.raw["spec"]["output"]["run_id"] == "w1"
+    assert manifests.list_manifests() == ["w1"] and runs.load(ref).status == "succeeded"
+
+
+def test_writer_that_fails_is_recorded(registry: outlive.Registry) -> None:
+    runs = RunRegistry(registry.url)
+    with pytest.raises(OSError):
+        write(runs, manifest_store(Manifests(), runs), "w2", fails=True)
+    view = registry.find("w2")
+    assert (view.state, view.error_type, view.error_message) == ("failed", "OSError", "a shard is missing")
+
+
+def test_manifest_is_not_published_without_the_claim(registry: outlive.Registry) -> None:
+    runs, inner = RunRegistry(registry.url), Manifests()
+    ref = runs.create(RunRecord("w3", "python", "s3://bucket/data"))
+    registry.cancel(ref, "too late")
+    run = runs.of_writer("w3")
+    assert run is not None and run.wait_for_stop("30s") is not None
+    with pytest.raises(outlive.Cancelled):
+        manifest_store(inner, runs).publish(run_id="w3", shards=[])
+    assert inner.published == []
+    run.interrupt("a test")
+
+
+def test_registry_of_a_writer_is_pickled_with_its_config(registry: outlive.Registry) -> None:
+    runs = pickle.loads(pickle.dumps(RunRegistry(registry.url)))
+    assert registry.find(write(runs, Manifests(), "w4")).state == "succeeded"
