@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use crate::steps::Failed;
-use crate::{bench, build, lint, setup, test};
+use crate::{bench, build, lint, python, setup, test};
 
 type Chore = (&'static str, &'static str, fn(&[String]) -> Result<(), Failed>);
 
-const CHORES: [Chore; 5] = [
+const CHORES: [Chore; 6] = [
     (
         "test",
         "[NEXTEST ARGS…]  set up, then all tests; OUTLIVE_SIM_HISTORIES=N simulates N histories instead of the default",
@@ -16,6 +16,11 @@ const CHORES: [Chore; 5] = [
     ("lint", "formatting, clippy, the dependencies' licences and advisories, and the house rules", lint::run),
     ("build", "the command as it is shipped: optimised, in one file that needs no other", build::run),
     ("bench", "[NAME]  the benchmarks in bench/, or one of them, built as the command is shipped", bench::run),
+    (
+        "python",
+        "[--all] [PYTEST ARGS…]  build, install and test the Python package; --all with Ray and Spark too",
+        python::run,
+    ),
     ("setup", "install what the tests need and this machine lacks", setup::run),
 ];
 

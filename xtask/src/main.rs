@@ -1,4 +1,4 @@
-//! The chores of this repository: `cargo xtask test`, `lint`, `build`, `bench` and `setup`.
+//! The chores of this repository: `cargo xtask test`, `lint`, `build`, `bench`, `python` and `setup`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "what a chore has to say, it prints")]
 
@@ -8,6 +8,7 @@ mod chores;
 mod features;
 mod layers;
 mod lint;
+mod python;
 mod setup;
 mod steps;
 mod test;

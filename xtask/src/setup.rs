@@ -108,12 +108,13 @@ fn node() -> Result<(), Failed> {
 }
 
 /// Installs these packages into a directory, unless these very versions are there.
-fn once(dir: &str, packages: &[&str], install: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
+pub fn once(dir: &str, packages: &[&str], install: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
     let (done, wanted) = (root().join(dir).join("installed"), packages.join("\n"));
     if std::fs::read_to_string(&done).is_ok_and(|found| found == wanted) {
         return Ok(());
     }
     install()?;
+    let _ = std::fs::create_dir_all(root().join(dir));
     std::fs::write(&done, wanted).map_err(|error| Failed(format!("`{}`: {error}", done.display())))
 }
 

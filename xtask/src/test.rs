@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::features;
+use crate::python;
 use crate::setup;
 use crate::steps::{Failed, cargo, root, step};
 
@@ -30,6 +31,9 @@ pub fn run(words: &[String]) -> Result<(), Failed> {
         step(&cargo(), &["nextest", "run", "--package", "outlive-cli", "--bins", "--no-default-features", "left_out"])?;
     }
     step(&cargo(), &["test", "--workspace", "--doc"])?;
+    if words.is_empty() {
+        python::run(&[])?;
+    }
     println!("xtask test: all tests passed");
     Ok(())
 }
