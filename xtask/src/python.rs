@@ -22,17 +22,18 @@ pub fn run(words: &[String]) -> Result<(), Failed> {
     install()?;
     // The tests resume scripts with the command.
     step(&cargo(), &["build", "--package", "outlive-cli"])?;
-    let mut tests = vec!["crates/outlive-py/tests"];
-    if all {
-        let frameworks = format!("{VENV}/frameworks");
-        once(&frameworks, &FRAMEWORKS, || pip(&FRAMEWORKS))?;
-        tests.push("crates/outlive-py/frameworks");
+    let rest: Vec<&str> = words.iter().map(String::as_str).filter(|word| *word != "--all").collect();
+    pytest("crates/outlive-py/tests", &rest)?;
+    if !all {
+        return Ok(());
     }
-    let rest = words.iter().map(String::as_str).filter(|word| *word != "--all");
-    let mut pytest = vec!["-m", "pytest", "--quiet", "-c", "crates/outlive-py/pyproject.toml", "--rootdir", "."];
-    pytest.extend(tests);
-    pytest.extend(rest);
-    step(&format!("{VENV}/bin/python"), &pytest)
+    once(&format!("{VENV}/frameworks"), &FRAMEWORKS, || pip(&FRAMEWORKS))?;
+    pytest("crates/outlive-py/frameworks", &rest)
+}
+
+fn pytest(tests: &str, words: &[&str]) -> Result<(), Failed> {
+    let pytest = ["-m", "pytest", "--quiet", "-c", "crates/outlive-py/pyproject.toml", "--rootdir", ".", tests];
+    step(&format!("{VENV}/bin/python"), &[&pytest, words].concat())
 }
 
 /// Builds the wheel and installs it in place of the one before.

@@ -1,0 +1,15 @@
+"""The fixtures of the other tests, for tests that start large frameworks."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+_path = Path(__file__).resolve().parents[1] / "tests/conftest.py"
+_spec = importlib.util.spec_from_file_location("outlive_test_fixtures", _path)
+assert _spec is not None and _spec.loader is not None
+_shared = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_shared)
+
+Script, until = _shared.Script, _shared.until
+home, url, registry, script, command = _shared.home, _shared.url, _shared.registry, _shared.script, _shared.command

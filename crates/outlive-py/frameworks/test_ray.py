@@ -1,0 +1,84 @@
+"""Ray: a real cluster of this machine. Ray binds every interface, so it runs in a network namespace of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import outlive
+from conftest import until
+
+PROLOGUE = """
+import os, sys, time
+import outlive, outlive.ray, ray
+ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
+
+@ray.remote
+def part(number):
+    run = outlive.current()
+    run.verify()
+    run.artifact(f"part-{number}")
+    return run.id
+
+@ray.remote
+def forever(path):
+    open(path, "w").close()
+    time.sleep(120)
+"""
+
+
+def start(tmp_path: Path, code: str) -> subprocess.Popen[str]:
+    script = tmp_path / "driver.py"
+    script.write_text(PROLOGUE + code)
+    # A path of a socket has 107 characters at most.
+    env = {**os.environ, "HOME": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": "/tmp"}
+    words = ["unshare", "--net", "--map-root-user", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    return subprocess.Popen(
+        [*words, sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    )
+
+
+def test_tasks_belong_to_the_run_of_their_driver(tmp_path: Path, registry: outlive.Registry) -> None:
+    code = """
+with outlive.ray.run("it") as run:
+    refs = [part.options(**outlive.ray.options(run)).remote(n) for n in range(4)]
+    assert set(outlive.ray.get(run, refs)) == {run.id}
+"""
+    process = start(tmp_path, code)
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err[-3000:]
+    view = registry.find("it")
+    assert view.state == "succeeded" and sorted(view.artifacts) == [f"part-{n}" for n in range(4)]
+    assert view.progress == {"done": 4, "total": 4} and view.labels["ray_job"]
+
+
+def test_cancel_cancels_the_tasks(tmp_path: Path, registry: outlive.Registry) -> None:
+    begun = tmp_path / "begun"
+    code = f"""
+with outlive.ray.run("it") as run:
+    outlive.ray.get(run, [forever.options(**outlive.ray.options(run)).remote({str(begun)!r})])
+"""
+    process = start(tmp_path, code)
+    until(begun.exists, 120)
+    registry.cancel("it", "enough")
+    _, err = process.communicate(timeout=120)
+    assert "Cancelled" in err and registry.find("it").state == "cancelled", err[-3000:]
+
+
+def test_killed_driver_is_seen_dead(tmp_path: Path, registry: outlive.Registry) -> None:
+    begun = tmp_path / "begun"
+    code = f"""
+with outlive.ray.run("it") as run:
+    print(os.getpid(), flush=True)
+    outlive.ray.get(run, [forever.options(**outlive.ray.options(run)).remote({str(begun)!r})])
+"""
+    process = start(tmp_path, code)
+    assert process.stdout is not None
+    driver = int(process.stdout.readline())
+    until(begun.exists, 120)
+    os.kill(driver, signal.SIGKILL)
+    until(lambda: registry.find("it").state == "dead", 120)
+    process.communicate(timeout=60)

@@ -1,0 +1,77 @@
+"""Spark: a real session on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+import outlive
+import outlive.spark
+import pytest
+from conftest import Script, until
+from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    local = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+    session = local.getOrCreate()
+    yield session
+    session.stop()
+
+
+def test_tasks_attach_and_progress_is_counted(spark: Any, registry: outlive.Registry) -> None:
+    with outlive.spark.run(spark, "it", registry=registry.url) as run:
+        reference = outlive.spark.broadcast(spark, run)
+
+        def part(number: int) -> str:
+            task = outlive.spark.attach(reference)
+            task.verify()
+            task.artifact(f"part-{number}")
+            time.sleep(0.5)
+            return task.id
+
+        assert set(spark.sparkContext.parallelize(range(4), 4).map(part).collect()) == {run.id}
+    view = registry.find("it")
+    assert view.state == "succeeded" and sorted(view.artifacts) == [f"part-{n}" for n in range(4)]
+    assert view.progress["total"] == 4 and view.labels["spark_application"]
+
+
+def test_cancel_cancels_the_job_group(spark: Any, registry: outlive.Registry) -> None:
+    threading.Timer(2.0, lambda: registry.cancel("it", "enough")).start()
+    began = time.monotonic()
+    with pytest.raises(outlive.Cancelled):
+        with outlive.spark.run(spark, "it", registry=registry.url):
+            spark.sparkContext.parallelize(range(2), 2).map(lambda _: time.sleep(120)).collect()
+    assert time.monotonic() - began < 60
+    assert registry.find("it").state == "cancelled"
+    assert spark.range(10).count() == 10, "the session is of no use any more"
+
+
+@pytest.mark.parametrize("victim", ["driver", "jvm"])
+def test_killed_driver_or_jvm_is_seen(script: Script, registry: outlive.Registry, victim: str) -> None:
+    process = script.start(
+        """
+        import outlive.spark
+        from pyspark.sql import SparkSession
+        local = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')
+        local = local.config('spark.driver.bindAddress', '127.0.0.1').config('spark.driver.host', '127.0.0.1')
+        spark = local.getOrCreate()
+        with outlive.spark.run(spark, 'it'):
+            print(spark.sparkContext._gateway.proc.pid, flush=True)
+            spark.sparkContext.parallelize([1], 1).map(lambda _: time.sleep(60)).collect()
+        """
+    )
+    assert process.stdout is not None
+    jvm = int(process.stdout.readline())
+    os.kill(process.pid if victim == "driver" else jvm, signal.SIGKILL)
+    expected = "dead" if victim == "driver" else "failed"
+    assert until(lambda: registry.find("it").state == expected)
