@@ -29,7 +29,7 @@ class Step:
     >>> with outlive.run("report", registry="memory:") as run:
     ...     with run.step("fetch", "orders since May") as fetch:
     ...         if not fetch.done:
-    ...             fetch.set(1250)
+    ...             rows = fetch.set(1250)
     ...     print(fetch.value)
     1250
     """
