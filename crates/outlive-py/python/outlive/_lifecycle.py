@@ -7,7 +7,6 @@ not: the registry finds that its owner is gone.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import signal
 import sys
@@ -21,7 +20,22 @@ if TYPE_CHECKING:
 
     from ._runs import Run
 
-log = logging.getLogger("outlive")
+
+class _Log:
+    """The logger `outlive`. The module `logging` is imported with the first message: it takes longer than all of this."""
+
+    def warning(self, text: str, *values: object) -> None:
+        import logging
+
+        logging.getLogger("outlive").warning(text, *values)
+
+    def debug(self, text: str, *values: object) -> None:
+        import logging
+
+        logging.getLogger("outlive").debug(text, *values)
+
+
+log = _Log()
 
 #: The run whose block is being executed here.
 current_run: ContextVar[Run | None] = ContextVar("outlive_run", default=None)
