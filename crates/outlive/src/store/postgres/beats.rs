@@ -37,12 +37,12 @@ pub(super) fn body(worker: &Worker) -> Result<String, Error> {
 /// beats only notes since when the worker was missed.
 const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock(), room = @.room(worker.ctid)
     FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', $2, true)) AS settings
-    WHERE id = $1 AND beat > 0 RETURNING attention, @.reachable_since(), heard_at";
+    WHERE id = $1 AND beat > 0 RETURNING attention, @.hears_since(), heard_at";
 const FIRST_BEAT: &str = "WITH said AS (INSERT INTO @.process VALUES ($1, $2)
         ON CONFLICT (id) DO UPDATE SET body = excluded.body)
     INSERT INTO @.worker VALUES ($1, 1, @.clock(), 0, @.room(NULL))
     ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock(), room = @.room(worker.ctid)
-    RETURNING attention, @.reachable_since(), heard_at";
+    RETURNING attention, @.hears_since(), heard_at";
 const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
         AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = $1) RETURNING id),
     unsaid AS (DELETE FROM @.process WHERE id IN (SELECT id FROM gone))
@@ -51,7 +51,7 @@ const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
 /// Rows of workers that have said nothing for an hour and own nothing. One that beats meanwhile keeps its row.
 pub(super) const FORGET_SILENT: &str = "WITH gone AS (DELETE FROM @.worker WHERE id IN (
             SELECT w.id FROM @.worker w WHERE w.heard_at < (SELECT @.clock()) - 3600000000
-                AND (SELECT @.reachable_since()) < (SELECT @.clock()) - 3600000000
+                AND (SELECT @.hears_since()) < (SELECT @.clock()) - 3600000000
                 AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = w.id) FOR UPDATE SKIP LOCKED)
         RETURNING id)
     DELETE FROM @.process WHERE id IN (SELECT id FROM gone)";
