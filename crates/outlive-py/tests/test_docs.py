@@ -16,7 +16,7 @@ from conftest import ROOT
 PACKAGE = Path(outlive.__file__).parent
 EXAMPLES = sorted((ROOT / "examples/python").glob("*.py"))
 #: Modules that need a framework, whose own tests import them, and the native half, which has no examples.
-WITHOUT = {"_outlive", "dask", "ray", "shardyfusion", "spark"}
+WITHOUT = {"_outlive", "dask", "pytest", "ray", "shardyfusion", "spark"}
 MODULES = sorted(f"outlive.{each.name}" for each in pkgutil.iter_modules(outlive.__path__) if each.name not in WITHOUT)
 
 

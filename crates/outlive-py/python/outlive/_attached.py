@@ -92,6 +92,8 @@ class AttachedRun(Run):
         flush: bool = False,
         **data: Any,
     ) -> None:
+        if done is not None:
+            self._counts = (done, total)
         said = {"done": done, "total": total, "message": message, "data": data or None}
         self._unwritten = {key: value for key, value in said.items() if value is not None}
         if flush or time.monotonic() - self._written_at >= _EVERY:

@@ -112,6 +112,8 @@ class OwnedRun(Run):
         flush: bool = False,
         **data: Any,
     ) -> None:
+        if done is not None:
+            self._counts = (done, total)
         handle = self._handle
         if handle is None:
             self._last = {"done": done, "total": total, "message": message, **data}

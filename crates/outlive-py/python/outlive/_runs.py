@@ -36,6 +36,8 @@ class Run:
         self._pid = os.getpid()
         self._record: dict[str, Any] = {}
         self._names: dict[str, int] = {}
+        #: How much is done, and of how much, as it was said last.
+        self._counts: tuple[int | None, int | None] = (None, None)
 
     @property
     def id(self) -> str:
