@@ -41,6 +41,9 @@
     allow(dead_code, unused_imports, reason = "used by the stores that are not compiled")
 )]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("outlive runs on Linux only; docs/porting.md lists what a port has to replace");
+
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 pub mod discovery;
