@@ -1,5 +1,7 @@
 //! `cargo xtask lint`: what can be said of the code without running it.
 
+mod packaging;
+
 use crate::features;
 use crate::layers::{self, CRATES};
 use crate::steps::{Failed, cargo, root, step, succeeds};
@@ -17,6 +19,7 @@ pub fn run(_: &[String]) -> Result<(), Failed> {
     };
     checks.extend(features::LIBRARY.iter().map(|features| clippy(&["outlive", "--lib"], features)));
     checks.extend(features::COMMAND.iter().map(|features| clippy(&["outlive-cli", "--bins"], features)));
+    checks.extend(packaging::check());
     if succeeds(&cargo(), &["deny", "--version"]) {
         checks.push(step(&cargo(), &["deny", "check"]));
     } else {

