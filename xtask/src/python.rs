@@ -15,13 +15,17 @@ const PACKAGES: [&str; 4] = ["distributed==2026.8.0", "maturin==1.16.0", "mypy==
 /// The frameworks that are tested where `--all` asks for them.
 const FRAMEWORKS: [&str; 2] = ["pyspark==4.3.0", "ray==2.60.0"];
 
-/// Builds the package, installs it and runs its tests: with `--all` also those that start Ray and Spark. What else is
-/// said beyond the chore's name is said to pytest.
+/// Builds the command, with which the tests resume scripts, and tests the package.
 pub fn run(words: &[String]) -> Result<(), Failed> {
+    step(&cargo(), &["build", "--package", "outlive-cli"])?;
+    test(words)
+}
+
+/// Builds the package, installs it and runs its tests: with `--all` also those that start Ray and Spark. What else is
+/// said beyond the chore's name is said to pytest. The command is the one that was built last.
+pub fn test(words: &[String]) -> Result<(), Failed> {
     let all = words.iter().any(|word| word == "--all");
     install()?;
-    // The tests resume scripts with the command.
-    step(&cargo(), &["build", "--package", "outlive-cli"])?;
     let rest: Vec<&str> = words.iter().map(String::as_str).filter(|word| *word != "--all").collect();
     pytest("crates/outlive-py/tests", &rest)?;
     if !all {

@@ -32,7 +32,7 @@ pub fn run(words: &[String]) -> Result<(), Failed> {
     }
     step(&cargo(), &["test", "--workspace", "--doc"])?;
     if words.is_empty() {
-        python::run(&[])?;
+        python::test(&[])?;
     }
     println!("xtask test: all tests passed");
     Ok(())
