@@ -5,6 +5,8 @@
 pub mod completion;
 mod left_out;
 mod logging;
+mod overview;
+mod status;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -29,13 +31,13 @@ use crate::{launcher, logs, terminal};
 
 /// The nouns that group verbs, with what they are about.
 const NOUNS: [(&str, &str); 7] = [
-    ("service", "A supervisor that the machine starts by itself"),
-    ("registry", "The repositories whose runs are found from anywhere, and the index of them"),
-    ("queue", "Runs that wait for a worker"),
-    ("token", "Who may ask `outlive serve` for what"),
-    ("checkpoint", "Inside a run: what its next attempt is to be handed"),
-    ("artifact", "Inside a run: what it has made"),
-    ("fence", "Inside a run: whether this attempt still owns it"),
+    ("service", "Start a supervisor at boot"),
+    ("registry", "Manage the index of all repositories"),
+    ("queue", "Add, list and remove queued runs"),
+    ("token", "Manage access tokens of `outlive serve`"),
+    ("checkpoint", "Inside a run: save and read checkpoints"),
+    ("artifact", "Inside a run: record artifacts and manifests"),
+    ("fence", "Inside a run: check ownership before an effect"),
 ];
 
 /// Does what the command line says.
@@ -60,6 +62,9 @@ pub fn main() -> u8 {
         SigSet::from(Signal::SIGPIPE).thread_swap_mask(SigmaskHow::SIG_BLOCK).unwrap_or_else(|_| SigSet::empty());
     if let Some((registry, argv)) = launcher::plain_call(&words).filter(|_| report.is_none()) {
         return launcher::run_plainly(argv, &Context::new(registry), mask);
+    }
+    if words.len() == 1 {
+        return status::print(&Context::new(None));
     }
     let verb = verb(&words);
     if let Some(error) = verb.as_deref().and_then(left_out::refusal) {
@@ -148,7 +153,7 @@ pub fn command(verb: Option<&str>) -> Command {
             "The registry: sqlite:PATH, postgres://..., s3://BUCKET/PREFIX or http://SERVER (default: the nearest .outlive, else \
                      the user's)",
         ))
-        .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Answer with JSON"));
+        .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Print JSON"));
     match verb {
         Some(launcher::NAME) => return root.subcommand(launcher::command()),
         Some(step::NAME) => return root.subcommand(step::command()),
@@ -188,12 +193,17 @@ pub fn command(verb: Option<&str>) -> Command {
         let verbs: Vec<Command> = verbs.map(|operation| (operation.command)()).collect();
         (!verbs.is_empty()).then(|| noun(name, about).subcommands(verbs))
     });
-    root.about("Every run outlives its process: run, watch, resume, cancel and reap")
-        .after_help("`outlive run -- sleep 60` starts a run; `outlive ps` lists what is in flight.")
+    let root = root
+        .about("Track long-running commands: detect when one dies, and resume it from its last checkpoint")
+        .after_help(
+            "`outlive run -- sleep 60` starts a run, `outlive ps` lists it. `outlive --help` describes every verb and the exit \
+             statuses, `outlive VERB --help` one verb.",
+        )
         .after_long_help(exit_status_table())
         .subcommands(interactive)
         .subcommands(alone)
-        .subcommands(grouped)
+        .subcommands(grouped);
+    overview::with_groups(root)
 }
 
 fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> u8 {

@@ -48,9 +48,9 @@ pub const NAME: &str = "serve";
 
 /// Serve the registry over HTTP: the API, the dashboard, and MCP at /mcp
 ///
-/// Whoever asks needs a token: on this machine yours, which our own commands find in your home; elsewhere one made with
-/// `outlive token create`. The link that is printed opens the dashboard. An address that others reach should have
-/// --tls-cert and --tls-key, or a proxy that does.
+/// Clients need a token: on this machine your own, which `outlive` reads from your home; elsewhere one made with
+/// `outlive token create`. The printed link opens the dashboard. Use --tls-cert and --tls-key, or a TLS proxy, on an
+/// address that others can reach.
 #[derive(Debug, Args)]
 struct Serve {
     /// Where: an address and a port, or unix:PATH

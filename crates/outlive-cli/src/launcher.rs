@@ -55,14 +55,15 @@ use crate::workers::hooks;
 /// The verb.
 pub const NAME: &str = "run";
 
-/// Run a command, so that it is known, watched and can be cancelled
+/// Run a command and track it
 ///
-/// The command is executed as given, without a shell, with the standard streams and the terminal of this call. The exit
-/// status is the command's own, and decides what became of the run. Signals are passed on: a command that handles one and
-/// exits has succeeded or failed by its status, and only one that died of the signal was interrupted.
+/// The command is executed as given, without a shell, with the standard streams and the terminal of this call. The
+/// exit status is the command's own and decides the outcome of the run. Signals are forwarded: a command that handles
+/// a signal and exits has succeeded or failed by its exit status; only a command that died of the signal is
+/// interrupted.
 #[derive(Debug, Args)]
 struct Run {
-    /// Leave it running in the background, whatever becomes of this terminal, and say its id
+    /// Run in the background, independent of this terminal, and print the id
     #[arg(short, long)]
     detach: bool,
     #[command(flatten)]
@@ -259,7 +260,7 @@ fn recorded_badly(recorded: Result<Persisted, Error>) -> Option<(Code, String)> 
         Ok(Persisted::Spooled) => {
             Some((Code::Unavailable, "the registry cannot be written; the result is kept, and recorded by the next `outlive run`, `cancel`, `reap` or `doctor --fix`".into()))
         }
-        Err(error) => Some((error.code(), format!("the result is not on record: {error}"))),
+        Err(error) => Some((error.code(), format!("the outcome could not be recorded: {error}"))),
     }
 }
 

@@ -43,17 +43,17 @@ const LOOK_SELDOM: Duration = Duration::from_millis(500);
 /// shown nevertheless: nobody watches any more.
 const NOTED_WITHIN: Duration = Duration::from_millis(250);
 
-/// Show what a run has written
+/// Print the output of a run
 ///
-/// What it wrote to its standard output goes to standard output, and what it wrote to its standard error to standard
-/// error; if only one of them is asked for, it goes to standard output. On a terminal colours are shown and bars of progress
-/// redraw their line; what would move the cursor elsewhere or set titles is made visible instead, unless --raw is given.
+/// The run's standard output goes to standard output and its standard error to standard error; if only one of them is
+/// selected, it goes to standard output. On a terminal, colours are kept and progress bars redraw their line; escape
+/// sequences that move the cursor elsewhere or set titles are made visible, unless --raw is given.
 #[derive(Debug, Default, Args)]
 struct Logs {
-    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
+    /// A run: id or unique prefix, name, @last, @~2, or REPOSITORY:ID
     #[arg(default_value = "@last")]
     run: String,
-    /// Go on until the run has ended
+    /// Follow the output until the run has ended
     #[arg(short, long)]
     follow: bool,
     /// Only its standard output
@@ -74,10 +74,10 @@ struct Logs {
     /// Begin each line with its time, as RFC 3339 in UTC
     #[arg(long)]
     timestamps: bool,
-    /// Pass everything on as it is, to a terminal too
+    /// Print the output unchanged, to a terminal too
     #[arg(long)]
     raw: bool,
-    /// End with the exit status of the run, as `outlive wait` does
+    /// Exit with the exit status of the run, as `outlive wait` does
     #[arg(long)]
     exit_status: bool,
     /// It is expected to be in flight.

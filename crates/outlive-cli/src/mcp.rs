@@ -79,11 +79,11 @@ impl Allowed {
     }
 }
 
-/// Speak MCP on the standard input and output, for agents
+/// Serve MCP on standard input and output, for agents
 ///
-/// The tools look until --allow lets them do more. The core set is listed, and --tools adds others: the tool `more` tells of
-/// all of them and calls them, listed or not. Answers have at most 4 KB unless a call says otherwise. `outlive serve` speaks
-/// MCP over HTTP, at /mcp.
+/// The tools look until --allow lets them do more. The core set is listed, and --tools adds others: the tool `more`
+/// tells of all of them and calls them, listed or not. Answers have at most 4 KB unless a call says otherwise.
+/// `outlive serve` speaks MCP over HTTP, at /mcp.
 #[derive(Debug, Args)]
 struct Mcp {
     /// What tools may do besides reading

@@ -266,7 +266,7 @@ pub fn exit_status_table() -> String {
     codes.sort_by_key(|code| code.exit_status());
     let rows = codes.map(|code| format!("  {:>3}  {}: {}", code.exit_status(), code.as_str(), code.meaning()));
     format!(
-        "Exit status:\n    0  done\n    1  done, and the answer is no: `wait`, `attach`, `adopt`, `checkpoint get`, `doctor`,\n       \
+        "Exit status:\n    0  done\n    1  completed, but the result is negative: `wait`, `attach`, `adopt`, `checkpoint get`, `doctor`,\n       \
          `cancel --wait`, `logs --exit-status`, `resume`, `work --drain`, `service status`\n{}\n  \
          126  `run`: the command cannot be executed\n  127  `run`: the command is not found\n    \
          n  `run`, `wait`, `attach`, `adopt`, `logs --exit-status`: the command's own, or 128 plus\n       \

@@ -320,10 +320,10 @@ impl RunView {
         let may = |operation| self.can.contains(&operation);
         let is_over = self.state.is_ended() || self.state == StateName::Pending;
         if may(Operation::Adopt) {
-            return Some(format!("`outlive adopt {id}` takes it over; `outlive cancel {id}` ends what is left of it"));
+            return Some(format!("`outlive adopt {id}` continues it; `outlive cancel {id}` stops its processes"));
         }
         if may(Operation::Cancel) && self.health == Some(Health::Orphaned) {
-            return Some(format!("`outlive cancel {id}` ends what is left of it"));
+            return Some(format!("`outlive cancel {id}` stops its processes"));
         }
         if may(Operation::Cancel) && self.health == Some(Health::Unresponsive) {
             return Some(format!("`outlive why {id}`; `outlive cancel {id}`"));
@@ -331,7 +331,7 @@ impl RunView {
         if may(Operation::Cancel) && is_over && !self.leftover_pids.is_empty() {
             let resume = format!("; `outlive resume --end-leftovers {id}` ends it and starts the next attempt");
             let resume = if self.resumes_without_live { resume } else { String::new() };
-            return Some(format!("`outlive cancel {id}` ends what is left of it{resume}"));
+            return Some(format!("`outlive cancel {id}` stops its processes{resume}"));
         }
         match (may(Operation::Reap), may(Operation::Resume)) {
             (true, true) => Some(format!("`outlive resume {id}` starts its next attempt; `{reap}` only marks it dead")),

@@ -97,7 +97,7 @@ impl Context {
         self.caller.as_ref().map(|caller| caller.patience)
     }
 
-    /// Here the call may be stopped, with so many done of so many. An error where whoever asked has given up.
+    /// Here the call may be stopped, with so many done of so many. An error where the caller has gone away.
     pub fn pass(&self, done: usize, total: usize) -> Result<(), Error> {
         self.caller.as_ref().map_or(Ok(()), |caller| caller.going.pass(done, total))
     }
@@ -314,7 +314,7 @@ impl Context {
         if !config.redact.defaults && !config.is_own {
             let home = outlive::host::home::home().unwrap_or_default().join("registry").join(CONFIG);
             return Err(Error::Invalid(format!(
-                "`defaults = false` in `[redact]` of {CONFIG} is not heeded: a repository may have more masked, not less; \
+                "`defaults = false` in `[redact]` of {CONFIG} is ignored: a repository may mask more, not less; \
                  only `{}` may say so, for runs of that registry",
                 home.display()
             )));
@@ -380,7 +380,7 @@ impl Context {
 fn tell_damage(registry: &Registry) {
     if let Some(unsigned) = registry.unsigned() {
         crate::cli::talk(&format!(
-            "outlive: {}\nhint: until then what you run is signed by nobody, and nobody resumes it without `outlive trust`\n",
+            "outlive: {}\nhint: until then your runs are unsigned, and are not resumed without `outlive trust`\n",
             crate::terminal::plain(unsigned)
         ));
     }

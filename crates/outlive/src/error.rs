@@ -236,23 +236,23 @@ impl Code {
     /// What it says to people.
     pub fn meaning(self) -> &'static str {
         match self {
-            Self::NotFound => "there is no such run, registry or index",
-            Self::Ambiguous => "several runs are meant",
-            Self::Invalid => "the call makes no sense as it is",
-            Self::Refused => "the run does not allow it as it stands",
+            Self::NotFound => "no such run, registry or index",
+            Self::Ambiguous => "the name or prefix matches several runs",
+            Self::Invalid => "invalid arguments or input",
+            Self::Refused => "the state of the run does not allow it",
             Self::Lost => "inside a run: this attempt no longer owns it",
-            Self::Busy => "a key is held by others, or others kept changing the run",
+            Self::Busy => "a key is held by other runs, or the run was modified concurrently",
             Self::Untrusted => "another user made the run, or its record was tampered with: `outlive trust`",
             Self::Unavailable => "the registry cannot be reached",
-            Self::Full => "the registry has no room left",
-            Self::Denied => "the registry may not be used, or cannot do what is needed",
-            Self::Newer => "a later outlive made the registry",
+            Self::Full => "no space left for the registry",
+            Self::Denied => "no permission to use the registry, or it lacks a needed capability",
+            Self::Newer => "the registry was created by a newer version of outlive",
             Self::Corrupt => "the registry cannot be read",
             Self::Stale => "the index is not up to date: `registry show`",
-            Self::Unreadable => "the run is there, and its source cannot be understood",
-            Self::Forbidden => "a server does not do this for whoever asks",
-            Self::Unauthorised => "a server does not know who asks",
-            Self::Throttled => "a server is asked for too much at once",
+            Self::Unreadable => "the run exists, but its source cannot be read",
+            Self::Forbidden => "the role of the caller does not allow this",
+            Self::Unauthorised => "invalid or missing credentials",
+            Self::Throttled => "too many requests",
         }
     }
 
@@ -337,7 +337,7 @@ impl Error {
             Self::NoRepository { .. } => {
                 "`outlive registry list` lists those that are; `outlive registry add` adds one".into()
             }
-            Self::Unreadable { repo, .. } => format!("mend or remove it in `{repo}`, then `outlive registry refresh`"),
+            Self::Unreadable { repo, .. } => format!("repair or remove it in `{repo}`, then `outlive registry refresh`"),
             Self::NoRegistry { sought: Some(_), .. } => {
                 "the first `outlive run -- COMMAND` makes it; `outlive init` makes one in this directory".into()
             }
@@ -387,31 +387,33 @@ fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
         Refusal::WrongState { action: "rerun", .. } => {
             format!("`outlive wait {run}` waits for its end; `outlive rerun --force {run}` repeats it all the same")
         }
-        Refusal::Lost { .. } | Refusal::WrongState { .. } => format!("`outlive why {run}` tells its story"),
+        Refusal::Lost { .. } | Refusal::WrongState { .. } => format!("`outlive why {run}` shows its event log"),
         Refusal::LeftoversAlive(_) => {
             format!("`outlive show {run}` names them; `outlive resume --end-leftovers {run}` ends them first")
         }
         Refusal::OwnerLives => {
-            format!("`outlive show {run}` tells how it stands; `outlive cancel {run}` asks it to stop")
+            format!("`outlive show {run}` shows its state; `outlive cancel {run}` asks it to stop")
         }
-        Refusal::IsStep(of) => format!("`outlive resume {of}` goes on with the run that it is a step of"),
-        Refusal::NothingLeft => "`outlive reap` puts its death on record".into(),
-        Refusal::Parked => format!("`outlive why {run}` tells its story; `outlive unpark {run}` has it tried again"),
+        Refusal::IsStep(of) => format!("`outlive resume {of}` resumes the run that it is a step of"),
+        Refusal::NothingLeft => "`outlive reap` marks it dead".into(),
+        Refusal::Parked => {
+            format!("`outlive why {run}` shows its event log; `outlive unpark {run}` allows it to be retried")
+        }
         Refusal::WaitsFor(_) | Refusal::WaitsNot(_) | Refusal::NotParked => {
-            format!("`outlive show {run}` tells how it stands")
+            format!("`outlive show {run}` shows its state")
         }
         Refusal::CancelRequested => {
             format!("`outlive cancel {run}` ends its processes and makes it final")
         }
         Refusal::NotAsked => format!("`outlive cancel {run}` asks for it"),
         Refusal::HeardOf | Refusal::LeaseHolds | Refusal::OwnRun | Refusal::NotYet(_) => {
-            format!("`outlive show {run}` tells how it stands")
+            format!("`outlive show {run}` shows its state")
         }
         Refusal::NoAttemptsLeft(_) => format!("`outlive show {run}` has its command, to start a new run with"),
         Refusal::TooLarge { .. } | Refusal::TooMany { .. } => "keep it in a file, and name that".into(),
         Refusal::Copied => "change it in the registry that this one was copied from".into(),
         Refusal::Swept => format!("`outlive show {run}` has its command, to start a new run with"),
-        Refusal::BeingSwept(_) => format!("`outlive why {run}` tells its story"),
+        Refusal::BeingSwept(_) => format!("`outlive why {run}` shows its event log"),
         Refusal::Archived => format!("`outlive unarchive {run}` shows it again"),
         Refusal::NotArchived => format!("`outlive archive {run}` hides it"),
         Refusal::ProcessesAlive(_) => format!("`outlive cancel {run}` ends them"),

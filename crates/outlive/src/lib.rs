@@ -1,7 +1,7 @@
 //! Every run outlives its process.
 //!
 //! outlive is a run registry: it knows every run that is in flight, notices when one dies, resumes it where it left
-//! off, and tells its story. This crate is the library; `outlive-cli` has the command.
+//! off, and shows its event log. This crate is the library; `outlive-cli` has the command.
 //!
 //! ```
 //! use outlive::registry::Registry;

@@ -134,7 +134,7 @@ pub enum Action {
         /// In which state.
         ended: StateName,
     },
-    /// A person has it tried again after it was parked.
+    /// A person allows it to be retried after it was parked.
     Unpark,
     /// The owner tells how far it is.
     Report {

@@ -24,7 +24,7 @@ const RUNS: usize = 200;
 /// How many programs of `PATH` are offered.
 const PROGRAMS: usize = 2_000;
 /// The flags whose value is a key of runs.
-const KEYS: [&str; 3] = ["lock", "limit", "unique"];
+const KEYS: [&str; 3] = ["lock", "max_concurrent", "unique"];
 
 /// Answers a shell that asks for completions. Does nothing, and answers false, where none asks.
 pub fn answer(words: &[OsString]) -> bool {

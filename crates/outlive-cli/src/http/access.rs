@@ -137,7 +137,7 @@ impl Access {
     /// have been at ours: whoever listens at another and passes it on is not us.
     pub fn prove(&self, peer: Peer, token: &str, question: &str, port: Option<u16>) -> Result<String, Failure> {
         if port.is_some_and(|port| port != self.port) || question.len() > 256 {
-            return Err(Failure::new(Code::Forbidden, "this was asked of somebody else"));
+            return Err(Failure::new(Code::Forbidden, "the request names another host"));
         }
         let kept = self.tokens.list().map_err(Failure::from)?.into_iter().map(|kept| kept.digest);
         let digest = kept.chain([self.own.clone()]).find(|digest| is_same(&known_by(digest), token));
@@ -202,7 +202,7 @@ impl Access {
 }
 
 fn unknown() -> Failure {
-    refused(Code::Unauthorised, "nobody is known by what was shown")
+    refused(Code::Unauthorised, "invalid or missing credentials")
 }
 
 fn refused(code: Code, message: &str) -> Failure {

@@ -59,7 +59,7 @@ impl Door {
     /// Listens at an address or `unix:PATH`, with a certificate and its key if there are any.
     pub async fn open(listen: &str, tls: Option<(&Path, &Path)>) -> Result<Self, Error> {
         let failed = |error: io::Error| {
-            Error::Invalid(format!("nobody can be heard at `{listen}`: {error}; {}", instead(listen, &error)))
+            Error::Invalid(format!("cannot listen on `{listen}`: {error}; {}", instead(listen, &error)))
         };
         let tls = tls.map(|(chain, key)| acceptor(chain, key)).transpose()?;
         if let Some(path) = listen.strip_prefix("unix:") {

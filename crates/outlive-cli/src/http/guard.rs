@@ -72,7 +72,7 @@ pub async fn known(State(server): State<Arc<Server>>, mut request: Request, next
             return Failure::new(Code::Throttled, "too many requests; ask again in a moment").into_response();
         }
         Some(Err(failure)) => return failure.into_response(),
-        None => return Failure::new(Code::Unauthorised, "nobody is there").into_response(),
+        None => return Failure::new(Code::Unauthorised, "the peer is unknown").into_response(),
     };
     request.extensions_mut().insert(who.clone());
     let mut response = next.run(request).await;
@@ -88,7 +88,7 @@ pub async fn begin_session(State(server): State<Arc<Server>>, request: Request) 
         key: String,
     }
     let peer = request.extensions().get::<Peer>().copied();
-    let peer = peer.ok_or_else(|| Failure::new(Code::Unauthorised, "nobody is there"))?;
+    let peer = peer.ok_or_else(|| Failure::new(Code::Unauthorised, "the peer is unknown"))?;
     let body = super::api::body(request).await?;
     let wrong = |error: serde_json::Error| Failure::new(Code::Invalid, &error.to_string());
     let begin: Begin = serde_json::from_slice(&body).map_err(wrong)?;

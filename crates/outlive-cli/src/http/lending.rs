@@ -63,7 +63,7 @@ pub async fn prove(State(server): State<Arc<Server>>, request: Request) -> Resul
         port: Option<u16>,
     }
     let peer = request.extensions().get::<Peer>().copied();
-    let peer = peer.ok_or_else(|| Failure::new(Code::Unauthorised, "nobody is there"))?;
+    let peer = peer.ok_or_else(|| Failure::new(Code::Unauthorised, "the peer is unknown"))?;
     let body = super::api::body(request).await?;
     let wrong = |error: serde_json::Error| Failure::new(Code::Invalid, &error.to_string());
     let asked: Prove = serde_json::from_slice(&body).map_err(wrong)?;

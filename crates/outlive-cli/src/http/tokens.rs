@@ -64,7 +64,7 @@ impl Role {
 pub struct Kept {
     /// Whose; stories tell it.
     pub name: String,
-    /// What they may have done.
+    /// The operations that the token allows.
     pub role: Role,
     /// What it is known by.
     pub digest: String,

@@ -36,16 +36,16 @@ pub const NAME: &str = "adopt";
 /// How long whoever collects the command may take to do so, before its exit status is given up.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Take over a run whose owner is gone and whose processes live on
+/// Take over a run whose owner died and whose processes still run
 ///
-/// The run goes on as it was, with this call as its owner: it beats again, can be cancelled, and is followed to its end.
-/// The exit status is the command's, where the kernel can still tell it (Linux 6.15 and later); where it cannot, the run
-/// has failed with `exit_unknown`. Refused while the owner lives, and where nothing is left to take over.
+/// This call becomes the owner of the run: it sends heartbeats, accepts cancel requests and follows the run to its
+/// end. The exit status is the command's, where the kernel still reports it (Linux 6.15 and later); otherwise the run
+/// has failed with `exit_unknown`. Refused while the owner is alive, and where no process is left.
 #[derive(Args)]
 struct Adopt {
-    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
+    /// A run: id or unique prefix, name, @last, @~2, or REPOSITORY:ID
     run: String,
-    /// Follow it in the background, whatever becomes of this terminal, and say its id
+    /// Follow it in the background, independent of this terminal, and print the id
     #[arg(short, long)]
     detach: bool,
 }

@@ -40,14 +40,15 @@ const ANSWERS_WITHIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How often to look what became of a run whose terminal is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
-/// Stay with a run that is in flight until it ends, and end as it ended
+/// Connect this terminal to a running run until it ends
 ///
-/// A run that was started with `run -d --tty` has a terminal: what is typed here goes to it, what it shows is shown here,
-/// and its size is that of this terminal. Ctrl-P Ctrl-Q leaves, and the run goes on; several may be attached at once. Of any
-/// other run the last lines of what it has written are shown and all that follows; there Ctrl-C leaves.
+/// A run started with `run -d --tty` has a terminal: input goes to it, its output is shown here, and its size follows
+/// this terminal. Ctrl-P Ctrl-Q detaches and leaves the run running; several terminals may be attached at once. For
+/// any other run the last lines of output and all new output are shown; Ctrl-C detaches. The exit status is the
+/// run's.
 #[derive(Debug, Args)]
 struct Attach {
-    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
+    /// A run: id or unique prefix, name, @last, @~2, or REPOSITORY:ID
     run: String,
     /// The keys that leave, one after the other, such as ctrl-a,d; none if empty
     #[arg(long, value_name = "KEYS", default_value = "ctrl-p,ctrl-q", hide_default_value = false)]
@@ -99,7 +100,7 @@ impl Attach {
             let attempt = seen.run.attempt;
             match self.stay(&stream).map_err(|error| Error::Invalid(format!("the terminal cannot be used: {error}")))? {
                 Left::Detached => {
-                    talk(&format!("outlive: left run `{id}`, which goes on\n"));
+                    talk(&format!("outlive: detached from run `{id}`, which keeps running\n"));
                     return Ok(Some(0));
                 }
                 Left::Signal(signal) => return Ok(Some(u8::try_from(128 + signal).unwrap_or(255))),

@@ -24,97 +24,98 @@ const RESERVED: &str = "OUTLIVE_";
 /// What a run is to be.
 #[derive(Debug, Default, Args)]
 pub struct SpecFlags {
-    /// What to call it; need not be unique
+    /// A name, which need not be unique
     #[arg(long)]
     pub name: Option<String>,
-    /// What sort of work it is [default: command]
+    /// The kind of work, for per-kind settings and filters [default: command]
     #[arg(long)]
     pub kind: Option<String>,
-    /// A mark to find it by (repeatable)
+    /// A label to find it by (repeatable)
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub labels: Vec<String>,
-    /// End it after this long
+    /// Stop it after this long
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
-    /// Call it stalled after this long without progress
+    /// Show it as stalled after this long without progress
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub stall_after: Option<Duration>,
-    /// End it, with all its processes, if its owner hangs for this long: counted from its last heartbeat, and noticed by a
-    /// worker or supervisor within about ten seconds after that
+    /// Stop it, with all its processes, if its owner sends no heartbeat for this long; a worker or supervisor notices
+    /// within about ten seconds after that
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub hung_after: Option<Duration>,
-    /// Only one run at a time holds this key: `run` refuses to start (status 105) while another does, a queued run waits
-    /// (repeatable)
+    /// Mutual exclusion: only one running run holds this key. While another does, `run` exits with 105 and a queued
+    /// run waits (repeatable)
     #[arg(id = "lock", long = "lock", value_name = "KEY")]
     pub locks: Vec<String>,
-    /// The same, with N runs at a time (repeatable)
-    #[arg(id = "limit", long = "limit", value_name = "KEY=N")]
+    /// Limit concurrency: at most N running runs hold this key; otherwise like --lock (repeatable)
+    #[arg(id = "max_concurrent", long = "max-concurrent", value_name = "KEY=N")]
     pub limits: Vec<String>,
-    /// Only one run with this key at a time that has not ended: while there is one, `run` refuses to start (status 105), and
-    /// `queue add` answers with that one (repeatable)
+    /// At most one unfinished run has this key: while there is one, `run` exits with 105 and `queue add` returns that
+    /// run (repeatable)
     #[arg(id = "unique", long = "unique", value_name = "KEY")]
     pub uniques: Vec<String>,
-    /// No more than N runs with this key start within a time, such as api=10/1m: `run` refuses to start (status 105), a
-    /// queued run waits (repeatable)
+    /// Rate limit: at most N runs with this key start per DURATION, such as api=10/1m; otherwise `run` exits with 105
+    /// and a queued run waits (repeatable)
     #[arg(id = "rate", long = "rate", value_name = "KEY=N/DURATION")]
     pub rates: Vec<String>,
-    /// What becomes of it if its owner dies [default: dead]
+    /// The state of the run if its owner dies [default: dead]
     #[arg(long, value_enum)]
     pub on_death: Option<OnDeath>,
-    /// Try it again by itself after a crash, an interruption or a failure; `never`: not even with `outlive resume --all`
-    /// (repeatable, or with commas)
+    /// Retry automatically after a crash, an interruption or a failure; `never` also excludes it from `outlive resume
+    /// --all` (repeatable, or comma-separated)
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHEN")]
     pub resume_on: Vec<ResumeOn>,
-    /// Try it again after a crash or a failure, up to N times: short for --resume-on crash,failure --max-attempts N+1
+    /// Retry after a crash or a failure, up to N times: short for --resume-on crash,failure --max-attempts N+1
     #[arg(long, value_name = "N", conflicts_with_all = ["resume_on", "max_attempts"])]
     pub retry: Option<u32>,
-    /// How many of its attempts may fail, the first included
+    /// The number of attempts that may fail, including the first
     #[arg(long, value_name = "N")]
     pub max_attempts: Option<u32>,
-    /// How long to wait after the first failure; it doubles with every further one
+    /// The backoff after the first failure; it doubles with every further one
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub backoff: Option<Duration>,
-    /// An exit code or error type that no further attempt would change (repeatable)
+    /// An exit code or error type that is not retried (repeatable)
     #[arg(long = "permanent", value_name = "CODE|TYPE")]
     pub permanent: Vec<String>,
-    /// What becomes of processes that live on when the command has ended [default: keep]
+    /// What to do with processes that outlive the command [default: keep]
     #[arg(long, value_enum)]
     pub orphans: Option<Orphans>,
-    /// The run ends with the last of its processes; the exit status is the command's
+    /// End the run with the last of its processes; the exit status is the command's
     #[arg(long, conflicts_with = "orphans")]
     pub wait_tree: bool,
-    /// What it does when its registry cannot be reached for so long that somebody else may take it over (default: it stops
-    /// if it holds a key, and goes on otherwise)
+    /// What to do when the registry was unreachable for so long that another worker may claim the run (default: stop
+    /// if it holds a key, otherwise continue)
     #[arg(long, value_enum)]
     pub on_lease_loss: Option<LeaseLoss>,
-    /// Have a shell execute this when it has ended, with the run as JSON on its standard input
+    /// A shell command to execute when the run has ended, with the run as JSON on its standard input
     #[arg(long, value_name = "COMMAND")]
     pub notify: Option<String>,
-    /// Where it writes what it makes, for `outlive sweep`: s3://BUCKET/PREFIX, or a directory
+    /// Where it writes artifacts, for `outlive sweep`: s3://BUCKET/PREFIX, or a directory
     #[arg(long, value_name = "PREFIX")]
     pub artifacts: Option<String>,
-    /// How what it makes is named below that: with TREES alone it writes below TREES/run_id=ID/ whatever it wants, and once it
-    /// has succeeded what its manifest does not name is swept; with PART, the directory of one part, it writes below
-    /// TREES/run_id=ID/PART/attempt=NN/, and attempts are [default: shards:db={db_id:05d}]
+    /// The directory layout below --artifacts. TREES: artifacts are in TREES/run_id=ID/, and objects that the
+    /// manifest of a succeeded run does not name are swept. TREES:PART: they are in TREES/run_id=ID/PART/attempt=NN/,
+    /// and attempts are swept. See docs/bucket.md [default: shards:db={db_id:05d}]
     #[arg(long, value_name = "TREES[:PART]", requires = "artifacts")]
     pub layout: Option<String>,
-    /// What names the winners in a manifest that is a SQLite database [default: every text in it]
+    /// The query that lists the winners in a manifest that is a SQLite database [default: every text in it]
     #[arg(long, value_name = "SQL", requires = "artifacts")]
     pub winners: Option<String>,
-    /// Record variables with the run, for every attempt on every host: NAME as it is now, 'CUDA_*' all that match, NAME=VALUE
-    /// as given (repeatable); secrets are kept in your home and not on record
+    /// Record environment variables with the run, for every attempt on every host: NAME with its current value,
+    /// 'CUDA_*' for all that match, NAME=VALUE as given (repeatable); secrets are kept in your home, not in the
+    /// registry
     #[arg(long = "env", value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
-    /// Which environment attempts are given beside what --env records [default: keep]
+    /// The environment of attempts, in addition to --env [default: keep]
     #[arg(long, value_name = "MODE")]
     pub env_mode: Option<EnvModeFlag>,
-    /// Keep nothing of what it writes, and stay out of its way
+    /// Do not capture output; the command uses the streams of this call directly
     #[arg(long)]
     pub no_log: bool,
-    /// Give it a terminal of its own, which `outlive attach` leads to: for a run in the background
+    /// Allocate a terminal, for `outlive attach`: with --detach
     #[arg(long)]
     pub tty: bool,
-    /// Have a shell execute it: the words are joined as they are
+    /// Execute the words, joined by spaces, with a shell
     #[arg(long)]
     pub shell: bool,
     /// Store the program's name without its arguments; the run cannot be resumed then
@@ -140,9 +141,9 @@ pub enum EnvModeFlag {
 /// What becomes of processes that live on.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Orphans {
-    /// They live on, as they would without outlive
+    /// Leave them running, as without outlive
     Keep,
-    /// They are asked to end, and killed if they do not, before the run's end is put on record
+    /// Terminate them, and kill them if that does not help, before the run ends
     End,
 }
 
@@ -173,9 +174,9 @@ pub enum ResumeOn {
 /// What an owner does that cannot reach its registry.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum LeaseLoss {
-    /// It goes on until it is told that it is lost
+    /// Continue until the registry says that the run is lost
     Continue,
-    /// It stops before anyone may take it over
+    /// Stop before another worker may claim the run
     Stop,
 }
 

@@ -82,7 +82,7 @@ impl Job {
         registry.startable(run)?;
         let command = run.spec.command.as_ref();
         let no_command =
-            || Error::Invalid(format!("run `{}` is no command: only its own program can go on with it", run.id));
+            || Error::Invalid(format!("run `{}` has no command: only its own program can resume it", run.id));
         let command = command.ok_or_else(no_command)?;
         let withheld =
             || Error::Invalid(format!("run `{}` cannot be executed: {}", run.id, registry.why_withheld(run)));
@@ -179,8 +179,7 @@ impl Owning<'_> {
                 Some(next) => handle = next,
                 None => {
                     let unheard = job.notify.as_ref().and_then(|command| notify(self.registry, id, command).err());
-                    let unheard =
-                        unheard.map(|error| (Code::Unavailable, format!("nobody could be notified: {error}")));
+                    let unheard = unheard.map(|error| (Code::Unavailable, format!("the notification failed: {error}")));
                     remark([unheard], self.json);
                     hooks::tell_end(self.registry, id);
                     return exit;

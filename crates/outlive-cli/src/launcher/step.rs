@@ -37,11 +37,11 @@ use crate::terminal::plain;
 /// The verb.
 pub const NAME: &str = "step";
 
-/// Inside a run: run a command that later attempts need not run again
+/// Inside a run: run a command that is skipped once it has succeeded
 ///
-/// Once it has succeeded, a later attempt of the run that comes to the step again, with the same command, inputs and
-/// variables, writes what it wrote and ends with its status, without running it. The first step that has changed is run,
-/// and so is every one after it. A step that failed or crashed is not done.
+/// After a resume, a step with the same command, inputs and variables is replayed: its recorded output is printed and
+/// its exit status returned, without running it. The first step that changed is run, and so is every step after it. A
+/// step that failed or crashed is run again.
 #[derive(Args)]
 struct Step {
     /// What to call it; each step of an attempt has a name of its own

@@ -56,7 +56,7 @@ impl Drop for Wanted {
 
 /// What a call answers that nobody waits for.
 pub fn given_up() -> Error {
-    Error::Store(store::Error::Unavailable("whoever asked has given up".into()))
+    Error::Store(store::Error::Unavailable("the caller has gone away".into()))
 }
 
 #[cfg(test)]

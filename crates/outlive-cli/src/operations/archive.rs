@@ -28,15 +28,15 @@ use crate::settings::Context;
 use crate::terminal::plain;
 use crate::workers::hooks;
 
-/// Hide runs that have ended
+/// Hide finished runs from lists
 ///
 /// `outlive ps` no longer lists them; `outlive ps --all` does. Nothing is deleted, and `outlive unarchive` shows them
-/// again. The death of a run whose owner is gone is put on record first. With --older-than every run that ended longer ago
-/// is hidden, in one write; nothing is hidden by itself unless the configuration says so. A mark on a run of cool-workflow is
-/// kept in the home of outlive: its repository is not touched, and cool-workflow does not see the mark.
+/// again. Runs whose owner is gone are marked dead first. With --older-than every run that ended longer ago is
+/// archived in one write; nothing is archived automatically unless the configuration says so. The mark of a run of
+/// cool-workflow is kept in outlive's home: its repository is not changed, and cool-workflow does not see the mark.
 #[derive(Debug, Default, Args)]
 pub struct Archive {
-    /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
+    /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID
     pub runs: Vec<String>,
     /// Every run in this state (repeatable)
     #[arg(
@@ -53,24 +53,24 @@ pub struct Archive {
     /// With --status or --older-than: the runs of the registry here, or of every one that is known [default: repo]
     #[arg(long, value_enum, conflicts_with = "runs")]
     pub scope: Option<Scope>,
-    /// Why, for whoever reads it later
+    /// The reason, kept with the mark
     #[arg(long)]
     pub reason: Option<String>,
-    /// Only say what would be archived
+    /// Only print what would be archived
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// Show runs again that were archived
+/// Show archived runs in lists again
 #[derive(Debug, Default, Args)]
 pub struct Unarchive {
-    /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
+    /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID
     #[arg(required = true)]
     pub runs: Vec<String>,
     /// Only in this repository, or in every one that is known
     #[arg(long, value_enum, default_value_t)]
     pub scope: Scope,
-    /// Only say what would be shown again
+    /// Only print what would be shown again
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -13,7 +13,7 @@ use crate::operation::inside::Claim;
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 
-/// Inside a run: name something that it has made
+/// Inside a run: record an artifact
 #[derive(Debug, Args)]
 pub struct Add {
     /// A path, a URL, anything that finds it again
@@ -22,10 +22,10 @@ pub struct Add {
     pub claim: Claim,
 }
 
-/// Inside a run: name the manifest that tells which of what it has made is needed
+/// Inside a run: record the manifest that lists the artifacts to keep
 ///
-/// Call it once the manifest is where it says, and before anything points at it: it is on record when this returns, and
-/// refused with `lost` where somebody else may own the run by now.
+/// Call it once the manifest is in place and before anything points at it: the reference is durable when this
+/// returns, and refused with `lost` where another attempt may own the run.
 #[derive(Debug, Args)]
 pub struct Manifest {
     /// Where it is: below what `outlive run --artifacts` named

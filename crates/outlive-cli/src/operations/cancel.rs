@@ -23,17 +23,17 @@ use crate::operations::plane::located::{Located, Place, locate};
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 
-/// Cancel runs, and end their processes
+/// Cancel runs and stop their processes
 ///
-/// The request is durable: a local owner stops the run at once, any other with its next beat. The answer is `cancelled`
-/// only when nothing of the run's process tree is left; until then it is `cancel_requested`, with the pids that live. The
-/// processes of a run whose owner is gone, or that is dead, interrupted or waits for another attempt, are ended here, and
-/// the run is final. Processes on another host cannot be ended from here: the answer names that host. The first request
-/// stands. If one of several runs cannot be cancelled, none is.
+/// The request is durable: a local owner stops the run at once, a remote one with its next heartbeat. The answer is
+/// `cancelled` only when nothing of the run's process tree is left; until then it is `cancel_requested`, with the
+/// pids that live. The processes of a run whose owner is gone, or that is dead, interrupted or waits for another
+/// attempt, are ended here, and the run is final. Processes on another host cannot be ended from here: the answer
+/// names that host. The first request stands. If one of several runs cannot be cancelled, none is.
 #[derive(Debug, Default, Args)]
 #[command(override_usage = "outlive cancel [OPTIONS] <RUNS>...\n       outlive cancel [OPTIONS] --all")]
 pub struct Cancel {
-    /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
+    /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID
     #[arg(required_unless_present = "all")]
     pub runs: Vec<String>,
     /// Every run of this registry that is in flight
@@ -42,16 +42,16 @@ pub struct Cancel {
     /// The reason, kept in the event log
     #[arg(long)]
     pub reason: Option<String>,
-    /// How long a run may take to stop by itself before it is killed
+    /// Grace period: how long a run may take to stop before it is killed
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub grace: Option<Duration>,
-    /// Kill an owner that lives but says nothing, with all processes of its run
+    /// Kill an owner that is alive but sends no heartbeats, with all processes of its run
     #[arg(long)]
     pub force: bool,
     /// Wait until they have ended with all their processes; the exit status is 1 if something is left
     #[arg(long)]
     pub wait: bool,
-    /// Only say what would be cancelled
+    /// Only print what would be cancelled
     #[arg(long, conflicts_with = "wait")]
     pub dry_run: bool,
 }
@@ -304,7 +304,7 @@ impl Outcome {
             let host = plain(host);
             return format!(
                 "; it is not started again, but its processes were on host `{host}` and cannot be observed from here: \
-                 `outlive cancel {id}` there ends what is left of it"
+                 `outlive cancel {id}` there stops its processes"
             );
         }
         if !live.is_empty() {

@@ -15,7 +15,7 @@ use crate::operation::inside::{Claim, Which};
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 
-/// Inside a run: keep what its next attempt is to be handed
+/// Inside a run: save a checkpoint for the next attempt
 ///
 /// Durable when the command returns. Text that is not JSON is kept as text.
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub struct Set {
 /// How much of the standard input is read: more than any checkpoint may have.
 const LIMIT: u64 = 64 << 20;
 
-/// Inside a run: say what the last checkpoint was
+/// Inside a run: print the last checkpoint
 ///
 /// Without one it prints nothing and ends with status 1.
 #[derive(Debug, Default, Args)]

@@ -17,10 +17,10 @@ use crate::operation::{Effect, Operate};
 use crate::settings::{Context, Location, deliver};
 use crate::terminal::plain;
 
-/// Look the registry and this machine over, and mend what can be mended
+/// Check the registry and this machine, and repair what can be repaired
 ///
-/// Without --fix nothing is changed. Nothing is ever deleted that holds data: a damaged database is kept under another
-/// name and rebuilt from the files of the runs.
+/// Without --fix nothing is changed. Nothing is ever deleted that holds data: a damaged database is kept under
+/// another name and rebuilt from the files of the runs.
 #[derive(Debug, Default, Args)]
 pub struct Doctor {
     /// Mend what can be mended
@@ -118,7 +118,7 @@ impl Operate for Doctor {
                     match deliver(&registry).await? {
                         0 => {}
                         delivered => {
-                            checks.push(Check::new("mended", format!("{delivered} spooled results are on record")))
+                            checks.push(Check::new("mended", format!("{delivered} spooled outcomes were recorded")))
                         }
                     }
                 }

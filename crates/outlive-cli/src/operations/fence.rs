@@ -13,9 +13,9 @@ use crate::operation::inside::Claim;
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 
-/// Inside a run: check that this attempt still owns it
+/// Inside a run: check that this attempt still owns the run
 ///
-/// Ends with status 0 while it does, and with `lost` as soon as somebody else may own the run. Ask right before an
+/// Exits with 0 while it does, and with `lost` as soon as another attempt may own the run. Call it right before an
 /// effect that must not happen twice.
 #[derive(Debug, Default, Args)]
 pub struct Check {

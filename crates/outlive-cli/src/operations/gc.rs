@@ -17,13 +17,13 @@ use crate::terminal::plain;
 /// How many runs are named.
 const NAMED: usize = 100;
 
-/// Have the index forget runs whose sources are gone
+/// Remove runs of deleted repositories from the index
 ///
-/// Only what the index knows of them is forgotten: no file of any run is touched, and nothing is forgotten of a repository
-/// that is away.
+/// Only index entries are removed: no file of any run is touched, and entries of a repository that cannot be reached
+/// are kept.
 #[derive(Debug, Default, Args)]
 pub struct Gc {
-    /// Only say what would be forgotten
+    /// Only print what would be removed
     #[arg(long)]
     pub dry_run: bool,
     /// Only what has been gone for this long

@@ -8,7 +8,7 @@ use crate::operation::{Effect, Operate};
 use crate::operations::plane::listing::{Page, Wanted};
 use crate::settings::Context;
 
-/// Tell what was run in every repository, the last made first
+/// List runs of every repository, newest first
 #[derive(Debug, Default, Args)]
 pub struct History {
     #[command(flatten)]

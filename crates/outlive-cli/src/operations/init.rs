@@ -13,10 +13,10 @@ use serde::Serialize;
 use crate::operation::{Effect, Operate};
 use crate::settings::{Context, DIRECTORY, Location};
 
-/// Make a registry in this directory
+/// Create a registry in this directory
 ///
-/// Not needed: the first run makes one. Use it for a registry that a group shares, where everybody sees everybody's
-/// runs and nobody executes another's, or to have one in a directory that is no repository.
+/// Optional: the first run creates one. Use it for a registry that a group shares, where every member sees all runs
+/// and executes only their own, or for a directory that is not a repository.
 #[derive(Debug, Default, Args)]
 pub struct Init {
     /// Let the group of the directory see and use it

@@ -8,7 +8,7 @@ use crate::operation::{Effect, Operate};
 use crate::operations::plane::listing::{Page, Wanted};
 use crate::settings::Context;
 
-/// List the runs of every repository, the first made first
+/// List runs of every repository, oldest first
 ///
 /// `outlive ps` lists those of one registry, without an index.
 #[derive(Debug, Default, Args)]

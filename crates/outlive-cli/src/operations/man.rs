@@ -73,6 +73,8 @@ fn root() -> clap::Command {
 fn render(command: &clap::Command) -> Result<(String, String), Error> {
     let behind = command.get_after_long_help().or_else(|| command.get_after_help()).map(ToString::to_string);
     let without = command.clone().after_help(Resettable::Reset).after_long_help(Resettable::Reset);
+    // The verbs have a section of their own.
+    let without = without.before_help(Resettable::Reset).before_long_help(Resettable::Reset);
     let man = clap_mangen::Man::new(without).source(concat!("outlive ", env!("CARGO_PKG_VERSION")));
     let mut extra = Roff::new();
     let behind = behind.unwrap_or_default();

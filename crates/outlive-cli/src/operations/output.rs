@@ -22,13 +22,12 @@ use crate::operations::plane::located::{Place, locate_one};
 use crate::settings::Context;
 use crate::terminal::plain;
 
-/// Tell what a run has written, a page at a time
+/// Print the output of a run page by page, for programs
 ///
-/// For programs, which ask for the page behind the last one until `ended` is true and `pieces` is empty. People want
-/// `outlive logs`.
+/// Programs ask for the next page until `ended` is true and `pieces` is empty. `outlive logs` is for people.
 #[derive(Debug, Default, Args)]
 pub struct Output {
-    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
+    /// A run: id or unique prefix, name, @last, @~2, or REPOSITORY:ID
     pub run: String,
     /// Only its standard output
     #[arg(long, conflicts_with = "stderr")]
@@ -42,7 +41,7 @@ pub struct Output {
     /// Begin with the last N lines
     #[arg(long, value_name = "N", conflicts_with = "after")]
     pub lines: Option<u64>,
-    /// The page behind an earlier one: its `next`
+    /// Cursor: the `next` value of the previous page
     #[arg(long, value_name = "NEXT")]
     pub after: Option<String>,
     /// Begin with what was written at or after this time: 2026-11-15T09:30:00Z, 18:00, 10m (ago)

@@ -13,7 +13,7 @@ use crate::operation::inside::Claim;
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 
-/// Inside a run: say how far it is
+/// Inside a run: report progress
 #[derive(Debug, Args)]
 pub struct Progress {
     /// How much is done, or how much of how much: 40 or 40/100

@@ -28,12 +28,10 @@ use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Step, Table};
 use crate::terminal::{self, Look, cut, plain, quote};
 
-/// List runs: those in flight and those that need attention, or all
+/// List running, waiting and unfinished runs of this registry
 ///
-/// Dead and interrupted runs need attention for a week; after that --all or --status lists them.
-///
-/// Reading never writes. A run whose owner is gone is shown as dead from the moment it is true, whether or not anybody
-/// has put that on record.
+/// Dead and interrupted runs are listed for a week; after that --all or --status lists them. `ps` never writes: it
+/// checks the processes itself, so that a run whose owner is gone is shown as dead at once.
 #[derive(Debug, Default, Args)]
 pub struct Ps {
     /// Also runs that have ended, and archived ones
@@ -57,7 +55,7 @@ pub struct Ps {
     /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 100)]
     pub limit: usize,
-    /// The page behind an earlier one: its `next`
+    /// Cursor: the `next` value of the previous page
     #[arg(long, value_name = "NEXT")]
     pub after: Option<String>,
     /// Runs of every repository that is known

@@ -34,11 +34,11 @@ use crate::settings::{Context, QueueOrder};
 use crate::terminal::plain;
 use crate::workers::hooks;
 
-/// Put a command into the queue, to be executed by `outlive work` or `outlive supervise`
+/// Add a command to the queue, for `outlive work` or `outlive supervise`
 ///
-/// It costs no process while it waits. Lower priorities are executed first, and among equals whatever was added first.
-/// With --app, --workflow or --run it is no command but an entry of the queue of all repositories, which is in the home:
-/// `outlive queue drain` hands it to an executor outside outlive.
+/// A queued run needs no process. Lower priorities are executed first, equal ones in the order of their creation.
+/// With --app, --workflow or --run the entry is for an executor outside outlive: it is added to the home's queue of
+/// all repositories, from which `outlive queue drain` leases it.
 #[derive(Debug, Default, Args)]
 pub struct Add {
     /// Lower is executed first
@@ -48,25 +48,25 @@ pub struct Add {
     #[arg(long, value_name = "TIME|DURATION")]
     pub not_before: Option<String>,
     /// Only after this run has succeeded; if it fails or is cancelled, so does this one (repeatable)
-    #[arg(long = "after", value_name = "RUN")]
-    pub after: Vec<String>,
+    #[arg(long, value_name = "RUN")]
+    pub needs: Vec<String>,
     /// Only after this run has ended, however it did (repeatable)
-    #[arg(long = "after-any", value_name = "RUN")]
-    pub after_any: Vec<String>,
-    /// Again and again, with this long between two beginnings
+    #[arg(long, value_name = "RUN")]
+    pub needs_any: Vec<String>,
+    /// Repeat, with this long between two starts
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "cron")]
     pub every: Option<Duration>,
-    /// Again and again by the calendar of this machine: minute, hour, day of the month, month, day of the week
+    /// Repeat by the calendar of this machine: minute, hour, day of the month, month, day of the week
     #[arg(long, value_name = "EXPRESSION")]
     pub cron: Option<String>,
-    /// What becomes of times at which nobody worked [default: once]
+    /// What to do about times that passed while no worker was running [default: once]
     #[arg(long, value_enum)]
     pub missed: Option<OnMissed>,
     /// Add the runs that this file describes, all of them or none: JSON lines with the fields of this call, whose `after`
     /// may name each other
     #[arg(long, value_name = "FILE", conflicts_with = "argv")]
     pub file: Option<PathBuf>,
-    /// Wait until it has ended, and end with its exit status, as `outlive wait` does. Somebody must be at work
+    /// Wait until it has ended, and exit with its exit status, as `outlive wait` does; a worker must be running
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]
@@ -86,19 +86,19 @@ pub enum OnMissed {
     Skip,
 }
 
-/// Show how a run stands in the queue
+/// Show the queue position of a run
 #[derive(Debug, Default, Args)]
 pub struct Show {
-    /// An id, the beginning of one, a name, @last, or @~2
+    /// A run: id or unique prefix, name, @last, or @~2
     pub run: String,
 }
 
-/// Take runs out of the queue
+/// Remove waiting runs from the queue
 ///
-/// Only those that wait; `outlive cancel` stops one that runs. A run that comes again and again no longer does.
+/// Only waiting runs; `outlive cancel` stops a running one. The schedule of a recurring run ends.
 #[derive(Debug, Default, Args)]
 pub struct Cancel {
-    /// Ids, beginnings of ids, names, @last, or @~2
+    /// Runs: ids or unique prefixes, names, @last, or @~2
     #[arg(required_unless_present = "all")]
     pub runs: Vec<String>,
     /// All that wait
@@ -107,7 +107,7 @@ pub struct Cancel {
     /// Why
     #[arg(long)]
     pub reason: Option<String>,
-    /// Only say what would be cancelled
+    /// Only print what would be cancelled
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -166,7 +166,7 @@ impl Add {
             spec.not_before = first;
         }
         let mut after = Vec::new();
-        for (words, release) in [(&self.after, Release::Success), (&self.after_any, Release::End)] {
+        for (words, release) in [(&self.needs, Release::Success), (&self.needs_any, Release::End)] {
             for word in words {
                 after.push((names.find(registry, word).await?, release));
             }
@@ -213,7 +213,7 @@ impl Operate for Add {
     const NAME: &'static str = "queue add";
     const EFFECT: Effect = Effect::Execute;
     const EXAMPLES: &'static str = "outlive queue add --name build -- make\n\
-                                    outlive queue add --after build --lock db -- ./migrate.sh\n\
+                                    outlive queue add --needs build --lock db -- ./migrate.sh\n\
                                     outlive queue add --cron '30 3 * * *' --name nightly -- ./backup.sh\n\
                                     outlive queue add --unique report --rate api=10/1m -- ./report.sh\n\
                                     outlive queue add --file jobs.jsonl";

@@ -18,13 +18,13 @@ use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 use crate::workers::hooks;
 
-/// Put the death of runs on record whose owner is gone
+/// Mark runs whose owner process is gone as dead
 ///
-/// What becomes of each is the run's own policy. Runs whose owner lives, or of which processes are left, are listed and
-/// left alone. Any number of reapers may work at once: each run is told to one of them.
+/// The run's policy decides whether it becomes dead, failed or pending again. Runs whose owner is alive, and runs
+/// with live processes, are listed and left alone. Any number of reapers may run at once; each run is reported once.
 #[derive(Debug, Default, Args)]
 pub struct Reap {
-    /// Only say what would be reaped
+    /// Only print what would be reaped
     #[arg(long)]
     pub dry_run: bool,
 }

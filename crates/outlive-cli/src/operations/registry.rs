@@ -27,19 +27,19 @@ use crate::terminal::{Look, counted, plain};
 /// How many runs of each sort a panel names.
 const NAMED: usize = 10;
 
-/// Have the runs of a repository found from anywhere
+/// Add a repository or registry to the index
 ///
-/// A repository registers itself with its first run; this adds one that has none yet, one with runs of cool-workflow, or a
-/// registry by its URL. What is added is only read.
+/// A repository registers itself with its first run; this adds one that has none yet, one with runs of cool-workflow,
+/// or a registry by its URL. A source is only read.
 #[derive(Debug, Default, Args)]
 pub struct Add {
     /// Directories, or URLs of registries [default: this repository]
     pub sources: Vec<String>,
 }
 
-/// Have the runs of a repository no longer found from anywhere
+/// Remove a repository or registry from the index
 ///
-/// Nothing of the repository is touched. What is indexed of it is forgotten with the next refresh.
+/// The repository is not touched. Its runs leave the index with the next refresh.
 #[derive(Debug, Default, Args)]
 pub struct Remove {
     /// Directories, or URLs of registries
@@ -47,13 +47,13 @@ pub struct Remove {
     pub sources: Vec<String>,
 }
 
-/// List the repositories whose runs are found from anywhere
+/// List indexed repositories and registries
 #[derive(Debug, Args)]
 pub struct List {
     /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 100)]
     pub limit: usize,
-    /// The page behind an earlier one: its `next`
+    /// Cursor: the `next` value of the previous page
     #[arg(long, value_name = "NEXT")]
     pub after: Option<String>,
 }
@@ -64,10 +64,10 @@ impl Default for List {
     }
 }
 
-/// Bring the index up to date
+/// Update the index
 ///
-/// Every run is looked at from outside, and only those are read that look otherwise. The repository of the working
-/// directory is registered first, if it has runs. Interrupted at any point it leaves the index as it was.
+/// Every run's files are checked by size and time, and only changed runs are read. The repository of the working
+/// directory is registered first, if it has runs. An interrupted refresh leaves the index unchanged.
 #[derive(Debug, Default, Args)]
 pub struct Refresh {
     /// Read everything again
@@ -78,10 +78,10 @@ pub struct Refresh {
     pub scope: Scope,
 }
 
-/// Tell whether the index is up to date, and what has changed since it was made
+/// Report whether the index is up to date and what has changed
 ///
-/// Every run that is known is looked at. The exit status is 112 where something has changed, 113 where runs or sources cannot
-/// be read, 101 where there is no index.
+/// Checks every known run. The exit status is 112 if something has changed, 113 if runs or sources cannot be read,
+/// 101 if there is no index.
 #[derive(Debug, Args)]
 pub struct Show {
     /// This repository, or every one that is known

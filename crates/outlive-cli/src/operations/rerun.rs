@@ -19,23 +19,24 @@ use crate::operations::plane::{Elsewhere, Scope, elsewhere, gone};
 use crate::settings::Context;
 use crate::terminal::plain;
 
-/// Repeat a run that is over as a new run, linked to it
+/// Start a finished run again as a new, linked run
 ///
-/// The new run has the command, directory and promises of the old one, which is left as it is. It begins at once, in the
-/// background; one that came from the queue waits there. With the same --idempotency-key a second call answers with the run
-/// that the first one made. A run of cool-workflow is repeated by cool-workflow, as a tracked run of the home registry, where
-/// `[cool_workflow] command` of the home's configuration names the program; else the command to type is told.
+/// The new run has the command, directory and policy of the old one, which is not changed. It starts at once in the
+/// background; a run that came from the queue is queued again. With the same --idempotency-key a second call returns
+/// the run of the first. A run of cool-workflow is repeated by cool-workflow as a tracked run of the home registry,
+/// where `[cool_workflow] command` of the home's configuration names the program; otherwise the command to type is
+/// printed.
 #[derive(Debug, Default, Args)]
 pub struct Rerun {
-    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
+    /// A run: id or unique prefix, name, @last, @~2, or REPOSITORY:ID
     pub run: String,
     /// Why
     #[arg(long)]
     pub reason: Option<String>,
-    /// Make it once, however often this is called with the same key
+    /// Create at most one run for this key, however often this is called
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
-    /// Also a run that is not over
+    /// Also a run that has not ended
     #[arg(long)]
     pub force: bool,
     /// Only in this repository, or in every one that is known

@@ -34,19 +34,19 @@ const TASKS: usize = 5;
 /// How long processes of an earlier attempt may take to end before they are killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Go on with runs that were interrupted or whose owner died
+/// Resume dead or interrupted runs from their last checkpoint
 ///
-/// Each goes on as the same run, with its next attempt, in the background: its command is executed again in its directory,
-/// and finds the last checkpoint in OUTLIVE_CHECKPOINT. Without a RUN, and with --all, every run that can be resumed is;
-/// not those that somebody cancelled or stopped from a keyboard, and not those of `--resume-on never`. Any number of calls
-/// at once resume each run once.
+/// Each run continues as its next attempt, in the background: its command is executed again in its directory, with
+/// the last checkpoint in OUTLIVE_CHECKPOINT. With --all, or without a RUN, every resumable run is resumed, except
+/// runs that were cancelled, runs stopped with Ctrl-C and runs with `--resume-on never`. Concurrent calls resume each
+/// run once.
 ///
-/// Of a run of cool-workflow the next tasks and the commands that continue it are told, and nothing is changed. With --drive
-/// or --once cool-workflow continues it, as a tracked run of the home registry, where `[cool_workflow] command` of the home's
-/// configuration names the program.
+/// For a run of cool-workflow, the next tasks and the commands that continue it are printed and nothing is changed.
+/// With --drive or --once cool-workflow continues it as a tracked run of the home registry, where `[cool_workflow]
+/// command` of the home's configuration names the program.
 #[derive(Debug, Default, Args)]
 pub struct Resume {
-    /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
+    /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID
     pub runs: Vec<String>,
     /// Every run that can be resumed
     #[arg(long, conflicts_with = "runs")]
@@ -54,7 +54,7 @@ pub struct Resume {
     /// Also runs that failed
     #[arg(long)]
     pub failed: bool,
-    /// End what is left alive of an earlier attempt first
+    /// Terminate live processes of the earlier attempt first
     #[arg(long)]
     pub end_leftovers: bool,
     /// In the registry here, or in every one that is known [default: home for a RUN, repo without one]
@@ -72,17 +72,17 @@ pub struct Resume {
     /// How many next tasks of a run of cool-workflow are named
     #[arg(short = 'n', long, value_name = "TASKS")]
     pub limit: Option<usize>,
-    /// Only say what would be resumed
+    /// Only print what would be resumed
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// Have parked runs tried again
+/// Allow parked runs to be retried
 ///
-/// A run whose owners died again and again is parked: it waits for somebody to look at it. Its reaps are forgotten.
+/// A run whose owners died again and again is parked until a person looks at it. Unparking resets its count of reaps.
 #[derive(Debug, Default, Args)]
 pub struct Unpark {
-    /// Ids, beginnings of ids, names, @last, or @~2
+    /// Runs: ids or unique prefixes, names, @last, or @~2
     #[arg(required = true)]
     pub runs: Vec<String>,
 }
@@ -324,7 +324,7 @@ impl Resume {
             return Ok(None);
         }
         self.check(registry, &now)?;
-        Err(Error::Invalid(started.talk.unwrap_or_else(|| "its owner could not go on with it".into())))
+        Err(Error::Invalid(started.talk.unwrap_or_else(|| "its owner could not resume it".into())))
     }
 
     /// Whether the rules would let it be resumed.

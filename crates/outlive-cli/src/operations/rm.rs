@@ -25,16 +25,16 @@ use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 use crate::workers::hooks;
 
-/// Delete runs that have ended, with their logs
+/// Delete finished runs with their history and logs
 ///
-/// Deletes the record, the history, the steps and the logs of each run; nothing brings them back. Without --yes it only says
-/// what would be deleted. A run that has not ended, whose processes are alive or that another run waits for is refused; if
-/// one of several named runs is refused, none is deleted. --older-than skips dead and interrupted runs that are not
-/// archived, because they may be resumed; --status selects them. Artifacts stay: `outlive sweep` deletes those. Only a
-/// registry in a directory of this machine deletes runs.
+/// Deletes the record, the history, the steps and the logs of each run; nothing brings them back. Without --yes it
+/// only says what would be deleted. A run that has not ended, whose processes are alive or that another run waits for
+/// is refused; if one of several named runs is refused, none is deleted. --older-than skips dead and interrupted runs
+/// that are not archived, because they may be resumed; --status selects them. Artifacts stay: `outlive sweep` deletes
+/// those. Only a registry in a directory of this machine deletes runs.
 #[derive(Debug, Default, Args)]
 pub struct Rm {
-    /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
+    /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID
     pub runs: Vec<String>,
     /// Every run in this state (repeatable)
     #[arg(
@@ -48,10 +48,10 @@ pub struct Rm {
     /// Every run that ended longer ago than this
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "runs")]
     pub older_than: Option<Duration>,
-    /// Delete; without it, only say what would be deleted
+    /// Delete; without it, only print what would be deleted
     #[arg(long, conflicts_with = "dry_run")]
     pub yes: bool,
-    /// Only say what would be deleted, which is also the default
+    /// Only print what would be deleted, which is also the default
     #[arg(long)]
     pub dry_run: bool,
 }

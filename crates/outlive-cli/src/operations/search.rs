@@ -8,10 +8,10 @@ use crate::operation::{Effect, Operate};
 use crate::operations::plane::listing::{Page, Wanted};
 use crate::settings::Context;
 
-/// Find runs of every repository, the first made first
+/// Search runs of every repository, oldest first
 ///
-/// Every word of the query must be part of the run's id, title, app, workflow, repository, status, labels or inputs. Runs
-/// that changed since they were indexed are found as they are now. Nothing is written.
+/// Every word of the query must be part of the run's id, title, app, workflow, repository, status, labels or inputs.
+/// Runs that changed since they were indexed are found by their current state. Nothing is written.
 #[derive(Debug, Default, Args)]
 pub struct Search {
     /// What to look for

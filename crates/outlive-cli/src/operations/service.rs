@@ -19,7 +19,7 @@ use crate::operation::{Effect, Operate};
 use crate::settings::{Context, Location};
 use crate::workers::supervise;
 
-/// Have the machine start `outlive supervise` by itself: a systemd user unit, or lines of the user's crontab
+/// Start `outlive supervise` at boot, by systemd or cron
 ///
 /// Without --yes it only shows what would be written, and where.
 #[derive(Debug, Default, Args)]
@@ -34,9 +34,9 @@ pub struct Install {
     pub yes: bool,
 }
 
-/// No longer have the machine start `outlive supervise` by itself
+/// Stop starting `outlive supervise` at boot
 ///
-/// Without --yes it only shows what would be removed. Runs that a supervisor has started go on.
+/// Without --yes it only shows what would be removed. Runs that a supervisor has started keep running.
 #[derive(Debug, Default, Args)]
 pub struct Remove {
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub struct Remove {
     pub yes: bool,
 }
 
-/// Tell whether the machine starts `outlive supervise` by itself, and whether one works
+/// Report whether `outlive supervise` starts at boot and whether it is running
 #[derive(Debug, Default, Args)]
 pub struct Status {}
 

@@ -26,12 +26,12 @@ use crate::run_view::{RunView, moment};
 use crate::settings::Context;
 use crate::terminal::{plain, quote};
 
-/// Show one run: its spec, how it stands, and what to do next
+/// Show the details of one run and what to do next
 ///
-/// It is looked for in the registry here, then in this repository, then in every repository that is known.
+/// The run is looked up in this registry, then in this repository, then in every known repository.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
+    /// A run: id or unique prefix, name, @last, @~2, or REPOSITORY:ID
     #[arg(default_value = "@last")]
     pub run: String,
     /// Only in this repository, or in every one that is known

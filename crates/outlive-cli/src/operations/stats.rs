@@ -24,9 +24,9 @@ const PARTS: usize = 24;
 /// What the bars of a plot are drawn with.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Tell how long runs take, how often they fail or die, and how many there were over time, by kind or workflow
+/// Summarise durations, failures and throughput by kind or workflow
 ///
-/// Of every run that is indexed and matches, as it is indexed. A page has so many kinds.
+/// Covers every indexed run that matches. --limit is the number of kinds per page.
 #[derive(Debug, Default, Args)]
 pub struct Stats {
     #[command(flatten)]

@@ -16,23 +16,24 @@ use crate::settings::{Context, Sweeps, deliver};
 use crate::terminal::plain;
 use crate::workers::hooks;
 
-/// Delete what runs made and nobody needs
+/// Delete artifacts that no run needs
 ///
-/// Looks at the artifacts of every run that was started with --artifacts: of a run that failed or died without a manifest
-/// all of them go, of one with a manifest the attempts that neither it nor the pointer `_CURRENT` names, or whatever they do
-/// not name where its layout has no attempts. Runs in flight, runs that may go on, and whatever cannot be read are left alone
-/// and told. Nothing is deleted without --yes. What is spared is said by `[sweep]` of `$OUTLIVE_HOME/config.toml`; every
-/// other flag only spares more than that.
+/// Considers the artifacts of every run started with --artifacts. Without a manifest, all artifacts of a failed or
+/// dead run are deleted. With a manifest, every attempt (or object, where the layout has no attempts) that neither
+/// the manifest nor the pointer `_CURRENT` references is deleted. Running runs, runs that may be resumed and
+/// everything that cannot be read are kept and listed. Nothing is deleted without --yes. `[sweep]` of
+/// `$OUTLIVE_HOME/config.toml` says what is kept; flags can only keep more.
 ///
 /// A record may only have artifacts deleted below the prefix of a registry in a bucket, below a location that
-/// `[sweep.artifacts]` of `$OUTLIVE_HOME/config.toml` names for the registry, or where your own signature covers the run and
-/// its location. Other runs are kept and listed. Exits with 1 where there are problems, or objects that could not be deleted.
+/// `[sweep.artifacts]` of `$OUTLIVE_HOME/config.toml` names for the registry, or where your own signature covers the
+/// run and its location. Other runs are kept and listed. Exits with 1 where there are problems, or objects that could
+/// not be deleted.
 #[derive(Debug, Default, Args)]
 pub struct Sweep {
-    /// Delete; without it, only say what would be deleted
+    /// Delete; without it, only print what would be deleted
     #[arg(long, conflicts_with = "dry_run")]
     pub yes: bool,
-    /// Only say what would be deleted, which is also the default
+    /// Only print what would be deleted, which is also the default
     #[arg(long)]
     pub dry_run: bool,
     /// Spare runs that ended less long ago; no less than `[sweep] grace` says, which is 1h where it is unset

@@ -14,27 +14,27 @@ use crate::settings::Context;
 use crate::terminal::Look;
 use crate::terminal::table::{Cell, Table};
 
-/// Make a token, with which somebody may ask `outlive serve` for things
+/// Create an access token for `outlive serve`
 ///
-/// It is shown this once; kept is only what it is known by. On this machine you need none: your own is in your home, where
-/// our own commands find it.
+/// The token is printed once; only a hash is stored. On this machine you need none: `outlive` reads your own from
+/// your home.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Whose it is: stories tell this name
+    /// The name of its holder, as shown in event logs
     pub name: String,
-    /// What they may have done
+    /// The operations that the token allows
     #[arg(long, value_enum, default_value = "read")]
     pub role: Role,
-    /// For every registry that you serve, and what it knows of other repositories: not for this registry alone
+    /// Valid for every registry that you serve, and for the repositories that it knows, not for this registry alone
     #[arg(long)]
     pub all_repositories: bool,
 }
 
-/// List the tokens, and what each allows
+/// List access tokens and their roles
 #[derive(Debug, Default, Args)]
 pub struct List {}
 
-/// Have a token known no longer
+/// Revoke an access token
 #[derive(Debug, Args)]
 pub struct Revoke {
     /// Whose it is

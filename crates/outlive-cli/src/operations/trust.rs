@@ -21,18 +21,18 @@ use crate::terminal::plain;
 /// How much of the standard input is read: more than any fleet key has.
 const LIMIT: u64 = 4 << 10;
 
-/// Allow runs to be executed that other users made
+/// Allow runs of other users to be executed
 ///
-/// A registry may have come with a cloned repository, or be written by others. What they put there is shown and never
-/// executed, until you have read it and allowed it here. Without --yes it only shows what would be allowed.
+/// A registry may come with a cloned repository, or others may write to it. Their runs are shown but not executed
+/// until you have read and allowed them here. Without --yes it only shows what would be allowed.
 ///
-/// With --fleet the homes of a fleet trust each other. `outlive trust --fleet` makes a key for this registry in this home.
-/// `outlive trust --fleet export | ssh HOST outlive trust --fleet import` has another home share it. From then on what any
-/// of these homes queues in this registry is executed by the workers of all of them. The key is a secret: whoever has it
-/// can have commands executed on every machine of the fleet.
+/// With --fleet the homes of a fleet trust each other. `outlive trust --fleet` makes a key for this registry in this
+/// home. `outlive trust --fleet export | ssh HOST outlive trust --fleet import` shares it with another home. From
+/// then on the workers of all these homes execute what any of them queues in this registry. The key is a secret: its
+/// holder can execute commands on every machine of the fleet.
 #[derive(Debug, Default, Args)]
 pub struct Trust {
-    /// Ids, beginnings of ids, names, @last, or @~2
+    /// Runs: ids or unique prefixes, names, @last, or @~2
     #[arg(required_unless_present = "fleet")]
     pub runs: Vec<String>,
     /// Allow them

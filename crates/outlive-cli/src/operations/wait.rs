@@ -36,20 +36,19 @@ const LOOK_SELDOM: Duration = Duration::from_secs(5);
 
 /// Wait until runs have ended
 ///
-/// Ends with the exit status of the run, or of the first of several that did not succeed. A run that ended without one
-/// gives 1, and so does a run that has not ended in time. A run that is tried again has not ended: whoever waits for it
-/// waits for the worker or supervisor that tries it. A server answers after half a minute at the latest: whoever still
-/// waits asks again for those that are named as `waiting`. What a run that does not run waits for, and that no worker
-/// serves it, is said on stderr.
+/// The exit status is that of the run, or of the first of several that did not succeed; 1 if a run has none or did
+/// not end in time. If a run will be retried, `wait` keeps waiting for its last attempt. A server answers after 30
+/// seconds at the latest and lists runs that have not ended as `waiting`: ask again for those. What a run that is not
+/// running waits for is printed to stderr, and so is that no worker serves it.
 #[derive(Debug, Default, Args)]
 pub struct Wait {
-    /// Ids, beginnings of ids, names, @last, @~2, or REPOSITORY:ID
+    /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID
     #[arg(required = true)]
     pub runs: Vec<String>,
-    /// Only until one of them has
+    /// Wait only until one of them has ended
     #[arg(long)]
     pub any: bool,
-    /// At most for this long
+    /// Give up after this long
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
 }

@@ -16,10 +16,10 @@ use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;
 
-/// Tell a run's story: who did what, when, and on what evidence
+/// Explain a run: its event log, with times and evidence
 #[derive(Debug, Args)]
 pub struct Why {
-    /// An id, the beginning of one, a name, @last, @~2, or REPOSITORY:ID
+    /// A run: id or unique prefix, name, @last, @~2, or REPOSITORY:ID
     pub run: String,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Story {
             )?;
         }
         if self.run.state == StateName::Dead && self.evidence.is_some() {
-            writeln!(f, "  not on record yet: {}", plain(self.run.reason.as_deref().unwrap_or_default()))?;
+            writeln!(f, "  not recorded yet: {}", plain(self.run.reason.as_deref().unwrap_or_default()))?;
         }
         match self.run.next_step() {
             Some(step) => writeln!(f, "next: {step}"),

@@ -19,10 +19,11 @@ use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Step, Table};
 use crate::terminal::{Look, plain};
 
-/// List the workers of the registry: what each takes, when it was last heard of, and how many runs it owns
+/// List workers with their slots, last heartbeat and runs
 ///
-/// A worker is one process that owns runs, from its first claim to its end. Without slots it takes nothing from the queue.
-/// One that is gone, or has said nothing for longer than its lease where nobody can see that, loses its runs to a reaper.
+/// A worker is one process that owns runs, from its first claim to its end. Without slots it claims nothing from the
+/// queue. A worker that is gone, or whose lease has expired where its process cannot be observed, loses its runs to a
+/// reaper.
 #[derive(Debug, Default, Args)]
 pub struct Workers {}
 

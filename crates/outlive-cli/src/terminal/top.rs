@@ -27,7 +27,7 @@ const LINES: usize = 500;
 
 /// The command's flags and help.
 pub fn command() -> Command {
-    Command::new(NAME).about("Watch runs on this terminal, and cancel, resume or read them").after_help(
+    Command::new(NAME).about("Watch, cancel and resume runs in a full-screen view").after_help(
         "Examples:\n  outlive top\n\nKeys: Up and Down move, Enter output, c cancel, r resume, / filter, a all, ? keys, q quit",
     )
 }

@@ -170,7 +170,7 @@ fn deliver(input: &Tell, context: &Context) -> Result<(), Error> {
     let hooks = Hooks::read()?;
     let Some(command) = input.event.command(&hooks) else { return Ok(()) };
     let registry = pollster::block_on(context.for_lookup(&input.run.to_string()))?;
-    let failed = |error: std::io::Error| Error::Invalid(format!("the hook cannot be told: {error}"));
+    let failed = |error: std::io::Error| Error::Invalid(format!("the hook cannot be started: {error}"));
     let Some(mut telling) = take_turn(&registry, input)? else { return Ok(()) };
     if telling.has(input.event.as_str()).map_err(failed)? {
         return Ok(());

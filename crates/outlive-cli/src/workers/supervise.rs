@@ -53,11 +53,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The least time between two looks that writes of others ask for.
 const REST: Duration = Duration::from_millis(50);
 
-/// Look after all runs of the registry: reap, resume, and execute the queue
+/// Keep the registry healthy: reap, resume, retry, and run the queue
 ///
-/// Runs whose owner died are put on record as dead, and go on by their policy (`outlive run --resume-on`). What lives on of
-/// a run whose owner is gone is adopted. What waits in the queue is executed, as many at a time as there are slots. One
-/// supervisor at a time works for a registry; another one waits to take its place.
+/// Marks runs whose owner is gone as dead, retries them by their policy (`outlive run --resume-on`), adopts runs
+/// whose processes outlived their owner, and executes the queue with the given number of slots. One supervisor per
+/// registry is active; another one waits to take over.
 #[derive(Args)]
 struct Supervise {
     /// How many runs of the queue to execute at a time; runs that were started otherwise need no slot to go on

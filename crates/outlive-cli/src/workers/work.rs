@@ -37,14 +37,14 @@ const REST: Duration = Duration::from_secs(1);
 /// The most runs that are left and warned of one by one.
 const WARNINGS: usize = 5;
 
-/// Execute what waits in the queue
+/// Execute queued runs
 ///
-/// Runs are claimed one by one, lower priorities first, and executed in their own directories. Any number of workers may
-/// work at once: each run is claimed by one of them. Asked to end, by a signal, it claims nothing more and ends with what
-/// it is at; asked again, it stops that too.
+/// Runs are claimed one by one, lower priorities first, and executed in their own directories. Any number of workers
+/// may work at once: each run is claimed by one of them. On a first signal it claims nothing more and exits once its
+/// runs have ended; on a second one it stops them too.
 ///
-/// What other users made is not executed before `outlive trust` allows it: a warning tells of it, and with --drain the exit
-/// status is 106 where nothing failed and only such runs are left.
+/// Runs of other users are not executed before `outlive trust` allows them: a warning names them, and with --drain
+/// the exit status is 106 where nothing failed and only such runs are left.
 #[derive(Args)]
 struct Work {
     /// How many runs to execute at a time
@@ -53,7 +53,7 @@ struct Work {
     /// Only runs of this kind (repeatable)
     #[arg(long = "kind", value_name = "KIND")]
     kinds: Vec<String>,
-    /// End when nothing is left that waits for nothing but a worker
+    /// Exit once no runnable work is queued
     #[arg(long)]
     drain: bool,
 }
@@ -133,7 +133,10 @@ impl Worker {
     fn sum_up(&self) {
         talk(&format!("outlive: {} executed, {} of them failed\n", self.executed, self.failed));
         if !self.untrusted.is_empty() {
-            talk(&format!("outlive: {} left: this user may not execute them, as told above\n", self.untrusted.len()));
+            talk(&format!(
+                "outlive: {} left: this user may not execute them; see the warnings above\n",
+                self.untrusted.len()
+            ));
         }
     }
 

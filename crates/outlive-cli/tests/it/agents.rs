@@ -204,7 +204,7 @@ fn more_tells_of_every_tool_and_calls_it_as_far_as_that_is_allowed() {
     let names = agent.call("more", &json!({}));
     assert!(names["why"].is_string() && names["queue_add"].is_null(), "{names}");
     let told = agent.call("more", &json!({ "tool": "queue_add" }));
-    assert!(told["input"]["properties"]["after_any"]["description"].is_string(), "{told}");
+    assert!(told["input"]["properties"]["needs_any"]["description"].is_string(), "{told}");
     let why = agent.call("more", &json!({ "tool": "why", "input": { "run": "good" } }));
     assert_eq!(why, agent.call("why", &json!({ "run": "good" })));
     let refused = agent.call("more", &json!({ "tool": "archive", "input": { "runs": ["good"] } }));

@@ -86,7 +86,7 @@ fn t1_13_cancel_of_a_dead_run_is_final_before_and_after_its_reap() {
 fn t1_13_dependents_name_a_dead_run_and_fail_when_it_is_cancelled() {
     let sandbox = Sandbox::impatient();
     dead(&sandbox, "parent", true);
-    sandbox.outlive(["queue", "add", "--name", "child", "--after", "parent", "--", "true"]).succeeds();
+    sandbox.outlive(["queue", "add", "--name", "child", "--needs", "parent", "--", "true"]).succeeds();
     let id = sandbox.show("parent")["id"].as_str().unwrap().to_owned();
     let reason = sandbox.show("child")["reason"].as_str().unwrap().to_owned();
     let told = format!("`{id}` is dead: `outlive resume {id}` continues it, `outlive cancel {id}` gives it up");

@@ -123,7 +123,7 @@ fn s05_s_09_s_10_a_person_with_a_browser_watches_follows_cancels_resumes_and_sea
     let label = "x=<script>window.pwned=1</script>";
     sandbox.outlive(["run", "--name", "javascript:window.pwned=1", "--label", label, "--", "true"]).succeeds();
     sandbox.outlive(["queue", "add", "--name", hostile, "--label", label, "--", "sleep", "9"]).succeeds();
-    sandbox.outlive(["queue", "add", "--name", "second", "--after", hostile, "--", "true"]).succeeds();
+    sandbox.outlive(["queue", "add", "--name", "second", "--needs", hostile, "--", "true"]).succeeds();
     sandbox.outlive(["run", "--name", "failing", "--", "sh", "-c", "exit 3"]).status().unwrap();
     let steps = "outlive step fetch -- sleep 0.1
         outlive step build -- sh -ec 'outlive step compile -- outlive step \"<b>link</b>\" -- sleep 0.1; outlive step pack -- sleep 0.1'

@@ -56,7 +56,7 @@ fn t1_16_rm_refuses_live_runs_and_runs_that_others_wait_for() {
     sandbox.outlive(["rm", "live", "--yes"]).fails_with(103);
     signal_pid(child, "KILL");
     sandbox.wait_for_state("live", "dead");
-    sandbox.outlive(["queue", "add", "--name", "next", "--after", "live", "--", "true"]).succeeds();
+    sandbox.outlive(["queue", "add", "--name", "next", "--needs", "live", "--", "true"]).succeeds();
     let refused = sandbox.outlive(["rm", "live", "--yes"]).fails_with(103);
     assert!(refused.contains("waits for it"), "{refused}");
     let kept = sandbox.outlive(["rm", "--status", "dead", "--status", "succeeded", "--yes", "--json"]).json();

@@ -371,7 +371,7 @@ fn f08_a_run_whose_owner_is_not_on_record_is_shown_so() {
     on(&sandbox, &url, &["run", "--detach", "--name", "kept", "--", "sh", "-c", wait]).succeeds();
     Server::shared().psql(&format!("DELETE FROM {0}.owner; UPDATE {0}.live SET body = NULL", schema_of(&url)));
     let listed = on(&sandbox, &url, &["ps", "--json"]).json();
-    assert_eq!(listed["runs"][0]["reason"], "its owner is unknown: it is not on record", "{listed}");
+    assert_eq!(listed["runs"][0]["reason"], "its owner is unknown: it has no record", "{listed}");
     let shown = on(&sandbox, &url, &["show", "kept"]).succeeds();
     assert!(shown.lines().any(|line| line.starts_with("owner") && line.ends_with("not on record")), "{shown}");
     assert_eq!(on(&sandbox, &url, &["reap", "--json"]).json()["live"], 1);

@@ -106,9 +106,9 @@ fn many_workers_execute_each_run_once() {
 fn r09_those_who_wait_for_a_run_that_can_no_longer_succeed_fail_or_go_on_by_their_policy() {
     let sandbox = Sandbox::new();
     add(&sandbox, "parent", &[], "exit 4");
-    add(&sandbox, "needs", &["--after", "parent"], "echo needs >> order");
-    add(&sandbox, "grandchild", &["--after", "needs"], "echo grandchild >> order");
-    add(&sandbox, "cleanup", &["--after-any", "needs", "--after-any", "parent"], "echo cleanup >> order");
+    add(&sandbox, "needs", &["--needs", "parent"], "echo needs >> order");
+    add(&sandbox, "grandchild", &["--needs", "needs"], "echo grandchild >> order");
+    add(&sandbox, "cleanup", &["--needs-any", "needs", "--needs-any", "parent"], "echo cleanup >> order");
     let waits = sandbox.show("needs");
     assert!(waits["reason"].as_str().unwrap().starts_with("waits for"), "{waits}");
     assert_eq!(drain(&sandbox, "2"), 1, "a drain in which something failed says so");
@@ -120,7 +120,7 @@ fn r09_those_who_wait_for_a_run_that_can_no_longer_succeed_fail_or_go_on_by_thei
     // One that may yet be resumed keeps those who wait for it waiting.
     sandbox.outlive(["run", "-d", "--name", "crashed", "--", "sleep", "300"]).succeeds();
     kill_everything(&sandbox);
-    add(&sandbox, "patient", &["--after", "crashed"], "true");
+    add(&sandbox, "patient", &["--needs", "crashed"], "true");
     assert_eq!(drain(&sandbox, "1"), 0);
     assert_eq!(sandbox.show("patient")["state"], "pending");
 }
@@ -274,7 +274,7 @@ fn bad_input_is_refused_with_the_reason_and_adds_nothing() {
         assert!(!refused.status.success(), "{words:?} was taken");
         told.push(format!("{words:?}: {}", settled(&sandbox, &text(&refused.stderr))));
     };
-    refuse(&["--after", "nosuch", "--", "true"]);
+    refuse(&["--needs", "nosuch", "--", "true"]);
     refuse(&["--cron", "0 0 31 2 *", "--", "true"]);
     refuse(&["--cron", "* * * *", "--", "true"]);
     refuse(&["--every", "0s", "--", "true"]);
@@ -285,8 +285,8 @@ fn bad_input_is_refused_with_the_reason_and_adds_nothing() {
     refuse(&["--resume-on", "never,crash", "--", "true"]);
     refuse(&["--file", "nosuch"]);
     plan(&[
-        serde_json::json!({ "name": "a", "argv": argv, "after": ["b"] }),
-        serde_json::json!({ "name": "b", "argv": argv, "after": ["a"] }),
+        serde_json::json!({ "name": "a", "argv": argv, "needs": ["b"] }),
+        serde_json::json!({ "name": "b", "argv": argv, "needs": ["a"] }),
     ]);
     refuse(&["--file", "plan"]);
     plan(&[serde_json::json!({ "name": "a", "argv": argv }), serde_json::json!({ "name": "a", "argv": argv })]);

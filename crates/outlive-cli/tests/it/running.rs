@@ -178,14 +178,14 @@ fn a_lock_is_alone_whatever_limit_others_ask_for() {
     let mut holder =
         sandbox.outlive(["run", "--name", "holder", "--lock", "db", "--", "sleep", "300"]).spawn().unwrap();
     sandbox.wait_for_state("holder", "running");
-    sandbox.outlive(["run", "--limit", "db=2", "--", "true"]).fails_with(105);
+    sandbox.outlive(["run", "--max-concurrent", "db=2", "--", "true"]).fails_with(105);
     // A holder that was killed keeps nobody out.
     let child = child_of(holder.id());
     holder.kill().unwrap();
     holder.wait().unwrap();
     signal_pid(child, "KILL");
     until("the child to be gone", || !is_alive(child));
-    sandbox.outlive(["run", "--limit", "db=2", "--", "true"]).succeeds();
+    sandbox.outlive(["run", "--max-concurrent", "db=2", "--", "true"]).succeeds();
 }
 
 #[test]

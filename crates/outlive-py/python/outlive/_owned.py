@@ -140,7 +140,7 @@ class OwnedRun(Run):
             reason = error
         if keeps_checkpoint:
             self._unsaved = report
-        log.warning("outlive: not on record yet: %s", reason)
+        log.warning("outlive: not recorded yet: %s", reason)
         return False
 
     def _flush_unsaved(self) -> None:

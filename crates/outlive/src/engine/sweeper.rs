@@ -139,7 +139,7 @@ impl Decision {
 fn over_since(run: &Run, now: Timestamp) -> Result<(Timestamp, &'static str), String> {
     match &run.state {
         State::Pending(_) => Err("it waits to be tried".into()),
-        State::Suspended(_) => Err("it is suspended, and may go on".into()),
+        State::Suspended(_) => Err("it is suspended, and may be woken".into()),
         State::Running(running) => {
             let owner = &running.owner;
             if !owner.lease.lapsed(owner.heard.silent_for) {
@@ -155,7 +155,7 @@ fn over_since(run: &Run, now: Timestamp) -> Result<(Timestamp, &'static str), St
             Ok((owner.heard.at.after(owner.lease.lasts()).min(now), "abandoned"))
         }
         State::Ended(ending) => match ending.how {
-            End::Interrupted(_) => Err("it was interrupted, and may go on".into()),
+            End::Interrupted(_) => Err("it was interrupted, and may be resumed".into()),
             End::Succeeded => Ok((ending.at, "succeeded")),
             End::Failed(_) => Ok((ending.at, "failed")),
             End::Cancelled(_) => Ok((ending.at, "cancelled")),

@@ -236,7 +236,7 @@ pub fn see(run: Run, sight: Option<&Observation>, now: Timestamp) -> RunStatus {
             seen.health = Some(health);
             seen.reason = reason;
             if owner.identity.is_unknown() {
-                seen.reason = Some(joined("its owner is unknown: it is not on record", seen.reason));
+                seen.reason = Some(joined("its owner is unknown: it has no record", seen.reason));
             }
         }
     }

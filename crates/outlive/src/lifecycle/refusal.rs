@@ -36,7 +36,7 @@ pub enum Refusal {
     #[error("it does not wait for run `{0}`")]
     WaitsNot(RunId),
     /// It waits for a person.
-    #[error("it is parked, and waits for somebody to look at it")]
+    #[error("it is parked until a person unparks it")]
     Parked,
     /// It is suspended by design, not parked.
     #[error("it is not parked; only a parked run can be unparked")]
@@ -45,7 +45,7 @@ pub enum Refusal {
     #[error("its cancellation was requested; it is not started again")]
     CancelRequested,
     /// There is no cancel request.
-    #[error("nobody asked for it to be cancelled")]
+    #[error("no cancellation was requested")]
     NotAsked,
     /// Its owner was heard of, or changed, since it was looked at.
     #[error("its owner was heard of since it was looked at")]
@@ -166,7 +166,7 @@ fn wrong_state(action: &str, state: StateName) -> String {
         "wake" => "only a suspended run can be woken",
         "reap" => "only a running run can be reaped",
         "adopt" => "only a running run can be adopted",
-        "sweep" => "only what can no longer go on is swept",
+        "sweep" => "only runs that can no longer be resumed are swept",
         "rerun" => "only a run that is over is repeated, unless that is forced",
         "delete" => "only a run that has ended can be deleted",
         "archive" | "unarchive" => "only a run that has ended can be archived",

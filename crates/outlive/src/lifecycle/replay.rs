@@ -83,7 +83,7 @@ fn restored(before: Option<&Run>, sent: &Sent<'_>) -> Result<Replayed, String> {
         epoch: sent.run.epoch,
         attempt: sent.run.attempt,
         worker: Some(owner.worker),
-        reason: Some("its owner brought it back on record".into()),
+        reason: Some("its owner registered it again".into()),
         evidence: None,
     };
     Ok(Replayed { run: sent.run.clone(), ended: None, events: vec![event] })

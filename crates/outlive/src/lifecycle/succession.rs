@@ -30,7 +30,7 @@ pub fn follows(before: Option<&Run>, after: &Run) -> Result<(), &'static str> {
     match (&before.state, &after.state) {
         (State::Ended(was), State::Ended(is)) if was != is && !is_given_up(was, is) => Err("an end stays as it is"),
         (State::Ended(_), State::Ended(_)) => Ok(()),
-        (State::Ended(_), _) if after.attempt == before.attempt => Err("an attempt that has ended does not go on"),
+        (State::Ended(_), _) if after.attempt == before.attempt => Err("an attempt that has ended does not continue"),
         (State::Running(was), State::Running(is))
             if was.owner.worker != is.owner.worker && after.epoch == before.epoch =>
         {

@@ -183,7 +183,7 @@ impl fmt::Display for Evidence {
                 write!(f, "its owner was silent for {}, its lease is {}", time(silent_ms), time(lease_ms))
             }
             Self::OwnerUnknown { silent_ms } => {
-                write!(f, "its owner is unknown: it is not on record, and was silent for {}", time(silent_ms))
+                write!(f, "its owner is unknown: it has no record, and sent no heartbeat for {}", time(silent_ms))
             }
             Self::Hung { silent_ms } => write!(f, "its owner hung for {} and was ended", time(silent_ms)),
         }

@@ -176,8 +176,8 @@ fn reads_password(command: &[Word]) -> Option<Part> {
 fn mark_written(command: &[Word], part: Part, found: &mut [Vec<Range<usize>>]) {
     let Some(program) = command.iter().position(|word| WRITERS.contains(&base(word.text))) else { return };
     let words = &command[program + 1..];
-    let is_duplicate_finish = |word: &&Word| !is_flag(word.text) && !word.text.contains(&b'%');
-    for word in words.iter().filter(is_duplicate_finish).filter(|word| !is_plain(unquoted(word.text), Name::Secret)) {
+    let is_value = |word: &&Word| !is_flag(word.text) && !word.text.contains(&b'%');
+    for word in words.iter().filter(is_value).filter(|word| !is_plain(unquoted(word.text), Name::Secret)) {
         mark(word, 0, part, found);
     }
 }

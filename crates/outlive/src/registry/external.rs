@@ -97,9 +97,9 @@ impl Registry {
         match finished {
             Err(error @ Error::Refused { refusal: Refusal::Lost { .. }, .. }) => {
                 let run = self.store.get(&[id]).await?.pop().map(|record| record.run);
-                let is_duplicate_finish =
+                let is_repeated =
                     |run: &Run| run.spec.kind == EXTERNAL_KIND && is_duplicate_finish(run, epoch, &verdict);
-                run.filter(is_duplicate_finish).ok_or(error)
+                run.filter(is_repeated).ok_or(error)
             }
             finished => finished,
         }

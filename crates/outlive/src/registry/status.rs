@@ -160,7 +160,7 @@ impl Registry {
             let sight = if run.owner().is_some() { sight } else { self.with_sight_here(&run, sight) };
             match self.settled(&run, &spooled) {
                 Some(settled) => RunStatus {
-                    reason: Some("its result is spooled, and on record soon".into()),
+                    reason: Some("its outcome is spooled, and recorded soon".into()),
                     ..see(settled, None, now)
                 },
                 None => see(run, sight.as_ref(), now),

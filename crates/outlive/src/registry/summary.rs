@@ -11,7 +11,7 @@ use crate::store::{Cursor, Page};
 /// A run in a list.
 #[derive(Debug)]
 pub enum ListItem {
-    /// Its record alone tells how it stands.
+    /// Its record alone shows its state.
     RunSummary(Box<RunSummary>),
     /// It had to be looked at, or more had to be read of it to find it.
     RunStatus(Box<RunStatus>),

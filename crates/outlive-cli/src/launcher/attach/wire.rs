@@ -45,7 +45,7 @@ pub fn read_size(bytes: &[u8]) -> Option<(u16, u16)> {
 pub struct Incoming(Vec<u8>);
 
 impl Incoming {
-    /// Takes what can be had. Nothing says that nobody is there any more.
+    /// Takes what can be had. Nothing says that the peer is unknown any more.
     pub fn take(&mut self, mut from: &UnixStream) -> io::Result<usize> {
         let mut buffer = [0; 16 << 10];
         let read = from.read(&mut buffer)?;

@@ -35,7 +35,7 @@ pub struct Wanted {
     /// Only runs of this kind
     #[arg(long)]
     pub kind: Option<String>,
-    /// Only runs that stand so, archived or not (repeatable)
+    /// Only runs in this state, archived or not (repeatable)
     #[arg(long = "status", value_name = "STATUS")]
     pub status: Vec<String>,
     /// Only runs of this repository
@@ -59,7 +59,7 @@ pub struct Wanted {
     /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 50)]
     pub limit: usize,
-    /// The page behind an earlier one: its `next`
+    /// Cursor: the `next` value of the previous page
     #[arg(long, value_name = "NEXT")]
     pub after: Option<String>,
     /// Leave out so many runs first

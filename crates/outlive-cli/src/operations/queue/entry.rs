@@ -41,16 +41,16 @@ pub struct EntryFlags {
     /// Instead of a command, work for an executor outside outlive: the app to run
     #[arg(long, value_name = "APP", conflicts_with = "argv")]
     pub app: Option<String>,
-    /// The same: the workflow to run
+    /// Instead of a command, for an executor outside outlive: the workflow to run
     #[arg(long, value_name = "WORKFLOW", conflicts_with = "argv")]
     pub workflow: Option<String>,
-    /// The same: the run to go on with
+    /// Instead of a command, for an executor outside outlive: the run to continue
     #[arg(long = "run", value_name = "ID", conflicts_with = "argv")]
     pub run: Option<String>,
     /// The repository it is about [default: this one]
     #[arg(long, value_name = "PATH", conflicts_with = "argv")]
     pub repo: Option<String>,
-    /// A word to whoever takes it
+    /// A note for the executor
     #[arg(long, conflicts_with = "argv")]
     pub note: Option<String>,
 }
@@ -172,12 +172,12 @@ impl EntryView {
     }
 }
 
-/// Take the next entries of the queue of all repositories, to be executed outside outlive
+/// Lease queue entries to an executor outside outlive
 ///
-/// Each is handed out with an epoch and a lease: `queue beat` renews it, `queue done` ends it, `queue release` gives it back.
-/// One that is not heard of for as long as its lease is handed out again. What waits for its time, its turn or a key is
-/// not handed out. Commands are not executed: `outlive work` does that. The order is by priority, time and id, unless the home's
-/// configuration says otherwise.
+/// Each entry is leased with an epoch: `queue beat` renews the lease, `queue done` finishes the entry, `queue
+/// release` returns it. An entry whose lease expires is leased again. Entries that wait for a time, a dependency or a
+/// key are not leased. Commands are not executed: `outlive work` does that. The order is by priority, time and id,
+/// unless the home's configuration says otherwise.
 #[derive(Debug, Args)]
 pub struct Drain {
     /// At most this many
@@ -186,7 +186,7 @@ pub struct Drain {
     /// Only of this repository
     #[arg(long, value_name = "PATH")]
     pub repo: Option<String>,
-    /// How long each is held without a beat [default: 5m]
+    /// The lease: how long an entry is held without a heartbeat [default: 5m]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub lease: Option<Duration>,
 }
@@ -197,35 +197,35 @@ impl Default for Drain {
     }
 }
 
-/// Keep an entry that was handed out
+/// Renew the lease of a queue entry
 #[derive(Debug, Default, Args)]
 pub struct Beat {
     /// The entry
     pub entry: String,
-    /// The epoch it was handed out with
+    /// The epoch of its lease
     #[arg(long)]
     pub epoch: u64,
 }
 
-/// End an entry that was handed out
+/// Finish a leased queue entry
 #[derive(Debug, Default, Args)]
 pub struct Done {
     /// The entry
     pub entry: String,
-    /// The epoch it was handed out with
+    /// The epoch of its lease
     #[arg(long)]
     pub epoch: u64,
-    /// It failed, for this reason; it comes again where it was added with --retry
+    /// It failed, for this reason; it is retried if it was added with --retry
     #[arg(long, value_name = "REASON")]
     pub failed: Option<String>,
 }
 
-/// Give back an entry that was handed out: it waits for the next to take it
+/// Return a leased entry to the queue
 #[derive(Debug, Default, Args)]
 pub struct Release {
     /// The entry
     pub entry: String,
-    /// The epoch it was handed out with
+    /// The epoch of its lease
     #[arg(long)]
     pub epoch: u64,
     /// Why
@@ -385,6 +385,6 @@ impl fmt::Display for Drained {
 impl fmt::Display for Changed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {} {}", self.entry.id, self.told, self.entry.state)?;
-        if self.cancel_requested { writeln!(f, "  somebody wants it stopped") } else { Ok(()) }
+        if self.cancel_requested { writeln!(f, "  cancel requested") } else { Ok(()) }
     }
 }

@@ -26,22 +26,22 @@ use crate::terminal::{Look, command_line, plain};
 /// The most of one answer.
 const MOST: usize = 10_000;
 
-/// Show what waits in the queue, in the order in which it is executed, and why
+/// List queued runs in execution order, and why each waits
 ///
-/// What is executed comes first. Behind what waits are the entries of the queue of all repositories, and on the first page
-/// those of the queue of cool-workflow, which only cool-workflow hands out.
+/// Running runs come first. After the queued runs come the entries of the queue of all repositories, and on the first
+/// page those of cool-workflow's own queue.
 #[derive(Debug, Args)]
 pub struct List {
     /// Only entries about this repository
     #[arg(long, value_name = "PATH")]
     pub repo: Option<PathBuf>,
-    /// Only what stands so: pending, running, suspended, dead, or a status of cool-workflow such as drained (repeatable)
+    /// Only this state: pending, running, suspended, dead, or a status of cool-workflow such as drained (repeatable)
     #[arg(long = "status", value_name = "STATUS")]
     pub status: Vec<String>,
     /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 100)]
     pub limit: usize,
-    /// The page behind an earlier one: its `next`
+    /// Cursor: the `next` value of the previous page
     #[arg(long, value_name = "NEXT")]
     pub after: Option<String>,
 }

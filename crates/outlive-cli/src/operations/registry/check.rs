@@ -11,10 +11,11 @@ use crate::operation::{Effect, Operate};
 use crate::settings::{Context, Location};
 use crate::terminal::plain;
 
-/// Try out what the registry is kept on
+/// Test the storage of the registry
 ///
-/// A bucket must refuse a write whose condition does not hold, also when writers race. That is tried out when a registry is
-/// made in it; this tries it again and tells what was found. Other registries are looked over by `outlive doctor`.
+/// A bucket must refuse a write whose condition does not hold, also when writers race. This is tested when a registry
+/// is created in a bucket; the command repeats the test and prints the result. Use `outlive doctor` for other
+/// registries.
 #[derive(Debug, Default, Args)]
 pub struct Check {}
 

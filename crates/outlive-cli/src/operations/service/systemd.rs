@@ -85,7 +85,7 @@ pub fn remove(service: &Service, yes: bool) -> Result<Changed, Error> {
     let mut notes = Vec::new();
     if yes {
         if let Err(why) = systemctl(&["disable", "--now", &format!("{}.service", service.name)]) {
-            notes.push(format!("systemd could not be told: {why}"));
+            notes.push(format!("systemd could not be notified: {why}"));
         }
         std::fs::remove_file(&path)
             .map_err(|error| Error::Invalid(format!("`{}` cannot be removed: {error}", path.display())))?;

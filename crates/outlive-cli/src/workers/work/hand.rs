@@ -164,7 +164,7 @@ impl Said {
 
     /// Says what keeps us from working for a while.
     fn trouble(&mut self, error: &outlive::store::Error) {
-        self.say(&json!({ "event": "trouble", "reason": format!("{error}; goes on when that is over") }));
+        self.say(&json!({ "event": "trouble", "reason": format!("{error}; retrying") }));
     }
 
     /// Whether whoever started us wants no more, or is gone.

@@ -69,9 +69,9 @@ impl Names {
     pub fn may_mean(&self, within: &str) -> bool {
         let within = plainly(within);
         let parts: Vec<&str> = within.split('/').collect();
-        let is_duplicate_finish =
+        let is_mentioned =
             |from: usize| (from..parts.len()).any(|to| self.said_paths.contains(&parts[from..=to].join("/")));
-        parts.iter().any(|part| self.said_ends.contains(*part)) || (0..parts.len()).any(is_duplicate_finish)
+        parts.iter().any(|part| self.said_ends.contains(*part)) || (0..parts.len()).any(is_mentioned)
     }
 
     /// Adds what may name something, and is not understood.

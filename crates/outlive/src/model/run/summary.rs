@@ -1,4 +1,4 @@
-//! A run of which the record alone tells how it stands, as much of it as a list shows.
+//! A run of which the record alone shows its state, as much of it as a list shows.
 //!
 //! A list may show thousands, and most of what is on record of each is not in it. Of a run that is final, and of one that
 //! waits for nothing but its first turn, nothing has to be looked at beside it. A dead or interrupted run may have live

@@ -103,10 +103,10 @@ impl Line {
         }
         let known = if token.is_own() { "this user's server" } else { "one that knows the token" };
         // One that says that it knows no such token, or no such question, may be believed: it is shown nothing.
-        let is_duplicate_finish =
+        let is_refusal =
             matches!(status, StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND | StatusCode::TOO_MANY_REQUESTS);
-        let why = format!("whoever listens there does not prove to be {known}, and was not shown it");
-        Err(Failed { refused: is_duplicate_finish.then_some((status, body)), ..Failed::unsent(why) })
+        let why = format!("the server there does not prove to be {known}, so the token was not sent");
+        Err(Failed { refused: is_refusal.then_some((status, body)), ..Failed::unsent(why) })
     }
 
     /// Sends one call and waits for its answer.

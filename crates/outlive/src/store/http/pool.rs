@@ -171,7 +171,7 @@ impl Shared {
             StatusCode::UNAUTHORIZED => Error::Unauthorised(format!("the server at {address} does not know the token")),
             StatusCode::FORBIDDEN => Error::Forbidden(format!("the server at {address} refuses{says}")),
             StatusCode::NOT_FOUND => Error::Unsupported(format!(
-                "the server at {address} lends its registry to nobody: it is no outlive, or an older one"
+                "the server at {address} does not serve a registry: it is not outlive, or an older version"
             )),
             StatusCode::BAD_REQUEST | StatusCode::METHOD_NOT_ALLOWED => {
                 Error::Unsupported(format!("the server at {address} does not understand what it is asked{says}"))
@@ -192,7 +192,7 @@ fn tls() -> Result<Arc<rustls::ClientConfig>, Error> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
-        return Err(unusable(&"this machine trusts nobody; SSL_CERT_FILE names a file of certificates"));
+        return Err(unusable(&"this machine has no trusted certificates; SSL_CERT_FILE names a file of them"));
     }
     let config = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -134,8 +134,7 @@ impl Table {
 }
 
 /// What a row is read by: `r` is how the run stands, `s` what it was made with, `w` its owner's last beat.
-const COLUMNS: &str =
-    "r.id, r.revision, r.stamp, r.body, s.body, (SELECT @.clock()), (SELECT @.hears_since()), w.beat,
+const COLUMNS: &str = "r.id, r.revision, r.stamp, r.body, s.body, (SELECT @.clock()), (SELECT @.hears_since()), w.beat,
                        w.heard_at, r.priority, r.created_at, s.signature, r.state, r.epoch, r.started_at, r.ended_at,
                        r.owned_by, r.owner";
 const JOINED: &str = "JOIN @.spec s ON s.id = r.id LEFT JOIN @.worker w ON w.id = r.owner";

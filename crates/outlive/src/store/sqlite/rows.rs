@@ -99,7 +99,7 @@ pub(super) fn remove(connection: &Connection, id: &str) -> Result<(), Error> {
 pub(super) fn put_known(connection: &Connection, before: Option<&Run>, known: &FiledRun) -> Result<(), Error> {
     put(connection, &known.record, &known.events)?;
     let Some(end) = &known.damaged_end else { return move_keys(connection, before, &known.record.run) };
-    let why = format!("{DAMAGED}its end `{}` is damaged, and nobody knows how it ended", end.display());
+    let why = format!("{DAMAGED}its end `{}` is damaged, so its outcome is unknown", end.display());
     cached(connection, "UPDATE runs SET owner = NULL, body = ?2 WHERE id = ?1")?
         .execute(params![known.record.run.id.to_string(), why])
         .map(|_| ())
@@ -135,7 +135,7 @@ pub(super) fn scan_briefly(
     scan_as(connection, filter, order, after, read, damaged, visit)
 }
 
-/// A run of which its record alone tells how it stands; none of any other, nor where something is wrong with it.
+/// A run of which its record alone shows its state; none of any other, nor where something is wrong with it.
 fn brief(row: &Row<'_>) -> Option<RunSummary> {
     let text = |column| row.get_ref(column).ok().and_then(|value| value.as_str().ok());
     let brief: RunSummary = serde_json::from_str(text(3)?).ok()?;

@@ -19,8 +19,8 @@ impl SqliteStore {
     /// A page of runs, as [`crate::store::Store::list`] would find them. None where only the whole record tells whether a
     /// run is meant, or how it stands: in a copied registry what has not ended belongs to another.
     pub(crate) fn list_summaries(&self, filter: &Filter, page: &Page) -> Result<Option<Listing>, Error> {
-        let is_duplicate_finish = filter.labels.is_empty() && filter.owner.is_none() && filter.text.is_none();
-        if !is_duplicate_finish || filter.step_of.is_some() || self.lock()?.place.copied {
+        let is_in_summary = filter.labels.is_empty() && filter.owner.is_none() && filter.text.is_none();
+        if !is_in_summary || filter.step_of.is_some() || self.lock()?.place.copied {
             return Ok(None);
         }
         let limit = page.limit.clamp(1, PAGE_LIMIT);

@@ -107,7 +107,7 @@ impl Wait {
         let since = *self.stopped_since.get_or_insert(self.waited);
         match (stopped, holder) {
             (Some(pid), _) if self.waited - since >= STOPPED_PATIENCE.min(self.patience) => {
-                in_vain(format!("is held by process {pid}, which is stopped: `kill -CONT {pid}` lets it go on"))
+                in_vain(format!("is held by process {pid}, which is stopped: `kill -CONT {pid}` continues it"))
             }
             (None, Some(pid)) if self.waited >= self.patience => {
                 in_vain(format!("has been held by process {pid} for too long"))

@@ -70,7 +70,7 @@ fn a_record_that_changes_meanwhile_stays() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let id = failed_long_ago(&yard).await;
-        // Somebody has it tried again right before it is closed.
+        // Somebody allows it to be retried right before it is closed.
         let (once, registry) = (Arc::new(AtomicBool::new(false)), Arc::new(yard.process().await));
         let resumes = registry.clone();
         let proxy = Proxy::new(Bucket::shared().port(), move |request| {

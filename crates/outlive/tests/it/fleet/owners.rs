@@ -38,7 +38,7 @@ fn f08_what_runs_with_an_unknown_owner_is_shown_so_and_reaped_for_that_reason() 
         assert_eq!(listed.len(), 2, "{listed:?}");
         let seen = reader.get(id).await.unwrap();
         assert_eq!(seen.state, StateName::Running);
-        assert_eq!(seen.reason.as_deref(), Some("its owner is unknown: it is not on record"));
+        assert_eq!(seen.reason.as_deref(), Some("its owner is unknown: it has no record"));
         // It is heard of: nobody takes it away.
         owner.tick().await.unwrap();
         let reaped = Reaper::new(None).pass(&reader).await.unwrap();
