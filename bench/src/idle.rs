@@ -80,7 +80,7 @@ fn measure_on(store: &str, url: &str, dir: &Path) -> Outcome<bool> {
     std::thread::park_timeout(BEGINNING);
     let mut met = true;
     for writes in WRITES {
-        met &= measure_beside(store, url, &handles, &processes, writes)?;
+        met &= measure_beside(store, &handles, &processes, writes)?;
     }
     drop(processes);
     for pid in orphan {
@@ -109,16 +109,16 @@ fn orphan(url: &str, dir: &Path) -> Outcome<Vec<String>> {
     Ok(children.split_whitespace().map(Into::into).collect())
 }
 
-fn measure_beside(store: &str, url: &str, handles: &[RunHandle], processes: &[Ended], writes: u64) -> Outcome<bool> {
+fn measure_beside(store: &str, handles: &[RunHandle], processes: &[Ended], writes: u64) -> Outcome<bool> {
     let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let used = std::thread::scope(|scope| {
         scope.spawn(|| report(handles, writes, &is_over, &written));
         let measured = || -> Outcome<Vec<(f64, f64)>> {
-            let before = processes.iter().map(|process| used(process, url)).collect::<Outcome<Vec<_>>>()?;
+            let before = processes.iter().map(|process| used(process)).collect::<Outcome<Vec<_>>>()?;
             let begun = Begun::now();
             std::thread::park_timeout(WATCHED);
             let seconds = begun.ago().as_secs_f64();
-            let after = processes.iter().map(|process| used(process, url)).collect::<Outcome<Vec<_>>>()?;
+            let after = processes.iter().map(|process| used(process)).collect::<Outcome<Vec<_>>>()?;
             let used = after.iter().zip(&before).map(|(after, before)| (after.0 - before.0, after.1 - before.1));
             Ok(used.map(|(time, wakeups)| (time / seconds * 100.0, wakeups / seconds)).collect())
         };
@@ -154,10 +154,10 @@ fn report(handles: &[RunHandle], writes: u64, is_over: &AtomicBool, written: &At
 }
 
 /// What a process has used so far, in seconds of a processor, and how often it was woken; a worker together with its slots.
-fn used(process: &Ended, url: &str) -> Outcome<(f64, f64)> {
+fn used(process: &Ended) -> Outcome<(f64, f64)> {
     let mut pids = vec![process.1.id()];
     if process.0.starts_with("work") {
-        let slots = slots_of(url);
+        let slots = slots_of(process.1.id());
         if slots.is_empty() {
             return Err("the worker has no slots".into());
         }
@@ -176,15 +176,9 @@ fn used(process: &Ended, url: &str) -> Outcome<(f64, f64)> {
     Ok(sum)
 }
 
-fn slots_of(url: &str) -> Vec<u32> {
-    let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    // A worker gives its slots the same database with fewer connections: the schema tells which it is.
-    let place = url.split_once("schema=").map_or(url, |(_, schema)| schema);
-    let is_slot = |pid: &u32| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).into_owned();
-        line.contains("__hand") && line.contains(place)
-    };
-    pids.filter(is_slot).collect()
+/// The processes of a worker's slots: its children.
+fn slots_of(worker: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{worker}/task")).into_iter().flatten().flatten();
+    let children = tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    children.collect::<String>().split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }

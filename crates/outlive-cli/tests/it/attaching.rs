@@ -146,7 +146,7 @@ fn r04_keys_and_sizes_reach_the_terminal_of_a_run_and_whoever_leaves_changes_not
     signal_pid(first.attached.id(), "KILL");
     second.types(b"\x01d");
     assert_eq!(second.ends(), (Some(0), true));
-    second.sees("which goes on");
+    second.sees("which keeps running");
     assert_eq!(sandbox.show("shell")["state"], "running");
     let mut third = Seat::take(&sandbox, &["shell"], (24, 80));
     third.sees("heard two.");
