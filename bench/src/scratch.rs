@@ -100,10 +100,16 @@ fn binaries() -> Outcome<PathBuf> {
     Ok(std::env::current_exe()?.parent().ok_or("the benchmark has no directory")?.to_owned())
 }
 
+/// The variable that names another command than the one of this build: the one that `cargo install` installed, say.
+const COMMAND_VARIABLE: &str = "OUTLIVE_BENCH_COMMAND";
+
 /// The command `outlive` of this build, as it is once it is installed: a copy. A file that a linker has just written is
 /// scattered over the disk's cache, and every start of it takes half a millisecond longer.
 pub fn outlive() -> Outcome<PathBuf> {
-    let built = binaries()?.join("outlive");
+    let built = match std::env::var_os(COMMAND_VARIABLE) {
+        Some(named) => PathBuf::from(named),
+        None => binaries()?.join("outlive"),
+    };
     if !built.exists() {
         return Err(format!("`{}` is not built; `cargo xtask bench` builds it", built.display()).into());
     }

@@ -1,13 +1,13 @@
 //! `cargo xtask bench`: the benchmarks, built as the command is shipped.
 
-use crate::build::{PROFILE, build};
-use crate::steps::{Failed, root, step};
+use crate::build::{build, directory};
+use crate::steps::{Failed, step};
 
 /// Runs the benchmark that is named, or all of them.
 pub fn run(words: &[String]) -> Result<(), Failed> {
     // The command is built by itself, without the features that the benchmarks ask of the library.
     build(&["--package", "outlive-cli"])?;
     let target = build(&["--package", "outlive-bench"])?;
-    let bench = root().join("target").join(target).join(PROFILE).join("outlive-bench");
+    let bench = directory(&target).join("outlive-bench");
     step(&bench.to_string_lossy(), &words.iter().map(String::as_str).collect::<Vec<_>>())
 }

@@ -2,33 +2,65 @@
 //!
 //! A file that needs no other, and that nobody has to move to where it lies in memory, starts in half the time, and on any
 //! Linux (ADR 0017). That takes flags of the compiler which the macros of the build itself cannot bear, so the target is
-//! named, which keeps them from those.
+//! named, which keeps them from those. Paths of the builder are mapped to fixed ones, so that the directory of a build does not
+//! show in the file.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::steps::{Failed, cargo, step};
+use crate::steps::{Failed, cargo, root, step};
 
-/// The cargo profile of what is shipped, which names the directory of its output too.
-pub const PROFILE: &str = "dist";
+/// The cargo profile of what is shipped.
+const PROFILE: &str = "dist";
+
+/// The variable that names another profile: `dev` has packages tried out without waiting for the optimiser.
+const PROFILE_VARIABLE: &str = "OUTLIVE_DIST_PROFILE";
 
 const FLAGS: &str = "-Ctarget-feature=+crt-static -Crelocation-model=static";
 
 /// Builds the command, and says where it is.
 pub fn run(_: &[String]) -> Result<(), Failed> {
     let target = build(&["--package", "outlive-cli"])?;
-    println!("xtask build: target/{target}/{PROFILE}/outlive");
+    println!("xtask build: {}", directory(&target).join("outlive").display());
     Ok(())
+}
+
+/// The profile that is built with.
+pub fn profile() -> String {
+    std::env::var(PROFILE_VARIABLE).unwrap_or_else(|_| PROFILE.into())
+}
+
+/// Where cargo puts what is built for a target.
+pub fn directory(target: &str) -> PathBuf {
+    let profile = profile();
+    root().join("target").join(target).join(if profile == "dev" { "debug" } else { &profile })
 }
 
 /// Builds what `words` name, and answers with the target it is built for.
 pub fn build(words: &[&str]) -> Result<String, Failed> {
     let target = host()?;
-    let variable = format!("CARGO_TARGET_{}_RUSTFLAGS={FLAGS}", target.to_uppercase().replace('-', "_"));
-    let cargo = cargo();
-    let mut line = vec![variable.as_str(), &cargo, "build", "--profile", PROFILE, "--target", &target];
+    let flags = remapped()
+        .iter()
+        .fold(FLAGS.to_owned(), |flags, (from, to)| format!("{flags} --remap-path-prefix={}={to}", from.display()));
+    let rust = format!("CARGO_TARGET_{}_RUSTFLAGS={flags}", target.to_uppercase().replace('-', "_"));
+    let c = format!("CFLAGS=-ffile-prefix-map={}=/outlive", root().display());
+    let (cargo, profile) = (cargo(), profile());
+    let mut line = vec![rust.as_str(), &c, &cargo, "build", "--profile", &profile, "--target", &target];
     line.extend(words);
     step("env", &line)?;
     Ok(target)
+}
+
+/// Directories of this machine, and what they are called in what is built: the repository, and the sources of each registry.
+fn remapped() -> Vec<(PathBuf, &'static str)> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo")));
+    let sources =
+        home.and_then(|home| std::fs::read_dir(home.join("registry/src")).ok()).into_iter().flatten().flatten();
+    let mut mapped: Vec<_> = sources.map(|source| (source.path(), "/cargo")).collect();
+    mapped.sort();
+    mapped.push((root(), "/outlive"));
+    mapped
 }
 
 /// The target that cargo builds for here by itself.

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use crate::steps::Failed;
-use crate::{bench, build, lint, python, setup, test};
+use crate::{bench, build, dist, lint, python, setup, test};
 
 type Chore = (&'static str, &'static str, fn(&[String]) -> Result<(), Failed>);
 
-const CHORES: [Chore; 6] = [
+const CHORES: [Chore; 7] = [
     (
         "test",
         "[NEXTEST ARGS…]  set up, then all tests; OUTLIVE_SIM_HISTORIES=N simulates N histories instead of the default",
@@ -16,6 +16,11 @@ const CHORES: [Chore; 6] = [
     ("lint", "formatting, clippy, the dependencies' licences and advisories, and the house rules", lint::run),
     ("build", "the command as it is shipped: optimised, in one file that needs no other", build::run),
     ("bench", "[NAME]  the benchmarks in bench/, or one of them, built as the command is shipped", bench::run),
+    (
+        "dist",
+        "[--check]  what a release has: archive, Debian package, sums, SBOM; --check tries them in chroots",
+        dist::run,
+    ),
     (
         "python",
         "[--all] [PYTEST ARGS…]  build, install and test the Python package; --all with Ray and Spark too",

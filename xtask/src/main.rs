@@ -1,10 +1,11 @@
-//! The chores of this repository: `cargo xtask test`, `lint`, `build`, `bench`, `python` and `setup`.
+//! The chores of this repository: `cargo xtask test`, `lint`, `build`, `bench`, `dist`, `python` and `setup`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "what a chore has to say, it prints")]
 
 mod bench;
 mod build;
 mod chores;
+mod dist;
 mod features;
 mod layers;
 mod lint;

@@ -1,0 +1,80 @@
+//! `cargo xtask dist --check`: installs what was made where nothing else is, and tries it out. Needs root.
+//!
+//! The archive goes into an empty chroot, by `install.sh` into a directory, and the Debian package into a chroot that
+//! `debootstrap` makes.
+
+use std::path::Path;
+
+use super::output;
+use crate::steps::{Failed, step};
+
+/// Runs in an empty chroot, whose only file is the program.
+const IN_EMPTY_CHROOT: &str = r#"
+set -eu
+out=$1 scratch=$2
+mkdir -p "$scratch/empty/tmp"
+tar -xzf "$out"/outlive-*.tar.gz -C "$scratch"
+cp "$scratch"/outlive-*/bin/outlive "$scratch/empty/outlive"
+inside() { chroot "$scratch/empty" /outlive "$@"; }
+export OUTLIVE_HOME=/tmp/home
+inside --version
+inside run --name inner -- /outlive --version
+inside ps --all | grep -q inner
+echo "the archive runs in an empty chroot"
+"#;
+
+/// Installs by the script, and refuses an archive with another sum.
+const BY_SCRIPT: &str = r#"
+set -eu
+out=$1 scratch=$2
+sh "$out/install.sh" --from "$out" --prefix "$scratch/prefix"
+"$scratch/prefix/bin/outlive" --version
+cp -r "$out" "$scratch/tampered"
+for archive in "$scratch"/tampered/*.tar.gz; do printf x >> "$archive"; done
+if sh "$out/install.sh" --from "$scratch/tampered" --prefix "$scratch/never"; then exit 1; fi
+test ! -e "$scratch/never"
+echo "install.sh installs the archive and refuses one with another sum"
+"#;
+
+/// Installs, tries and removes the package.
+const OF_DEBIAN: &str = r#"
+set -eu
+out=$1 scratch=$2
+suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+mirror=$(apt-get indextargets --format '$(REPO_URI)' | head -n 1)
+debootstrap --variant=minbase "$suite" "$scratch/debian" "$mirror" >"$scratch/debootstrap.log" 2>&1 || { tail "$scratch/debootstrap.log"; exit 1; }
+cp "$out"/outlive_*.deb "$scratch/debian/root/"
+mount -t proc proc "$scratch/debian/proc"
+trap 'umount "$scratch/debian/proc"' EXIT
+chroot "$scratch/debian" sh -euc '
+    cd /root
+    find / -xdev -path /proc -prune -o -print | sort > /tmp/before
+    apt-get install -y ./outlive_*.deb >/tmp/install.log 2>&1 || { cat /tmp/install.log; exit 1; }
+    outlive run --name inner -- echo hello
+    outlive ps --all | grep -q inner
+    test -s /usr/share/bash-completion/completions/outlive
+    gzip -dc /usr/share/man/man1/outlive.1.gz | head -n 3
+    apt-get purge -y outlive >/dev/null 2>&1
+    find / -xdev -path /proc -prune -o -print | sort > /tmp/after
+    diff /tmp/before /tmp/after | grep "^[<>]" | grep -v -e " /root/.local" -e " /tmp/" -e " /var/" && exit 1
+    echo "the Debian package installs, works and leaves nothing but data of the user"
+'
+"#;
+
+/// Checks what is in `out`.
+pub fn run(out: &Path) -> Result<(), Failed> {
+    let scratch = output("mktemp", &["-d"])?;
+    let place = out.to_string_lossy().into_owned();
+    let package = output("sh", &["-c", "ls \"$1\"/outlive_*.deb", "sh", &place])?;
+    let checks = [IN_EMPTY_CHROOT, BY_SCRIPT, OF_DEBIAN].map(|script| step_script(script, &place, &scratch));
+    let lint = step("lintian", &["--fail-on", "error", &package]);
+    let failed: Vec<String> =
+        checks.into_iter().chain([lint]).filter_map(Result::err).map(|Failed(what)| what).collect();
+    step("rm", &["-rf", "--one-file-system", &scratch])?;
+    if failed.is_empty() { Ok(()) } else { Err(Failed(failed.join("; "))) }
+}
+
+/// Runs a script of this file, which is named by its last line.
+fn step_script(script: &str, out: &str, scratch: &str) -> Result<(), Failed> {
+    step("sh", &["-c", script, "sh", out, scratch])
+}
