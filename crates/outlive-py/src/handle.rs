@@ -1,7 +1,7 @@
 //! The handle of a run that this process owns.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use outlive::error::Error;
 use outlive::lifecycle::OwnerEnd;
@@ -24,12 +24,12 @@ pub struct Handle {
     handle: Arc<RunHandle>,
     /// Somebody has ended it, or is ending it. Nobody else may.
     ended: AtomicBool,
-    announcement: OnceLock<Announcement>,
+    announcement: Mutex<Option<Announcement>>,
 }
 
 impl From<RunHandle> for Handle {
     fn from(handle: RunHandle) -> Self {
-        Self { handle: Arc::new(handle), ended: AtomicBool::new(false), announcement: OnceLock::new() }
+        Self { handle: Arc::new(handle), ended: AtomicBool::new(false), announcement: Mutex::default() }
     }
 }
 
@@ -66,12 +66,16 @@ impl Handle {
     /// A descriptor that is readable from the first reason to stop on. Asking for it makes the caller responsible for
     /// ending the run at its timeout.
     fn stop_descriptor(&self, py: Python<'_>) -> PyResult<i32> {
-        if let Some(announcement) = self.announcement.get() {
-            return Ok(announcement.number());
-        }
-        let made = py.detach(|| Announcement::of(&self.handle));
-        let made = made.map_err(|error| invalid(py, format!("no descriptor to announce a stop: {error}")))?;
-        Ok(self.announcement.get_or_init(|| made).number())
+        // The library has one callback a run, so it is installed once. The lock is never taken with the interpreter's.
+        let number = py.detach(|| {
+            let mut announcement = self.announcement.lock().unwrap_or_else(PoisonError::into_inner);
+            let made = match announcement.take() {
+                Some(made) => made,
+                None => Announcement::of(&self.handle)?,
+            };
+            Ok::<_, std::io::Error>(announcement.insert(made).number())
+        });
+        number.map_err(|error| invalid(py, format!("no descriptor to announce a stop: {error}")))
     }
 
     /// Says how far the work is. Returns at once; written at most once a second.
@@ -155,10 +159,13 @@ impl Handle {
         if self.ended.swap(true, Ordering::SeqCst) {
             return Err(invalid(py, format!("run `{}` was ended here already", self.handle.id())));
         }
-        let ended = py.detach(end);
-        if let Some(announcement) = self.announcement.get() {
-            announcement.end();
-        }
+        let ended = py.detach(|| {
+            let ended = end();
+            if let Some(announcement) = &*self.announcement.lock().unwrap_or_else(PoisonError::into_inner) {
+                announcement.end();
+            }
+            ended
+        });
         match ended {
             Ok(Persisted::Committed) => Ok("now"),
             Ok(Persisted::Spooled) => Ok("later"),
