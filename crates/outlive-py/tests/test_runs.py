@@ -236,6 +236,17 @@ def test_errors_references_and_registries_survive_pickling(registry: outlive.Reg
     assert (str(error), error.hint, error.code) == (str(missing.value), missing.value.hint, "not_found")
 
 
+def test_part_of_a_run_is_called_back(registry: outlive.Registry) -> None:
+    called: list[outlive.Stop] = []
+    with pytest.raises(outlive.Cancelled):
+        with outlive.run("it", registry=registry) as run:
+            outlive.attach(run.ref).on_stop(called.append)
+            registry.cancel(run.id, "enough")
+            assert until(lambda: [stop.reason for stop in called] == ["enough"])
+            until(lambda: run.stop_requested)
+            run.check()
+
+
 def test_work_goes_on_where_the_registry_is_away(caplog: pytest.LogCaptureFixture) -> None:
     away = "postgres://nobody@127.0.0.1:1/none"
     with pytest.warns(RuntimeWarning, match="goes on"):

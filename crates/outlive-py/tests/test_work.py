@@ -88,6 +88,14 @@ def test_run_of_a_killed_worker_is_seen_dead(script: Script, registry: outlive.R
     assert until(lambda: registry.find(queued.id).state == "dead")
 
 
+def test_worker_is_stopped_with_its_process(script: Script, registry: outlive.Registry) -> None:
+    queued = [registry.enqueue("slow") for _ in range(8)]
+    done = script("outlive.Worker({'slow': lambda run: time.sleep(0.2)}, slots=4).start()\ntime.sleep(0.4)\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    states = {registry.find(each.id).state for each in queued}
+    assert states <= {"succeeded", "pending"} and "succeeded" in states, states
+
+
 def test_worker_without_handlers_is_refused(registry: outlive.Registry) -> None:
     with pytest.raises(outlive.Invalid) as refused:
         outlive.Worker({}, registry=registry)

@@ -10,9 +10,10 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import _outlive
+from . import _lifecycle, _outlive
 from ._endings import Ending
 from ._inputs import Duration, dumped, seconds
 from ._lifecycle import log
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _EVERY = 1.0
 #: A look may take this part of the time at most.
 _SHARE = 20
+#: How long the exit of the interpreter waits for a look at the registry, in seconds.
+_LAST_WAIT = 10.0
 
 
 class AttachedRun(Run):
@@ -130,6 +133,25 @@ class AttachedRun(Run):
 
     def suspend(self, reason: str) -> str:
         raise Invalid(f"run `{self.id}` is owned by another process", hint="`outlive suspend` is for its owner")
+
+    def on_stop(self, callback: Callable[[Stop], object]) -> None:
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_EVERY / 4):
+                stop = self.stop_requested
+                if stop is not None:
+                    callback(stop)
+                    return
+
+        def end() -> None:
+            # A thread that calls the library must not outlive the interpreter.
+            over.set()
+            thread.join(_LAST_WAIT)
+
+        thread = threading.Thread(target=watch, name="outlive-on-stop", daemon=True)
+        _lifecycle.before_exit.append(end)
+        thread.start()
 
     def wait_for_stop(self, timeout: Duration | None = None) -> Stop | None:
         limit = seconds(timeout)

@@ -45,6 +45,9 @@ current_step: ContextVar[str | None] = ContextVar("outlive_step", default=None)
 #: What frameworks say of the run that a task of theirs belongs to.
 fallbacks: list[Callable[[], Run | None]] = []
 
+#: What is stopped before runs are ended at exit: threads that call the library must not outlive the interpreter.
+before_exit: list[Callable[[], None]] = []
+
 _open: dict[int, Run] = {}
 _uncaught: BaseException | None = None
 _is_hooked = False
@@ -99,6 +102,8 @@ def _chain_excepthook() -> None:
 
 
 def _at_exit() -> None:
+    for stop in list(before_exit):
+        stop()
     for run in list(_open.values()):
         if _uncaught is not None:
             run._end_with(_uncaught)
@@ -112,6 +117,7 @@ def _at_exit() -> None:
 def _after_fork() -> None:
     # What is open is the parent's: this process neither ends it nor reports for it.
     _open.clear()
+    before_exit.clear()
     current_run.set(None)
     current_step.set(None)
 

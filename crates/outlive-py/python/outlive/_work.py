@@ -104,7 +104,8 @@ class Worker:
         self._reap_turn = threading.Lock()
 
     def start(self) -> Worker:
-        """Begins to claim."""
+        """Begins to claim. At exit it is stopped."""
+        _lifecycle.before_exit.append(self.stop)
         for number in range(self._slots):
             thread = threading.Thread(target=self._work, name=f"outlive-slot-{number}", daemon=True)
             self._threads.append(thread)
@@ -114,6 +115,8 @@ class Worker:
     def stop(self) -> None:
         """Claims nothing more, waits for handlers for as long as its grace, and interrupts what is left then."""
         self._stopping.set()
+        if self.stop in _lifecycle.before_exit:
+            _lifecycle.before_exit.remove(self.stop)
         for thread in self._threads:
             thread.join(self._grace)
         for run in list(self._held):
