@@ -78,6 +78,8 @@ class Script:
             stderr=pipe,
             text=True,
             env={**os.environ, **variables},
+            # A shell has background jobs ignore it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.started.append(process)
         return process
