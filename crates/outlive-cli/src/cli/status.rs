@@ -20,9 +20,7 @@ const UNFINISHED: [StateName; 5] =
 pub fn print(context: &Context) -> u8 {
     match pollster::block_on(counted(context)) {
         Ok(Some(line)) => say_line(&line),
-        Ok(None) => {
-            say_line("No registry here yet: `outlive run -- COMMAND` creates one with its first run.");
-        }
+        Ok(None) => {}
         Err(error) => return fail(&error, false),
     }
     let listed = match command(Some(Ps::NAME)).try_get_matches_from(["outlive", Ps::NAME]) {
@@ -36,7 +34,7 @@ pub fn print(context: &Context) -> u8 {
     listed
 }
 
-/// How many unfinished runs the registry has, by state; none where there is no registry.
+/// How many unfinished runs the registry has, by state; none where it has none.
 async fn counted(context: &Context) -> Result<Option<String>, Error> {
     let Some(registry) = context.existing().await? else { return Ok(None) };
     let mut runs: BTreeMap<StateName, u64> = BTreeMap::new();
@@ -45,6 +43,5 @@ async fn counted(context: &Context) -> Result<Option<String>, Error> {
     }
     let of = |state: StateName| Some(format!("{} {state}", runs.get(&state).filter(|runs| **runs > 0)?));
     let unfinished: Vec<String> = UNFINISHED.into_iter().filter_map(of).collect();
-    let unfinished = if unfinished.is_empty() { "No unfinished runs".to_owned() } else { unfinished.join(", ") };
-    Ok(Some(format!("{unfinished} in {}", registry.shown())))
+    Ok((!unfinished.is_empty()).then(|| format!("{} in {}", unfinished.join(", "), registry.shown())))
 }

@@ -171,3 +171,16 @@ fn t1_21_show_tells_the_schedule_and_what_a_capped_log_keeps() {
     let bytes: u64 = logs.as_array().unwrap().iter().map(|log| log["bytes"].as_u64().unwrap()).sum();
     assert!(bytes < 1 << 20, "3 MB were written, 256 KiB are kept: {logs}");
 }
+
+#[test]
+fn outlive_alone_counts_unfinished_runs_and_lists_them() {
+    let sandbox = Sandbox::new();
+    let alone = || sandbox.outlive(std::iter::empty::<&str>()).succeeds();
+    assert!(alone().ends_with("`outlive --help` lists the verbs.\n"), "{}", alone());
+    assert!(!sandbox.work().join(".outlive").exists(), "a status page created a registry");
+    let _running = sandbox.start("serving", &["sleep", "300"]);
+    sandbox.outlive(["queue", "add", "--name", "later", "--", "true"]).succeeds();
+    let page = alone();
+    assert!(page.starts_with("1 running, 1 pending in sqlite:"), "{page}");
+    assert!(page.contains("serving") && page.contains("later"), "{page}");
+}
