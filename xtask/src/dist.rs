@@ -1,6 +1,6 @@
 //! `cargo xtask dist`: everything that a release of this machine's target consists of, in `target/dist`.
 //!
-//! Whatever is made is a function of the commit and the toolchain: paths of the builder are mapped to fixed ones, times are
+//! What is made should depend on the commit and the toolchain alone: paths of the builder are mapped to fixed ones, times are
 //! the commit's, and members of archives are sorted. `--check` installs what was made in chroots, which needs root.
 
 mod archive;

@@ -8,13 +8,15 @@ use std::path::Path;
 use super::output;
 use crate::steps::{Failed, step};
 
-/// Runs in an empty chroot, whose only file is the program.
+/// Runs in a chroot whose only file is the program. What a process is, /proc tells, so that is mounted, as in every container.
 const IN_EMPTY_CHROOT: &str = r#"
 set -eu
 out=$1 scratch=$2
-mkdir -p "$scratch/empty/tmp"
+mkdir -p "$scratch/empty/tmp" "$scratch/empty/proc"
 tar -xzf "$out"/outlive-*.tar.gz -C "$scratch"
 cp "$scratch"/outlive-*/bin/outlive "$scratch/empty/outlive"
+mount -t proc proc "$scratch/empty/proc"
+trap 'umount "$scratch/empty/proc"' EXIT
 inside() { chroot "$scratch/empty" /outlive "$@"; }
 export OUTLIVE_HOME=/tmp/home
 inside --version
