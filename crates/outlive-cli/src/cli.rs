@@ -21,7 +21,7 @@ use crate::launcher::descriptors;
 use crate::launcher::{adopt, attach, step, take_up};
 #[cfg(feature = "mcp")]
 use crate::mcp;
-use crate::operation::{Answer, Failure, Form, error_body, exit_status_table, harmless};
+use crate::operation::{Answer, Failure, Form, Operation, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
 #[cfg(feature = "tui")]
@@ -92,7 +92,7 @@ pub fn main() -> u8 {
         #[cfg(feature = "server")]
         Some((http::NAME, matches)) => http::run(matches, &context, json),
         #[cfg(feature = "mcp")]
-        Some((mcp::NAME, matches)) => mcp::run(matches, &context, json),
+        Some((mcp::NAME, matches)) if matches.subcommand().is_none() => mcp::run(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
         None => 2,
     }
@@ -134,6 +134,11 @@ fn noun(noun: &'static str, about: &'static str) -> Command {
     Command::new(noun).about(about).subcommand_required(true).arg_required_else_help(true)
 }
 
+/// Whether an operation stands behind a verb that is something by itself.
+fn is_of_verb(operation: &Operation) -> bool {
+    operation.name.split_once(' ').is_some_and(|(of, _)| of == "mcp")
+}
+
 /// A verb with the words that people of other tools type for it.
 fn aliased(command: Command) -> Command {
     match command.get_name() {
@@ -163,15 +168,20 @@ pub fn command(verb: Option<&str>) -> Command {
         Some(work::NAME) => return root.subcommand(work::command()),
         _ => {}
     }
-    if let Some(operation) = TABLE.iter().find(|operation| verb == Some(operation.name)) {
-        let of = NOUNS.iter().find(|(noun, _)| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun));
+    let noun_of = |operation: &Operation| {
+        NOUNS.iter().find(|(noun, _)| operation.name.split_once(' ').is_some_and(|(of, _)| of == *noun))
+    };
+    let is_alone = |operation: &&Operation| verb == Some(operation.name) && !is_of_verb(operation);
+    if let Some(operation) = TABLE.iter().find(is_alone) {
+        let of = noun_of(operation);
         let alone = (operation.command)();
         return root.subcommand(match of {
             Some((of, about)) => noun(of, about).subcommand(alone),
             None => alone,
         });
     }
-    let alone = TABLE.iter().filter(|operation| !operation.name.contains(' '));
+    // `run` is the launcher's on the command line.
+    let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ') && operation.name != launcher::NAME);
     let alone = alone.map(|operation| aliased((operation.command)()));
     let interactive = [
         launcher::command(),
@@ -186,7 +196,7 @@ pub fn command(verb: Option<&str>) -> Command {
         #[cfg(feature = "server")]
         http::command(),
         #[cfg(feature = "mcp")]
-        mcp::command(),
+        mcp::command().subcommands(TABLE.iter().filter(|operation| is_of_verb(operation)).map(|of| (of.command)())),
     ];
     let grouped = NOUNS.iter().filter_map(|(name, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *name));

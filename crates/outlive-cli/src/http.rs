@@ -36,10 +36,11 @@ use self::tokens::Tokens;
 use self::traces::{Spans, Traces};
 use crate::cli::{fail, say_line, talk};
 #[cfg(feature = "mcp")]
-use crate::mcp::toolset::Group;
+use crate::mcp::over_http;
 #[cfg(feature = "mcp")]
-use crate::mcp::{Allowed, over_http};
+use crate::mcp::toolset::Group;
 use crate::operation::SCHEMA;
+use crate::operation::allowed::Allowed;
 use crate::operation::calls::Calls;
 use crate::settings::Context;
 
@@ -68,8 +69,7 @@ struct Serve {
     /// Open the dashboard in a browser
     #[arg(long)]
     open: bool,
-    /// What MCP tools may do besides reading
-    #[cfg(feature = "mcp")]
+    /// What MCP tools may do besides reading; from `execute` on commands are also started by POST /v1/run
     #[arg(long, value_enum, value_name = "EFFECT", default_value = "read")]
     allow: Allowed,
     /// Which MCP tools are listed (repeatable, or with commas)
@@ -94,6 +94,8 @@ pub struct Server {
     access: Access,
     live: Live,
     counters: Counters,
+    /// Commands may be started that a call names.
+    starts_commands: bool,
     has_tls: bool,
     /// Where requests are told of; none where nobody collects it.
     spans: Mutex<Option<Spans>>,
@@ -142,6 +144,7 @@ impl Serve {
                 access,
                 live: Live::within(limits),
                 counters: Counters::default(),
+                starts_commands: self.allow >= Allowed::Execute,
                 has_tls: door.has_tls(),
                 spans: Mutex::new(traces.as_ref().map(|traces| traces.spans.clone())),
                 open: watch::Sender::new(true),

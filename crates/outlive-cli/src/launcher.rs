@@ -12,19 +12,24 @@ pub mod detach;
 pub mod flags;
 mod follow;
 mod glob;
+pub mod line_search;
 mod memory;
 pub mod own;
+pub mod ports;
 mod pty;
 mod readers;
+mod ready;
 mod recording;
 mod shim;
 pub mod signals;
 mod spawn;
+pub mod start;
 pub mod step;
 mod streams;
 pub mod take_up;
 mod tree;
 mod viewers;
+mod watches;
 
 use std::ffi::OsString;
 
@@ -43,8 +48,11 @@ use outlive::run::{self, NAME_LIMIT};
 use self::detach::Report;
 use self::flags::SpecFlags;
 use self::own::{Job, Owning};
+use self::ports::Leases;
 use self::recording::Recording;
 use self::signals::Signals;
+use self::start::{Begun, LeashTo, RunFlags};
+use self::watches::Leash;
 use crate::cli::{fail, talk};
 use crate::operation::body;
 use crate::run_view::RunView;
@@ -67,7 +75,13 @@ struct Run {
     #[arg(short, long)]
     detach: bool,
     #[command(flatten)]
-    spec: SpecFlags,
+    flags: RunFlags,
+    /// The user of a server who asked for it. Said by the server itself.
+    #[arg(long, hide = true)]
+    requested_by: Option<String>,
+    /// The leader of the session of whoever asked for it. Said by this program itself.
+    #[arg(long, hide = true)]
+    session_leader: Option<u32>,
 }
 
 /// The command's flags and help.
@@ -97,7 +111,7 @@ pub fn role(words: &[OsString]) -> Option<Role> {
 pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, report: Option<Report>) -> u8 {
     let prepared = prepare(matches, json, mask, report.as_ref(), |input: &Run| input.detach);
     match prepared {
-        Ok((input, signals)) => own(&input, context, json, signals, report),
+        Ok((input, signals)) => own(input, context, json, signals, report),
         Err(status) => status,
     }
 }
@@ -118,29 +132,33 @@ pub fn plain_call(words: &[OsString]) -> Option<(Option<String>, &[OsString])> {
 /// Runs a command about which nothing else is said.
 pub fn run_plainly(argv: &[OsString], context: &Context, mask: SigSet) -> u8 {
     match Signals::take(mask) {
-        Ok(signals) => own(&plainly(argv), context, false, signals, None),
+        Ok(signals) => own(plainly(argv), context, false, signals, None),
         Err(error) => fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), false),
     }
 }
 
 fn plainly(argv: &[OsString]) -> Run {
-    Run { detach: false, spec: SpecFlags { argv: argv.to_vec(), ..SpecFlags::default() } }
+    let spec = SpecFlags { argv: argv.to_vec(), ..SpecFlags::default() };
+    Run { detach: false, flags: RunFlags { spec, ..RunFlags::default() }, requested_by: None, session_leader: None }
 }
 
-fn own(input: &Run, context: &Context, json: bool, signals: Signals, report: Option<Report>) -> u8 {
-    if input.spec.tty && report.is_none() {
+fn own(mut input: Run, context: &Context, json: bool, signals: Signals, report: Option<Report>) -> u8 {
+    if input.flags.spec.tty && report.is_none() {
         let error = "a run in the foreground has the terminal that it is started at: `--tty` goes with `-d`";
         return fail(&Error::Invalid(error.into()), json);
     }
     tree::make_room_for_lock();
-    let registered =
-        context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(register(input, context))?)));
+    let registered = input.leash().and_then(|leash| {
+        let policy = context.log_policy()?;
+        Ok((leash, policy, pollster::block_on(register(&mut input, context, report.is_some()))?))
+    });
     match registered {
-        Ok((policy, (registry, handle))) => {
+        Ok((leash, policy, Registered::Own(registry, handle, _leases))) => {
             // They could be read a moment ago.
-            let listed = input.spec.listed_variables().unwrap_or_default();
-            let job = Job::new(input.spec.argv(), input.spec.notify.clone()).found_by(&handle.run());
-            let job = job.with_variables(input.spec.mode(), listed);
+            let spec = &input.flags.spec;
+            let listed = spec.listed_variables().unwrap_or_default();
+            let job = Job::new(spec.argv(), spec.notify.clone()).found_by(&handle.run());
+            let job = job.with_variables(spec.mode(), listed).leashed(leash);
             let detached = report.is_some();
             let mut owning =
                 Owning { registry: &registry, policy: &policy, signals, detached, json, stays: false, growth: None };
@@ -148,6 +166,7 @@ fn own(input: &Run, context: &Context, json: bool, signals: Signals, report: Opt
             pollster::block_on(registry.close_leaking());
             child::exit(exit)
         }
+        Ok((_, _, Registered::Held(begun))) => report.map_or(0, |report| report.held(&begun)),
         Err(error) => refuse(&error, json, report),
     }
 }
@@ -164,7 +183,7 @@ fn prepare<Input: FromArgMatches>(
     let invalid = |error: String| fail(&Error::Invalid(error), json);
     let input = Input::from_arg_matches(matches).map_err(|error| invalid(error.to_string()))?;
     if report.is_none() && detaches(&input) {
-        return Err(detach::start(json, &mask));
+        return Err(detach::start(json, &mask, session_leader()));
     }
     // Before anything starts a thread: signals are for the one that waits.
     let signals = Signals::take(mask).map_err(|error| invalid(format!("signals cannot be waited for: {error}")))?;
@@ -179,13 +198,46 @@ fn refuse(error: &Error, json: bool, report: Option<Report>) -> u8 {
     }
 }
 
-async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle), Error> {
+/// What came of registering a run.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, and it is taken apart at once")]
+enum Registered {
+    /// The run is ours, with the ports that it was leased.
+    Own(Registry, RunHandle, Leases),
+    /// Another run holds its unique key.
+    Held(Begun),
+}
+
+impl Run {
+    /// The process that the run ends with.
+    fn leash(&self) -> Result<Option<Leash>, Error> {
+        let pid = match self.flags.leash {
+            None | Some(LeashTo::None) => return Ok(None),
+            Some(LeashTo::Process(pid)) => pid,
+            Some(LeashTo::Session) => self.session_leader.or_else(session_leader).ok_or_else(|| {
+                Error::Invalid("this call belongs to no session of this machine: `--leash PID` names a process".into())
+            })?,
+        };
+        Leash::to(pid).map(Some)
+    }
+}
+
+/// The leader of the session that this process belongs to.
+fn session_leader() -> Option<u32> {
+    let leader = rustix::process::getsid(None).ok()?;
+    u32::try_from(leader.as_raw_nonzero().get()).ok()
+}
+
+async fn register(input: &mut Run, context: &Context, detached: bool) -> Result<Registered, Error> {
     let (registry, elsewhere) = match context.registry().await {
         Err(error) => (context.instead(&error).await?.ok_or(error)?, true),
         found => (found?, false),
     };
     let registry = registry.defer_heartbeat();
-    let mut spec = input.spec.spec(&registry, context)?;
+    let leases = input.flags.prepare()?;
+    let mut spec = input.flags.spec.spec(&registry, context)?;
+    if let Some(user) = &input.requested_by {
+        spec.labels.insert("requested_by".into(), user.chars().take(NAME_LIMIT).collect());
+    }
     if elsewhere {
         // What it was meant for, so that it is found by that.
         spec.labels.insert("registry".into(), context.place()?.chars().take(NAME_LIMIT).collect());
@@ -194,11 +246,16 @@ async fn register(input: &Run, context: &Context) -> Result<(Registry, RunHandle
         // A holder that is dead must not keep the living out.
         Err(Error::KeyBusy { holders, .. }) => {
             hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::of(holders)).await?;
-            registry.start(spec).await?
+            registry.start(spec).await
         }
-        started => started?,
+        started => started,
     };
-    Ok((registry, handle))
+    // Whoever starts a run in the background is answered with the one that is there.
+    if let Some(holder) = handle.as_ref().err().filter(|_| detached).and_then(start::holder) {
+        let held = registry.glance(holder).await?.run;
+        return Ok(Registered::Held(Begun::of(&registry, &held, false)));
+    }
+    Ok(Registered::Own(registry, handle?, leases))
 }
 
 /// Says what there is to say about an end: to people, or to programs as the body of an error.

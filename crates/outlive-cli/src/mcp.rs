@@ -8,19 +8,21 @@ mod answer;
 mod harmless;
 #[cfg(feature = "server")]
 pub mod over_http;
+mod tasks;
 pub mod toolset;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use outlive::error::{Code, Error};
 use outlive::time::{parse_duration, show_duration};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource,
-    ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, ErrorData, GetTaskParams,
+    GetTaskResult, Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, Resource, ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig, Tool,
+    UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler, ServiceExt};
@@ -30,6 +32,7 @@ use self::answer::{Wanted, length};
 use self::harmless::harmless;
 use self::toolset::{Group, MORE};
 use crate::cli::fail;
+use crate::operation::allowed::Allowed;
 use crate::operation::calls::{Calls, PATIENCE, Who};
 use crate::operation::going::{Going, given_up};
 use crate::operation::{Effect, Failure, Operation};
@@ -51,33 +54,6 @@ const LINES: usize = 100;
 const AROUND: usize = 400;
 /// How often a page is asked for in less, until it fits.
 const SMALLER: usize = 4;
-
-/// What tools may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Allowed {
-    /// Look
-    Read,
-    /// And change records: resume, archive, report
-    Write,
-    /// And stop runs
-    Stop,
-    /// And queue commands
-    Execute,
-    /// And remove what nobody can bring back
-    Destroy,
-}
-
-impl Allowed {
-    fn effect(self) -> Effect {
-        match self {
-            Self::Read => Effect::Read,
-            Self::Write => Effect::Write,
-            Self::Stop => Effect::Stop,
-            Self::Execute => Effect::Execute,
-            Self::Destroy => Effect::Destroy,
-        }
-    }
-}
 
 /// Serve MCP on standard input and output, for agents
 ///
@@ -107,7 +83,7 @@ pub fn command() -> Command {
 /// Speaks MCP until nobody listens any more.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
     let spoken = Mcp::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string())).and_then(|mcp| {
-        let calls = Calls::on(context, |_| ())?.patient(mcp.patience.unwrap_or(PATIENCE));
+        let calls = Calls::on(context, |_| ())?.patient(mcp.patience.unwrap_or(PATIENCE)).of_session();
         let failed = |why: &dyn std::fmt::Display| Error::Invalid(format!("MCP cannot be spoken here: {why}"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
@@ -289,7 +265,8 @@ fn missing(what: &str) -> ErrorData {
 
 impl<D: Desk> ServerHandler for Tools<D> {
     fn get_info(&self) -> ServerConfig {
-        let mut info = ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_resources().build());
+        let mut info =
+            ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_resources().enable_tasks().build());
         info.server_info = Implementation::new("outlive", env!("CARGO_PKG_VERSION"));
         info.instructions = Some(
             "Durable runs: commands that are tracked, keep their output and outlive this session. `ps` shows what is already \
@@ -326,7 +303,12 @@ impl<D: Desk> ServerHandler for Tools<D> {
             (MORE, self.more(input, &context).await)
         } else {
             let operation = toolset::find(&request.name).ok_or_else(|| missing(&request.name))?;
-            (operation.name, self.answer(operation, input, &context).await)
+            let is_task = tasks::is_wanted(operation, &input, &context);
+            let answer = self.answer(operation, input, &context).await;
+            if let (true, Ok(started)) = (is_task, &answer) {
+                return Ok(CallToolResponse::Task(self.begin_task(started, &self.who(&context)).await?));
+            }
+            (operation.name, answer)
         };
         end(name, answer.as_ref().err());
         // Once, as text: what is structured as well is paid for twice.
@@ -335,6 +317,26 @@ impl<D: Desk> ServerHandler for Tools<D> {
             Err(failure) => CallToolResult::error(vec![ContentBlock::text(harmless(failure.body).to_string())]),
         }
         .into())
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        self.task(&request.task_id, &self.who(&context)).await.map(GetTaskResult::new)
+    }
+
+    async fn update_task(&self, _: UpdateTaskParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        Err(ErrorData::invalid_params("no task waits for an answer", None))
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.end_task(&request.task_id, &self.who(&context)).await
     }
 
     async fn list_resources(

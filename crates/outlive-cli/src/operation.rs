@@ -9,11 +9,14 @@
 )]
 
 #[cfg(any(feature = "mcp", feature = "server"))]
+pub mod allowed;
+#[cfg(any(feature = "mcp", feature = "server"))]
 pub mod calls;
 mod fields;
 pub mod going;
 pub mod inside;
 
+use std::ffi::OsString;
 use std::fmt::Display;
 
 use clap::{ArgMatches, Args, Command};
@@ -71,6 +74,17 @@ pub trait Operate: Args {
     /// Whether this call looks beyond the registry that is named, into the index or the queue of all repositories.
     fn is_beyond(&self) -> bool {
         false
+    }
+
+    /// The command with what its fields cannot say of each other.
+    fn shape(command: Command) -> Command {
+        command
+    }
+
+    /// The input with the words that said it, for an operation that hands them on.
+    #[must_use]
+    fn said_by(self, _words: Vec<OsString>) -> Self {
+        self
     }
 
     /// The exit status of an answer that is no error and yet no plain success.
@@ -181,7 +195,7 @@ impl Operation {
 fn command<T: Operate>() -> Command {
     let examples: Vec<String> = T::EXAMPLES.lines().map(|line| format!("  {line}")).collect();
     let verb = T::NAME.rsplit(' ').next().unwrap_or(T::NAME);
-    T::augment_args(Command::new(verb)).after_help(format!("Examples:\n{}", examples.join("\n")))
+    T::shape(T::augment_args(Command::new(verb))).after_help(format!("Examples:\n{}", examples.join("\n")))
 }
 
 fn output<T: Operate>() -> Value {
@@ -216,8 +230,8 @@ fn call_json<T: Operate>(input: Value, context: &Context) -> Result<Answer, Fail
 pub fn read<T: Operate>(input: Value) -> Result<T, Failure> {
     let command = command::<T>().no_binary_name(true);
     let words = fields::words(&command, input).map_err(|why| Failure::new(Code::Invalid, &why))?;
-    let matches = command.try_get_matches_from(words).map_err(|error| Failure::of_call(&error))?;
-    T::from_arg_matches(&matches).map_err(|error| Failure::of_call(&error))
+    let matches = command.try_get_matches_from(&words).map_err(|error| Failure::of_call(&error))?;
+    Ok(T::from_arg_matches(&matches).map_err(|error| Failure::of_call(&error))?.said_by(words))
 }
 
 /// The JSON of an answer: its own fields behind the version.

@@ -12,6 +12,8 @@ pub mod history;
 pub mod init;
 pub mod list;
 pub mod man;
+#[cfg(feature = "mcp")]
+pub mod mcp_install;
 pub mod output;
 pub mod plane;
 pub mod progress;
@@ -22,6 +24,7 @@ pub mod registry;
 pub mod rerun;
 pub mod resume;
 pub mod rm;
+pub mod run;
 pub mod search;
 pub mod service;
 pub mod show;
@@ -37,8 +40,9 @@ pub mod workers;
 
 use crate::operation::Operation;
 
-/// Everything that outlive can do but run, in the order of the help.
+/// Everything that outlive can do, in the order of the help.
 pub const TABLE: &[Operation] = &[
+    Operation::of::<run::Run>(),
     Operation::of::<ps::Ps>(),
     Operation::of::<show::Show>(),
     Operation::of::<why::Why>(),
@@ -82,6 +86,8 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<artifact::Add>(),
     Operation::of::<artifact::Manifest>(),
     Operation::of::<fence::Check>(),
+    #[cfg(feature = "mcp")]
+    Operation::of::<mcp_install::Install>(),
     #[cfg(feature = "server")]
     Operation::of::<token::Create>(),
     #[cfg(feature = "server")]

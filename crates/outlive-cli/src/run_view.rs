@@ -10,7 +10,7 @@ use outlive::registry::Registry;
 use std::os::unix::ffi::OsStrExt;
 
 use outlive::lifecycle::{Operation, can, resumes_unnamed};
-use outlive::run::{Actor, Arg, End, Exit, Owner, State, StateName};
+use outlive::run::{Actor, Arg, Command, End, Exit, Owner, State, StateName};
 use outlive::time::{Timestamp, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -64,6 +64,14 @@ pub struct RunView {
     pub progress_done: Option<u64>,
     pub progress_total: Option<u64>,
     pub progress_message: Option<String>,
+    /// Its attempt is ready; none where nothing says when it is.
+    pub ready: Option<bool>,
+    /// Since when.
+    pub ready_at: Option<Timestamp>,
+    /// The ports that it was leased, by name.
+    pub ports: BTreeMap<String, u16>,
+    /// Where the first of them is reached.
+    pub url: Option<String>,
     pub reaps: u32,
     pub failures: u32,
     pub archived: bool,
@@ -171,6 +179,10 @@ impl RunView {
             State::Ended(ending) => (ending.started_at, Some(ending.at)),
             State::Pending(_) => (None, None),
         };
+        let ready_at = match &run.state {
+            State::Running(running) => running.ready_at,
+            _ => None,
+        };
         let waiting = match &run.state {
             State::Pending(pending) => Some(pending),
             _ => None,
@@ -242,6 +254,10 @@ impl RunView {
             progress_done: progress.done,
             progress_total: progress.total,
             progress_message: progress.message,
+            ready: spec.ready.as_ref().filter(|_| seen.state == StateName::Running).map(|_| ready_at.is_some()),
+            ready_at,
+            ports: spec.command.as_ref().map(Command::ports).unwrap_or_default(),
+            url: spec.command.as_ref().and_then(Command::url),
             reaps: run.reaps,
             failures: run.failures,
             archived: run.archived.is_some(),
@@ -272,6 +288,7 @@ impl RunView {
     pub fn word(&self) -> &'static str {
         match self.health {
             Some(Health::Healthy) | None if self.replays.is_some() => "replayed",
+            Some(Health::Healthy) | None if self.ready == Some(false) => "starting",
             Some(Health::Healthy) | None => self.state.as_str(),
             Some(health) => health.as_str(),
         }

@@ -56,6 +56,8 @@ pub struct Caller {
     pub everywhere: bool,
     /// For how long they may be kept waiting.
     pub patience: Duration,
+    /// The process of their session, where it has one on this machine.
+    pub session: Option<u32>,
     /// Whether they still want it, and how far it is.
     pub going: Going,
     /// The server's registry, where it is one to be opened once.
@@ -95,6 +97,16 @@ impl Context {
     /// For how long whoever asks may be kept waiting.
     pub fn patience(&self) -> Option<Duration> {
         self.caller.as_ref().map(|caller| caller.patience)
+    }
+
+    /// The process of the session of whoever asks, where it has one on this machine.
+    pub fn session(&self) -> Option<u32> {
+        self.caller.as_ref().and_then(|caller| caller.session)
+    }
+
+    /// Whoever asks a server, where that is not the server's own user.
+    pub fn user(&self) -> Option<&str> {
+        self.caller.as_ref().and_then(|caller| caller.user.as_deref())
     }
 
     /// Here the call may be stopped, with so many done of so many. An error where the caller has gone away.

@@ -76,6 +76,8 @@ pub struct Report {
     pub artifact: Option<String>,
     /// The manifest that names its winners.
     pub manifest_ref: Option<String>,
+    /// The attempt is ready, as its spec says when it is.
+    pub ready: bool,
 }
 
 /// How an owner says its work came out.
@@ -426,7 +428,8 @@ impl Step<'_> {
     fn report(&self, held: &Running, fence: &Fence, report: &Report) -> Result<Next, Refusal> {
         check_report_fence(self.run, held, fence)?;
         let progressed_at = if report.progress.is_some() { self.now } else { held.progressed_at };
-        let mut next = self.in_state(State::Running(Running { progressed_at, ..held.clone() }));
+        let ready_at = held.ready_at.or(report.ready.then_some(self.now));
+        let mut next = self.in_state(State::Running(Running { progressed_at, ready_at, ..held.clone() }));
         take_report(&mut next.run, report)?;
         Ok(next)
     }
@@ -586,7 +589,7 @@ pub fn enqueued(run: &Run, by: &Actor) -> Event {
 }
 
 fn running(owner: &Owner, started_at: Timestamp, now: Timestamp) -> State {
-    State::Running(Running { owner: owner.clone(), started_at, progressed_at: now, started_by: None })
+    State::Running(Running { owner: owner.clone(), started_at, progressed_at: now, started_by: None, ready_at: None })
 }
 
 /// Waiting for another attempt.

@@ -67,7 +67,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
     match pollster::block_on(take(&input, context)) {
         Ok((policy, registry, handle)) => {
             match report {
-                Some(report) => report.started(handle.id()),
+                Some(report) => report.owned(handle.id()),
                 None if json => say_line(&json!({ "schema": SCHEMA, "id": handle.id() }).to_string()),
                 None => talk(&format!("outlive: adopted {}, and follows it to its end\n", handle.id())),
             }

@@ -10,7 +10,7 @@ use nix::libc;
 use outlive::error::Code;
 use outlive::host::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::lifecycle::OwnerEnd;
-use outlive::lifecycle::Verdict;
+use outlive::lifecycle::{Report, Verdict};
 use outlive::logs::{Growth, Stream};
 use outlive::ownership::Stop;
 use outlive::ownership::handle::RunHandle;
@@ -32,12 +32,15 @@ use super::spawn::Start;
 use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
 use super::viewers::{Door, Viewers};
+use super::watches::{Leash, OwnStop, Watches, Word};
 use crate::launcher::descriptors::STANDARD;
 use crate::operation::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
 use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
+/// How long a command may take whose owner stops it by itself.
+const OWN_GRACE: Duration = Duration::from_millis(400);
 /// A command that ends within this time is never beaten for: its lease has long not run out.
 const BRIEF: Duration = Duration::from_millis(20);
 /// How often to look for what nothing tells us of: that a shell has put us into the foreground, that the command has
@@ -85,6 +88,8 @@ pub struct Ended {
 pub(super) struct Asked {
     /// Its run is to stop.
     pub(super) stop: Option<Stop>,
+    /// Its owner stops it by itself.
+    pub(super) own: Option<OwnStop>,
     /// The signals that ask for it and were passed on.
     pub(super) signals: Vec<i32>,
 }
@@ -165,9 +170,16 @@ impl Child {
     }
 
     /// Waits for it to end, passes signals on, and stops it when its run is to stop.
-    pub fn wait(mut self, registry: &Registry, handle: &RunHandle, signals: &mut Signals) -> Ended {
+    pub fn wait(
+        mut self,
+        registry: &Registry,
+        handle: &RunHandle,
+        signals: &mut Signals,
+        leash: Option<Leash>,
+    ) -> Ended {
         let stops: Arc<Mutex<Vec<Stop>>> = Arc::default();
         let rung = bell(handle, &stops);
+        let watches = Watches::begin(registry, &handle.run(), leash, rung.as_ref());
         let now = || registry.clock().awake();
         let mut asked = Asked::default();
         let mut kill_at: Option<Duration> = None;
@@ -204,6 +216,18 @@ impl Child {
                 // One that is stopped could not even die of it.
                 self.signal(libc::SIGCONT);
             }
+            for word in watches.take() {
+                match word {
+                    // Whoever cannot be told now is told by the end of the run.
+                    Word::Ready => drop(pollster::block_on(handle.report(Report { ready: true, ..Report::default() }))),
+                    Word::Stop(stop) => {
+                        kill_at.get_or_insert_with(|| now() + OWN_GRACE);
+                        asked.own.get_or_insert(stop);
+                        self.signal(libc::SIGTERM);
+                        self.signal(libc::SIGCONT);
+                    }
+                }
+            }
             if kill_at.is_some_and(|at| now() >= at) {
                 self.signal(libc::SIGKILL);
                 tree::end(registry, &handle.run(), Duration::ZERO);
@@ -212,12 +236,13 @@ impl Child {
             }
         };
         containment.finish(registry, handle);
-        if asked.stop.is_some() || handle.run().spec.policy.tree != TreePolicy::Keep {
+        let is_stopped = asked.stop.is_some() || asked.own.is_some();
+        if is_stopped || handle.run().spec.policy.tree != TreePolicy::Keep {
             // What it left behind may take its time, and write.
             let _ = registry.start_beating();
             self.follow_log();
         }
-        if asked.stop.is_some() {
+        if is_stopped {
             // What was asked to stop has stopped only with the last of its processes.
             let left = kill_at.map_or(GRACE, |at| at.saturating_sub(now()));
             tree::end(registry, &handle.run(), left);
@@ -240,7 +265,7 @@ impl Child {
                 Exit::Signal(_) => pty.screen().give_back(),
             }
         }
-        let unread = Some(self.copying).filter(|_| asked.stop.is_none());
+        let unread = Some(self.copying).filter(|_| asked.stop.is_none() && asked.own.is_none());
         let ended = ended(exit, asked);
         Ended { unread, ..ended }
     }
@@ -423,6 +448,13 @@ pub(super) fn bell(handle: &RunHandle, stops: &Arc<Mutex<Vec<Stop>>>) -> Option<
 fn ended(exit: Exit, asked: &Asked) -> Ended {
     let interrupted = |signal: Option<i32>, reason: String| OwnerEnd::Interrupted(Interruption { signal, reason });
     let died_of = |signal: &&i32| exit == Exit::Signal(**signal) || exit == Exit::Code(128 + **signal);
+    if let (None, Some(own)) = (&asked.stop, &asked.own) {
+        let (end, code, why) = match own {
+            OwnStop::NotReady(why) => (failed("not_ready", why.clone()), Code::Refused, why),
+            OwnStop::Unleashed(why) => (interrupted(None, why.clone()), Code::Unavailable, why),
+        };
+        return Ended { end: Some(end), exit, talk: Some((code, why.clone())), unread: None };
+    }
     let (end, talk) = match (&asked.stop, asked.signals.iter().find(died_of)) {
         (Some(Stop::Cancelled(_)), _) => (Some(OwnerEnd::Finished(Verdict::Cancelled)), None),
         (Some(Stop::TimedOut), _) => {

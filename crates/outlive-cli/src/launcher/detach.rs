@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::child;
 use super::spawn::{Environment, Start, handed};
+use super::start::Begun;
 use super::streams::Placed;
 use super::tree;
 use crate::cli::{fail, say_line, talk};
@@ -39,9 +40,20 @@ impl Report {
         self.0
     }
 
-    /// The command runs.
-    pub fn started(self, run: RunId) {
+    /// The run is owned.
+    pub fn owned(self, run: RunId) {
         self.send(&json!({ "status": 0, "id": run }));
+    }
+
+    /// The command runs.
+    pub fn started(self, begun: &Begun) {
+        self.send(&json!({ "status": 0, "id": begun.id, "begun": begun }));
+    }
+
+    /// The run that was wanted is there already.
+    pub fn held(self, begun: &Begun) -> u8 {
+        self.started(begun);
+        0
     }
 
     /// The command could not be started.
@@ -96,6 +108,8 @@ pub struct Started {
     /// What is to be told, and what to type next.
     pub talk: Option<String>,
     pub hint: Option<String>,
+    /// What is said of the run that was started, or found.
+    pub begun: Option<Begun>,
     /// The error that kept it from owning the run, as programs are told it.
     pub error: Option<Value>,
 }
@@ -149,9 +163,21 @@ fn apart(words: &[OsString]) -> (Vec<OsString>, Option<String>) {
     (rest, Some(url.to_owned()))
 }
 
+/// Whether a call ties its run to its session. What stands behind `--` is the command's own.
+fn is_leashed(words: &[OsString]) -> bool {
+    let own: Vec<&OsString> = words.iter().take_while(|word| *word != "--").collect();
+    own.iter().any(|word| *word == "--leash=session")
+        || own.windows(2).any(|pair| pair[0] == "--leash" && pair[1] == "session")
+}
+
 /// Has another process own the run that this one was asked for. Says the run's id once it is on record and started.
-pub fn start(json: bool, mask: &SigSet) -> u8 {
-    let words: Vec<OsString> = std::env::args_os().collect();
+pub fn start(json: bool, mask: &SigSet, session_leader: Option<u32>) -> u8 {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    // In its own session the owner cannot tell any more which one this is.
+    let verb = words.iter().position(|word| word == super::NAME).filter(|_| is_leashed(&words));
+    if let (Some(verb), Some(leader)) = (verb, session_leader) {
+        words.insert(verb + 1, format!("--session-leader={leader}").into());
+    }
     let report = match Starting::begin(&words, mask).and_then(Starting::wait) {
         Ok(report) => report,
         Err(error) => return fail(&Error::Invalid(format!("the run cannot be detached: {error}")), json),
@@ -162,7 +188,22 @@ pub fn start(json: bool, mask: &SigSet) -> u8 {
         let hint = report.hint.as_ref().map(|hint| format!("hint: {}\n", crate::terminal::plain(hint)));
         talk(&format!("outlive: {}\n{}", crate::terminal::plain(said), hint.unwrap_or_default()));
     }
+    if let Some(begun) = report.begun.as_ref().filter(|_| !json) {
+        let there = if begun.made { "" } else { "it is already running" };
+        let url = begun.url.as_deref().unwrap_or_default();
+        let said: Vec<&str> = [there, url].into_iter().filter(|word| !word.is_empty()).collect();
+        if !said.is_empty() {
+            talk(&format!("outlive: {}\n", crate::terminal::plain(&said.join(": "))));
+        }
+    }
     match report.id {
+        Some(_) if json && report.begun.is_some() => {
+            let mut said = json!({ "schema": SCHEMA });
+            if let (Value::Object(said), Ok(Value::Object(begun))) = (&mut said, serde_json::to_value(&report.begun)) {
+                said.extend(begun);
+            }
+            say_line(&said.to_string());
+        }
         Some(id) if json => say_line(&json!({ "schema": SCHEMA, "id": id }).to_string()),
         Some(id) => say_line(&id.to_string()),
         None => {}

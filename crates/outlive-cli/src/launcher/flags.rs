@@ -11,10 +11,11 @@ use clap::{Args, ValueEnum};
 use outlive::error::Error;
 use outlive::policy::{FailureClass, OnLeaseLoss, OrphanPolicy, Policy, TreePolicy};
 use outlive::registry::Registry;
-use outlive::run::{Arg, Command, EnvMode, Key, Output, Program, Spec, Variables, Withheld};
+use outlive::run::{Arg, Command, EnvMode, FIRST_PORT, Key, Output, Program, Spec, Variables, Withheld};
 use outlive::time::parse_duration;
 
 use super::glob;
+use super::ready::ReadyFlags;
 use crate::operations::ps::parse_label;
 use crate::settings::Context;
 
@@ -50,8 +51,8 @@ pub struct SpecFlags {
     /// Limit concurrency: at most N running runs hold this key; otherwise like --lock (repeatable)
     #[arg(id = "max_concurrent", long = "max-concurrent", value_name = "KEY=N")]
     pub limits: Vec<String>,
-    /// At most one unfinished run has this key: while there is one, `run` exits with 105 and `queue add` returns that
-    /// run (repeatable)
+    /// At most one unfinished run has this key: while there is one, `run` exits with 105, and `run -d` and `queue add` return
+    /// that run (repeatable)
     #[arg(id = "unique", long = "unique", value_name = "KEY")]
     pub uniques: Vec<String>,
     /// Rate limit: at most N runs with this key start per DURATION, such as api=10/1m; otherwise `run` exits with 105
@@ -121,6 +122,11 @@ pub struct SpecFlags {
     /// Store the program's name without its arguments; the run cannot be resumed then
     #[arg(long)]
     pub no_argv: bool,
+    #[command(flatten)]
+    pub ready: ReadyFlags,
+    /// The variables of the ports that were leased.
+    #[arg(skip)]
+    pub leased: BTreeMap<String, String>,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub argv: Vec<OsString>,
@@ -218,6 +224,7 @@ impl SpecFlags {
         spec.command = Some(command);
         spec.no_log = self.no_log;
         spec.tty = self.tty;
+        spec.ready = self.ready.readiness(self.leased.get(FIRST_PORT).and_then(|port| port.parse().ok()))?;
         spec.notify.clone_from(&self.notify);
         spec.output = self.output()?;
         spec.withheld = self.no_argv.then_some(Withheld::Arguments);
@@ -240,7 +247,7 @@ impl SpecFlags {
 
     /// The variables that `--env` names or sets. A later word has precedence.
     pub fn listed_variables(&self) -> Result<BTreeMap<String, String>, Error> {
-        let mut listed = BTreeMap::new();
+        let mut listed = self.leased.clone();
         for word in &self.env {
             let name = word.split('=').next().unwrap_or_default();
             if name.is_empty() || name.starts_with(RESERVED) {

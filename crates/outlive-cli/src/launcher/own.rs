@@ -23,6 +23,8 @@ use super::flags::seen;
 use super::memory::Shield;
 use super::signals::Signals;
 use super::spawn::Environment;
+use super::start::Begun;
+use super::watches::Leash;
 use super::{keep_log, keep_no_log, leave_log, memory, notify, recorded_badly, remark, tree};
 use crate::cli::talk;
 use crate::terminal::plain;
@@ -51,6 +53,8 @@ pub struct Job {
     by_another: bool,
     /// What a shell executes when the run has ended.
     notify: Option<String>,
+    /// The process that it ends with.
+    leash: Option<Leash>,
 }
 
 impl Job {
@@ -58,7 +62,13 @@ impl Job {
     pub fn new(argv: Vec<OsString>, notify: Option<String>) -> Self {
         let (listed, mode) = (BTreeMap::new(), EnvMode::Keep);
         let (program, found, cwd) = (None, None, None);
-        Self { argv, program, found, cwd, listed, mode, made_earlier: false, by_another: false, notify }
+        Self { argv, program, found, cwd, listed, mode, made_earlier: false, by_another: false, notify, leash: None }
+    }
+
+    /// This job, ended with a process.
+    #[must_use]
+    pub fn leashed(self, leash: Option<Leash>) -> Self {
+        Self { leash, ..self }
     }
 
     /// This job with variables that are listed, and a mode for the others.
@@ -99,6 +109,7 @@ impl Job {
             made_earlier: true,
             by_another,
             notify: run.spec.notify.clone(),
+            leash: None,
         })
     }
 
@@ -211,13 +222,13 @@ impl Owning<'_> {
         let mut ended = match started {
             Ok(child) => {
                 if let Some(report) = report {
-                    report.started(handle.id());
+                    report.started(&Begun::of(registry, &handle.run(), true));
                 }
                 if let Some(local) = registry.local() {
                     local.foresee_end(handle.id());
                 }
                 let _shield = Shield::raise();
-                child.wait(registry, &handle, &mut self.signals)
+                child.wait(registry, &handle, &mut self.signals, job.leash.clone())
             }
             Err(error) => {
                 let ended = Ended::not_started(&job.argv[0], &error);

@@ -187,7 +187,7 @@ fn supervise(
     let mut ended = match Child::start(registry, &handle, &job, false, recording.clone(), None, signals) {
         Ok(child) => {
             let _shield = Shield::raise();
-            child.wait(registry, &handle, signals)
+            child.wait(registry, &handle, signals, None)
         }
         Err(error) => Ended::not_started(&job.argv[0], &error),
     };

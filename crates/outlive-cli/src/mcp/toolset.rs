@@ -49,6 +49,26 @@ const FIELDS: &str = "run fields to return; [\"*\"] for all";
 
 const CORE: &[Core] = &[
     Core {
+        name: "run",
+        text: "Start a command in the background: a server, a build, tests, a long job. Its output is kept and it outlives this \
+               session. Answers at once with its id; `watch` waits a little and adds the first output.",
+        fields: &[
+            ("argv", "program and arguments; with shell: one script"),
+            ("shell", "run it with /bin/sh -c"),
+            ("cwd", "directory"),
+            ("env", "NAME=VALUE to add"),
+            ("name", "to find it by"),
+            ("labels", "KEY=VALUE"),
+            ("unique", "one run at a time per key: answers with the one that is there"),
+            ("timeout", "end it after, such as 10m"),
+            ("watch", "wait until it has ended or is ready, at most so long, such as 10s"),
+            ("port", "names of free ports to lease: PORT is the first, OUTLIVE_PORT_<NAME> each"),
+            ("ready_http", "ready when this URL answers; $PORT is the leased port"),
+            ("ready_output", "ready when a line matches this regex"),
+            ("leash", "session: it ends with this session. Default none"),
+        ],
+    },
+    Core {
         name: "ps",
         text: "List runs: those in flight and those that died or were interrupted. Use it first, to see what is already \
                running, also from earlier sessions.",
@@ -75,6 +95,7 @@ const CORE: &[Core] = &[
             ("run", "id, name or @last"),
             ("lines", "last N lines (default 100)"),
             ("after", "`next` of the last answer: only what is new"),
+            ("grep", "only lines that match this regex"),
             ("stdout", "only stdout"),
             ("stderr", "only stderr"),
             ("max_bytes", "default 4096"),
@@ -87,6 +108,8 @@ const CORE: &[Core] = &[
         fields: &[
             ("runs", "ids or names"),
             ("any", "until the first has ended"),
+            ("ready", "also when it is ready"),
+            ("line", "also when an output line matches this regex"),
             ("timeout", "such as 10s or 5m"),
             ("fields", FIELDS),
         ],

@@ -53,6 +53,8 @@ pub struct Calls {
     shared: Option<Arc<Registry>>,
     /// How long somebody who waits for a run is kept.
     patience: Duration,
+    /// The process of the session that all calls belong to, where they belong to one.
+    session: Option<u32>,
     turns: Arc<Semaphore>,
     /// What each user with a token may have worked on at a time, while it has anything.
     shares: Shares,
@@ -96,6 +98,7 @@ impl Calls {
             id,
             shared,
             patience: PATIENCE,
+            session: None,
             turns,
             shares: Shares::default(),
             waits,
@@ -107,6 +110,12 @@ impl Calls {
     /// The same, where whoever waits for a run is kept for so long.
     pub fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// The same, where every call belongs to the session of this process.
+    #[cfg(feature = "mcp")]
+    pub fn of_session(self) -> Self {
+        Self { session: Some(std::process::id()), ..self }
     }
 
     /// Does what `input` says, if `who` may have it done. It is given up, where that can be, when nobody waits for this any
@@ -125,7 +134,7 @@ impl Calls {
     ) -> Result<Answer, Failure> {
         let _wanted = going.wanted();
         let context = self.context(who, going);
-        let waits = operation.name == "wait" || input["wait"] == true;
+        let waits = operation.name == "wait" || input["wait"] == true || input["watch"].is_string();
         let share = self.share(who).await?;
         let work = move || {
             // It is the work's, as its turn is: leaving early gives nobody more of them.
@@ -176,8 +185,8 @@ impl Calls {
 
     fn context(&self, who: &Who, going: Going) -> impl FnOnce() -> Context + Send + use<> {
         let (user, may, everywhere) = (who.user.clone(), who.may, who.everywhere);
-        let (patience, registry) = (self.patience, self.shared.clone());
-        let caller = Caller { user, may, everywhere, patience, going, registry };
+        let (patience, session, registry) = (self.patience, self.session, self.shared.clone());
+        let caller = Caller { user, may, everywhere, patience, session, going, registry };
         let registry = self.registry.clone();
         move || Context::served(registry, caller)
     }

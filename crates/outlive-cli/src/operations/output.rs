@@ -16,6 +16,7 @@ use outlive::time::{Timestamp, Towards, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::launcher::line_search::expression;
 use crate::logs::attempt_meant;
 use crate::operation::{Effect, Operate};
 use crate::operations::plane::located::{Place, locate_one};
@@ -125,7 +126,7 @@ impl Operate for Output {
         let ended = seen.state.is_ended() || attempt < seen.run.attempt;
         let next = self.after.clone().unwrap_or_else(|| "0.0".into());
         let mut written = Written { id, attempt, ended, pieces: Vec::new(), text: None, text_cut: None, next };
-        let grep = self.grep.as_deref().map(text::expression).transpose()?;
+        let grep = self.grep.as_deref().map(expression).transpose()?;
         let since = self.since.as_deref().map(|since| moment(since, &registry)).transpose()?;
         if let Some(mut reader) = logs.read(id, attempt)? {
             for (wanted, stream) in [(self.stdout, Stream::Out), (self.stderr, Stream::Err)] {
@@ -159,6 +160,13 @@ impl Operate for Output {
 /// A time, or how long ago it was.
 fn moment(text: &str, registry: &Registry) -> Result<Timestamp, Error> {
     parse_moment(text, registry.clock().now(), Towards::Past).map_err(|error| Error::Invalid(error.to_string()))
+}
+
+impl Written {
+    /// What was written, where it was asked for as one text.
+    pub fn into_text(self) -> Option<String> {
+        self.text
+    }
 }
 
 fn unreadable(error: &std::io::Error) -> Error {

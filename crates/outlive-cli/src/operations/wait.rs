@@ -12,15 +12,17 @@ use outlive::error::Error;
 use outlive::id::{Epoch, RunId};
 use outlive::lifecycle::health::RunStatus;
 use outlive::registry::Registry;
-use outlive::run::StateName;
+use outlive::run::{State, StateName};
 use outlive::store::sqlite::{SqliteStore, Topic, Watch};
 use outlive::time::parse_duration;
+use regex::bytes::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::serving::Serving;
 
+use crate::launcher::line_search::{LineSearch, expression};
 use crate::operation::{Effect, Operate};
 use crate::operations::plane::located::locate;
 use crate::run_view::RunView;
@@ -48,12 +50,28 @@ pub struct Wait {
     /// Wait only until one of them has ended
     #[arg(long)]
     pub any: bool,
+    /// Also end as soon as they are ready, as `outlive run --ready-…` says when that is
+    #[arg(long)]
+    pub ready: bool,
+    /// Also end as soon as a line of their output matches this regular expression
+    #[arg(long, value_name = "REGEX", conflicts_with = "ready")]
+    pub line: Option<String>,
     /// Give up after this long
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
 }
 
-/// The runs that have ended.
+/// What is waited for.
+pub enum Until {
+    /// The end of a run.
+    End,
+    /// Its readiness, or its end.
+    Ready,
+    /// A line of its output, or its end.
+    Line(Regex),
+}
+
+/// The runs that have ended, or are as was waited for.
 #[derive(Debug, JsonSchema, Serialize)]
 pub struct Ended {
     runs: Vec<RunView>,
@@ -72,11 +90,18 @@ impl Operate for Wait {
     async fn operate(self, context: &Context) -> Result<Ended, Error> {
         let located = locate(context, &self.runs, Self::EFFECT).await?;
         let waiting = located.each().map(|(registry, seen)| (registry, seen.run.id)).collect();
-        Ended::of(context, waiting, self.any, self.timeout).await
+        let wanted = match &self.line {
+            Some(line) => Until::Line(expression(line)?),
+            None if self.ready => Until::Ready,
+            None => Until::End,
+        };
+        let (runs, waiting) = until(context, waiting, self.any, self.timeout, &wanted).await?;
+        Ok(Ended::new(runs, waiting, self.any))
     }
 
     fn exit_status(ended: &Ended) -> u8 {
-        ended.runs.iter().map(status).find(|status| *status != 0).unwrap_or(ended.too_late.into())
+        let over = ended.runs.iter().filter(|run| run.state != StateName::Running);
+        over.map(status).find(|status| *status != 0).unwrap_or(ended.too_late.into())
     }
 }
 
@@ -89,8 +114,12 @@ impl Ended {
         timeout: Option<Duration>,
     ) -> Result<Self, Error> {
         let (runs, waiting) = until_ended(context, waiting, any, timeout).await?;
+        Ok(Self::new(runs, waiting, any))
+    }
+
+    fn new(runs: Vec<RunView>, waiting: Vec<RunId>, any: bool) -> Self {
         let too_late = if any { runs.is_empty() } else { !waiting.is_empty() };
-        Ok(Self { runs, waiting, too_late })
+        Self { runs, waiting, too_late }
     }
 }
 
@@ -98,9 +127,21 @@ impl Ended {
 /// and those that have not.
 pub async fn until_ended(
     context: &Context,
+    waiting: Vec<(&Registry, RunId)>,
+    any: bool,
+    timeout: Option<Duration>,
+) -> Result<(Vec<RunView>, Vec<RunId>), Error> {
+    until(context, waiting, any, timeout, &Until::End).await
+}
+
+/// Waits until the runs are as is wanted, or have ended, or any of them is. Answers with those that are, and those that are
+/// not.
+pub async fn until(
+    context: &Context,
     mut waiting: Vec<(&Registry, RunId)>,
     any: bool,
     timeout: Option<Duration>,
+    wanted: &Until,
 ) -> Result<(Vec<RunView>, Vec<RunId>), Error> {
     let patience = timeout.into_iter().chain(context.patience()).min();
     let Some((first, _)) = waiting.first().copied() else { return Ok((Vec::new(), Vec::new())) };
@@ -110,7 +151,7 @@ pub async fn until_ended(
     let mut ended = Vec::new();
     loop {
         waiter.forget();
-        ended.extend(waiter.take_ended(&mut waiting).await?);
+        ended.extend(waiter.take_ended(&mut waiting, wanted).await?);
         context.pass(ended.len(), ended.len() + waiting.len())?;
         let waited = clock.awake().saturating_sub(began);
         let pause = waiter.pause(waited);
@@ -127,6 +168,8 @@ struct Waiter {
     watches: Vec<Watch>,
     owners: BTreeMap<RunId, (Epoch, OwnedFd)>,
     serving: BTreeMap<RunId, Serving>,
+    /// The searches for a line, and the attempts that they search.
+    searches: BTreeMap<(RunId, u32), LineSearch>,
     /// It answers a call, and has nobody to talk to.
     is_served: bool,
     /// How many of the runs change without a notification.
@@ -146,7 +189,8 @@ impl Waiter {
         let watches = topics.values().map(|(local, topics)| local.watch(topics)).collect::<Result<_, _>>()?;
         let is_shared = waiting.iter().any(|(registry, _)| registry.local().is_none());
         let (owners, serving) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { watches, owners, serving, is_served, unnotified: 0, is_shared })
+        let searches = BTreeMap::new();
+        Ok(Self { watches, owners, serving, searches, is_served, unnotified: 0, is_shared })
     }
 
     fn forget(&self) {
@@ -156,17 +200,23 @@ impl Waiter {
     }
 
     /// Takes out the runs that have ended, and watches the owners of the others.
-    async fn take_ended(&mut self, waiting: &mut Vec<(&Registry, RunId)>) -> Result<Vec<RunView>, Error> {
+    async fn take_ended(
+        &mut self,
+        waiting: &mut Vec<(&Registry, RunId)>,
+        wanted: &Until,
+    ) -> Result<Vec<RunView>, Error> {
         let mut ended = Vec::new();
         self.unnotified = 0;
         for (registry, id) in std::mem::take(waiting) {
             let seen = registry.glance(id).await?;
-            if seen.is_over() {
+            if seen.is_over() || self.is_met(wanted, registry, &seen) {
                 self.owners.remove(&id);
                 ended.push(RunView::new(&seen, registry));
                 continue;
             }
-            let is_notified = registry.local().is_some() && self.watch_owner(&seen);
+            // Of a line nobody is notified.
+            let is_notified =
+                registry.local().is_some() && self.watch_owner(&seen) && !matches!(wanted, Until::Line(_));
             self.unnotified += usize::from(!is_notified);
             if !self.is_served {
                 self.serving.entry(id).or_default().tell(registry, &seen).await?;
@@ -174,6 +224,20 @@ impl Waiter {
             waiting.push((registry, id));
         }
         Ok(ended)
+    }
+
+    /// Whether a run that has not ended is as is wanted.
+    fn is_met(&mut self, wanted: &Until, registry: &Registry, seen: &RunStatus) -> bool {
+        let run = &seen.run;
+        match (wanted, &run.state) {
+            (Until::Ready, State::Running(running)) => run.spec.ready.is_some() && running.ready_at.is_some(),
+            (Until::Line(line), State::Running(_)) => {
+                let new = || LineSearch::new(run.id, run.attempt, line.clone());
+                let search = self.searches.entry((run.id, run.attempt)).or_insert_with(new);
+                registry.logs().is_some_and(|logs| search.is_found(&logs))
+            }
+            _ => false,
+        }
     }
 
     /// Whether whatever ends the run notifies: it has no owner, or one that is watched.

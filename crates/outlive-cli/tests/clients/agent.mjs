@@ -11,7 +11,7 @@ const { Client } = await load("client/index.js");
 const inputs = {
   ps: { all: true, limit: 2 }, show: { run }, why: { run }, wait: { runs: [run] }, output: { run }, queue_show: { run },
   checkpoint_get: { run }, cancel: { all: true, dry_run: true }, resume: { dry_run: true },
-  reap: { dry_run: true }, archive: { runs: [run], dry_run: true }, rm: { runs: [run] }, queue_add: { argv: ["true"] }, queue_cancel: { all: true, dry_run: true }, rerun: { run },
+  reap: { dry_run: true }, archive: { runs: [run], dry_run: true }, rm: { runs: [run] }, queue_add: { argv: ["true"] }, queue_cancel: { all: true, dry_run: true }, rerun: { run }, run: { argv: ["true"], watch: "20s" },
 };
 let transport;
 if (how === "stdio") {

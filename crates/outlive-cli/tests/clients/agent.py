@@ -11,7 +11,7 @@ def inputs(run):
         "output": {"run": run}, "queue_show": {"run": run}, "checkpoint_get": {"run": run},
         "cancel": {"all": True, "dry_run": True}, "resume": {"dry_run": True}, "reap": {"dry_run": True},
         "archive": {"runs": [run], "dry_run": True}, "rm": {"runs": [run]}, "queue_add": {"argv": ["true"]}, "queue_cancel": {"all": True, "dry_run": True},
-        "rerun": {"run": run},
+        "rerun": {"run": run}, "run": {"argv": ["true"], "watch": "20s"},
     }
     return lambda tool: fixed.get(tool, {})
 

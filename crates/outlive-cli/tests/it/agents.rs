@@ -158,7 +158,7 @@ fn t3_02_the_tool_list_costs_6_kb_by_default_and_30_kb_in_all() {
         assert_eq!(unique.len(), names.len());
     }
     let (_, core) = bytes_of_list(&sandbox, &["--allow", "destroy"]);
-    assert_eq!(core, ["ps", "show", "output", "wait", "cancel", "search", "more"]);
+    assert_eq!(core, ["run", "ps", "show", "output", "wait", "cancel", "search", "more"]);
     let (_, queue) = bytes_of_list(&sandbox, &["--allow", "execute", "--tools", "queue"]);
     assert!(queue.contains(&"queue_add".into()) && !queue.contains(&"archive".into()), "{queue:?}");
     let refused = Agent::start(&sandbox, &[]).ask("tools/list", json!({ "cursor": "nowhere" }));

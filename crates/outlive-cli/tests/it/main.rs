@@ -45,6 +45,7 @@ mod serving;
 mod shells;
 mod signing;
 mod spooling;
+mod starting;
 mod steps;
 mod supervising;
 mod surface;

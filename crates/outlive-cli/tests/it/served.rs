@@ -149,8 +149,8 @@ pub(crate) fn answered(message: &Value) -> Value {
 /// `outlive mcp` on its standard input and output.
 pub(crate) struct Agent {
     child: Child,
-    input: ChildStdin,
-    output: BufReader<std::process::ChildStdout>,
+    input: Option<ChildStdin>,
+    output: Option<BufReader<std::process::ChildStdout>>,
     asked: u64,
 }
 
@@ -163,25 +163,55 @@ impl Drop for Agent {
 
 impl Agent {
     pub(crate) fn start(sandbox: &Sandbox, words: &[&str]) -> Self {
+        Self::declaring(sandbox, words, &json!({}))
+    }
+
+    /// A client that knows what a task is.
+    pub(crate) fn with_tasks(sandbox: &Sandbox, words: &[&str]) -> Self {
+        Self::declaring(sandbox, words, &json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } }))
+    }
+
+    fn declaring(sandbox: &Sandbox, words: &[&str], capabilities: &Value) -> Self {
         let mut command = sandbox.outlive(["mcp"].iter().chain(words));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut agent = Self { child, input, output, asked: 0 };
-        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } });
+        let mut agent = Self { child, input: Some(input), output: Some(output), asked: 0 };
+        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": { "name": "test", "version": "1" } });
         let answer = agent.ask("initialize", hello);
         assert_eq!(answer["result"]["serverInfo"]["name"], "outlive", "{answer}");
         agent.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         agent
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends the session as a client does: it has nothing more to say.
+    pub(crate) fn close(&mut self) {
+        self.input = None;
+    }
+
+    /// Leaves without a word.
+    pub(crate) fn abandon(&mut self) {
+        self.output = None;
+        self.input = None;
+    }
+
+    /// Kills the server.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     pub(crate) fn say(&mut self, message: &Value) {
-        writeln!(self.input, "{message}").unwrap();
+        writeln!(self.input.as_mut().unwrap(), "{message}").unwrap();
     }
 
     /// The next message, of which every line must be one.
     pub(crate) fn hear(&mut self) -> Value {
         let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
+        self.output.as_mut().unwrap().read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("not a message: {line:?}"))
     }
 

@@ -55,6 +55,7 @@ pub(super) async fn a_written_run_is_read_back_whole(ground: &dyn Ground) -> Res
         checkpoint: Some(json!({"step": 3, "z": 1, "a": 2})),
         artifact: Some("model.bin".into()),
         manifest_ref: Some("manifest.json".into()),
+        ready: true,
     };
     let reported = scene.changing(&started, &Action::Report { fence, report: said })?;
     ensure!(matches!(scene.commit(reported.clone()).await?, WriteOutcome::Done(_)), "a report was refused");

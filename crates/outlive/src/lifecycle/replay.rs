@@ -170,7 +170,12 @@ fn reported(before: &Run, after: &Run, event: &Event) -> Report {
     let progressed = matches!(&after.state, State::Running(running) if running.progressed_at == event.at);
     let progress = after.progress.as_ref().filter(|_| progressed || after.progress != before.progress);
     let is_longer = after.artifacts.len() > before.artifacts.len();
+    let ready_at = |run: &Run| match &run.state {
+        State::Running(running) => running.ready_at,
+        _ => None,
+    };
     Report {
+        ready: ready_at(after).is_some() && ready_at(before).is_none(),
         progress: progress.map(|progress| (**progress).clone()),
         checkpoint: after.checkpoint.clone().filter(|_| after.checkpoint != before.checkpoint),
         artifact: after.artifacts.last().filter(|_| is_longer).cloned(),

@@ -3,6 +3,7 @@
 mod command;
 mod key;
 mod output;
+mod readiness;
 mod spec;
 mod state_name;
 mod stored;
@@ -24,9 +25,10 @@ use crate::model::signal::signal_name;
 use crate::model::time::{Timestamp, millis};
 
 pub(crate) use self::command::mask_argv;
-pub use self::command::{Arg, Command, Program, Withheld};
+pub use self::command::{Arg, Command, FIRST_PORT, PORT_PREFIX, Program, Withheld};
 pub use self::key::{Hold, Key};
 pub use self::output::{InvalidOutput, Output};
+pub use self::readiness::{Readiness, ReadyCheck};
 pub use self::spec::{After, InvalidSpec, Lineage, Release, Spec, Step};
 pub use self::state_name::{StateName, UnknownState};
 pub use self::summary::{RunSummary, SummaryEnd};
@@ -259,6 +261,9 @@ pub struct Running {
     /// present when they report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_by: Option<Epoch>,
+    /// When this attempt became ready, where its spec says by what that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<Timestamp>,
 }
 
 /// Waiting by design: for an approval, a signal.

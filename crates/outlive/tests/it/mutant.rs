@@ -430,6 +430,7 @@ impl Store for Mutant {
                     started_at,
                     progressed_at: started_at,
                     started_by: None,
+                    ready_at: None,
                 });
             }
             if revived || self.is(Defect::BeatMovesRevisions) {

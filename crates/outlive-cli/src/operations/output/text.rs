@@ -3,14 +3,11 @@
 use std::collections::VecDeque;
 use std::io;
 
-use outlive::error::Error;
 use outlive::logs::{LogReader, Part};
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::Regex;
 
 /// The longest line that is kept together.
 const LINE: usize = 64 << 10;
-/// How much memory an expression may take.
-const EXPRESSION: usize = 1 << 20;
 
 /// What is wanted of a log.
 pub struct Wanted {
@@ -33,15 +30,6 @@ pub struct Text {
     pub text: String,
     /// So many bytes that were wanted came before it and did not fit.
     pub cut: u64,
-}
-
-/// An expression that a call names. It takes time in proportion to what it searches, and little memory.
-pub fn expression(text: &str) -> Result<Regex, Error> {
-    let built = RegexBuilder::new(text).unicode(false).size_limit(EXPRESSION).dfa_size_limit(EXPRESSION).build();
-    built.map_err(|error| {
-        let why = error.to_string();
-        Error::Invalid(format!("the regular expression cannot be used: {}", why.lines().last().unwrap_or_default()))
-    })
 }
 
 impl Wanted {
@@ -151,6 +139,7 @@ fn plain(line: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launcher::line_search::expression;
 
     #[test]
     fn a_line_is_told_as_a_terminal_shows_it_last() {

@@ -12,6 +12,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::{EnvMode, Variables};
 use crate::redact::Redactor;
 
+/// What the names of the variables begin with that tell a command of the ports that it was leased.
+pub const PORT_PREFIX: &str = "OUTLIVE_PORT_";
+/// The variable of the first port that a command was leased.
+pub const FIRST_PORT: &str = "PORT";
+
 /// What of a command is not in its spec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -47,6 +52,20 @@ impl Command {
     /// These words, executed there.
     pub fn new(argv: Vec<Arg>, cwd: Arg) -> Self {
         Self { argv, cwd, program: None, env: BTreeMap::new(), env_mode: EnvMode::default(), sealed: None }
+    }
+
+    /// The ports that it was leased, by name.
+    pub fn ports(&self) -> BTreeMap<String, u16> {
+        let port = |(name, value): (&String, &String)| {
+            Some((name.strip_prefix(PORT_PREFIX)?.to_ascii_lowercase(), value.parse().ok()?))
+        };
+        self.env.iter().filter_map(port).collect()
+    }
+
+    /// Where the first port that it was leased is reached.
+    pub fn url(&self) -> Option<String> {
+        let first: u16 = self.env.get(FIRST_PORT)?.parse().ok()?;
+        self.ports().values().any(|port| *port == first).then(|| format!("http://127.0.0.1:{first}/"))
     }
 }
 

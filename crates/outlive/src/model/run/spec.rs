@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Actor, Command, Key, LIST_LIMIT, NAME_LIMIT, Output, Withheld};
+use super::{Actor, Command, Key, LIST_LIMIT, NAME_LIMIT, Output, Readiness, Withheld};
 use crate::model::id::RunId;
 use crate::model::policy::{LONGEST, Policy};
 use crate::model::schedule::Schedule;
@@ -67,6 +67,9 @@ pub struct Spec {
     /// In the background it has a terminal of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tty: bool,
+    /// By what it is known that an attempt is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Readiness>,
     /// What a shell executes when it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify: Option<String>,
@@ -95,6 +98,7 @@ impl Spec {
             output: None,
             no_log: false,
             tty: false,
+            ready: None,
             notify: None,
             created_by,
         }
@@ -179,6 +183,7 @@ impl fmt::Debug for Spec {
             .field("output", &self.output)
             .field("no_log", &self.no_log)
             .field("tty", &self.tty)
+            .field("ready", &self.ready)
             .field("notify", &self.notify.as_deref().map(|command| redactor.text(command)))
             .field("created_by", &self.created_by)
             .finish()

@@ -283,6 +283,7 @@ fn foreign(key: &str, mut fields: Map<String, Value>) -> Result<Document, String
             owner: stranger(key, ends.since(updated_at)),
             started_at,
             progressed_at: updated_at,
+            ready_at: None,
             started_by: None,
         }),
         "succeeded" => ended(End::Succeeded),

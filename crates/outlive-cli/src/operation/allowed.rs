@@ -1,0 +1,46 @@
+//! What whoever starts a server lets agents have done.
+
+use clap::ValueEnum;
+
+use crate::operation::Effect;
+
+/// What tools may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Allowed {
+    /// Look
+    Read,
+    /// And change records: resume, archive, report
+    Write,
+    /// And stop runs
+    Stop,
+    /// And start and queue commands
+    Execute,
+    /// And remove what nobody can bring back
+    Destroy,
+}
+
+impl Allowed {
+    /// The word.
+    #[cfg(feature = "mcp")]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Stop => "stop",
+            Self::Execute => "execute",
+            Self::Destroy => "destroy",
+        }
+    }
+
+    /// The most that is allowed.
+    #[cfg(feature = "mcp")]
+    pub fn effect(self) -> Effect {
+        match self {
+            Self::Read => Effect::Read,
+            Self::Write => Effect::Write,
+            Self::Stop => Effect::Stop,
+            Self::Execute => Effect::Execute,
+            Self::Destroy => Effect::Destroy,
+        }
+    }
+}

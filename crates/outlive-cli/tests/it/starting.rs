@@ -1,0 +1,375 @@
+//! Commands that agents start: what is answered, what is refused, and what is left when something dies.
+
+use std::time::Duration;
+
+use outlive::time::{Clock, SystemClock};
+use serde_json::{Value, json};
+
+use super::sandbox::{Ends, Sandbox, signal_pid, until};
+use super::served::{Agent, Served, answered};
+use super::serving::token_of;
+
+const EXECUTE: &[&str] = &["--allow", "execute"];
+
+/// A server that is ready once it listens at the port that it was leased.
+const SERVER: &str = "import http.server, os
+http.server.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), http.server.SimpleHTTPRequestHandler).serve_forever()";
+
+/// The processes whose command line has a word.
+fn bearers(mark: &str) -> Vec<u32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if let Some(pid) = pid.filter(|_| words.split(|byte| *byte == 0).any(|word| word == mark.as_bytes())) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+#[test]
+fn t3_01_an_agent_starts_a_command_that_outlives_its_server() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.work().join("below")).unwrap();
+    let mut agent = Agent::start(&sandbox, EXECUTE);
+    let script = "echo \"$WHO in $PWD\"; until [ -e ../over ]; do sleep 0.05; done; echo done; exit 7";
+    let input =
+        json!({ "argv": ["sh", "-c", script], "cwd": "below", "env": ["WHO=agent"], "name": "job", "labels": ["a=b"] });
+    let begun = agent.call("run", &input);
+    let id = begun["id"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned();
+    assert_eq!((&begun["made"], &begun["name"]), (&json!(true), &json!("job")), "{begun}");
+    assert!(std::path::Path::new(begun["log"].as_str().unwrap()).is_file(), "{begun}");
+    agent.kill();
+    let mut agent = Agent::start(&sandbox, EXECUTE);
+    let shown = agent.call("show", &json!({ "run": id, "fields": ["state", "labels", "cwd"] }));
+    assert_eq!((&shown["state"], &shown["labels"]), (&json!("running"), &json!({ "a": "b" })), "{shown}");
+    std::fs::write(sandbox.work().join("over"), "").unwrap();
+    let ended = agent.call("wait", &json!({ "runs": [id] }));
+    assert_eq!((&ended["runs"][0]["state"], &ended["runs"][0]["exit_code"]), (&json!("failed"), &json!(7)), "{ended}");
+    let output = agent.call("output", &json!({ "run": id }))["text"].as_str().unwrap().to_owned();
+    assert_eq!(output, format!("agent in {}/below\ndone\n", sandbox.work().canonicalize().unwrap().display()));
+}
+
+#[test]
+fn t3_01_nothing_is_started_until_that_is_allowed_also_over_http() {
+    let sandbox = Sandbox::new();
+    let input = json!({ "argv": ["touch", "made"] });
+    for words in [&[][..], &["--allow", "stop"]] {
+        let mut agent = Agent::start(&sandbox, words);
+        assert!(agent.tools().iter().all(|tool| tool["name"] != "run"));
+        assert_eq!(agent.call("run", &input)["error"]["code"], "forbidden");
+        assert_eq!(agent.call("more", &json!({ "tool": "run", "input": input }))["error"]["code"], "forbidden");
+    }
+    let served = Served::start(&sandbox, &[]);
+    let refused = served.post("/v1/run", &input);
+    assert_eq!(
+        (refused.status, refused.json()["error"]["code"].as_str()),
+        (403, Some("forbidden")),
+        "{}",
+        refused.body
+    );
+    let mut served = Served::start(&sandbox, EXECUTE);
+    served.token = token_of(&sandbox, "operator", "operate");
+    assert_eq!(served.post("/v1/run", &input).status, 403);
+    assert!(!sandbox.work().join("made").exists() && sandbox.runs().is_empty());
+    served.token = token_of(&sandbox, "ada", "admin");
+    let begun = served.post("/v1/run", &json!({ "argv": ["true"], "name": "made", "labels": ["requested_by=bob"] }));
+    assert_eq!(begun.status, 200, "{}", begun.body);
+    assert_eq!(sandbox.wait_for_state("made", "succeeded")["labels"]["requested_by"], "ada");
+    let forged = served.post("/v1/run", &json!({ "argv": ["true"], "requested_by": "bob" }));
+    assert_eq!(forged.status, 400, "{}", forged.body);
+    let read = served.post("/v1/run", &json!({ "argv": ["true"], "env": ["PATH"] }));
+    assert_eq!(read.status, 403, "a variable of the server was read: {}", read.body);
+}
+
+#[test]
+fn t3_01_bad_input_is_refused_and_leaves_no_run_and_no_process() {
+    let sandbox = Sandbox::new();
+    let mut agent = Agent::start(&sandbox, EXECUTE);
+    let mark = "7777.125";
+    for (input, why) in [
+        (json!({}), "argv"),
+        (json!({ "argv": [] }), "argv"),
+        (json!({ "argv": "sleep 9" }), "list"),
+        (json!({ "argv": [""] }), "not found"),
+        (json!({ "argv": ["no-such-program"] }), "`no-such-program` is not found"),
+        (json!({ "argv": ["./no-such-file"] }), "not found"),
+        (json!({ "argv": ["/etc/passwd"] }), "cannot be executed"),
+        (json!({ "argv": ["sleep", mark], "cwd": "no/such" }), "is no directory"),
+        (json!({ "argv": ["sleep", format!("{mark}\0")] }), "NUL"),
+        (json!({ "argv": ["sleep", "x".repeat(1 << 20)] }), "has 1048576 bytes"),
+        (json!({ "argv": ["sleep", mark], "ready_output": "a{1000}{1000}{1000}" }), "regular expression"),
+        (json!({ "argv": ["sleep", mark], "ready_http": "https://localhost/" }), "only http://"),
+        (json!({ "argv": ["sleep", mark], "ready_tcp": "$PORT" }), "--port"),
+        (json!({ "argv": ["sleep", mark], "port": ["a b"] }), "letters, digits"),
+        (json!({ "argv": ["sleep", mark], "leash": "4194305" }), "there is none"),
+        (json!({ "argv": ["sleep", mark], "leash": "me" }), "`session` or `none`"),
+        (json!({ "argv": ["sleep", mark], "labels": ["novalue"] }), "label"),
+        (json!({ "argv": ["sleep", mark], "env": ["OUTLIVE_PORT_WEB=80"] }), "names no variable"),
+    ] {
+        let refused = agent.call("run", &input);
+        let message = refused["error"]["message"].as_str().unwrap_or_else(|| panic!("{refused}"));
+        assert!(message.to_lowercase().contains(&why.to_lowercase()), "{why}: {message}");
+    }
+    assert!(sandbox.runs().is_empty(), "{:?}", sandbox.runs());
+    assert!(bearers(mark).is_empty());
+}
+
+#[test]
+fn a_run_that_is_watched_answers_with_its_end_and_its_first_output() {
+    let sandbox = Sandbox::new();
+    let mut agent = Agent::start(&sandbox, EXECUTE);
+    let done = agent.call("run", &json!({ "argv": ["echo hello; exit 3"], "shell": true, "watch": "20s" }));
+    assert_eq!((&done["run"]["state"], &done["run"]["exit_code"]), (&json!("failed"), &json!(3)), "{done}");
+    assert_eq!(done["output"], "hello\n");
+    let busy = agent.call("run", &json!({ "argv": ["sh", "-c", "echo up; sleep 300"], "name": "busy", "watch": "1s" }));
+    assert_eq!((&busy["run"]["state"], &busy["output"]), (&json!("running"), &json!("up\n")), "{busy}");
+    let waited = agent.call("wait", &json!({ "runs": ["busy"], "line": "^u.$" }));
+    assert_eq!(waited["runs"][0]["name"], "busy", "{waited}");
+    sandbox.outlive(["cancel", "busy", "--wait"]).succeeds();
+}
+
+#[test]
+fn of_twenty_unique_starts_one_serves_and_all_are_told_where() {
+    let sandbox = Sandbox::new();
+    let ready = "http://127.0.0.1:$PORT/";
+    let words = [
+        "run",
+        "-d",
+        "--json",
+        "--unique",
+        "dev",
+        "--port",
+        "web",
+        "--ready-http",
+        ready,
+        "--",
+        "python3",
+        "-c",
+        SERVER,
+    ];
+    let starting: Vec<_> = (0..20)
+        .map(|_| {
+            let mut command = sandbox.outlive(words);
+            command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    let mut said = Vec::new();
+    for child in starting {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        said.push(serde_json::from_slice::<Value>(&output.stdout).unwrap());
+    }
+    let url = said[0]["url"].as_str().unwrap();
+    assert!(said.iter().all(|begun| begun["url"] == url && begun["id"] == said[0]["id"]), "{said:?}");
+    assert_eq!(said.iter().filter(|begun| begun["made"] == true).count(), 1);
+    assert_eq!(sandbox.runs().len(), 1);
+    let id = said[0]["id"].as_str().unwrap();
+    sandbox.outlive(["wait", "--ready", id]).succeeds();
+    let shown = sandbox.show(id);
+    assert_eq!((&shown["ready"], &shown["url"]), (&json!(true), &json!(url)), "{shown}");
+    assert_eq!(shown["ports"]["web"].as_u64(), url.rsplit(':').next().unwrap().trim_end_matches('/').parse().ok());
+    let person = sandbox.outlive(["show", id]).succeeds();
+    assert!(person.contains(&format!("url        {url}")), "{person}");
+    let port = url.trim_start_matches("http://").trim_end_matches('/');
+    assert!(std::net::TcpStream::connect(port).is_ok(), "nobody serves at {url}");
+    let mut agent = Agent::start(&sandbox, EXECUTE);
+    let again = agent.call("run", &json!({ "argv": ["false"], "unique": ["dev"] }));
+    assert_eq!((&again["made"], &again["url"]), (&json!(false), &json!(url)), "{again}");
+    sandbox.outlive(["cancel", id, "--wait"]).succeeds();
+    // Alone it has the port that this name has in this directory, and each time the same.
+    let alone = sandbox.outlive(words).json();
+    sandbox.outlive(["cancel", alone["id"].as_str().unwrap(), "--wait"]).succeeds();
+    let next = sandbox.outlive(words).json();
+    assert_eq!((&next["made"], &next["url"]), (&json!(true), &alone["url"]), "the port is not free again");
+    sandbox.outlive(["cancel", next["id"].as_str().unwrap(), "--wait"]).succeeds();
+}
+
+#[test]
+fn a_run_is_ready_by_output_command_and_connection_and_fails_where_it_never_is() {
+    let sandbox = Sandbox::new();
+    let start = |name: &str, flags: &[&str], script: &str| {
+        let words = ["run", "-d", "--name", name].into_iter().chain(flags.iter().copied());
+        sandbox.outlive(words.chain(["--", "sh", "-c", script])).succeeds();
+    };
+    start("says", &["--ready-output", "^listening on [0-9]+$"], "sleep 0.3; echo listening on 80; sleep 300");
+    start("makes", &["--ready-command", "test -e made && test -n \"$PORT\"", "--port", "web"], "sleep 300");
+    assert_eq!(sandbox.show("makes")["ready"], false);
+    assert!(sandbox.outlive(["show", "makes"]).succeeds().contains("starting"));
+    sandbox.outlive(["wait", "--ready", "makes", "--timeout", "200ms"]).fails_with(1);
+    std::fs::write(sandbox.work().join("made"), "").unwrap();
+    for name in ["says", "makes"] {
+        sandbox.outlive(["wait", "--ready", name]).succeeds();
+        assert_eq!(sandbox.show(name)["ready"], true);
+        sandbox.outlive(["cancel", name, "--wait"]).succeeds();
+    }
+    let mark = "7777.25";
+    let never = format!("sleep {mark} & setsid sleep {mark} & sleep {mark}");
+    start("never", &["--ready-tcp", "1", "--ready-within", "300ms"], &never);
+    let failed = sandbox.wait_for_state("never", "failed");
+    assert_eq!(failed["error_type"], "not_ready", "{failed}");
+    assert!(failed["error_message"].as_str().unwrap().contains("port 1 accepts connections"), "{failed}");
+    assert!(bearers(mark).is_empty());
+    assert!(sandbox.outlive(["wait", "--ready", "never"]).output().unwrap().status.code() != Some(0));
+}
+
+/// How a session ends.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Exit,
+    Term,
+    Kill,
+    ClosedPipe,
+}
+
+#[test]
+fn a_leashed_run_ends_with_its_session_however_that_ended_and_others_do_not() {
+    let sandbox = Sandbox::new();
+    let rounds = std::env::var("OUTLIVE_LEASH_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
+    let mut longest = Duration::ZERO;
+    for round in 0..rounds {
+        for way in [Way::Exit, Way::Term, Way::Kill, Way::ClosedPipe] {
+            let mut agent = Agent::start(&sandbox, EXECUTE);
+            let (mark, free) = (format!("7777.5{round}"), format!("7777.6{round}"));
+            let script = format!(
+                "trap '' TERM; setsid sleep {mark} & (sleep {mark} & ) ; \
+                 setsid sh -c \"trap '' TERM; sleep {mark} & sleep {mark}\" & echo up; sleep {mark}; sleep {mark}"
+            );
+            let leashed =
+                json!({ "argv": ["bash", "-c", script], "leash": "session", "ready_output": "up", "watch": "20s" });
+            let begun = agent.call("run", &leashed);
+            assert_eq!(begun["run"]["ready"], true, "{begun}");
+            agent.call("run", &json!({ "argv": ["sleep", free], "name": "free", "leash": "none" }));
+            until("all of its processes to live", || bearers(&mark).len() >= 5);
+            let began = SystemClock.awake();
+            match way {
+                Way::Exit => agent.close(),
+                Way::Term => signal_pid(agent.pid(), "TERM"),
+                Way::Kill => signal_pid(agent.pid(), "KILL"),
+                Way::ClosedPipe => agent.abandon(),
+            }
+            until("its processes to be gone", || bearers(&mark).is_empty());
+            longest = longest.max(SystemClock.awake().saturating_sub(began));
+            let ended = sandbox.wait_for_state(begun["id"].as_str().unwrap(), "interrupted");
+            assert!(ended["reason"].as_str().unwrap().contains("its leash ended"), "{way:?}: {ended}");
+            // The command and its owner.
+            assert_eq!(bearers(&free).len(), 2, "{way:?} ended a run that has no leash");
+            sandbox.outlive(["cancel", "free", "--wait"]).succeeds();
+        }
+    }
+    println!("the slowest took {longest:?}");
+}
+
+#[test]
+fn a_run_on_the_command_line_ends_with_the_process_that_it_is_tied_to() {
+    let sandbox = Sandbox::new();
+    let mut other = std::process::Command::new("sleep").arg("300").spawn().unwrap();
+    let pid = other.id().to_string();
+    sandbox.outlive(["run", "-d", "--name", "tied", "--leash", &pid, "--", "sleep", "300"]).succeeds();
+    let shell =
+        sandbox.shell("outlive run -d --name of-session --leash session -- sleep 300; sleep 0.2; exec sleep 0.3");
+    let mut session = std::process::Command::new("setsid");
+    session.arg("--wait").arg(shell.get_program()).args(shell.get_args());
+    session.envs(shell.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(sandbox.work());
+    assert!(session.status().unwrap().success());
+    assert_eq!(sandbox.show("tied")["state"], "running");
+    let ended = sandbox.wait_for_state("of-session", "interrupted");
+    assert!(ended["reason"].as_str().unwrap().contains("its leash ended"), "{ended}");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    sandbox.wait_for_state("tied", "interrupted");
+}
+
+/// Asks about a task.
+fn task(agent: &mut Agent, method: &str, id: &str) -> Value {
+    agent.ask(method, json!({ "taskId": id }))
+}
+
+/// The server and whoever started it die at any moment; the task is a run, and any other server knows it.
+#[test]
+fn a_task_is_a_run_and_any_server_answers_for_it_after_any_crash() {
+    let sandbox = Sandbox::new();
+    let rounds: u64 = std::env::var("OUTLIVE_TASK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(4);
+    for round in 0..rounds {
+        let mut agent = Agent::with_tasks(&sandbox, EXECUTE);
+        let script = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo line $i; sleep 0.02; done; exit $1";
+        let code = (round % 3).to_string();
+        let begun =
+            agent.ask("tools/call", json!({ "name": "run", "arguments": { "argv": ["sh", "-c", script, "x", code] } }));
+        let id = begun["result"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned();
+        assert_eq!((&begun["result"]["resultType"], &begun["result"]["status"]), (&json!("task"), &json!("working")));
+        std::thread::sleep(Duration::from_millis(round * 97 % 500));
+        agent.kill();
+        let mut agent = Agent::with_tasks(&sandbox, EXECUTE);
+        let mut now = Value::Null;
+        until("the task to be done", || {
+            now = task(&mut agent, "tasks/get", &id)["result"].clone();
+            assert!(now["pollIntervalMs"].is_u64() && now["taskId"] == *id, "{now}");
+            now["status"] != "working"
+        });
+        assert_eq!((&now["status"], &now["result"]["isError"]), (&json!("completed"), &json!(code != "0")), "{now}");
+        let told: Value = serde_json::from_str(now["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+        let all: String = (1..=20).map(|line| format!("line {line}\n")).collect();
+        assert_eq!((&told["output"], told["run"]["exit_code"].to_string()), (&json!(all), code), "{told}");
+    }
+}
+
+#[test]
+fn a_task_can_be_cancelled_and_whoever_knows_no_tasks_is_given_none() {
+    let sandbox = Sandbox::new();
+    let mut agent = Agent::with_tasks(&sandbox, EXECUTE);
+    let call = json!({ "name": "run", "arguments": { "argv": ["sleep", "300"] } });
+    let begun = agent.ask("tools/call", call.clone());
+    let id = begun["result"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned();
+    let cancelled = task(&mut agent, "tasks/cancel", &id);
+    assert!(cancelled["result"].is_object(), "{cancelled}");
+    until("the task to be cancelled", || task(&mut agent, "tasks/get", &id)["result"]["status"] == "cancelled");
+    for unknown in ["dev", "", "00000000-0000-7000-8000-000000000000"] {
+        assert!(task(&mut agent, "tasks/get", unknown)["error"]["message"].is_string(), "{unknown}");
+    }
+    let watched = agent.call("run", &json!({ "argv": ["echo", "x"], "watch": "20s" }));
+    assert_eq!(watched["output"], "x\n", "a call that waits itself is no task");
+    let mut plain = Agent::start(&sandbox, EXECUTE);
+    let begun = answered(&plain.ask("tools/call", call));
+    assert!(begun["id"].is_string() && begun.get("taskId").is_none(), "{begun}");
+    assert!(task(&mut plain, "tasks/get", &id)["error"].is_object());
+    let mut looking = Agent::with_tasks(&sandbox, &[]);
+    let live = begun["id"].as_str().unwrap();
+    assert!(task(&mut looking, "tasks/cancel", live)["error"]["message"].is_string(), "a reader ended a run");
+    assert_eq!(task(&mut looking, "tasks/get", live)["result"]["status"], "working");
+    sandbox.outlive(["cancel", live, "--wait"]).succeeds();
+}
+
+#[test]
+fn clients_are_configured_once_and_nothing_else_of_theirs_is_touched() {
+    let sandbox = Sandbox::new();
+    let home = sandbox.path().join("user");
+    std::fs::create_dir(&home).unwrap();
+    let install = |words: &[&str]| {
+        let mut command = sandbox.outlive(["mcp", "install"].iter().chain(words));
+        command.env("HOME", &home);
+        command
+    };
+    let shown = install(&["claude-code"]).succeeds();
+    assert!(shown.contains("--yes would add to") && shown.contains("\"mcpServers\""), "{shown}");
+    assert!(!home.join(".claude.json").exists());
+    std::fs::write(
+        home.join(".claude.json"),
+        r#"{"projects": {"/x": [1]}, "mcpServers": {"other": {"command": "o"}}}"#,
+    )
+    .unwrap();
+    install(&["claude-code", "--yes"]).succeeds();
+    let read: Value = serde_json::from_str(&std::fs::read_to_string(home.join(".claude.json")).unwrap()).unwrap();
+    assert_eq!((&read["projects"]["/x"][0], &read["mcpServers"]["other"]["command"]), (&json!(1), &json!("o")));
+    assert_eq!(read["mcpServers"]["outlive"], json!({ "command": "outlive", "args": ["mcp", "--allow", "execute"] }));
+    assert!(install(&["claude-code", "--yes"]).succeeds().contains("already in"));
+    assert!(install(&["claude-code", "--allow", "read", "--yes"]).fails_with(2).contains("says something else"));
+    install(&["codex", "--yes"]).succeeds();
+    assert!(std::fs::read_to_string(home.join(".codex/config.toml")).unwrap().contains("[mcp_servers.outlive]"));
+    install(&["vscode", "--yes"]).succeeds();
+    install(&["cursor", "--project", "--yes"]).succeeds();
+    assert!(sandbox.work().join(".vscode/mcp.json").exists() && sandbox.work().join(".cursor/mcp.json").exists());
+    let all = Agent::start(&sandbox, &["--allow", "destroy", "--tools", "all"]).tools();
+    assert!(all.iter().all(|tool| tool["name"] != "mcp_install"), "an agent could configure itself");
+}
