@@ -1,5 +1,6 @@
 //! `outlive queue`: runs that wait for a worker.
 
+mod ensure;
 pub mod entry;
 mod list;
 mod plan;
@@ -23,6 +24,7 @@ use outlive::time::{Timestamp, Towards, parse_duration, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::ensure::ensure_worker;
 use self::entry::{EntryFlags, EntryView, existing_home, home_registry};
 pub use self::list::List;
 use self::plan::read;
@@ -69,6 +71,9 @@ pub struct Add {
     /// Wait until it has ended, and exit with its exit status, as `outlive wait` does; a worker must be running
     #[arg(long)]
     pub wait: bool,
+    /// Start a worker in the background where none serves it; that worker ends when nothing waits for a worker alone
+    #[arg(long)]
+    pub ensure_worker: bool,
     #[command(flatten)]
     pub entry: EntryFlags,
     #[command(flatten)]
@@ -237,7 +242,7 @@ impl Operate for Add {
         let of_home = if self.entry.is_any() { Some(home_registry(context)?) } else { None };
         let context = of_home.as_ref().unwrap_or(context);
         let registry = context.registry().await?;
-        let is_waited_for = self.wait;
+        let (is_waited_for, ensures_worker) = (self.wait, self.ensure_worker);
         let added = match &self.file {
             Some(file) => read(file)?,
             None => vec![self],
@@ -257,6 +262,9 @@ impl Operate for Add {
             plan.push(add.planned(&registry, context, &names).await?);
         }
         let runs = enqueue(&registry, plan).await?;
+        if ensures_worker {
+            ensure_worker(&registry, &runs).await?;
+        }
         let ended = if is_waited_for {
             let added = runs.iter().map(|(run, _)| (&registry, run.id)).collect();
             Some(Ended::of(context, added, false, None).await?)

@@ -127,7 +127,7 @@ fn with_registry(words: Vec<OsString>, registry: &Registry) -> Vec<OsString> {
 }
 
 /// Collects the owner when it ends: it is a child of this process for as long as that lives.
-fn collect(owner: Pid) {
+pub fn collect(owner: Pid) {
     let wait = move || {
         let _ = waitid(WaitId::Pid(owner), WaitIdOptions::EXITED);
     };

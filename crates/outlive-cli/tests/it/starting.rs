@@ -117,6 +117,16 @@ fn t3_01_bad_input_is_refused_and_leaves_no_run_and_no_process() {
 }
 
 #[test]
+fn t3_01_a_queued_command_is_executed_where_nobody_had_started_a_worker() {
+    let sandbox = Sandbox::new();
+    let mut agent = Agent::start(&sandbox, EXECUTE);
+    let input = json!({ "argv": ["echo", "x"], "name": "queued", "ensure_worker": true });
+    assert_eq!(agent.call("queue_add", &input)["runs"][0]["made"], true);
+    agent.kill();
+    sandbox.wait_for_state("queued", "succeeded");
+}
+
+#[test]
 fn a_run_that_is_watched_answers_with_its_end_and_its_first_output() {
     let sandbox = Sandbox::new();
     let mut agent = Agent::start(&sandbox, EXECUTE);

@@ -75,7 +75,7 @@ async fn waits_for(registry: &Registry, seen: &RunStatus) -> Result<Option<Waits
 }
 
 /// Whether a worker that is alive takes runs of this kind, or a supervisor is.
-async fn is_served(registry: &Registry, run: &Run) -> Result<bool, Error> {
+pub async fn is_served(registry: &Registry, run: &Run) -> Result<bool, Error> {
     let takes = |worker: &outlive::store::Worker| worker.offer.takes(&run.spec.kind);
     let workers = registry.workers().await?;
     if workers.iter().any(|(worker, judged)| takes(worker) && *judged == OwnerStatus::Live) {
