@@ -280,7 +280,7 @@ fn bad_input_is_refused_with_the_reason_and_adds_nothing() {
     refuse(&["--every", "0s", "--", "true"]);
     refuse(&["--not-before", "yesterday", "--", "true"]);
     refuse(&["--missed", "skip", "--", "true"]);
-    refuse(&["--limit", "gpu=0", "--", "true"]);
+    refuse(&["--max-concurrent", "gpu=0", "--", "true"]);
     refuse(&["--name", "none"]);
     refuse(&["--resume-on", "never,crash", "--", "true"]);
     refuse(&["--file", "nosuch"]);
