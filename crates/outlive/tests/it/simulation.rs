@@ -83,5 +83,5 @@ fn a_reap_without_a_second_look_is_noticed() {
 
 #[test]
 fn an_own_write_recognised_by_equality_is_noticed() {
-    noticed(Planted::OwnWriteByEquality, "told that");
+    noticed(Planted::OwnWriteByEquality, "learned that");
 }
