@@ -108,7 +108,7 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
     if asks_for_json(words) && error.use_stderr() {
         talk(&format!("{}\n", Failure::of_call(error).body));
     } else {
-        // Help that nobody reads any more is no failure.
+        // Help without a reader is no failure.
         let _ = error.print();
     }
     u8::try_from(error.exit_code()).unwrap_or(2)
@@ -148,7 +148,7 @@ fn aliased(command: Command) -> Command {
     }
 }
 
-/// The command tree. A verb that is called is built alone: nobody waits for the help of the others.
+/// The command tree. A verb that is called is built alone, without the help of the others.
 pub fn command(verb: Option<&str>) -> Command {
     let root = Command::new("outlive")
         .version(env!("CARGO_PKG_VERSION"))
@@ -249,7 +249,7 @@ pub fn fail(error: &Error, json: bool) -> u8 {
         format!("{}\n", error_body(error))
     } else {
         let hint = error.hint().map(|hint| format!("hint: {}\n", terminal::plain(&hint))).unwrap_or_default();
-        format!("outlive: {}\n{hint}", told(error))
+        format!("outlive: {}\n{hint}", shown(error))
     };
     talk(&text);
     error.code().exit_status()
@@ -262,7 +262,7 @@ pub fn say_line(line: &str) {
 }
 
 /// An error for people: the runs that may have been meant have a line each.
-fn told(error: &Error) -> String {
+fn shown(error: &Error) -> String {
     let (what, candidates, more) = match error {
         Error::Ambiguous { what, candidates, more } => {
             (what, candidates.iter().map(Candidate::to_string).collect::<Vec<_>>(), more)
@@ -276,7 +276,7 @@ fn told(error: &Error) -> String {
 
 /// Says something to people.
 pub fn talk(text: &str) {
-    // There is nobody to tell that there is nobody to tell.
+    // A failure to report a failure is ignored.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

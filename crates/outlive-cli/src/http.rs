@@ -97,7 +97,7 @@ pub struct Server {
     /// Commands may be started that a call names.
     starts_commands: bool,
     has_tls: bool,
-    /// Where requests are told of; none where nobody collects it.
+    /// Where spans of requests are sent; none without a collector.
     spans: Mutex<Option<Spans>>,
     /// Whether it goes on; streams end when it no longer does.
     open: watch::Sender<bool>,
@@ -116,7 +116,7 @@ impl Server {
     }
 }
 
-/// Serves until it is told to stop.
+/// Serves until it is asked to stop.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
     let serve = Serve::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string()));
     match serve.and_then(|serve| serve.run(context, json)) {
@@ -182,7 +182,7 @@ fn router(server: &Arc<Server>, operations: Router<Arc<Server>>) -> Router {
     let open = dashboard::routes().route("/healthz", get(api::healthy)).route("/readyz", get(api::ready));
     operations
         .layer(from_fn_with_state(server.clone(), guard::known))
-        // Whoever is not known yet may look at the page, and become known.
+        // A client that is not authenticated yet may look at the page, and log in.
         .merge(open.route("/session", post(guard::begin_session)).route("/v1/store/prove", post(lending::prove)))
         .fallback(api::nothing)
         .layer(from_fn_with_state(server.clone(), guard::every))

@@ -172,7 +172,7 @@ fn own(mut input: Run, context: &Context, json: bool, signals: Signals, report: 
 }
 
 /// The flags of a call that is to own a run, and the signals of its process. Where another process is to own it instead,
-/// or nobody can, the status to end with.
+/// or none can, the status to end with.
 fn prepare<Input: FromArgMatches>(
     matches: &ArgMatches,
     json: bool,
@@ -190,7 +190,7 @@ fn prepare<Input: FromArgMatches>(
     Ok((input, signals))
 }
 
-/// Tells whoever asked why there is no run to own.
+/// Tells the caller why there is no run to own.
 fn refuse(error: &Error, json: bool, report: Option<Report>) -> u8 {
     match report {
         Some(report) => report.refused(error),
@@ -268,7 +268,7 @@ fn remark<const N: usize>(remarks: [Option<(Code, String)>; N], json: bool) {
     }
 }
 
-/// Starts the command that wants to know how a run has ended. Nobody waits for it.
+/// Starts the command that is called with the end of a run, and does not wait for it.
 fn notify(registry: &Registry, run: RunId, command: &str) -> std::io::Result<()> {
     use std::io::Write;
     use std::os::unix::process::CommandExt;
@@ -295,7 +295,7 @@ fn keep_log(registry: &Registry, handle: &RunHandle, policy: &LogPolicy) -> Reco
     }
 }
 
-/// Writes down what is left of the log of an attempt that is over, and clears away what told of its processes. In this
+/// Writes down what is left of the log of an attempt that is over, and removes the files about its processes. In this
 /// order: what tells of them lies where the log does, and what nothing is left in goes with it.
 fn leave_log(registry: &Registry, run: &run::Run, recording: &Recording) -> Option<(Code, String)> {
     let lost = recording.finish(|| registry.is_written_on(run));
@@ -303,9 +303,9 @@ fn leave_log(registry: &Registry, run: &run::Run, recording: &Recording) -> Opti
     lost.map(|lost| (Code::Unavailable, lost))
 }
 
-/// Keeps nothing, and notes that for whoever looks for it.
+/// Keeps nothing, and notes that for later readers.
 fn keep_no_log(registry: &Registry, handle: &RunHandle) -> Recording {
-    // Whoever does not learn it is told that there is none.
+    // A reader that does not learn it sees that there is none.
     let _ = registry.logs().map(|logs| logs.decline(&handle.run()));
     Recording::new(None)
 }

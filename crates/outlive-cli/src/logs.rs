@@ -30,7 +30,7 @@ use crate::terminal::plain;
 
 /// The verb.
 pub const NAME: &str = "logs";
-/// How many lines of what went before are shown to whoever attaches.
+/// How many lines of what went before are shown to a new viewer.
 const BEFORE: u64 = 20;
 
 /// How often to look whether the run has ended: an owner that dies writes nothing that could wake us.
@@ -39,8 +39,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// How often to look where every write of the run notifies: an owner that dies writes nothing.
 const LOOK_SELDOM: Duration = Duration::from_millis(500);
 
-/// What is written is noted within milliseconds, by whoever watches over the attempt. What is not noted for so long is
-/// shown nevertheless: nobody watches any more.
+/// What is written is noted within milliseconds, by the watcher of the attempt. What is not noted for so long is
+/// shown nevertheless: the watcher is gone.
 const NOTED_WITHIN: Duration = Duration::from_millis(250);
 
 /// Print the output of a run
@@ -121,7 +121,7 @@ fn show(context: &Context, json: bool, input: impl FnOnce() -> Result<Logs, clap
 
 /// Why showing a log ended early.
 enum Trouble {
-    /// Nobody reads it any more.
+    /// It has no reader any more.
     Unread,
     Failed(Error),
 }
@@ -207,7 +207,7 @@ impl Logs {
         let mut looked = registry.clock().awake();
         let mut serving = Serving::default();
         let watch = registry.local().and_then(|local| local.watch(&[Topic::Run(seen.run.id)]).ok());
-        // Since when there is something that nobody has noted.
+        // Since when there is something that was not noted.
         let mut behind: Option<Duration> = None;
         loop {
             // Looked at before reading: what was written before the end is there by then.

@@ -35,7 +35,7 @@ use crate::settings::Context;
 /// The version of the JSON that every operation answers with.
 pub const SCHEMA: u32 = 1;
 
-/// What an operation does. Whoever may have one done may have all before it done.
+/// The effect of an operation. A role that allows one allows all before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// Nothing, not even a byte.
@@ -46,7 +46,7 @@ pub enum Effect {
     Stop,
     /// It has something executed that the call names.
     Execute,
-    /// It removes what nobody can bring back.
+    /// It removes what cannot be restored.
     Destroy,
     /// It changes this machine, or whom this user trusts, or looks into this user's files: a call from a shell alone may.
     Local,

@@ -76,7 +76,7 @@ pub struct RunView {
     pub failures: u32,
     pub archived: bool,
     pub copied: bool,
-    /// This user may execute it; none where nobody has looked.
+    /// This user may execute it; none where that was not looked at.
     pub trusted: Option<bool>,
     /// What it is called as a step of another run.
     pub step: Option<String>,
@@ -199,7 +199,7 @@ impl RunView {
         });
         let (owner, step) = (run.owner(), spec.step.as_ref());
         let last_owner = owner.or_else(|| ending.and_then(|ending| ending.owner.as_ref()));
-        // One that nobody has put on record ended with its last beat, as far as anybody knows.
+        // A death that is not recorded yet ended the run with its last beat, as far as is known.
         let died_at = match (seen.state, ending.map(|ending| &ending.how)) {
             (_, Some(End::Dead(reap))) => Some(reap.last_heard),
             (StateName::Dead, None) => owner.map(|owner| owner.heard.at),

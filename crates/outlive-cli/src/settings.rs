@@ -1,6 +1,6 @@
 //! Settings: which registry is meant, and what its configuration says.
 //!
-//! A configuration lies beside the runs of a repository and comes from whoever wrote it there. It can set intervals and
+//! A configuration lies beside the runs of a repository and comes from its author. It can set intervals and
 //! limits; it cannot name a command, a store or an address, so there is nothing in it to be trusted.
 #![cfg_attr(
     not(all(feature = "mcp", feature = "object", feature = "server")),
@@ -45,7 +45,7 @@ pub struct Context {
     caller: Option<Caller>,
 }
 
-/// Somebody on whose behalf a server works.
+/// A client on whose behalf a server works.
 #[derive(Clone)]
 pub struct Caller {
     /// What they are called in stories; none for the server's own user.
@@ -89,12 +89,12 @@ impl Context {
         }
     }
 
-    /// Whether somebody else asks, who has neither this process's environment nor its standard input.
+    /// Whether another client asks, who has neither this process's environment nor its standard input.
     pub fn is_served(&self) -> bool {
         self.caller.is_some()
     }
 
-    /// For how long whoever asks may be kept waiting.
+    /// For how long the caller may be kept waiting.
     pub fn patience(&self) -> Option<Duration> {
         self.caller.as_ref().map(|caller| caller.patience)
     }
@@ -114,7 +114,7 @@ impl Context {
         self.caller.as_ref().map_or(Ok(()), |caller| caller.going.pass(done, total))
     }
 
-    /// Refuses what whoever asks may not have done.
+    /// Refuses what the caller has no permission for.
     pub fn permit(&self, name: &str, effect: Effect) -> Result<(), Error> {
         match &self.caller {
             Some(_) if effect == Effect::Local => Err(Error::Forbidden(format!(
@@ -127,7 +127,7 @@ impl Context {
         }
     }
 
-    /// Refuses to look beyond the registry that is served for whoever was let in to that one alone.
+    /// Refuses to look beyond the registry that is served for a client that was let in to that one alone.
     pub fn permit_beyond(&self, name: &str) -> Result<(), Error> {
         match &self.caller {
             Some(caller) if !caller.everywhere => Err(Error::Forbidden(format!(
@@ -137,7 +137,7 @@ impl Context {
         }
     }
 
-    /// A registry as whoever asks sees it.
+    /// A registry as the caller sees it.
     fn seen_by_caller(&self, registry: Registry) -> Registry {
         match self.caller.as_ref().and_then(|caller| caller.user.as_deref()) {
             Some(user) => registry.acting_for(user),
@@ -276,7 +276,7 @@ impl Context {
                 None => Ok(None),
             },
             Location::Directory(path) => {
-                // A configuration that cannot be read keeps nobody from looking or cancelling; what is said meanwhile
+                // A configuration that cannot be read prevents neither looking nor cancelling; what is said meanwhile
                 // is not stored.
                 let redactor = self.config().and_then(|config| config.redactor());
                 let registry = match redactor {

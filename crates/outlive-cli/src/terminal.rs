@@ -22,7 +22,7 @@ fn is_hidden(c: char) -> bool {
             | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether a character of a command cannot be told by looking at it: hidden, one that selects a variant, or a space that
+/// Whether a character of a command cannot be seen: hidden, one that selects a variant, or a space that
 /// no shell takes for one.
 fn is_deceptive(c: char) -> bool {
     is_hidden(c)

@@ -1,8 +1,8 @@
 //! Who asks, as far as they can prove it, and how often they may be wrong.
 //!
 //! All users of a machine share its address, and so does everybody behind one proxy. So whatever is right is known however
-//! often others were wrong: nobody keeps anybody else out. What is shown has 256 random bits, so nobody guesses it; whoever
-//! tries is counted and told to stop.
+//! often others were wrong: no client keeps another out. What is shown has 256 random bits, so it cannot be guessed; a client that
+//! tries is counted and refused.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use super::tokens::{Kept, Role, Tokens, digest, draw, is_same};
 use crate::operation::Failure;
 use crate::operation::calls::Who;
 
-/// How often somebody may be wrong within [`WINDOW`] before they are told to stop.
+/// How often a client may be wrong within [`WINDOW`] before it is refused.
 const WRONG: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(60);
 /// The most addresses that are remembered to have been wrong, and the most sessions of browsers.
@@ -30,7 +30,7 @@ const SESSIONS: usize = 1_000;
 /// How long a browser is known.
 const SESSION: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// What somebody shows to be known by.
+/// The credentials that a client shows.
 pub enum Shown<'a> {
     /// A token.
     Token(&'a str),
@@ -55,7 +55,7 @@ pub struct Access {
     pub hosts: Vec<String>,
     limits: Limits,
     memory: Mutex<Memory>,
-    /// Told when a browser has come with the link.
+    /// Notified when a browser has come with the link.
     begun: Notify,
 }
 
@@ -63,7 +63,7 @@ pub struct Access {
 struct Memory {
     sessions: HashMap<String, Duration>,
     wrong: HashMap<IpAddr, (u32, Duration)>,
-    /// What is left of somebody's rate, and since when.
+    /// What is left of a client's rate, and since when.
     rates: HashMap<String, (f64, Duration)>,
 }
 
@@ -121,7 +121,7 @@ impl Access {
 
     fn by_token(&self, address: IpAddr, token: &str, own_user: Who) -> Result<Who, Failure> {
         let digest = digest(token);
-        // The own token lies in a file of this machine; whoever shows it from elsewhere has stolen it.
+        // The own token lies in a file of this machine; a client that shows it from elsewhere has stolen it.
         if is_same(&digest, &self.own) && address.is_loopback() {
             return Ok(own_user);
         }
@@ -133,8 +133,8 @@ impl Access {
         Ok(Who { everywhere: registry.is_none(), user: Some(name), may: role.may() })
     }
 
-    /// What only whoever knows a token's digest answers to a question. Where that says at which port it was asked, it must
-    /// have been at ours: whoever listens at another and passes it on is not us.
+    /// The answer of a server that knows a token's digest to a question. Where that says at which port it was asked, it must
+    /// have been at ours: a server that listens at another and passes it on is not us.
     pub fn prove(&self, peer: Peer, token: &str, question: &str, port: Option<u16>) -> Result<String, Failure> {
         if port.is_some_and(|port| port != self.port) || question.len() > 256 {
             return Err(Failure::new(Code::Forbidden, "the request names another host"));
@@ -166,7 +166,7 @@ impl Access {
         Ok(session)
     }
 
-    /// Somebody at this address was wrong.
+    /// A client at this address was wrong.
     fn wrong(&self, address: IpAddr) -> Failure {
         let now = SystemClock.awake();
         let mut memory = self.memory();
@@ -185,7 +185,7 @@ impl Access {
         if *times > WRONG { too_often() } else { unknown() }
     }
 
-    /// Whether somebody may ask for one thing more now.
+    /// Whether a client may make one request more now.
     pub fn has_rate(&self, who: &Who) -> bool {
         let (name, now) = (who.user.clone().unwrap_or_default(), SystemClock.awake());
         let mut memory = self.memory();
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(refused(&Shown::Token("guess")), Code::Throttled);
         assert_eq!(access.begin_session(peer, "guess").unwrap_err().code, Code::Throttled);
         assert_eq!(access.prove(peer, "guess", "question", None).unwrap_err().code, Code::Throttled);
-        // Nobody has shown any of these before.
+        // None of these was shown before.
         let made = tokens.create("ada", Role::Read, None, Timestamp::default()).unwrap();
         for token in [&made, &tokens.own().unwrap()] {
             assert!(access.prove(peer, &known_by(&digest(token)), "question", None).is_ok());
@@ -263,7 +263,7 @@ mod tests {
         }
         let second = access.begin_session(peer, access.link()).ok().unwrap();
         assert!([cookie, second].iter().all(|cookie| access.who(peer, &Shown::Session(cookie)).is_ok()));
-        // And elsewhere nobody was wrong.
+        // And elsewhere no client was wrong.
         let elsewhere = Peer::Address([192, 0, 2, 1].into());
         assert_eq!(access.who(elsewhere, &Shown::Token("guess")).unwrap_err().code, Code::Unauthorised);
     }

@@ -1,6 +1,6 @@
 //! Opens the dashboard in a browser.
 //!
-//! The link to it has a key in it, and what a program is called with is told to every user of the machine. So a browser is
+//! The link to it has a key in it, and every user of the machine sees what a program is called with. So a browser is
 //! called with a page that this user alone can read, which leads to the link.
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::{Server, tokens};
 /// How long a browser may take to come.
 const COMES_WITHIN: Duration = Duration::from_secs(60);
 
-/// Opens the link. Nobody waits for a browser, and one that is missing is no failure: the link is printed.
+/// Opens the link. The call does not wait for a browser, and one that is missing is no failure: the link is printed.
 pub async fn open(server: Arc<Server>, link: String) {
     let Ok(page) = Page::make(server.access.home(), &server.access.cookie, &link) else { return };
     let mut browser = Command::new("xdg-open");
@@ -24,7 +24,7 @@ pub async fn open(server: Arc<Server>, link: String) {
     let _ = tokio::time::timeout(COMES_WITHIN, server.access.session_begins()).await;
 }
 
-/// A page that leads to a link. It is gone when nobody needs it any more, or the server has ended.
+/// A page that leads to a link. It is gone when it is not needed any more, or the server has ended.
 struct Page {
     path: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! The door: where a server listens, how many may come in, and how long anybody may take to say what they want.
+//! The listener: where a server listens, how many connections it accepts, and how long a client may take to send its request.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,17 +27,17 @@ use crate::cli::talk;
 
 /// How many descriptors are wanted for connections, and for all else.
 const DESCRIPTORS: u64 = 8_192;
-/// How long somebody may take to shake hands, or to send the head of a request.
+/// How long a client may take to shake hands, or to send the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 /// The most bytes of a head.
 const HEAD_BYTES: usize = 32 << 10;
 /// How long requests may take to end when the server does.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Whoever is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// Somebody at this address.
+    /// A client at this address.
     Address(IpAddr),
     /// A process of this user, by the word of the kernel.
     User(u32),
@@ -99,7 +99,7 @@ impl Door {
         if let Listener::Tcp(_, address) = &self.listener { address.port() } else { 0 }
     }
 
-    /// Whether what is said there can be read by nobody else.
+    /// Whether the connection is encrypted or local.
     pub fn has_tls(&self) -> bool {
         self.tls.is_some()
     }
@@ -133,7 +133,7 @@ impl Door {
                     None => stream,
                     Some(tls) => match tokio::time::timeout(HEAD, tls.accept(stream)).await {
                         Ok(Ok(stream)) => Box::new(stream) as Box<dyn Stream>,
-                        // Whoever does not speak TLS is told nothing.
+                        // A client that does not speak TLS gets no answer.
                         _ => return,
                     },
                 };

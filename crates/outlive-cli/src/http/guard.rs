@@ -17,7 +17,7 @@ use super::access::Shown;
 use super::door::Peer;
 use crate::operation::{Failure, SCHEMA};
 
-/// Nothing but our own files is loaded, nothing is executed that stands in a page, and nobody frames us.
+/// Nothing but our own files is loaded, nothing is executed that stands in a page, and no page frames us.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -109,7 +109,7 @@ fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Shown<'a> {
     found.map_or(Shown::Nothing, |(_, session)| Shown::Session(session))
 }
 
-/// A name that somebody else's DNS can point at us must be one of ours; addresses cannot be pointed elsewhere.
+/// A name that another DNS can point at us must be one of ours; addresses cannot be pointed elsewhere.
 fn means_us(headers: &HeaderMap, hosts: &[String]) -> Result<(), Failure> {
     if headers.get_all(header::HOST).iter().nth(1).is_some() {
         return Err(Failure::new(Code::Invalid, "the request has two Host headers"));

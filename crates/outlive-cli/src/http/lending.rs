@@ -1,6 +1,6 @@
 //! The registry itself, lent to commands and libraries elsewhere: `http://…` is a registry URL like any other.
 //!
-//! These calls are between one outlive and another. They are no operations, and nobody else is told of them.
+//! These calls are between one outlive and another. They are no operations, and are not documented for others.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub async fn lend(
 ) -> Result<Response, Failure> {
     let unknown = || Failure::new(Code::NotFound, "there is no such call of a store");
     let changes = server::changes(&call).ok_or_else(unknown)?;
-    // Whoever writes records can say of any run that it has ended.
+    // A writer of records can say of any run that it has ended.
     if changes && who.may < Effect::Stop {
         return Err(Failure::new(Code::Forbidden, "your token only reads; this takes one with the role `operate`"));
     }
@@ -53,7 +53,7 @@ pub async fn lend(
     Ok(([(header::CONTENT_TYPE, "application/json")], answer.body).into_response())
 }
 
-/// Proves to whoever has a token that this server knows it, before they show it.
+/// Proves to the holder of a token that this server knows it, before they show it.
 pub async fn prove(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Failure> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -71,7 +71,7 @@ pub async fn prove(State(server): State<Arc<Server>>, request: Request) -> Resul
     Ok(Json(json!({ "proof": proof })).into_response())
 }
 
-/// Hears whoever is far away, from now on.
+/// Receives remote heartbeats, from now on.
 pub fn begin(registry: &Registry) {
     if registry.local().is_none() {
         return forgive(registry);
@@ -84,14 +84,14 @@ pub fn begin(registry: &Registry) {
             hearing.go_on();
         }
     };
-    // Without it nobody is judged who is far away.
+    // Without it no remote owner is judged.
     let _ = std::thread::Builder::new().name("outlive-hears".into()).spawn(hear);
 }
 
 /// How often it is said that those who are far away are heard.
 const SAID_EVERY: Duration = Duration::from_millis(500);
 
-/// Somebody who says that those who are far away are heard.
+/// Says that remote heartbeats are received.
 struct Hearing {
     registry: Registry,
     held: Option<OwnedFd>,
@@ -106,7 +106,7 @@ impl Hearing {
         let had = self.held.is_some();
         self.held = local.hold_served_lock(self.held.take());
         let Some(lock) = &self.held else { return };
-        // Before anybody may judge again.
+        // Before a reaper may judge again.
         if !had || now.saturating_sub(self.last) > HEARD_WITHIN / 2 {
             forgive(&self.registry);
         }
@@ -115,7 +115,7 @@ impl Hearing {
     }
 }
 
-/// Gives those who are far away a full lease to be heard: they could not be while nobody served, or whoever did stood still.
+/// Gives remote owners a full lease to be heard: they could not be while no server ran, or while it stood still.
 fn forgive(registry: &Registry) {
     let workers = pollster::block_on(registry.store().workers()).unwrap_or_default();
     for worker in workers.into_iter().filter(|worker| worker.identity.is_far()) {
@@ -129,7 +129,7 @@ fn forgive(registry: &Registry) {
             leaving: false,
             offer: worker.offer,
         };
-        // Whoever is not forgiven is heard of soon, or is gone.
+        // A remote owner that is not forgiven is heard of soon, or is gone.
         let _ = pollster::block_on(registry.store().beat(&beat));
     }
 }

@@ -11,7 +11,7 @@ pub struct Limits {
     pub listeners: usize,
     /// The most who may follow what runs write.
     pub followers: usize,
-    /// How many requests somebody may make within a second, for long.
+    /// How many requests a client may make within a second, for long.
     pub rate: u32,
     /// How many they may make at once, after a rest.
     pub burst: u32,

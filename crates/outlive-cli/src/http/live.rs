@@ -1,7 +1,7 @@
 //! What is going on, as it happens: server-sent events of changes to runs, and of what a run writes.
 //!
-//! One watcher looks at the registry for all who listen, and only while somebody does. Whoever listens too slowly is told
-//! to ask for everything again, and keeps nobody waiting.
+//! One watcher looks at the registry for all subscribers, and only while there is one. A subscriber that is too slow is asked
+//! to load everything again, and delays no other.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -33,31 +33,31 @@ use crate::operations::TABLE;
 use crate::run_view::RunView;
 use crate::settings::Context;
 
-/// How many events somebody may be behind.
+/// How many events a subscriber may be behind.
 const BEHIND: usize = 256;
-/// How long the watcher waits for a change before it looks for what nobody writes down: owners that have died.
+/// How long the watcher waits for a change before it looks for what is not written down: owners that have died.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long it rests between two looks, however much changes.
 const REST: Duration = Duration::from_millis(200);
 /// The most runs in flight, and the most of the newest, that it looks at.
 const IN_FLIGHT: usize = 1_000;
 const NEWEST: usize = 100;
-/// How long whoever follows a run waits for more.
+/// How long a follower of a run waits for more.
 const FOLLOW_EVERY: Duration = Duration::from_millis(150);
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// Who listens, and what they are told.
+/// The subscribers, and what they receive.
 pub struct Live {
     sender: broadcast::Sender<Arc<str>>,
     is_watched: AtomicBool,
-    /// The watcher has looked: whatever changes from now on is told.
+    /// The watcher has looked: whatever changes from now on is sent.
     has_looked: watch::Sender<bool>,
     listeners: Arc<Semaphore>,
     followers: Arc<Semaphore>,
 }
 
 impl Live {
-    /// Nobody yet.
+    /// No subscriber yet.
     pub fn within(limits: Limits) -> Self {
         Self {
             sender: broadcast::Sender::new(BEHIND),
@@ -86,12 +86,12 @@ fn events(
 
 /// Until the server is about to end.
 async fn closing(open: &mut watch::Receiver<bool>) {
-    // Nobody is left to close it: it is closed.
+    // No sender is left: it is closed.
     let _ = open.wait_for(|open| !open).await;
 }
 
-/// Changes to runs, as they happen: `hello` when whatever changes from then on is told, `runs` with those that changed,
-/// `again` to whoever has missed some.
+/// Changes to runs, as they happen: `hello` when whatever changes from then on is sent, `runs` with those that changed,
+/// `again` to a subscriber that has missed some.
 pub async fn changes(
     State(server): State<Arc<Server>>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
@@ -127,7 +127,7 @@ async fn watch_over(server: Arc<Server>) {
     let mut watcher = Watcher::default();
     while *open.borrow_and_update() {
         if server.live.listeners() == 0 {
-            // What happens meanwhile is nobody's news.
+            // What happens meanwhile is sent to none.
             server.live.has_looked.send_replace(false);
             watcher = Watcher::default();
         } else {
@@ -150,7 +150,7 @@ async fn watch_over(server: Arc<Server>) {
                     watcher = back;
                     server.live.has_looked.send_replace(watcher.seen.is_some());
                     if let Ok(Some(news)) = news {
-                        // Whoever listened a moment ago may be gone.
+                        // A subscriber of a moment ago may be gone.
                         let _ = server.live.sender.send(news.to_string().into());
                     }
                 }
@@ -217,7 +217,7 @@ fn fingerprint(view: &Value) -> u64 {
     hasher.finish()
 }
 
-/// What a run writes, as it does: `page` as `output` answers, `end` when it has ended, `failed` where it cannot be told.
+/// What a run writes, as it does: `page` as `output` answers, `end` when it has ended, `failed` where it cannot be read.
 pub async fn follow(
     State(server): State<Arc<Server>>,
     Extension(who): Extension<Who>,

@@ -1,4 +1,4 @@
-//! `/metrics`: numbers for Prometheus. What the registry holds is counted at most every few seconds, whoever asks.
+//! `/metrics`: numbers for Prometheus. What the registry holds is counted at most every few seconds, for all clients.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,9 +16,9 @@ use crate::operation::calls::Who;
 use crate::operation::{Effect, Failure};
 use crate::settings::Context;
 
-/// How old what is told of the registry may be.
+/// How old the counts of the registry may be.
 const FRESH: Duration = Duration::from_secs(10);
-/// The upper ends, in seconds, by which durations are told.
+/// The upper bounds of the buckets of durations, in seconds.
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 30.0];
 
 /// What is counted of what a server is asked for.
@@ -31,7 +31,7 @@ struct Counted {
     call_seconds: Durations,
     beat_seconds: Durations,
     stale: u64,
-    /// What was told of the registry, and when.
+    /// The last counts of the registry, and when they were made.
     registry: Option<(Duration, Arc<str>)>,
 }
 

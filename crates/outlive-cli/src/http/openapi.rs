@@ -20,7 +20,7 @@ pub async fn document() -> impl IntoResponse {
 
 fn render() -> Value {
     let mut paths = Map::new();
-    // What is for a shell of the server's machine is not for whoever reads this.
+    // What is for a shell of the server's machine is not for readers of this.
     for operation in TABLE.iter().filter(|operation| operation.effect < Effect::Local) {
         paths.insert(path(operation), methods(operation));
     }

@@ -2,7 +2,7 @@
 //!
 //! A token is 256 random bits, so its digest is enough to know it by and nothing else is kept. This user's own token lies
 //! in the home in the clear, for our own clients, and is good on this machine alone. All others are made by hand for
-//! somebody, with a role.
+//! a client, with a role.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -27,7 +27,7 @@ const OTHERS: &str = "tokens.json";
 const MOST: usize = 1_000;
 const LIMIT: u64 = 1 << 20;
 
-/// What somebody may have done.
+/// What a client may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -59,7 +59,7 @@ impl Role {
     }
 }
 
-/// Somebody's token, as it is kept.
+/// The token of a client, as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// Whose; stories tell it.
@@ -75,7 +75,7 @@ pub struct Kept {
     pub registry: Option<String>,
 }
 
-/// 256 bits that nobody guesses, as text.
+/// 256 random bits, as text.
 pub fn draw() -> String {
     format!("{:032x}{:032x}", SystemEntropy.draw(), SystemEntropy.draw())
 }
@@ -136,7 +136,7 @@ impl Tokens {
         serde_json::from_str(&text).map_err(|error| failed(&path, &error.into()))
     }
 
-    /// Makes a token for somebody, and tells it this once.
+    /// Makes a token for a client, and shows it this once.
     pub fn create(&self, name: &str, role: Role, registry: Option<String>, now: Timestamp) -> Result<String, Error> {
         let fits = |c: char| c.is_alphanumeric() || "-_.@".contains(c);
         if name.is_empty() || name.chars().count() > 64 || !name.chars().all(fits) {

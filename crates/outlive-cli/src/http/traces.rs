@@ -1,7 +1,7 @@
-//! Traces, for whoever collects them: one span for each request, sent as OpenTelemetry asks for it (OTLP over HTTP, JSON).
+//! Traces for a collector: one span for each request, sent as OpenTelemetry asks for it (OTLP over HTTP, JSON).
 //!
 //! Nothing is made unless `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector. What is sent says which call it was, for whom, how
-//! long it took and what came of it; never what was asked or answered. Nobody waits for a collector: what it cannot take in
+//! long it took and what came of it; never what was asked or answered. No request waits for a collector: what it cannot take in
 //! time is dropped.
 
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl Traces {
         let sending = tokio::spawn(async move {
             let mut gathered = Vec::new();
             while waiting.recv_many(&mut gathered, AT_ONCE).await > 0 {
-                // More may come soon; none does once nobody is left to send any.
+                // More may come soon; none does once no sender is left.
                 let more =
                     async { while gathered.len() < AT_ONCE && waiting.recv_many(&mut gathered, AT_ONCE).await > 0 {} };
                 let _ = tokio::time::timeout(GATHER, more).await;
@@ -148,7 +148,7 @@ impl Parent {
     }
 }
 
-/// Tells of a request, if anybody wants to know.
+/// Records a request, if there is a collector.
 pub async fn trace(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let spans = server.spans.lock().ok().and_then(|spans| spans.clone());
     let Some((spans, parent)) = spans.zip(Parent::of(request.headers())) else { return next.run(request).await };
@@ -174,7 +174,7 @@ pub async fn trace(State(server): State<Arc<Server>>, request: Request, next: Ne
         "attributes": attributes,
         "status": { "code": if status.is_server_error() { 2 } else { 0 } },
     });
-    // Whoever cannot take it in time does without.
+    // A collector that cannot take it in time does without.
     let _ = spans.try_send(span);
     response
 }

@@ -33,7 +33,7 @@ use crate::workers::hooks;
 /// The verb.
 pub const NAME: &str = "adopt";
 
-/// How long whoever collects the command may take to do so, before its exit status is given up.
+/// How long the parent of the command may take to collect it, before its exit status is given up.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Take over a run whose owner died and whose processes still run
@@ -87,7 +87,7 @@ async fn take(input: &Adopt, context: &Context) -> Result<(LogPolicy, Registry, 
     Ok((policy, registry, handle))
 }
 
-/// Follows the run to its end, and puts that on record. Answers with how the command ended, where that can be told.
+/// Follows the run to its end, and puts that on record. Answers with how the command ended, where that is known.
 fn supervise(
     registry: &Registry,
     handle: RunHandle,
@@ -141,7 +141,7 @@ fn supervise(
     exit
 }
 
-/// Goes on with the log of a command that writes into it by itself. One that wrote to its owner writes to nobody any more.
+/// Goes on with the log of a command that writes into it by itself. One that wrote to its owner has no reader any more.
 fn record(registry: &Registry, handle: &RunHandle, policy: &LogPolicy) -> Recording {
     let run = handle.run();
     let kept = |logs: LogDirectory| matches!(logs.read(run.id, run.attempt), Ok(Some(_)));

@@ -1,6 +1,6 @@
 //! `outlive attach`: stays with a run until it ends, at its terminal where it has one, and ends as it ended.
 //!
-//! The terminal is served by the run's owner (`viewers.rs`). Whoever leaves, or is killed, changes nothing for the
+//! The terminal is served by the run's owner (`viewers.rs`). A viewer that leaves, or is killed, changes nothing for the
 //! run.
 
 mod keys;
@@ -75,7 +75,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
 
 /// Why there is nothing more to see.
 enum Left {
-    /// The keys for that were typed, or nobody sees what is shown.
+    /// The keys for that were typed, or nothing that is shown is seen.
     Detached,
     /// This signal asked for it.
     Signal(i32),
@@ -177,7 +177,7 @@ impl Attach {
                     Ok(0) | Err(rustix::io::Errno::IO) => input = None,
                     Ok(read) => {
                         let (passed, detaches) = self.detach_keys.pass(&buffer[..read]);
-                        // Whoever is gone is noticed by listening.
+                        // A peer that is gone is noticed by listening.
                         let _ = write_all(stream, &wire::message(wire::KEYS, &passed));
                         if detaches {
                             window.leave();
@@ -191,7 +191,7 @@ impl Attach {
     }
 }
 
-/// Whether whoever was connected to is there, and not only the door.
+/// Whether the process that was connected to is there, and not only its socket.
 fn is_answered(stream: &UnixStream) -> bool {
     let _ = poll(&mut [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)], Some(&ANSWERS_WITHIN));
     let mut first = [0; 1];
@@ -262,7 +262,7 @@ struct Window {
 }
 
 impl Window {
-    /// Shows something. Answers whether anybody may see it.
+    /// Shows something. Answers whether it may be seen.
     fn show(&mut self, bytes: &[u8]) -> bool {
         let last = |sequence: &[u8]| bytes.windows(sequence.len()).rposition(|at| at == sequence);
         match (last(b"\x1b[?1049h"), last(b"\x1b[?1049l")) {
@@ -273,7 +273,7 @@ impl Window {
         write_all(STANDARD[1], bytes).is_ok()
     }
 
-    /// Gives the terminal back to whoever was there before, whatever the command has done to it.
+    /// Restores the terminal for its shell, whatever the command has done to it.
     fn leave(&self) {
         if isatty(STANDARD[1]) {
             let first = if self.is_on_second { &b"\x1b[?1049l"[..] } else { b"" };

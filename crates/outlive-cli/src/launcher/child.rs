@@ -1,4 +1,4 @@
-//! The command as a process: started, waited for, told what we are told, asked to stop.
+//! The command as a process: started, waited for, passed our signals, asked to stop.
 
 use std::ffi::OsStr;
 use std::io;
@@ -26,7 +26,7 @@ use super::contain::{self, Containment};
 use super::own::Job;
 use super::pty::Pty;
 use super::recording::Recording;
-use super::shim::{Shim, Told};
+use super::shim::{ChildEvent, Shim};
 use super::signals::{self, Arrived, Signals};
 use super::spawn::Start;
 use super::streams::{Copying, Placed, Way, ways};
@@ -66,20 +66,20 @@ pub struct Child {
     copying: Copying,
     /// The log that it writes into by itself, until it has: most of what is brief writes nothing.
     unwritten: Option<(Recording, Growth)>,
-    /// Whoever started us can stop us and start us again.
+    /// Our parent can stop us and continue us.
     has_terminal: bool,
     in_foreground: bool,
 }
 
 /// How a command ended, and what that means.
 pub struct Ended {
-    /// What to put on record; nothing where the run is somebody else's by now.
+    /// What to put on record; nothing where the run has another owner by now.
     pub end: Option<OwnerEnd>,
     /// How the command ended.
     pub exit: Exit,
     /// What to say about it, and what kind of trouble that is.
     pub talk: Option<(Code, String)>,
-    /// What it wrote and nobody has read yet. None where nobody is to be waited for.
+    /// What it wrote and was not read yet. None where no reader is to be waited for.
     pub unread: Option<Copying>,
 }
 
@@ -184,7 +184,7 @@ impl Child {
         let mut asked = Asked::default();
         let mut kill_at: Option<Duration> = None;
         let mut beats_from = Some(now() + BRIEF);
-        // A job of somebody's shell is stopped and continued at any moment, and no thread of ours is to be in the kernel then.
+        // A job of a shell is stopped and continued at any moment, and no thread of ours is to be in the kernel then.
         let is_job = self.pty.as_ref().is_some_and(|pty| pty.screen().is_of_real());
         let mut contained_from = (!is_job).then(|| now() + contain::AFTER);
         let mut containment = Containment::default();
@@ -270,14 +270,14 @@ impl Child {
         Ended { unread, ..ended }
     }
 
-    /// How the command ended, if it has. What stops it stops us too, where somebody can start us again.
+    /// How the command ended, if it has. What stops it stops us too, where our parent can continue us.
     fn look(&mut self) -> Option<Exit> {
         loop {
-            let told = match &mut self.shim {
+            let event = match &mut self.shim {
                 Some(shim) => match shim.next() {
-                    Ok(told) => told,
+                    Ok(event) => event,
                     Err(_) => {
-                        // Whoever was between us is gone, and the command is our own child now.
+                        // The shim between us is gone, and the command is our own child now.
                         self.shim = None;
                         continue;
                     }
@@ -285,25 +285,25 @@ impl Child {
                 None => {
                     let what = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
                     match waitid(WaitId::PidFd(self.process.as_fd()), what) {
-                        Ok(status) => status.as_ref().map(told),
-                        // Nobody can tell any more how it ended.
-                        Err(_) => Some(Told::Ended(Exit::Signal(libc::SIGKILL))),
+                        Ok(status) => status.as_ref().map(event),
+                        // How it ended is unknown.
+                        Err(_) => Some(ChildEvent::Ended(Exit::Signal(libc::SIGKILL))),
                     }
                 }
             };
-            match told? {
-                Told::Ended(exit) => return Some(exit),
-                Told::Stopped(signal) => self.stop_too(signal),
+            match event? {
+                ChildEvent::Ended(exit) => return Some(exit),
+                ChildEvent::Stopped(signal) => self.stop_too(signal),
             }
         }
     }
 
-    /// Stops as the command was stopped by its terminal, until somebody starts us again.
+    /// Stops as the command was stopped by its terminal, until our parent continues us.
     fn stop_too(&mut self, signal: i32) {
-        // Of a command that somebody stops and has go on we learn by the shim alone.
+        // Of a command that is stopped and continued we learn by the shim alone.
         let by_terminal = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
         if by_terminal && self.pty.as_ref().is_some_and(|pty| !pty.screen().is_of_real()) {
-            // Nobody who is attached could have it go on.
+            // No attached viewer could continue it.
             return self.go_on();
         }
         if !self.has_terminal || !by_terminal && self.shim.is_none() {
@@ -314,7 +314,7 @@ impl Child {
             pty.screen().give_back();
         }
         let stopped = signals::stop_by(signal);
-        // Where nobody could have started us again we were not stopped. Then a key that stops does nothing, and a command
+        // Where no process could have continued us we were not stopped. Then a key that stops does nothing, and a command
         // that reads in the background stays stopped.
         if self.pty.is_some() && (stopped || signal == libc::SIGTSTP) {
             self.go_on();
@@ -416,15 +416,15 @@ impl Child {
     }
 }
 
-fn told(status: &WaitIdStatus) -> Told {
+fn event(status: &WaitIdStatus) -> ChildEvent {
     match (status.stopping_signal(), status.terminating_signal()) {
-        (Some(signal), _) => Told::Stopped(signal),
-        (_, Some(signal)) => Told::Ended(Exit::Signal(signal)),
-        _ => Told::Ended(Exit::Code(status.exit_status().unwrap_or(0))),
+        (Some(signal), _) => ChildEvent::Stopped(signal),
+        (_, Some(signal)) => ChildEvent::Ended(Exit::Signal(signal)),
+        _ => ChildEvent::Ended(Exit::Code(status.exit_status().unwrap_or(0))),
     }
 }
 
-/// How long the command may take to stop: as whoever cancels the run says, else as we see fit.
+/// How long the command may take to stop: as the cancel request says, else as we see fit.
 pub(super) fn grace(stop: &Stop) -> Duration {
     match stop {
         Stop::Cancelled(request) => request.grace.unwrap_or(GRACE),

@@ -1,8 +1,8 @@
-//! The control group of the attempt that we own: what the command starts is kept in it, whoever dies first.
+//! The control group of the attempt that we own: what the command starts is kept in it, no matter which dies first.
 //!
 //! As long as we live, whatever we started is below us, however it left. So there is time: the group is made when the
 //! command has run for a while, and takes in all that is below us. One that ends sooner has none, unless it leaves
-//! somebody behind.
+//! a process behind.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -35,7 +35,7 @@ impl Containment {
         }
     }
 
-    /// The command has ended. Whoever it left behind is in the group when this returns.
+    /// The command has ended. Every process that it left behind is in the group when this returns.
     pub fn finish(&mut self, registry: &Registry, handle: &RunHandle) {
         if let Some(taking) = self.taking.take() {
             let _ = taking.join();
@@ -50,7 +50,7 @@ impl Containment {
         }
     }
 
-    /// Nothing more comes. Removes the group, if nobody is left in it.
+    /// Nothing more comes. Removes the group, if no process is left in it.
     pub fn leave(&self) {
         if let Some(group) = &self.group {
             group.remove();
@@ -65,6 +65,6 @@ impl Containment {
 
 fn take_in(group: &Group) {
     let ours: Vec<u32> = tree::shims().into_iter().map(|pid| pid.as_raw_nonzero().get().unsigned_abs()).collect();
-    // Whoever is not in it is found as where there is none.
+    // A process outside of it is found as where there is none.
     let _ = group.take_in(&ours);
 }

@@ -1,7 +1,7 @@
 //! Following processes that are not our children to their end: what a command has left behind, or what a dead owner has.
 //!
 //! One living process is enough to know that it is not over. So one is waited for at a time, and only when that one is
-//! gone does anybody look around for the next.
+//! gone is the next one looked for.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often a tree is looked for before it is believed to be gone.
 const LOOKS: usize = 2;
 
-/// Somebody who waits for processes to end, and meanwhile for signals and for the run to be stopped.
+/// Waits for processes to end, and meanwhile for signals and for the run to be stopped.
 pub struct Following<'a> {
     pub registry: &'a Registry,
     pub tree: Tree,
@@ -76,7 +76,7 @@ impl Following<'_> {
         self.registry.clock().awake()
     }
 
-    /// One that lives; none inside, where there is one that nobody can name. None where it is over.
+    /// One that lives; none inside, where there is one that cannot be named. None where it is over.
     fn one_living(&self) -> Option<Option<Living<'_>>> {
         if let Some(command) = self.command {
             return (!command.has_ended()).then_some(Some(Living::Command(command)));
@@ -108,12 +108,12 @@ impl Following<'_> {
         }
     }
 
-    /// Passes a signal on to the command, or, where nobody knows which that is, to all of them.
+    /// Passes a signal on to the command, or, where it is unknown which that is, to all of them.
     fn pass_on(&self, signal: i32) {
         match self.command {
             Some(command) => {
                 signals::send(command, signal);
-                // Nobody else can have it go on if it was stopped: whoever could is gone.
+                // No other process can continue it if it was stopped: its parent is gone.
                 signals::send(command, libc::SIGCONT);
             }
             None => self.tree.members().iter().for_each(|member| signals::send(member, signal)),

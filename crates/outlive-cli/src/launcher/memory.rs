@@ -34,7 +34,7 @@ impl Drop for Shield {
     }
 }
 
-/// How often the kernel has killed a process of our control group because memory ran out; none where nobody counts.
+/// How often the kernel has killed a process of our control group because memory ran out; none where it is not counted.
 pub fn kills() -> Option<u64> {
     let groups = read_proc("/proc/self/cgroup").ok()?;
     let mut read = None;

@@ -1,4 +1,4 @@
-//! Owning a run: attempt after attempt, until it has ended for good or is somebody else's.
+//! Owning a run: attempt after attempt, until it has ended for good or has another owner.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -30,7 +30,7 @@ use crate::cli::talk;
 use crate::terminal::plain;
 use crate::workers::hooks;
 
-/// How often whoever waits for the next attempt looks whether there is still to be one.
+/// How often a process that waits for the next attempt looks whether there is still to be one.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What is executed.
@@ -49,7 +49,7 @@ pub struct Job {
     mode: EnvMode,
     /// The run was made earlier, so this process's environment is not the one that it was made in.
     made_earlier: bool,
-    /// Whoever starts it is not whoever made it.
+    /// Another process starts it than made it.
     by_another: bool,
     /// What a shell executes when the run has ended.
     notify: Option<String>,
@@ -164,11 +164,11 @@ pub struct Owning<'a> {
     pub registry: &'a Registry,
     /// How much of their logs is kept.
     pub policy: &'a LogPolicy,
-    /// What this process is told.
+    /// What this process is called with.
     pub signals: Signals,
-    /// There is no terminal, and nobody to talk to.
+    /// There is no terminal, and no one to talk to.
     pub detached: bool,
-    /// Whoever is talked to is a program.
+    /// The reader of messages is a program.
     pub json: bool,
     /// It owns other runs after this one.
     pub stays: bool,
@@ -276,8 +276,8 @@ impl Owning<'_> {
         }
     }
 
-    /// Waits for the time of the next attempt, where there is to be one, and claims it. Whoever works for the registry
-    /// would claim it otherwise; whoever is here already goes first.
+    /// Waits for the time of the next attempt, where there is to be one, and claims it. A worker of the registry
+    /// would claim it otherwise; the process that is here already goes first.
     fn again(&mut self, id: RunId, spec: &Spec) -> Option<RunHandle> {
         if !spec.policy.retry.on_failure {
             return None;
@@ -327,8 +327,8 @@ impl Owning<'_> {
         std::iter::from_fn(|| self.signals.next()).map(|arrived| arrived.signal).find(asks)
     }
 
-    /// A person who stops this process from a keyboard wants no further attempt. Anybody else only wants it to end: the
-    /// run waits for whoever works for the registry.
+    /// A person who stops this process from a keyboard wants no further attempt. Any other signal only wants it to end: the
+    /// run waits for a worker of the registry.
     fn leave(&self, id: RunId, signal: i32) {
         let said = if [libc::SIGINT, libc::SIGQUIT].contains(&signal) {
             let reason = Some("stopped from the keyboard before its next attempt".into());

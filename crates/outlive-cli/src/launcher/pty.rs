@@ -2,7 +2,7 @@
 //!
 //! The command's terminal has the modes and the size of the real one. While the command leaves lines to its terminal, the
 //! real one edits, echoes and sends signals as ever, and a line is taken from it only when a process waits for one: what
-//! is typed ahead is left for whoever reads next. When the command wants every key, the real terminal passes every byte
+//! is typed ahead is left for the next reader. When the command wants every key, the real terminal passes every byte
 //! on, and it is the command's terminal that does what its modes say.
 
 use std::io;
@@ -23,7 +23,7 @@ use super::readers;
 use super::streams::{set_waiting, write_all};
 use crate::launcher::descriptors::STANDARD;
 
-/// How large a terminal is that nobody has looked at yet.
+/// The size of a terminal without a viewer.
 const ROWS: u16 = 24;
 const COLUMNS: u16 = 80;
 
@@ -34,11 +34,11 @@ pub struct Pty {
     keyboard: Keyboard,
     /// What was typed and not yet taken by the command's terminal.
     typed: Vec<u8>,
-    /// A line was typed that nobody waits for.
+    /// A line was typed that no reader waits for.
     unwanted: bool,
 }
 
-/// The two terminals, for whoever copies from the one to the other.
+/// The two terminals, for the thread that copies from the one to the other.
 pub struct Screen {
     master: OwnedFd,
     /// None where the command has a terminal and we have none.
@@ -58,7 +58,7 @@ struct Modes {
 enum Keyboard {
     /// The command's standard input is the terminal.
     Input,
-    /// It is something else, and whoever writes to it shares the keyboard with us.
+    /// It is something else, and its writers share the keyboard with us.
     Other(OwnedFd),
     /// It is gone.
     None,
@@ -97,7 +97,7 @@ impl Pty {
         Ok(Self { screen, slave, keyboard: Keyboard::None, typed: Vec::new(), unwanted: false })
     }
 
-    /// The two terminals, for whoever copies from the one to the other.
+    /// The two terminals, for the thread that copies from the one to the other.
     pub fn screen(&self) -> &Arc<Screen> {
         &self.screen
     }
@@ -116,7 +116,7 @@ impl Pty {
         self.keyboard.fd().filter(|_| is_ours).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
     }
 
-    /// Passes on what was typed, as far as somebody wants it, without waiting.
+    /// Passes on what was typed, as far as there is a reader, without waiting.
     pub fn pass_keys(&mut self) {
         if self.typed.is_empty() && self.screen.is_ours() {
             self.read_keys();
@@ -295,7 +295,7 @@ impl Screen {
         }
     }
 
-    /// Shows what the command has written. Nobody needs to see it.
+    /// Shows what the command has written. A failure is ignored.
     pub fn show(&self, bytes: &[u8]) {
         let Some(real) = self.real else { return };
         self.mirror();

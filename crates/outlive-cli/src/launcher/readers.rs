@@ -11,7 +11,7 @@ use rustix::process::Pid;
 /// Calls that read, and whose first argument says from where.
 const READS: [i64; 2] = [libc::SYS_read, libc::SYS_readv];
 
-/// Calls that wait for several things at once, of which nobody can tell from outside which.
+/// Calls that wait for several things at once; from outside it is unknown which.
 const WAITS: [i64; 4] = [libc::SYS_ppoll, libc::SYS_pselect6, libc::SYS_epoll_pwait, libc::SYS_io_uring_enter];
 
 #[cfg(target_arch = "x86_64")]

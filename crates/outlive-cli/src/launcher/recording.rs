@@ -1,4 +1,4 @@
-//! What the command writes, kept beside its run. Whatever goes wrong with that is told once, and never to the command.
+//! What the command writes, kept beside its run. Whatever goes wrong with that is reported once, and never to the command.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use outlive::logs::{Growth, LogWriter, Stream};
 use outlive::step::{Digesting, Outcome};
 
-/// The logs of the attempt, shared by whoever copies its streams.
+/// The logs of the attempt, shared by the threads that copy its streams.
 #[derive(Clone)]
 pub struct Recording(Arc<Mutex<State>>);
 

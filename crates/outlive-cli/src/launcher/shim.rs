@@ -4,8 +4,8 @@
 //! terminal that we have taken must be given back even if we are killed. So the session of the command's terminal belongs
 //! to a small process that does nothing but wait for the command, tell us what it saw, and outlive us.
 //!
-//! A command that is alone at its terminal must not be stoppable: whoever is attached could not have it go on. It stays in
-//! the group of the shim, which nobody of its session looks after, and the kernel stops no such group for a key.
+//! A command that is alone at its terminal must not be stoppable: an attached viewer could not continue it. It stays in
+//! the group of the shim, whose parent is outside of its session, and the kernel stops no such group for a key.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -31,7 +31,7 @@ use crate::launcher::descriptors::STANDARD;
 pub const SHIM: &str = "__shim";
 const STEP: &str = "__step";
 
-/// What the shim is told, a byte each.
+/// The messages to the shim, a byte each.
 const GO: u8 = b'g';
 const FOREGROUND: u8 = b'f';
 const BACKGROUND: u8 = b'b';
@@ -48,7 +48,7 @@ const MOVES: WaitIdOptions = WaitIdOptions::STOPPED.union(WaitIdOptions::CONTINU
 
 /// What the shim tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum ChildEvent {
     /// A signal has stopped the command.
     Stopped(i32),
     /// It has ended so.
@@ -113,15 +113,15 @@ impl Shim {
         self.tell(LEAVE);
     }
 
-    /// What the shim has told, if anything. An error says that the shim is gone.
-    pub fn next(&mut self) -> io::Result<Option<Told>> {
+    /// The message of the shim, if there is one. An error says that the shim is gone.
+    pub fn next(&mut self) -> io::Result<Option<ChildEvent>> {
         loop {
             if let Some(line) = self.line() {
                 let number = || line.split(' ').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0);
                 return Ok(Some(match line.split(' ').next() {
-                    Some("stopped") => Told::Stopped(number()),
-                    Some("killed") => Told::Ended(Exit::Signal(number())),
-                    _ => Told::Ended(Exit::Code(number())),
+                    Some("stopped") => ChildEvent::Stopped(number()),
+                    Some("killed") => ChildEvent::Ended(Exit::Signal(number())),
+                    _ => ChildEvent::Ended(Exit::Code(number())),
                 }));
             }
             match self.receive() {
@@ -224,13 +224,13 @@ fn shim(given: &[&str], words: &[OsString]) -> io::Result<()> {
 /// The session of the command's terminal.
 struct Session {
     command: Option<Pid>,
-    /// Whoever started us.
+    /// The process that started us.
     starter: Pid,
     slave: OwnedFd,
     link: UnixStream,
-    /// Whoever started us is gone.
+    /// The process that started us is gone.
     alone: bool,
-    /// The real terminal is that of whoever started us, who may have changed it.
+    /// The real terminal is that of the process that started us, which may have changed it.
     in_front: bool,
     /// The command is in our own group.
     shares_group: bool,
@@ -238,7 +238,7 @@ struct Session {
 
 impl Session {
     fn tell(&mut self, line: &str) {
-        // Whoever is gone is noticed by listening.
+        // A parent that is gone is noticed by listening.
         let _ = self.link.write_all(format!("{line}\n").as_bytes());
     }
 
@@ -249,7 +249,7 @@ impl Session {
 
     /// Starts the command by way of a step that joins its group before it becomes the command.
     fn start(&self, argv: &[OsString], on_terminal: &str, standing: &str, mask: &str) -> io::Result<Pid> {
-        let (told, failure) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (event, failure) = pipe_with(PipeFlags::CLOEXEC)?;
         let words = [
             "outlive-step".to_owned(),
             STEP.into(),
@@ -271,14 +271,14 @@ impl Session {
         let pid = start.ourselves()?;
         drop(failure);
         let mut errno = Vec::new();
-        std::fs::File::from(told).read_to_end(&mut errno)?;
+        std::fs::File::from(event).read_to_end(&mut errno)?;
         match <[u8; 4]>::try_from(errno.as_slice()) {
             Ok(errno) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))),
             Err(_) => Ok(pid),
         }
     }
 
-    /// Waits for the command, and tells what becomes of it. If whoever started us dies, `give_back` is called.
+    /// Waits for the command, and reports what becomes of it. If our parent dies, `give_back` is called.
     fn wait(&mut self, give_back: impl Fn()) -> io::Result<()> {
         let Some(command) = self.command else { return Ok(()) };
         let children =
@@ -289,16 +289,16 @@ impl Session {
             while let Ok(Some(status)) = waitid(WaitId::Pid(command), MOVES | WaitIdOptions::NOHANG) {
                 match status.stopped() {
                     true => {
-                        // It is given back before whoever started us stops, too.
+                        // It is given back before our parent stops, too.
                         self.in_front = false;
                         self.tell(&show_status(&status));
                     }
-                    // Whoever had it go on may not know of whoever stopped with it.
+                    // The process that continued it may not know of the one that stopped with it.
                     false if !self.alone => drop(kill_process(self.starter, rustix::process::Signal::CONT)),
                     false => {}
                 }
             }
-            // It is not collected before we leave, so that its number stays its own as long as anybody asks.
+            // It is not collected before we leave, so that its number stays its own as long as it is needed.
             let end = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
             if let Ok(Some(status)) = waitid(WaitId::Pid(command), end)
                 && !std::mem::replace(&mut ended, true)

@@ -1,4 +1,4 @@
-//! Signals, read one by one by whoever waits instead of interrupting whatever runs.
+//! Signals, read one by one by the waiting thread instead of interrupting whatever runs.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -54,7 +54,7 @@ impl Signals {
         loop {
             let info = self.fd.read_signal().ok().flatten()?;
             let signal = i32::try_from(info.ssi_signo).unwrap_or(0);
-            // What we sent to the others of our group came to us as well, and a closed pipe is told by the write.
+            // What we sent to the others of our group came to us as well, and the write reports a closed pipe.
             let own = info.ssi_pid == std::process::id() && info.ssi_code <= 0;
             if !own && (self.ignored & bit(signal) == 0 || signal == libc::SIGCHLD) {
                 let (from_terminal, is_sent) = (info.ssi_code == SI_KERNEL, info.ssi_code <= 0);
@@ -99,8 +99,8 @@ pub fn send(process: impl AsFd, signal: i32) {
     unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process, signal, none, 0) };
 }
 
-/// Stops this process as the command was stopped by its terminal; whoever started us then sees that, and starts us
-/// again. Answers whether somebody has: a process that nobody could start again is not stopped.
+/// Stops this process as the command was stopped by its terminal; our parent then sees that, and continues us
+/// again. Answers whether it has: a process that no other could continue is not stopped.
 pub fn stop_by(signal: i32) -> bool {
     let Ok(signal) = Signal::try_from(signal) else { return false };
     let set = SigSet::from(signal);
@@ -114,7 +114,7 @@ pub fn stop_by(signal: i32) -> bool {
 /// Ends this process by a signal, as the command was ended; the shell then says what it would have said of it.
 #[allow(unsafe_code, reason = "safe wrappers know the signals that have names")]
 pub fn end_by(signal: i32) {
-    // The command has left its core already; ours would be of no use to anybody.
+    // The command has left its core already; ours would be of no use.
     let _ = rustix::process::setrlimit(
         rustix::process::Resource::Core,
         rustix::process::Rlimit { current: Some(0), maximum: Some(0) },

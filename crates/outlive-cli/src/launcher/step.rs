@@ -80,7 +80,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Ok(input) => input,
         Err(error) => return fail(&Error::Invalid(error.to_string()), json),
     };
-    // Inputs may be large, and whoever waits for them may give up.
+    // Inputs may be large, and the waiting process may give up.
     let fingerprint = match Claim::default()
         .attempt(context)
         .and_then(|(id, epoch)| Ok((id, epoch, input.fingerprint(Fingerprint::of(id))?)))
@@ -194,7 +194,7 @@ fn supervise(
     if ended.by_kill() && memory::kills() > killed {
         ended.blame_memory();
     }
-    // It is done only when all that it wrote is passed on: nobody would repeat what was lost on the way.
+    // It is done only when all that it wrote is passed on: no attempt would repeat what was lost on the way.
     let is_whole = ended.unread.take().is_none_or(|unread| unread.finish());
     let outcome = recording.outcome().filter(|_| is_whole).and_then(|outcome| serde_json::to_value(outcome).ok());
     let lost = leave_log(registry, &handle.run(), &recording);

@@ -1,8 +1,8 @@
 //! The streams of the command: its caller's own, or ours in between where what it writes is to be kept.
 //!
 //! A file stays the command's own: it is kept already. Through a pipe the command writes to us, and we to our caller and
-//! the log; if nobody reads any more, the command is told as it would be without us. A terminal is replaced by one of
-//! ours (`pty.rs`). A detached command writes into the files of its log, and needs nobody.
+//! the log; if no reader is left, the command learns it as it would without us. A terminal is replaced by one of
+//! ours (`pty.rs`). A detached command writes into the files of its log, and needs no other process.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice};
@@ -54,7 +54,7 @@ pub fn ways(all: bool) -> [Way; 3] {
     let err = match (out, err) {
         (Way::Copied, Way::Copied) if same(output, error) => Way::AsOutput,
         (Way::Copied, Way::Terminal) if all => Way::Copied,
-        // Whoever reads our output may read the keyboard too, and a terminal of ours would take it away.
+        // The reader of our output may read the keyboard too, and a terminal of ours would take it away.
         (Way::Own | Way::Copied, Way::Terminal) => Way::Own,
         (_, err) => err,
     };
@@ -77,7 +77,7 @@ fn written(fd: BorrowedFd<'_>, all: bool) -> Way {
     }
 }
 
-/// Whether whatever is written here is refused, because nobody can read it.
+/// Whether whatever is written here is refused, because it has no reader.
 fn nobody_reads(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::ERR)
@@ -102,7 +102,7 @@ pub struct Copying {
     kept: (Sender<()>, Receiver<()>),
     /// Held from reading something from a terminal until it is shown.
     showing: Arc<Mutex<()>>,
-    /// Somebody did not want all of it, and so not all was read.
+    /// A reader did not want all of it, and so not all was read.
     unwanted: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Option<Rest>>>,
 }
@@ -145,7 +145,7 @@ impl Copying {
         Ok((copying, placed))
     }
 
-    /// Copies from one descriptor to another until nothing can come any more or nobody wants it.
+    /// Copies from one descriptor to another until nothing can come any more or no reader is left.
     fn copy(
         &mut self,
         from: OwnedFd,
@@ -194,7 +194,7 @@ impl Copying {
         Ok(())
     }
 
-    /// Serves the terminal of a detached command to whoever is attached.
+    /// Serves the terminal of a detached command to its attached viewers.
     pub fn serve(&mut self, viewers: Viewers) -> io::Result<()> {
         let (stop, kept) = (self.stop.clone(), self.kept.0.clone());
         let work = move || {
@@ -251,10 +251,10 @@ impl Copying {
     }
 
     /// Waits until all that was kept is passed on. What others write later is passed on by a process of its own, so that
-    /// nobody waits for them but those who would have without us.
-    /// Answers whether somebody wanted all of it.
+    /// they are waited for only by those who would have waited without us.
+    /// Answers whether all of it was wanted.
     pub fn finish(self) -> bool {
-        // A panic of a thread was its own; there is nobody left to tell.
+        // A panic of a thread was its own; no caller is left to report it to.
         let joined = self.threads.into_iter().filter_map(|thread| thread.join().ok().flatten());
         let rest: Vec<Rest> = joined.filter(|rest| is_written(&rest.from)).collect();
         let wanted = !self.unwanted.load(Ordering::Relaxed);
@@ -267,7 +267,7 @@ impl Copying {
             .chain(pairs.clone().map(|fd| fd.as_raw_fd().to_string().into()))
             .collect();
         let (kept, mask) = (pairs.collect::<Vec<_>>(), SigSet::empty());
-        // Without it they are told that nobody reads any more.
+        // Without it they learn that no reader is left.
         let environment = Environment::own();
         let start =
             Start { argv: &words, program: None, environment: &environment, mask: &mask, placed: &[], kept: &kept };
@@ -276,7 +276,7 @@ impl Copying {
     }
 }
 
-/// Whether anybody can still write to what is read from here.
+/// Whether a process can still write to what is read from here.
 fn is_written(from: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(from, PollFlags::IN)];
     let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
@@ -308,11 +308,11 @@ pub fn pass_on(words: &[OsString]) -> Option<u8> {
 struct Copy<Keep> {
     from: OwnedFd,
     to: BorrowedFd<'static>,
-    /// It never makes anybody wait for long, and may not know how to refuse to.
+    /// It never makes a writer wait for long, and may not know how to refuse to.
     is_file: bool,
     stop: Arc<OwnedFd>,
     keep: Keep,
-    /// What is kept and not yet passed on. Nothing is read while there is any: whoever writes waits for whoever reads.
+    /// What is kept and not yet passed on. Nothing is read while there is any: the writer waits for the reader.
     buffer: Vec<u8>,
 }
 
@@ -328,7 +328,7 @@ impl<Keep: FnMut(&[u8])> Copy<Keep> {
         (wanted && write_all(to, &buffer).is_ok()).then_some(Rest { from, to })
     }
 
-    /// Copies until it is told to stop or nothing can come; an error says that nobody wants it any more.
+    /// Copies until it is asked to stop or nothing can come; an error says that no reader is left.
     fn copy_until_stopped(&mut self) -> rustix::io::Result<()> {
         loop {
             if !self.buffer.is_empty() {

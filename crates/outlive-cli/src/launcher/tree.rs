@@ -1,6 +1,6 @@
 //! The processes that a command starts: kept within reach, collected when they end, ended when they should.
 //!
-//! Whatever loses its parent becomes our child, however it left its group or session. Whoever finds us dead finds the
+//! Whatever loses its parent becomes our child, however it left its group or session. A process that finds us dead finds the
 //! rest by the control group that we put them into (`contain.rs`), and by the lock and the variables that they inherited.
 
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ use super::spawn::handed;
 const LOCK_FROM: i32 = 200;
 
 /// Makes room for the lock among the numbers of this process. To be called before there is a second thread: the kernel
-/// then has nobody to wait for, which takes it milliseconds.
+/// then has no process to wait for, which takes it milliseconds.
 pub fn make_room_for_lock() {
     // Dropped at once; the room stays.
     drop(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), LOCK_FROM));
@@ -45,7 +45,7 @@ pub fn lock(registry: &Registry, run: &Run) -> std::io::Result<Option<OwnedFd>> 
     Ok(Some(rustix::io::fcntl_dupfd_cloexec(&file, LOCK_FROM).unwrap_or(file)))
 }
 
-/// Lets nobody that we start inherit the locks that we have inherited, if we were started inside a run.
+/// Lets no process that we start inherit the locks that we have inherited, if we were started inside a run.
 pub fn keep_locks_to_ourselves() {
     for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
         let number = entry.file_name();
@@ -69,7 +69,7 @@ pub fn keep_locks_to_ourselves() {
     }
 }
 
-/// Notes which process is the command, for whoever may have to take it over.
+/// Notes which process is the command, for a process that may have to adopt it.
 pub fn note_command(registry: &Registry, run: &Run, pid: Pid) {
     registry.note_command(run, pid.as_raw_nonzero().get().unsigned_abs());
 }
@@ -99,7 +99,7 @@ pub fn see_off(
     if policy == TreePolicy::Keep {
         return;
     }
-    // Most leave nobody behind, and that is cheap to tell.
+    // Most leave no process behind, and that is cheap to find out.
     let Some(tree) = of(registry, run).filter(|tree| collect_orphans(&shims()) || tree.is_held()) else { return };
     match policy {
         TreePolicy::Wait => Following { registry, tree, command: None, signals, stops, rung }.wait(asked),

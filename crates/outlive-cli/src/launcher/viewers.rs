@@ -1,7 +1,7 @@
-//! The terminal of a detached run, and whoever is attached to it.
+//! The terminal of a detached run, and its attached viewers.
 //!
 //! One thread reads what the command shows, keeps it, and passes it on to those who are there; what they type goes to the
-//! command. Nobody is waited for: a viewer that does not read is given up when too much has piled up for it, and a command
+//! command. No viewer is waited for: one that does not read is given up when too much has piled up for it, and a command
 //! that does not read keeps its viewers waiting, not us.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use super::attach::wire::{self, Incoming};
 use super::pty::Screen;
 use super::recording::Recording;
 
-/// How much of what was shown last is shown to whoever comes.
+/// How much of what was shown last is shown to a new viewer.
 const RECENT: usize = 32 << 10;
 /// How much may pile up for a viewer before it is given up.
 const UNSENT: usize = 1 << 20;
@@ -47,7 +47,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// Opens it beside the run. Where that cannot be, nobody comes.
+    /// Opens it beside the run. Where that cannot be, no viewer comes.
     pub fn open(registry: &Registry, run: &Run) -> Option<Self> {
         let (dir, name) = registry.local()?.terminal(run).ok()?;
         let socket = wire::listen(&dir, &name).ok()?;
@@ -62,7 +62,7 @@ impl Drop for Door {
     }
 }
 
-/// Whoever is attached.
+/// The attached viewers.
 struct Viewer {
     stream: UnixStream,
     heard: Incoming,
@@ -107,14 +107,14 @@ impl Viewers {
             self.let_in();
             self.hear();
             self.pass_keys();
-            // Whoever writes all the time must not keep us from hearing.
+            // A viewer that writes all the time must not keep us from listening.
             let _ = (0..READS).all(|_| self.read());
             self.viewers.retain_mut(Viewer::send);
         }
         // Others may go on writing for ever.
         let _ = (0..LAST_READS).all(|_| self.read());
         let _ = kept.send(());
-        // Nobody else may come, and those who are here see the rest.
+        // No other viewer may come, and those who are here see the rest.
         drop(self.door.take());
         for _ in 0..LAST_ROUNDS {
             self.viewers.retain_mut(|viewer| viewer.send() && !viewer.unsent.is_empty());
@@ -140,7 +140,7 @@ impl Viewers {
         let _ = poll(&mut fds, None);
         let [ended, terminal] = [0, 1].map(|at| fds[at].revents());
         if terminal.contains(PollFlags::HUP) && !terminal.contains(PollFlags::IN) {
-            // Nobody has it open, which may change and is no end; meanwhile it would not let us wait.
+            // No process has it open, which may change and is no end; meanwhile it would not let us wait.
             drop(fds);
             let pause = Timespec { tv_sec: 0, tv_nsec: LAST_WAIT * 1_000_000 };
             return matches!(poll(&mut [PollFd::new(stop, PollFlags::IN)], Some(&pause)), Ok(1..));
@@ -171,7 +171,7 @@ impl Viewers {
                             let changed = screen.set_size(rows, columns);
                             let first = !std::mem::replace(&mut viewer.has_size, true);
                             if let Some(group) = screen.foreground().filter(|_| first && !changed) {
-                                // Whoever has come has seen nothing of a screen that is only changed in places.
+                                // A new viewer has seen nothing of a screen that is only changed in places.
                                 let _ = kill_process_group(group, Signal::WINCH);
                             }
                         }

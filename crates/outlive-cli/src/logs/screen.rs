@@ -77,7 +77,7 @@ impl Screen {
         let mut stderr = io::stderr();
         let line_is_open = stderr.is_terminal() && self.sides.iter().any(|side| !side.begins_line);
         let text = format!("{}[outlive: {what}]\n", if line_is_open { "\n" } else { "" });
-        // There is nobody to tell that there is nobody to tell.
+        // A failure to report a failure is ignored.
         let _ = stderr.write_all(text.as_bytes());
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Screen {
         if stopped { self.say("the log ends here: it could not be written any more") } else { Ok(()) }
     }
 
-    /// Whether whoever read standard output has gone.
+    /// Whether the reader of standard output has gone.
     pub fn is_unread(&self) -> bool {
         let mut fds = [PollFd::new(&self.sides[0].target, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -21,7 +21,7 @@ enum Found {
     Shown(usize, String),
     /// So many bytes set colours.
     Colours(usize),
-    /// It cannot be told before more is there.
+    /// It is unknown before more is there.
     Incomplete,
 }
 

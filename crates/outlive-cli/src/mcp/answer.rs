@@ -14,7 +14,7 @@ const MAX_BYTES: &str = "max_bytes";
 const TEXTS: [usize; 6] = [2048, 1024, 512, 256, 128, 64];
 const LISTS: [usize; 6] = [100, 30, 10, 5, 2, 1];
 
-/// The fields of a run that an agent is told unasked.
+/// The fields of a run that an agent gets by default.
 const SUMMARY: &[&str] = &[
     "id",
     "run_id",

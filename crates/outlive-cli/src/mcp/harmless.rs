@@ -47,8 +47,8 @@ mod tests {
     #[test]
     fn s_23_what_nobody_sees_is_not_handed_to_an_agent() {
         let hidden = "a\u{1b}[2Jb\u{200b}c\u{202e}d\u{e0041}e\u{feff}f\rg\u{9b}h";
-        let told = harmless(json!({ "name": hidden, "labels": { "k\u{200b}": [hidden, "ä\n\t界"] }, "n": 1 }));
+        let cleaned = harmless(json!({ "name": hidden, "labels": { "k\u{200b}": [hidden, "ä\n\t界"] }, "n": 1 }));
         let clean = "a[2Jbcdefgh";
-        assert_eq!(told, json!({ "name": clean, "labels": { "k": [clean, "ä\n\t界"] }, "n": 1 }));
+        assert_eq!(cleaned, json!({ "name": clean, "labels": { "k": [clean, "ä\n\t界"] }, "n": 1 }));
     }
 }

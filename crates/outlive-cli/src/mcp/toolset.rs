@@ -1,7 +1,7 @@
-//! The tool list: which operations are tools, and what a model that has read nothing else is told of each.
+//! The tool list: which operations are tools, and what a model that has read nothing else learns of each.
 //!
 //! A list is paid for in every conversation. The core set therefore has words of its own and only the fields that a model
-//! needs; other tools are told in one sentence, and `more` tells the whole schema of any tool and calls it.
+//! needs; other tools have one sentence, and `more` answers with the whole schema of any tool and calls it.
 
 use std::sync::Arc;
 
@@ -170,7 +170,7 @@ fn group(operation: &Operation) -> Group {
     }
 }
 
-/// The tools of these groups that somebody who may have `may` done can call, the core set first.
+/// The tools of these groups that a caller with the permission `may` can call, the core set first.
 pub fn listed(groups: &[Group], may: Effect) -> Vec<Tool> {
     let offered = |operation: &&Operation| operation.effect <= may;
     let core = CORE.iter().filter_map(|core| find(core.name).filter(offered).map(|found| core_tool(core, found)));
@@ -184,7 +184,7 @@ pub fn whole(operation: &Operation) -> Value {
     json!({ "tool": name(operation), "description": operation.about().1, "input": operation.input() })
 }
 
-/// Every tool that somebody may call, in one line each.
+/// Every tool that a caller has permission for, in one line each.
 pub fn index(may: Effect) -> Value {
     let line = |operation: &Operation| (name(operation), Value::String(operation.about().0));
     Value::Object(tools().filter(|operation| operation.effect <= may).map(line).collect())

@@ -101,7 +101,7 @@ pub fn words(command: &Command, input: Value) -> Result<Vec<OsString>, String> {
         match kind(arg) {
             Kind::Switch if values == ["true"] => words.push(flag),
             Kind::Switch => {}
-            // Whoever stands behind one that is missing would be taken for it.
+            // The word behind a missing one would be taken for it.
             _ if arg.is_positional() => match left_out {
                 Some(missing) if !values.is_empty() => return Err(format!("field `{missing}` is missing")),
                 _ => behind.extend(values),

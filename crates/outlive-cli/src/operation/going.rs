@@ -1,6 +1,6 @@
-//! A call that goes on: how far it is, and whether anybody still wants its answer.
+//! A call that goes on: how far it is, and whether its caller still waits.
 //!
-//! Whoever works on it says how far it is where it may stop; whoever has asked looks at it, and gives it up by leaving.
+//! The worker reports how far it is where it may stop; the caller looks at it, and gives it up by leaving.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ struct Shared {
     total: AtomicUsize,
 }
 
-/// Somebody who waits for the answer of a call. It is given up when they leave.
+/// A caller that waits for the answer of a call. It is given up when the caller leaves.
 #[derive(Debug)]
 pub struct Wanted(Going);
 
@@ -29,12 +29,12 @@ impl Going {
         Wanted(self.clone())
     }
 
-    /// Whether nobody wants it any more.
+    /// Whether no caller waits for it any more.
     pub fn is_given_up(&self) -> bool {
         self.0.given_up.load(Ordering::Relaxed)
     }
 
-    /// Here it may be stopped, with so many done of so many. An error where nobody wants the rest.
+    /// Here it may be stopped, with so many done of so many. An error where no caller waits for the rest.
     pub fn pass(&self, done: usize, total: usize) -> Result<(), Error> {
         self.0.done.store(done, Ordering::Relaxed);
         self.0.total.store(total, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl Drop for Wanted {
     }
 }
 
-/// What a call answers that nobody waits for.
+/// The answer of a call that no caller waits for.
 pub fn given_up() -> Error {
     Error::Store(store::Error::Unavailable("the caller has gone away".into()))
 }

@@ -26,7 +26,7 @@ pub struct Claim {
     pub epoch: Option<u64>,
 }
 
-/// What the environment of a run's process says. A server's own says nothing of whoever asks it.
+/// What the environment of a run's process says. A server's own says nothing of its clients.
 fn variable(name: &str, context: &Context) -> Option<String> {
     let read = || std::env::var(name).ok().filter(|value| !value.is_empty());
     if context.is_served() { None } else { read() }
@@ -43,7 +43,7 @@ fn outside(context: &Context) -> Error {
     })
 }
 
-/// The step that this process belongs to. It only says where another is told of: one that makes no sense is none.
+/// The step that this process belongs to. It only says where another is recorded: one that makes no sense is none.
 pub fn step(context: &Context) -> Option<RunId> {
     variable(STEP_VARIABLE, context)?.parse().ok()
 }

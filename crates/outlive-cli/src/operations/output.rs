@@ -72,7 +72,7 @@ pub struct Written {
     attempt: u32,
     /// The attempt is over: what is not here by the last page will not come.
     ended: bool,
-    pieces: Vec<Told>,
+    pieces: Vec<PieceView>,
     /// What it has written, where that was asked for as one text.
     text: Option<String>,
     /// So many bytes of the text that was asked for come before it and did not fit.
@@ -83,7 +83,7 @@ pub struct Written {
 
 /// What was written at a time.
 #[derive(Debug, JsonSchema, Serialize)]
-struct Told {
+struct PieceView {
     at: Timestamp,
     /// `out` or `err`.
     stream: &'static str,
@@ -95,15 +95,15 @@ struct Told {
     left_out: Option<u64>,
 }
 
-impl Told {
+impl PieceView {
     fn of(piece: Piece) -> Self {
         let (at, stream) = (piece.at, piece.stream.as_str());
-        let told = Self { at, stream, text: None, base64: None, left_out: None };
+        let view = Self { at, stream, text: None, base64: None, left_out: None };
         match piece.part {
-            Part::LeftOut(bytes) => Self { left_out: Some(bytes), ..told },
+            Part::LeftOut(bytes) => Self { left_out: Some(bytes), ..view },
             Part::Bytes(bytes) => match String::from_utf8(bytes) {
-                Ok(text) => Self { text: Some(text), ..told },
-                Err(error) => Self { base64: Some(STANDARD.encode(error.as_bytes())), ..told },
+                Ok(text) => Self { text: Some(text), ..view },
+                Err(error) => Self { base64: Some(STANDARD.encode(error.as_bytes())), ..view },
             },
         }
     }
@@ -182,8 +182,8 @@ fn place(text: &str) -> Result<[u64; 2], Error> {
 }
 
 /// About `limit` bytes from where the reader is. A character that is not whole yet is left to the next page.
-fn page(reader: &mut LogReader, limit: u64, ended: bool) -> std::io::Result<Vec<Told>> {
-    let (mut told, mut bytes) = (Vec::new(), 0);
+fn page(reader: &mut LogReader, limit: u64, ended: bool) -> std::io::Result<Vec<PieceView>> {
+    let (mut pieces, mut bytes) = (Vec::new(), 0);
     while bytes < limit {
         let Some(mut piece) = reader.next_piece()? else { break };
         if let Part::Bytes(part) = &mut piece.part {
@@ -199,9 +199,9 @@ fn page(reader: &mut LogReader, limit: u64, ended: bool) -> std::io::Result<Vec<
             }
             bytes += part.len() as u64;
         }
-        told.push(Told::of(piece));
+        pieces.push(PieceView::of(piece));
     }
-    Ok(told)
+    Ok(pieces)
 }
 
 /// How many of the bytes are there without the beginning of a character at their end.

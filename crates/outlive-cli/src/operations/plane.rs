@@ -140,7 +140,7 @@ pub async fn elsewhere(context: &Context, scope: Scope, text: &str, error: Error
 }
 
 /// Asks the registries that are known for a run, behind `error`. One that is on another machine is asked for a whole id alone:
-/// nobody waits for it because of a slip.
+/// no caller waits for it because of a slip.
 async fn unindexed(
     context: &Context,
     sources: &[Registered],
@@ -155,7 +155,7 @@ async fn unindexed(
     if let Some(repo) = repo.filter(|_| meant.is_empty()) {
         return Err(Error::NoRepository { sought: text.into(), repo: repo.into() });
     }
-    // The last of which registry, nobody could tell.
+    // It is unknown which registry's last is meant.
     let is_any = repo.is_none() && id.starts_with('@');
     let is_asked = |address: &&Address| {
         let is_here = address.url.starts_with("sqlite:") || id.parse::<RunId>().is_ok();

@@ -169,7 +169,7 @@ struct Shown {
     /// What to say where there is none.
     nothing: String,
     wide: bool,
-    /// Somebody's host is not this one.
+    /// A host that is not this one.
     hosts_differ: bool,
 }
 

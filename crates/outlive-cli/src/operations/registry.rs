@@ -123,13 +123,13 @@ struct SourceView {
 }
 
 /// A source that is shown: where it is, whether it was changed, and when it was added.
-type Told = (Address, bool, Option<Timestamp>);
+type ListedSource = (Address, bool, Option<Timestamp>);
 
 /// Sources, each with how it stands.
-fn views(told: Vec<Told>) -> Result<Vec<SourceView>, Error> {
-    let addresses: Vec<Address> = told.iter().map(|(address, ..)| address.clone()).collect();
+fn views(listed: Vec<ListedSource>) -> Result<Vec<SourceView>, Error> {
+    let addresses: Vec<Address> = listed.iter().map(|(address, ..)| address.clone()).collect();
     let standing = index()?.standing(&addresses)?;
-    let view = |((address, changed, added_at), standing): (Told, SourceReport)| SourceView {
+    let view = |((address, changed, added_at), standing): (ListedSource, SourceReport)| SourceView {
         kind: address.kind,
         repo: standing.repo.clone(),
         url: standing.url.clone(),
@@ -138,7 +138,7 @@ fn views(told: Vec<Told>) -> Result<Vec<SourceView>, Error> {
         reason: reason(&standing),
         added_at,
     };
-    Ok(told.into_iter().zip(standing).map(view).collect())
+    Ok(listed.into_iter().zip(standing).map(view).collect())
 }
 
 /// What is wrong with a source, in one sentence.
@@ -183,13 +183,13 @@ impl Operate for Add {
         let words = if self.sources.is_empty() { vec![repository()?.display().to_string()] } else { self.sources };
         // All of them are understood before any is added.
         let found: Result<Vec<Vec<Address>>, Error> = words.iter().map(|word| addresses(word)).collect();
-        let mut told = Vec::new();
+        let mut listed = Vec::new();
         for address in found?.into_iter().flatten() {
             let now = SystemClock.now();
             let added = address.register(&home, now).map_err(unwritten)?;
-            told.push((address, added, Some(now).filter(|_| added)));
+            listed.push((address, added, Some(now).filter(|_| added)));
         }
-        Ok(Changed { added: true, sources: views(told)? })
+        Ok(Changed { added: true, sources: views(listed)? })
     }
 }
 
@@ -219,12 +219,12 @@ impl Operate for Remove {
             }
             meant.extend(found);
         }
-        let mut told = Vec::new();
+        let mut listed = Vec::new();
         for known in meant {
             let removed = known.address.forget(&home).map_err(unwritten)?;
-            told.push((known.address.clone(), removed, known.added_at));
+            listed.push((known.address.clone(), removed, known.added_at));
         }
-        Ok(Changed { added: false, sources: views(told)? })
+        Ok(Changed { added: false, sources: views(listed)? })
     }
 }
 
@@ -286,8 +286,8 @@ impl Operate for List {
         let end = (self.limit.min(known.len())..=known.len()).find(|place| *place == 0 || is_last(place));
         let end = end.unwrap_or(known.len());
         let next = known.get(end).and_then(|_| known.get(end.checked_sub(1)?)).map(|(place, _)| to_place(place));
-        let told = known[..end].iter().map(|(_, known)| (known.address.clone(), false, known.added_at)).collect();
-        Ok(Sources { home: home()?, sources: views(told)?, problems: index()?.problems()?, next, limit: self.limit })
+        let listed = known[..end].iter().map(|(_, known)| (known.address.clone(), false, known.added_at)).collect();
+        Ok(Sources { home: home()?, sources: views(listed)?, problems: index()?.problems()?, next, limit: self.limit })
     }
 }
 

@@ -317,7 +317,7 @@ impl Resume {
         if started.id.is_some() {
             return Ok(Some(line));
         }
-        // Whoever was faster has resumed it, and that was wanted.
+        // Another process was faster and has resumed it, which was wanted.
         let now = pollster::block_on(registry.get(run.id))?;
         let is_taken = now.run.epoch > run.epoch && now.state == StateName::Running;
         if is_taken && !is_named {

@@ -146,7 +146,7 @@ impl Operate for Install {
     async fn operate(self, context: &Context) -> Result<Changed, Error> {
         let service = Service::of(context, self.slots)?;
         if self.yes {
-            // It is made before anybody is to look after it.
+            // It is made before a supervisor is to look after it.
             context.registry().await?;
         }
         if self.way.cron { cron::install(&service, self.yes) } else { systemd::install(&service, self.yes) }

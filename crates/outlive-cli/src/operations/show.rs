@@ -42,7 +42,7 @@ pub struct Show {
 /// One run, of whichever source.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Told {
+pub enum ShownRun {
     /// Of a registry of ours.
     Own(Box<Shown>),
     /// Of a source that is only read.
@@ -93,32 +93,32 @@ impl Operate for Show {
     const NAME: &'static str = "show";
     const EFFECT: Effect = Effect::Read;
     const EXAMPLES: &'static str = "outlive show train\noutlive show @last --json";
-    type Output = Told;
+    type Output = ShownRun;
 
-    async fn operate(self, context: &Context) -> Result<Told, Error> {
+    async fn operate(self, context: &Context) -> Result<ShownRun, Error> {
         let error = match self.own(context).await {
-            Ok(shown) => return Ok(Told::Own(Box::new(shown))),
+            Ok(shown) => return Ok(ShownRun::Own(Box::new(shown))),
             Err(error) => error,
         };
         match elsewhere(context, self.scope, &self.run, error).await? {
             Elsewhere::Registry(context, run) => {
-                Self { run, ..self }.own(&context).await.map(|shown| Told::Own(Box::new(shown)))
+                Self { run, ..self }.own(&context).await.map(|shown| ShownRun::Own(Box::new(shown)))
             }
             Elsewhere::Foreign(listed) => {
                 let next = foreign_command(&listed, &["run", "show", foreign_name(&listed.record)])?;
-                Ok(Told::Foreign(Box::new(Foreign { found: true, listed: *listed, next })))
+                Ok(ShownRun::Foreign(Box::new(Foreign { found: true, listed: *listed, next })))
             }
             Elsewhere::Gone(listed) => {
                 let next = after_gone(&listed)?;
-                Ok(Told::Foreign(Box::new(Foreign { found: false, listed: *listed, next })))
+                Ok(ShownRun::Foreign(Box::new(Foreign { found: false, listed: *listed, next })))
             }
         }
     }
 
-    fn exit_status(told: &Told) -> u8 {
-        match told {
-            Told::Foreign(foreign) if !foreign.found => Code::NotFound.exit_status(),
-            Told::Own(_) | Told::Foreign(_) => 0,
+    fn exit_status(output: &ShownRun) -> u8 {
+        match output {
+            ShownRun::Foreign(foreign) if !foreign.found => Code::NotFound.exit_status(),
+            ShownRun::Own(_) | ShownRun::Foreign(_) => 0,
         }
     }
 }
@@ -163,7 +163,7 @@ fn logs(dir: &Path, run: &Run) -> Vec<Log> {
     logs
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for ShownRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Own(shown) => shown.fmt(f),

@@ -35,7 +35,7 @@ pub struct Stats {
 
 /// What became of many runs.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Told {
+pub struct Numbers {
     /// What was believed: the index, without a look at the sources.
     verified: &'static str,
     since: Option<Timestamp>,
@@ -106,13 +106,13 @@ impl Operate for Stats {
     const NAME: &'static str = "stats";
     const EFFECT: Effect = Effect::Read;
     const EXAMPLES: &'static str = "outlive registry refresh && outlive stats --since 30d";
-    type Output = Told;
+    type Output = Numbers;
 
     fn is_beyond(&self) -> bool {
         true
     }
 
-    async fn operate(self, _: &Context) -> Result<Told, Error> {
+    async fn operate(self, _: &Context) -> Result<Numbers, Error> {
         let behind = self.wanted.after.as_deref().map(from_place).transpose()?;
         let query = Wanted { after: None, ..self.wanted.clone() }.query(None, Order::Oldest)?;
         let (kinds, first) =
@@ -134,7 +134,7 @@ impl Operate for Stats {
         let next = kinds.next().and_then(|_| page.last()).map(|kind| to_place(&kind.kind));
         let more = next.as_deref().map(|next| self.wanted.again(Self::NAME, None, next));
         let part_ms = (part / 1_000).unsigned_abs();
-        Ok(Told {
+        Ok(Numbers {
             verified: "runs that changed since they were indexed were read; of more than 20,000 runs, those of this repository alone",
             since,
             until,
@@ -156,7 +156,7 @@ fn plot(counts: &[u64]) -> String {
     counts.iter().map(bar).collect()
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.kinds.is_empty() {
             return writeln!(

@@ -1,4 +1,4 @@
-//! `outlive sweep`: deletes what runs made and nobody needs.
+//! `outlive sweep`: deletes artifacts that no run needs.
 
 use std::fmt;
 use std::time::Duration;

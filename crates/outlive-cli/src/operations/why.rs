@@ -30,7 +30,7 @@ pub struct Story {
     run: RunView,
     /// What happened, in order.
     events: Vec<Event>,
-    /// What proves that its owner is gone, where nobody has put that on record yet.
+    /// What proves that its owner is gone, where that is not recorded yet.
     evidence: Option<Evidence>,
 }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use super::CONFIG;
 
 const LIMIT: u64 = 1 << 20;
-/// What is said of a history that nobody can have dropped.
+/// The message of a history that cannot be dropped.
 pub(super) const HISTORY_ELSEWHERE: &str =
     "`keep_history` is for registries in PostgreSQL: set it in `[registries.\"postgres://…\".retention]` of your home";
 
@@ -59,7 +59,7 @@ pub enum History {
 }
 
 impl History {
-    /// History goes by the day, and nobody plans for longer than a century.
+    /// History goes by the day, and a century is the most.
     const DAYS: std::ops::RangeInclusive<u64> = 1..=36_500;
 }
 
@@ -205,7 +205,7 @@ pub(super) fn config_text(path: &Path) -> Result<Option<String>, Error> {
     use std::io::Read;
     use std::os::unix::fs::OpenOptionsExt;
     let invalid = |why: &dyn std::fmt::Display| Error::Invalid(format!("`{}`: {why}", path.display()));
-    // It may be anything that a repository can carry: a link, a pipe that nobody writes to.
+    // It may be anything that a repository can carry: a link, a pipe without a writer.
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
     let flags = i32::try_from(flags).unwrap_or(0);
     let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {

@@ -29,7 +29,7 @@ const RUNS: &str = "";
 #[cfg(not(feature = "postgres"))]
 const SCHEMA: &str = "";
 
-/// The commands of the user that are told what becomes of runs. Only the home's configuration can name any.
+/// The commands of the user that are called when a run ends. Only the home's configuration can name any.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Hooks {
@@ -46,7 +46,7 @@ pub struct Hooks {
     pub since: Timestamp,
 }
 
-/// How often a supervisor deletes what runs made and nobody needs, and what every sweep spares: whoever sweeps by hand can
+/// How often a supervisor deletes artifacts that no run needs, and what every sweep spares: a sweep by hand can
 /// spare more, and never less. Only the home's configuration can have anything deleted unasked.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -246,7 +246,7 @@ impl Sweeps {
         Ok(sweeps)
     }
 
-    /// The locations that records of the registry at `url` may have artifacts deleted below, whoever wrote them. A registry in
+    /// The locations that records of the registry at `url` may have artifacts deleted below, of all writers. A registry in
     /// a directory has none: it may have come with a repository.
     pub fn locations(&self, url: &str) -> Result<Vec<Named>, Error> {
         let meant = Place::of(url);

@@ -180,7 +180,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Ends the line that begins there, without the spaces that nobody sees.
+/// Ends the line that begins there, without trailing spaces.
 fn end_line(text: &mut String, begins: usize) {
     text.truncate(begins + text[begins..].trim_end().len());
     text.push('\n');

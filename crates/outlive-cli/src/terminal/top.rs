@@ -56,7 +56,7 @@ enum Mode {
     Confirm(&'static str, Meant),
 }
 
-/// A run that somebody means. Runs come and go between two looks, so it is never meant by its place in the list.
+/// A selected run. Runs come and go between two looks, so it is never selected by its place in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Meant {
     id: String,
@@ -89,7 +89,7 @@ struct Top {
     said: String,
 }
 
-/// Watches until somebody quits.
+/// Watches until the user quits.
 pub fn run(_: &ArgMatches, context: &Context, json: bool) -> u8 {
     use std::io::IsTerminal;
     if json || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
@@ -195,7 +195,7 @@ impl Top {
     fn moves(&mut self, code: KeyCode) -> bool {
         self.said.clear();
         match code {
-            // Whoever wants out of a filter does not want out of everything.
+            // Leaving a filter does not leave everything.
             KeyCode::Esc if self.view == View::List && !self.filter.is_empty() => self.filter.clear(),
             KeyCode::Char('q') | KeyCode::Esc if self.view == View::List => return true,
             KeyCode::Char('q') | KeyCode::Esc => self.view = View::List,
@@ -250,12 +250,12 @@ fn written(context: &Context, id: &str) -> Vec<String> {
         Ok(page) => page,
         Err(failure) => return vec![failure.message().to_owned()],
     };
-    let told = |piece: &Value| match (piece["text"].as_str(), piece["left_out"].as_u64()) {
+    let shown = |piece: &Value| match (piece["text"].as_str(), piece["left_out"].as_u64()) {
         (Some(text), _) => text.to_owned(),
         (None, Some(bytes)) => format!("[{bytes} bytes are left out]\n"),
         (None, None) => "[bytes that are no text]\n".into(),
     };
-    let text: String = page["pieces"].as_array().into_iter().flatten().map(told).collect();
+    let text: String = page["pieces"].as_array().into_iter().flatten().map(shown).collect();
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     lines[lines.len().saturating_sub(LINES)..].to_vec()
 }

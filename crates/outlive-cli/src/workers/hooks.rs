@@ -1,8 +1,8 @@
-//! Hooks: commands of the user that are told what becomes of runs.
+//! Hooks: commands of the user that are called when runs end.
 //!
-//! They are named in the configuration of the user's home, and nowhere else: a repository cannot bring any. Whoever puts
-//! an end on record has them told by a process of its own, and waits for nothing. What was told is noted beside the run,
-//! so that nobody is told twice; what was not, because its teller died, is told by the next supervisor.
+//! They are named in the configuration of the user's home, and nowhere else: a repository cannot bring any. A process that puts
+//! an end on record has them called by a process of its own, and waits for nothing. Each delivery is noted beside the run,
+//! so that no hook is called twice; what was not delivered, because its process died, is delivered by the next supervisor.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -32,14 +32,14 @@ pub const NAME: &str = "__tell";
 
 /// How often a hook that fails is tried.
 const TRIES: u32 = 3;
-/// How many are told at a time of what they missed; the rest is told later.
+/// How many missed deliveries are made at a time; the rest is made later.
 const MISSED_AT_ONCE: usize = 64;
 /// How long a hook may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often to look whether a hook has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What a hook can be told of.
+/// What a hook can be called for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Event {
     /// A run has ended, and is not tried again by itself.
@@ -48,7 +48,7 @@ pub enum Event {
     Dead,
     /// A run makes no progress.
     Stalled,
-    /// Nothing is queued or executed any more; told of the run that was the last.
+    /// Nothing is queued or executed any more; called with the run that was the last.
     QueueEmpty,
 }
 
@@ -86,7 +86,7 @@ pub fn command() -> Command {
     Tell::augment_args(Command::new(NAME)).hide(true)
 }
 
-/// Has the hook told, if there is one, by a process that nobody waits for.
+/// Calls the hook, if there is one, by a process that is not waited for.
 pub fn tell(registry: &Registry, run: RunId, attempt: u32, event: Event) {
     // A configuration that cannot be read names no hooks; `outlive doctor` says what is wrong with it.
     if Hooks::read().is_ok_and(|hooks| event.command(&hooks).is_some()) {
@@ -97,7 +97,7 @@ pub fn tell(registry: &Registry, run: RunId, attempt: u32, event: Event) {
     }
 }
 
-/// Has those told who want to know of the end of a run, if it has ended.
+/// Calls the hooks for the end of a run, if it has ended.
 pub fn tell_end(registry: &Registry, run: RunId) {
     if Hooks::read().is_ok_and(|hooks| hooks.on_end.is_some())
         && let Ok(seen) = pollster::block_on(registry.glance(run))
@@ -107,7 +107,7 @@ pub fn tell_end(registry: &Registry, run: RunId) {
     }
 }
 
-/// Puts deaths on record, and has those told who want to know of them. Who has left a result here that could not be recorded
+/// Marks runs whose owner is gone as dead, and calls the hooks for them. A process that has left a result here that could not be recorded
 /// has not died without one: it is recorded first.
 pub async fn reap(registry: &Registry, reaper: &mut Reaper, filter: Filter) -> Result<Reaped, Error> {
     registry.deliver_spooled().await?;
@@ -116,9 +116,9 @@ pub async fn reap(registry: &Registry, reaper: &mut Reaper, filter: Filter) -> R
     Ok(reaped)
 }
 
-/// Has those told who want to know of the runs that were reaped.
+/// Calls the hooks for the runs that were reaped.
 pub fn tell_reaped(registry: &Registry, reaped: &Reaped) {
-    // What becomes of a step is told by the run that it is a step of.
+    // The run that a step is part of calls the hooks for it.
     for run in reaped.ended.iter().filter(|run| run.spec.step.is_none()) {
         for (attempt, event) in events(run) {
             tell(registry, run.id, attempt, event);
@@ -134,7 +134,7 @@ fn events(run: &Run) -> Vec<(u32, Event)> {
     }
 }
 
-/// Tells what was not told because whoever should have died. Only of runs made since `since`.
+/// Makes deliveries that are missing because their process died. Only of runs made since `since`.
 pub fn catch_up(registry: &Registry, filter: &Filter) -> Result<(), Error> {
     let hooks = Hooks::read()?;
     if hooks.on_end.is_none() {
@@ -144,11 +144,11 @@ pub fn catch_up(registry: &Registry, filter: &Filter) -> Result<(), Error> {
     let mut walk = Pages::from(filter.clone(), Page::default());
     let mut missed = 0;
     while let Some(records) = pollster::block_on(walk.next(registry.store()))? {
-        // Nobody was to be told of what had ended before the hooks were as they are.
+        // Hooks are not called for what had ended before they were configured as they are.
         let is_meant = |run: &&Run| run.ending().is_some_and(|ending| ending.at >= hooks.since) && !run.copied;
         for run in records.iter().map(|record| &record.run).filter(is_meant) {
-            let told = local.telling(run.id, run.attempt)?.map(|mut telling| telling.has(Event::End.as_str()));
-            if matches!(told, Some(Ok(false))) {
+            let delivered = local.telling(run.id, run.attempt)?.map(|mut telling| telling.has(Event::End.as_str()));
+            if matches!(delivered, Some(Ok(false))) {
                 tell(registry, run.id, run.attempt, Event::End);
                 missed += 1;
             }
@@ -194,7 +194,7 @@ fn deliver(input: &Tell, context: &Context) -> Result<(), Error> {
         wait_for(&[], Duration::from_secs(1 << tried));
     }
     note_failure(input, failure.as_deref());
-    // One that fails again and again has been told often enough.
+    // One that fails again and again was called often enough.
     telling.note(input.event.as_str()).map_err(failed)
 }
 
@@ -210,7 +210,7 @@ fn note_failure(input: &Tell, failure: Option<&str>) {
     match failure {
         Some(why) => {
             let text = format!("the hook `{hook}` failed {TRIES} times for run {}: {why}", input.run);
-            // There is nobody to tell that nobody can be told.
+            // A failure to report a failure is ignored.
             let _ = std::fs::write(path, text);
         }
         None if last_failure().is_some_and(|text| text.contains(&format!("`{hook}`"))) => {
@@ -229,7 +229,7 @@ pub fn last_failure() -> Option<String> {
     Hooks::read().is_ok_and(|hooks| hooks.since.as_micros() <= at).then_some(text)
 }
 
-/// Has those told who want to know that nothing is queued or executed any more, after this queued run has ended.
+/// Calls the hooks for an empty queue, after this queued run has ended.
 pub fn tell_queue_empty(registry: &Registry, last: &Run) -> Result<(), Error> {
     if !last.spec.queued || !Hooks::read().is_ok_and(|hooks| hooks.on_queue_empty.is_some()) {
         return Ok(());
@@ -245,7 +245,7 @@ pub fn tell_queue_empty(registry: &Registry, last: &Run) -> Result<(), Error> {
     Ok(())
 }
 
-/// The right to tell of an attempt, once whoever else tells of it is done. None where that takes too long.
+/// The right to deliver hooks of an attempt, once another process is done with it. None where that takes too long.
 fn take_turn(registry: &Registry, input: &Tell) -> Result<Option<HookReceipts>, Error> {
     let Some(local) = registry.local() else { return Ok(None) };
     let mut waited = Duration::ZERO;

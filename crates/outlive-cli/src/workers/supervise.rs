@@ -1,7 +1,7 @@
 //! `outlive supervise`: one process that looks after all runs of a registry.
 //!
 //! It executes nothing itself: every run that it has go on gets an owner of its own, so whatever becomes of the supervisor
-//! becomes of nobody else. It is woken by what happens: an owner that ends, a registry that is written, a time that comes.
+//! becomes of no other process. It is woken by what happens: an owner that ends, a registry that is written, a time that comes.
 
 mod chores;
 mod found;
@@ -141,7 +141,7 @@ struct Supervisor<'a> {
     starting: Vec<(RunId, Starting)>,
     /// Runs that have outlived their owner, and since when that is known.
     orphans: BTreeMap<RunId, Duration>,
-    /// Runs that could not go on, when they are tried again, and the claim that it was told of.
+    /// Runs that could not be resumed, when they are tried again, and the claim that was reported.
     refused: BTreeMap<RunId, (Epoch, Duration)>,
     slots: usize,
     chores: Chores,
@@ -162,7 +162,7 @@ struct QueueLook {
 /// What ended a wait.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Woken {
-    /// Somebody asks us to end.
+    /// We are asked to end.
     asked: bool,
     /// Something that cannot wait: an owner ended, or one has begun.
     at_once: bool,
@@ -223,7 +223,7 @@ impl Supervisor<'_> {
 
     /// Becomes the one supervisor of the registry. Waits for as long as there is another, unless it is only for `once`.
     fn take_office(&mut self, once: bool) -> Result<Option<RunHandle>, Error> {
-        let mut told = false;
+        let mut said = false;
         loop {
             let mut spec = Spec::new(KIND, self.registry.me().clone());
             spec.keys = vec![Key::limit(format!("outlive {KIND}"), 1)];
@@ -240,7 +240,7 @@ impl Supervisor<'_> {
             if !reaped.ended.is_empty() {
                 continue;
             }
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut said, true) {
                 let holder = holders.first().map(ToString::to_string).unwrap_or_default();
                 self.say("standby", &json!({ "holder": holder }), &format!("another supervisor works: run {holder}"));
             }

@@ -1,6 +1,6 @@
 //! `outlive work`: executes what waits in the queue.
 //!
-//! Each slot is a process of its own, a hand, that claims one run after the other and owns it while it lasts. Whoever
+//! Each slot is a process of its own, a hand, that claims one run after the other and owns it while it lasts. The process that
 //! called only listens: if it is killed, its hands finish what they are at and end.
 
 mod hand;
@@ -74,7 +74,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Ok(signals) => signals,
         Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
     };
-    // It is made, and what is wrong with it told, before any hand meets it.
+    // It is made, and its problems are reported, before any hand meets it.
     let registry = match pollster::block_on(context.registry()) {
         Ok(registry) => registry.url().to_owned(),
         Err(error) => return fail(&error, json),
@@ -121,7 +121,7 @@ struct Worker {
     untrusted: BTreeSet<String>,
 }
 
-/// A process that executes runs, as seen by whoever started it.
+/// A process that executes runs, as seen by its parent.
 struct Hand {
     pid: Pid,
     said: BufReader<UnixStream>,
@@ -202,7 +202,7 @@ impl Worker {
         }
         for hand in &self.hands {
             if self.asked == 1 {
-                // One that cannot be told has ended.
+                // One that cannot be reached has ended.
                 let _ = hand.said.get_ref().shutdown(std::net::Shutdown::Write);
             } else {
                 let _ = kill_process(hand.pid, Signal::TERM);

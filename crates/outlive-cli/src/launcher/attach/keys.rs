@@ -1,4 +1,4 @@
-//! The keys that detach: told from what is typed for the command.
+//! The keys that detach: separated from what is typed for the command.
 
 use std::str::FromStr;
 

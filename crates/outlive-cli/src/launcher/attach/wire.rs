@@ -1,4 +1,4 @@
-//! What is said between the owner of a run that has a terminal and whoever is attached to it: messages of a kind, a length
+//! The messages between the owner of a run that has a terminal and its attached viewers: of a kind, a length
 //! and bytes, over a socket that only this user may open.
 
 use std::io::{self, Read};
@@ -91,7 +91,7 @@ pub fn listen(dir: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The way to whoever listens at this name, if that is this user.
+/// The way to the process that listens at this name, if it is this user's.
 pub fn connect(dir: &OwnedFd, name: &Path) -> io::Result<UnixStream> {
     let socket = socket()?;
     rustix::net::connect(&socket, &address(dir, name)?)?;

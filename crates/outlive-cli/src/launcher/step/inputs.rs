@@ -53,7 +53,7 @@ pub fn digest(path: &Path, into: &mut Fingerprint) -> Result<(), Error> {
     if found.is_empty() {
         return Err(Error::Invalid(format!("no file matches the input `{}`", plain(&path.to_string_lossy()))));
     }
-    // How many they are is told by the next part.
+    // The next part says how many they are.
     into.part("pattern", path.as_os_str().as_bytes());
     found.iter().try_for_each(|path| file_or_directory(path, into).map_err(|error| failed(path, &error)))
 }

@@ -32,7 +32,7 @@ fn digest(registry: &Registry, step: &Run, stream: Stream) -> Option<Content> {
     }
 }
 
-/// The log of a step, if there is one; none where that cannot be told.
+/// The log of a step, if there is one; none where that is unknown.
 fn read(registry: &Registry, step: &Run) -> Option<Option<LogReader>> {
     let mut log = registry.logs()?.read(step.id, step.attempt).ok()?;
     if let Some(log) = &mut log {

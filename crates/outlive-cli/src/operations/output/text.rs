@@ -143,14 +143,14 @@ mod tests {
 
     #[test]
     fn a_line_is_told_as_a_terminal_shows_it_last() {
-        for (written, told) in [
+        for (written, expected) in [
             ("\u{1b}[31mred\u{1b}[0m\n", "red\n"),
             ("10%\r50%\r100%\r\n", "100%\n"),
             ("windows\r\n", "windows\n"),
             ("\u{1b}]0;title\u{7}text", "text"),
             ("\n", "\n"),
         ] {
-            assert_eq!(String::from_utf8(plain(written.as_bytes())).unwrap(), told, "{written:?}");
+            assert_eq!(String::from_utf8(plain(written.as_bytes())).unwrap(), expected, "{written:?}");
         }
     }
 

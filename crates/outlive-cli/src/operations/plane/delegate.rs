@@ -1,4 +1,4 @@
-//! Commands of cool-workflow: started as tracked runs where the home's configuration names the program, else told to be typed.
+//! Commands of cool-workflow: started as tracked runs where the home's configuration names the program, else shown to be typed.
 
 use std::path::Path;
 

@@ -11,7 +11,7 @@ use crate::settings::Context;
 /// How many registries are looked into before a list that is empty is shown.
 const MOST: usize = 32;
 
-/// What to add where a registry that nobody named has nothing to list: that runs are in flight in others.
+/// What to add where a registry that was not named has nothing to list: that runs are in flight in others.
 pub async fn hint(context: &Context) -> String {
     if context.named().is_some() || context.is_served() {
         return String::new();

@@ -34,7 +34,7 @@ fn read() -> Result<String, Error> {
     let output = Command::new("crontab").arg("-l").output();
     let output = output.map_err(|error| Error::Invalid(format!("`crontab` cannot be executed: {error}")))?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    // Who has none is told so by an error.
+    // A user without one gets an error.
     if output.status.success() || said.contains("no crontab") {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {

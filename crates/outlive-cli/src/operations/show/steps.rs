@@ -32,14 +32,14 @@ pub struct StepView {
     signal: Option<i32>,
     /// The same for people: its name, how it stands and for how long it has run.
     #[serde(skip)]
-    told: [String; 3],
+    shown: [String; 3],
 }
 
 impl From<RunView> for StepView {
     fn from(step: RunView) -> Self {
         let took = if step.replays.is_some() { String::new() } else { step.duration() };
         Self {
-            told: [step.title(), step.word().into(), took],
+            shown: [step.title(), step.word().into(), took],
             attempt: step.step_attempt,
             name: step.step,
             id: step.id,
@@ -64,7 +64,7 @@ pub fn tell(steps: &[StepView], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "{:<11}{} in attempt {attempt}", "steps", steps.len())?;
     let rows: Vec<(String, &str, &str)> = tree(&steps)
         .into_iter()
-        .map(|(branch, StepView { told: [name, state, took], .. })| (branch + name, state.as_str(), took.as_str()))
+        .map(|(branch, StepView { shown: [name, state, took], .. })| (branch + name, state.as_str(), took.as_str()))
         .collect();
     let names = rows.iter().map(|(name, ..)| columns(name)).max().unwrap_or(0);
     let states = rows.iter().map(|(_, state, _)| columns(state)).max().unwrap_or(0);
@@ -95,7 +95,7 @@ fn tree<'a>(steps: &[&'a StepView]) -> Vec<(String, &'a StepView)> {
             (lines + below, Some(step.id))
         });
     }
-    // Records that say to be inside each other are somebody's mistake, and told of all the same.
+    // Records that say to be inside each other are a mistake, and shown all the same.
     rows.extend(inside.into_values().flatten().map(|step| ("?─ ".to_owned(), step)));
     rows
 }

@@ -1,4 +1,4 @@
-//! What a run that does not run waits for, and whether any worker serves it: told to whoever waits, and again when it changes.
+//! What a run that does not run waits for, and whether any worker serves it: said to the waiting user, and again when it changes.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::workers::supervise::KIND;
 /// How often the workers of a registry are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// What was last told of a run.
+/// What was last said of a run.
 #[derive(Debug, Default)]
 pub struct Serving {
-    told: Option<Waits>,
+    said: Option<Waits>,
     /// When the workers are looked at next, in time awake.
     again_at: Duration,
 }
@@ -33,7 +33,7 @@ impl Serving {
         }
         self.again_at = now + LOOK_EVERY;
         let text = if waits { waits_for(registry, seen).await? } else { None };
-        if text == self.told {
+        if text == self.said {
             return Ok(());
         }
         let id = seen.run.id;
@@ -45,7 +45,7 @@ impl Serving {
             None if waits => talk(&format!("outlive: run `{id}` is {}; a worker serves it\n", seen.state)),
             None => {}
         }
-        self.told = text;
+        self.said = text;
         Ok(())
     }
 }
@@ -62,7 +62,7 @@ struct Waits {
 async fn waits_for(registry: &Registry, seen: &RunStatus) -> Result<Option<Waits>, Error> {
     let reason = seen.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
     if seen.run.spec.kind == EXTERNAL_KIND || is_served(registry, &seen.run).await? {
-        // A run that is dead by its look alone is retried by whoever serves it.
+        // A run that is dead by its look alone is retried by its worker.
         let is_waiting = !reason.is_empty() && matches!(seen.run.state, State::Pending(_));
         return Ok(is_waiting.then(|| Waits { text: format!("is pending{reason}"), is_unserved: false }));
     }

@@ -22,9 +22,9 @@ use crate::workers::hooks::{self, Event};
 
 /// How often those are looked for that make no progress.
 const STALLED_EVERY: Duration = Duration::from_secs(5);
-/// How often old runs are put away, and hooks are told what they missed.
+/// How often old runs are put away, and missed hooks are delivered.
 const TIDY_EVERY: Duration = Duration::from_secs(600);
-/// How far back hooks are told what they missed.
+/// How far back missed hooks are delivered.
 const MISSED_SINCE: Duration = Duration::from_secs(7 * 86_400);
 
 /// When each was last done, and what is to be remembered between.
@@ -73,7 +73,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Notes what of the queue runs and waits. When nothing does any more, those are told who want to know.
+    /// Notes what of the queue runs and waits. When nothing does any more, the hooks for that are called.
     pub(super) fn note_queue(&mut self, running: Option<RunId>, is_waiting: bool) {
         if running.is_some() {
             self.chores.last_queued = running;
@@ -122,7 +122,7 @@ impl Supervisor<'_> {
         for run in old {
             match pollster::block_on(self.registry.delete(run)) {
                 Ok(()) => deleted += 1,
-                // Its processes are alive, another run waits for it, or somebody has changed or deleted it.
+                // Its processes are alive, another run waits for it, or it was changed or deleted.
                 Err(Error::Refused { .. } | Error::Contended(_) | Error::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -154,7 +154,7 @@ impl Supervisor<'_> {
         }
         for run in &old {
             match pollster::block_on(self.registry.archive(*run, true)) {
-                // Somebody has resumed it, or put it away, meanwhile.
+                // It was resumed, or put away, meanwhile.
                 Ok(_) | Err(Error::Refused { .. }) => {}
                 Err(error) => return Err(error),
             }

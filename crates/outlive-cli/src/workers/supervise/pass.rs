@@ -196,7 +196,7 @@ impl Supervisor<'_> {
         self.say(verb, &fields, &format!("{} {verb}, attempt {}", title(run), run.attempt));
     }
 
-    /// An owner that could not be is told once; whoever was faster is none of our business.
+    /// An owner that could not be is reported once; a process that was faster is none of our business.
     fn tell_refused(&mut self, id: RunId, why: &str) {
         let Ok(seen) = pollster::block_on(self.registry.get(id)) else { return };
         if matches!(seen.run.state, State::Pending(_)) || seen.health == Some(Health::Orphaned) {

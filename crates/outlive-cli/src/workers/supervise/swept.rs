@@ -16,14 +16,14 @@ fn file(registry: &Registry) -> Option<PathBuf> {
     Some(outlive::host::home::home()?.join("swept").join(name))
 }
 
-/// How long ago it was swept; none where nobody knows. What lies ahead of the clock is not known.
+/// How long ago it was swept; none where that is unknown. What lies ahead of the clock is not known.
 pub(super) fn since(registry: &Registry, now: Timestamp) -> Option<Duration> {
     let text = std::fs::read_to_string(file(registry)?).ok()?;
     let at: Timestamp = text.trim().parse().ok()?;
     (at <= now).then(|| now.since(at))
 }
 
-/// Notes that it was swept at a moment: whoever reads that finds it whole, or what was there before.
+/// Notes that it was swept at a moment: a reader finds it whole, or what was there before.
 pub(super) fn note(registry: &Registry, at: Timestamp) -> Result<(), Error> {
     let Some(path) = file(registry) else { return Ok(()) };
     let write = || -> io::Result<()> {

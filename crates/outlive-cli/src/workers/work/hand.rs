@@ -60,7 +60,7 @@ struct Flags {
     say_starts: bool,
 }
 
-/// The words by which this program becomes a hand, which says when runs start if somebody wants to know.
+/// The words by which this program becomes a hand, which says when runs start if its parent wants to know.
 pub fn words(registry: &str, kinds: &[String], drain: bool, say_starts: bool) -> Vec<OsString> {
     let kinds = kinds.iter().flat_map(|kind| ["--kind".into(), OsString::from(kind)]);
     let flags = [(drain, "--drain"), (say_starts, "--say-starts")];
@@ -79,7 +79,7 @@ fn sparing(registry: &str) -> String {
     registry.to_owned()
 }
 
-/// About so long: whoever began together does not go on looking together.
+/// About so long: processes that began together do not go on looking together.
 fn spread(time: Duration) -> Duration {
     time * 3 / 4 + time / 2 * ((SystemEntropy.draw() & 0xff) as u32) / 255
 }
@@ -89,7 +89,7 @@ pub fn hand_command() -> Command {
     Flags::augment_args(Command::new(HAND)).hide(true)
 }
 
-/// Executes runs until there are none left, or whoever started it wants no more.
+/// Executes runs until there are none left, or its parent wants no more.
 pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Option<Report>) -> u8 {
     let (Ok(flags), Some(report)) = (Flags::from_arg_matches(matches), report) else { return 2 };
     let stream = report.into_stream();
@@ -121,7 +121,7 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
             woken: false,
             maintains: None,
         };
-        // Whoever waits for a run sees that it is served. A store that cannot be reached is met again by the first claim.
+        // A process that waits for a run sees that it is served. A store that cannot be reached is met again by the first claim.
         let _ = pollster::block_on(registry.announce());
         let worked = hand.work();
         pollster::block_on(registry.close());
@@ -134,7 +134,7 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
     u8::from(worked.is_err())
 }
 
-/// The registry, waited for while it cannot be reached. None if whoever started us wants no more meanwhile.
+/// The registry, waited for while it cannot be reached. None if its parent wants no more meanwhile.
 fn open(context: &Context, said: &mut Said) -> Result<Option<Registry>, Error> {
     let mut is_told = false;
     loop {
@@ -153,12 +153,12 @@ fn open(context: &Context, said: &mut Said) -> Result<Option<Registry>, Error> {
     }
 }
 
-/// The way to whoever started this hand.
+/// The way to the parent of this hand.
 struct Said(UnixStream);
 
 impl Said {
     fn say(&mut self, what: &Value) {
-        // Whoever started us may be gone.
+        // Our parent may be gone.
         let _ = self.0.write_all(format!("{what}\n").as_bytes());
     }
 
@@ -167,7 +167,7 @@ impl Said {
         self.say(&json!({ "event": "trouble", "reason": format!("{error}; retrying") }));
     }
 
-    /// Whether whoever started us wants no more, or is gone.
+    /// Whether our parent wants no more, or is gone.
     fn is_over(&self) -> bool {
         super::peeks_end(&self.0)
     }
@@ -193,7 +193,7 @@ struct Hand<'a> {
 }
 
 impl Hand<'_> {
-    /// Works through outages: what could not be recorded is, when they are over, and nobody is judged who could not be heard.
+    /// Works through outages: what could not be recorded is, when they are over, and no owner is judged that could not be heard.
     fn work(&mut self) -> Result<(), Error> {
         let mut is_told = false;
         loop {
@@ -217,7 +217,7 @@ impl Hand<'_> {
     }
 
     fn work_on(&mut self, is_told: &mut bool) -> Result<(), Error> {
-        // Left to the end of the process: the kernel takes tens of milliseconds to forget it, and whoever closes it waits.
+        // Left to the end of the process: the kernel takes tens of milliseconds to forget it, and the closing process waits.
         let local = self.registry.local();
         let watch = ManuallyDrop::new(local.map(|local| local.watch(&[Topic::Work])).transpose()?);
         let bell = self.registry.bell();
