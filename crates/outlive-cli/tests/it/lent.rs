@@ -316,7 +316,7 @@ fn what_is_lent_is_held_to_what_every_rule_keeps_to() {
     let got = served.post("/v1/store/get", &serde_json::json!([id])).json();
     let record = &got["done"][0];
     let write = |change: &dyn Fn(&mut Value)| {
-        let mut run = record["told"]["run"].clone();
+        let mut run = record["run"]["run"].clone();
         change(&mut run);
         let write = serde_json::json!({
             "expect": { "revision": record["revision"] }, "run": run, "events": [], "ended": null,
@@ -335,7 +335,7 @@ fn what_is_lent_is_held_to_what_every_rule_keeps_to() {
                 run.as_object_mut().unwrap().remove("ended");
                 run["pending"] = serde_json::json!({ "since": ended["at"] });
             },
-            "does not go on",
+            "does not continue",
         ),
     ] {
         let refused = write(change);
