@@ -29,6 +29,7 @@ mod secrets;
 mod served;
 mod sharing;
 mod spool;
+mod start;
 mod status;
 mod steps;
 mod summary;
@@ -530,64 +531,6 @@ impl Registry {
         let (keeper, left, listening) = (Some(keeper), AtomicBool::default(), OnceLock::new());
         *worker = Some(Arc::new(Working { keeping: keeping.clone(), keeper, left, listening, _life: life }));
         Ok(keeping)
-    }
-
-    fn draft(&self, spec: Spec) -> Result<Run, Error> {
-        let now = self.clock.now();
-        self.draft_as(RunId::draw(now, &*self.entropy), spec, now)
-    }
-
-    /// A run of that id, with its secrets put away and signed by this user.
-    fn draft_as(&self, id: RunId, mut spec: Spec, now: Timestamp) -> Result<Run, Error> {
-        if let Some(lease) = self.lease.filter(|_| spec.policy.lease == Lease::default()) {
-            spec.policy.lease = lease;
-        }
-        spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
-        // The author is the user who makes the run, whatever the spec says.
-        spec.created_by = self.me.clone();
-        let registry = self.identity_to_sign()?;
-        masking::draft(&self.redactor, self.trust.as_ref(), || self.id(), id, &mut spec);
-        let sign = |trust: &Trust| Some(trust.sign(registry.as_deref()?, id, &spec, now));
-        let signature = self.trust.as_ref().and_then(sign);
-        Ok(Run::new(id, Arc::new(spec), signature, now))
-    }
-
-    /// Makes a run and owns it at once.
-    pub async fn start(&self, spec: Spec) -> Result<RunHandle, Error> {
-        let keeping = self.keeping()?;
-        let _taking = keeping.take();
-        let run = self.draft(spec)?;
-        let made = enqueued(&run, &self.me);
-        let action =
-            Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: false, leftovers: Default::default() };
-        let claimed = apply(&run, &action, &self.me, self.clock.now())
-            .map_err(|refusal| Error::Refused { run: run.id, refusal })?;
-        let record = self.create(claimed.run, vec![made, claimed.event]).await?;
-        Ok(self.hold(record, keeping, None))
-    }
-
-    /// A handle on a run that this process owns, and that has run `ran_for` in other hands, if it has. It keeps the worker going, even where the registry is dropped first.
-    fn hold(&self, record: Record, keeping: Arc<WorkerState>, ran_for: Option<Duration>) -> RunHandle {
-        let worker: Arc<dyn Any + Send + Sync> = match lock(&self.worker).clone() {
-            Some(worker) => worker,
-            None => Arc::new(()),
-        };
-        RunHandle::new(record, ran_for, keeping, self.store.clone(), worker, self.redactor.clone())
-    }
-
-    async fn create(&self, run: Run, events: Vec<Event>) -> Result<Record, Error> {
-        let id = run.id;
-        let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
-        let mut doubt = UnresolvedWrite::default();
-        let settled = commit_until_known(&*self.store, write, &mut doubt).await;
-        if settled.is_err() && !doubt.remains() {
-            // It was not made. What stays behind of it is sealed, private and never asked for.
-            let _ = self.forget_sealed(id);
-        }
-        match settled? {
-            Ok(record) => Ok(record),
-            Err(_) => Err(doubt.or(Error::Invalid(format!("there is a run `{id}` already")))),
-        }
     }
 
     /// Says something of a run in flight on behalf of its owner, from a process that was handed the owner's epoch.

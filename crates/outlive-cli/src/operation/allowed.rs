@@ -1,7 +1,8 @@
-//! What whoever starts a server lets agents have done.
+//! What agents may do: the permission that the starter of a server grants.
 
 use clap::ValueEnum;
 
+#[cfg(feature = "mcp")]
 use crate::operation::Effect;
 
 /// What tools may do.
@@ -15,7 +16,7 @@ pub enum Allowed {
     Stop,
     /// And start and queue commands
     Execute,
-    /// And remove what nobody can bring back
+    /// And delete for good
     Destroy,
 }
 
