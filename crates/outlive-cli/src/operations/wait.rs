@@ -50,7 +50,7 @@ pub struct Wait {
     /// Wait only until one of them has ended
     #[arg(long)]
     pub any: bool,
-    /// Also end as soon as they are ready, as `outlive run --ready-…` says when that is
+    /// Also end as soon as they are ready, as the --ready flags of `outlive run` define it
     #[arg(long)]
     pub ready: bool,
     /// Also end as soon as a line of their output matches this regular expression

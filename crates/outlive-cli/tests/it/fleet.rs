@@ -159,7 +159,7 @@ fn f_65_a_run_outlives_an_outage_of_its_database_and_its_end_is_recorded() {
     let said = on(&sandbox, &url, &["show", "long"]).fails_with(107);
     assert!(said.contains("cannot be reached") && said.contains("tried for"), "{said}");
     std::fs::write(sandbox.work().join("go"), "").unwrap();
-    assert_eq!(run.wait().unwrap().code(), Some(3), "the command's own status, though its end is not on record yet");
+    assert_eq!(run.wait().unwrap().code(), Some(3), "the command's own status, though its end is not recorded yet");
     server.start();
     // Whoever comes next delivers it.
     on(&sandbox, &url, &["run", "--", "true"]).succeeds();

@@ -131,7 +131,7 @@ fn l06_a_killed_owner_is_seen_dead_at_the_next_read_with_evidence() {
     let seen = sandbox.show("victim");
     assert_eq!(seen["state"], "dead");
     assert_eq!(seen["reason"], "its owner is gone: the lock it held is free");
-    assert!(sandbox.outlive(["why", "victim"]).succeeds().contains("not on record yet"));
+    assert!(sandbox.outlive(["why", "victim"]).succeeds().contains("not recorded yet"));
     assert_eq!(std::fs::read(sandbox.database()).unwrap(), database, "a read wrote");
     let reaped = sandbox.outlive(["reap", "--json"]).json();
     assert_eq!(reaped["reaped"].as_array().unwrap().len(), 1);

@@ -87,7 +87,7 @@ fn writes_of_attempts_that_lost_their_run_are_counted_however_they_came() {
     let got = served.post("/v1/store/get", &json!([id])).json();
     let record = &got["done"][0];
     let commit = |claim: &dyn Fn(u64) -> u64| {
-        let mut run = record["told"]["run"].clone();
+        let mut run = record["run"]["run"].clone();
         run["epoch"] = claim(run["epoch"].as_u64().unwrap()).into();
         let write = json!({
             "expect": { "revision": 0 }, "run": run, "events": [], "ended": null,

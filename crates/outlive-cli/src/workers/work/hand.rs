@@ -403,11 +403,12 @@ impl Hand<'_> {
                 _ => {}
             }
         }
-        // What waits for nothing but runs that run, or that wait for such, is left.
+        // Left is a run that waits for running runs alone, for runs whose final end has yet to release it, or for such runs.
         let parents: Vec<RunId> = waits.iter().flat_map(|(_, pending)| pending.waits_for.clone()).collect();
         let parents = pollster::block_on(self.registry.store().get(&parents))?;
-        let running = parents.iter().map(|record| &record.run).filter(|run| run.owner().is_some());
-        let mut left: BTreeSet<RunId> = running.map(|run| run.id).collect();
+        let comes = |run: &&Run| run.owner().is_some() || run.state.name().is_final();
+        let mut left: BTreeSet<RunId> =
+            parents.iter().map(|record| &record.run).filter(comes).map(|run| run.id).collect();
         loop {
             let before = left.len();
             let comes = |pending: &Pending| pending.waits_for.iter().all(|parent| left.contains(parent));
