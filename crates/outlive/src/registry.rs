@@ -49,14 +49,12 @@ use crate::secrets::masking;
 use crate::util::sync::lock;
 
 use crate::host::{LifeLock, MadeBy};
-use crate::lifecycle::{Action, Fence, Report, apply, enqueued};
+use crate::lifecycle::{Action, Fence, Report};
 use crate::model::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
 use crate::model::owner::Identity;
 use crate::model::policy::Lease;
-use crate::model::run::{Actor, Event, Owner, Run, Spec};
-use crate::model::time::{Clock, SystemClock, Timestamp};
-use crate::ownership::commit::{UnresolvedWrite, commit_until_known};
-use crate::ownership::handle::RunHandle;
+use crate::model::run::{Actor, Event, Owner, Run};
+use crate::model::time::{Clock, SystemClock};
 use crate::ownership::heartbeat::{HeartbeatThread, WorkerState};
 use crate::ownership::spool::Spool;
 use crate::redact::Redactor;
@@ -69,7 +67,7 @@ use crate::store::object::{Address as BucketAddress, ObjectStore};
 use crate::store::postgres::{Address, PostgresStore};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
-use crate::store::{self, Expect, Notification, Record, Store, WorkerCapacity, Write};
+use crate::store::{self, Notification, Record, Store, WorkerCapacity};
 
 pub use self::cancel::{CancelOptions, Cancellation};
 pub use self::external::{EXTERNAL_KIND, ExternalLease};
