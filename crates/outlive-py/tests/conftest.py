@@ -56,6 +56,12 @@ def registry(url: str) -> Iterator[outlive.Registry]:
         yield opened
 
 
+def with_default_signals() -> None:
+    """Undoes what the caller of the tests ignores: a shell SIGINT in the background, nohup SIGHUP."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Script:
     """A Python program in a file, as a real interpreter runs it."""
 
@@ -78,8 +84,7 @@ class Script:
             stderr=pipe,
             text=True,
             env={**os.environ, **variables},
-            # A shell has background jobs ignore it.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=with_default_signals,
         )
         self.started.append(process)
         return process
