@@ -148,7 +148,7 @@ fn own(mut input: Run, context: &Context, json: bool, signals: Signals, report: 
         return fail(&Error::Invalid(error.into()), json);
     }
     tree::make_room_for_lock();
-    let registered = input.leash().and_then(|leash| {
+    let registered = input.leash(report.is_some()).and_then(|leash| {
         let policy = context.log_policy()?;
         Ok((leash, policy, pollster::block_on(register(&mut input, context, report.is_some()))?))
     });
@@ -208,23 +208,28 @@ enum Registered {
 }
 
 impl Run {
-    /// The process that the run ends with.
-    fn leash(&self) -> Result<Option<Leash>, Error> {
+    /// The process that the run ends with. The owner of a detached run has a session of its own: only the call that
+    /// started it can say which one is meant.
+    fn leash(&self, detached: bool) -> Result<Option<Leash>, Error> {
         let pid = match self.flags.leash {
             None | Some(LeashTo::None) => return Ok(None),
             Some(LeashTo::Process(pid)) => pid,
-            Some(LeashTo::Session) => self.session_leader.or_else(session_leader).ok_or_else(|| {
-                Error::Invalid("this call belongs to no session of this machine: `--leash PID` names a process".into())
-            })?,
+            Some(LeashTo::Session) => {
+                let leader = if detached { self.session_leader } else { session_leader() };
+                leader.ok_or_else(|| {
+                    Error::Invalid("the session of this call has no leader here: `--leash PID` names a process".into())
+                })?
+            }
         };
         Leash::to(pid).map(Some)
     }
 }
 
-/// The leader of the session that this process belongs to.
+/// The leader of the session that this process belongs to. `None` where it is outside this pid namespace, as in most
+/// containers: the kernel then answers 0.
 fn session_leader() -> Option<u32> {
-    let leader = rustix::process::getsid(None).ok()?;
-    u32::try_from(leader.as_raw_nonzero().get()).ok()
+    let leader = nix::unistd::getsid(None).ok()?;
+    u32::try_from(leader.as_raw()).ok().filter(|pid| *pid > 0)
 }
 
 async fn register(input: &mut Run, context: &Context, detached: bool) -> Result<Registered, Error> {

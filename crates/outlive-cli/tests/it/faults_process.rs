@@ -116,6 +116,23 @@ fn f_04_a_reused_pid_is_dead_and_its_new_bearer_is_never_signalled() {
 }
 
 #[test]
+fn a_run_is_detached_and_leashed_where_the_session_leader_is_outside_the_pid_namespace() {
+    let sandbox = Sandbox::new();
+    // As in a container: `getsid` answers 0 for every process of the namespace that did not start a session of its own.
+    let script = r#"
+        outlive run -d --name inside -- true >/dev/null
+        outlive wait inside >/dev/null
+        outlive show inside --json
+        outlive run -d --leash session -- sleep 300 2>&1 || echo refused
+    "#;
+    let out = sandbox.command("unshare", ["-p", "-f", "--mount-proc", "sh", "-ec", script]).succeeds();
+    let mut lines = out.lines();
+    let seen: Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+    assert_eq!(seen["state"], "succeeded", "{seen}");
+    assert!(out.contains("`--leash PID` names a process") && out.ends_with("refused\n"), "{out}");
+}
+
+#[test]
 fn f_06_a_zombie_owner_is_dead() {
     let sandbox = Sandbox::new();
     let run = sandbox.start("zombie", &["sleep", "300"]);
