@@ -47,9 +47,9 @@ pub const CRATES: [Layers; 2] = [
     Layers {
         source: "crates/outlive-cli/src",
         order: &[
+            "terminal",
             "settings",
             "operation",
-            "terminal",
             "run_view",
             "logs",
             "launcher",
@@ -72,10 +72,6 @@ pub const CRATES: [Layers; 2] = [
             ("operations", "http"),
             ("settings", "cli"),
             ("settings", "operation"),
-            ("settings", "terminal"),
-            ("terminal", "cli"),
-            ("terminal", "operations"),
-            ("terminal", "run_view"),
             ("workers", "cli"),
             ("workers", "operations"),
         ],

@@ -7,6 +7,8 @@ mod left_out;
 mod logging;
 mod overview;
 mod status;
+#[cfg(feature = "tui")]
+mod top;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -24,8 +26,6 @@ use crate::mcp;
 use crate::operation::{Answer, Failure, Form, Operation, error_body, exit_status_table, harmless};
 use crate::operations::TABLE;
 use crate::settings::Context;
-#[cfg(feature = "tui")]
-use crate::terminal::top;
 use crate::workers::{hooks, supervise, work};
 use crate::{launcher, logs, terminal};
 

@@ -1,8 +1,6 @@
 //! Text for terminals: stored words made harmless, quoted for a shell, measured and cut, and whether colour is wanted.
 
 pub mod table;
-#[cfg(feature = "tui")]
-pub mod top;
 
 use std::borrow::Cow;
 use std::io::IsTerminal;

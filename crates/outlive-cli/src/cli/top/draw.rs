@@ -115,7 +115,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::terminal::top::Meant;
+    use crate::cli::top::Meant;
 
     /// What is on a screen of so many columns, line by line.
     fn screen(top: &Top, columns: u16) -> Vec<String> {

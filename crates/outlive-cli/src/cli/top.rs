@@ -11,7 +11,7 @@ use outlive::error::Error;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::{Value, json};
 
-use crate::cli::fail;
+use super::fail;
 use crate::operation::Failure;
 use crate::operations::TABLE;
 use crate::settings::Context;
