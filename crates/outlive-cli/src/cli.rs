@@ -1,6 +1,4 @@
-//! The command line: renders the table of operations as commands, and says what they answer.
-//!
-//! stdout is data, stderr is talk.
+//! The command line: renders the table of operations as commands, and prints what they answer.
 
 pub mod completion;
 mod left_out;
@@ -15,7 +13,6 @@ use std::io::Write;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use outlive::error::{Candidate, Error};
 
 #[cfg(feature = "server")]
 use crate::http;
@@ -23,11 +20,12 @@ use crate::launcher::descriptors;
 use crate::launcher::{adopt, attach, step, take_up};
 #[cfg(feature = "mcp")]
 use crate::mcp;
-use crate::operation::{Answer, Failure, Form, Operation, error_body, exit_status_table, harmless};
+use crate::operation::{Answer, Failure, Form, Operation, exit_status_table, fail};
 use crate::operations::TABLE;
 use crate::settings::Context;
+use crate::terminal::talk;
 use crate::workers::{hooks, supervise, work};
-use crate::{launcher, logs, terminal};
+use crate::{launcher, logs};
 
 /// The nouns that group verbs, with what they are about.
 const NOUNS: [(&str, &str); 7] = [
@@ -241,43 +239,6 @@ fn say(answer: &Answer) -> u8 {
             answer.exit_status.max(1)
         }
     }
-}
-
-/// Says what went wrong and what to type next, and answers with the exit status that says so too.
-pub fn fail(error: &Error, json: bool) -> u8 {
-    let text = if json {
-        format!("{}\n", error_body(error))
-    } else {
-        let hint = error.hint().map(|hint| format!("hint: {}\n", terminal::plain(&hint))).unwrap_or_default();
-        format!("outlive: {}\n{hint}", shown(error))
-    };
-    talk(&text);
-    error.code().exit_status()
-}
-
-/// Says a line of data.
-pub fn say_line(line: &str) {
-    // A reader that has seen enough has closed the pipe; that is no failure of ours.
-    let _ = std::io::stdout().write_all(format!("{line}\n").as_bytes());
-}
-
-/// An error for people: the runs that may have been meant have a line each.
-fn shown(error: &Error) -> String {
-    let (what, candidates, more) = match error {
-        Error::Ambiguous { what, candidates, more } => {
-            (what, candidates.iter().map(Candidate::to_string).collect::<Vec<_>>(), more)
-        }
-        Error::AmbiguousRepository { what, candidates, more } => (what, candidates.clone(), more),
-        _ => return terminal::plain(&harmless(error)),
-    };
-    let lines: String = candidates.iter().map(|line| format!("\n  {}", terminal::plain(line))).collect();
-    format!("`{}` names several runs:{lines}{}", terminal::plain(what), if *more { "\n  and more" } else { "" })
-}
-
-/// Says something to people.
-pub fn talk(text: &str) {
-    // A failure to report a failure is ignored.
-    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 #[cfg(test)]

@@ -34,12 +34,12 @@ use self::live::Live;
 use self::metrics::Counters;
 use self::tokens::Tokens;
 use self::traces::{Spans, Traces};
-use crate::cli::{fail, say_line, talk};
+use crate::operation::{SCHEMA, fail};
+use crate::terminal::{say_line, talk};
 #[cfg(feature = "mcp")]
 use crate::mcp::over_http;
 #[cfg(feature = "mcp")]
 use crate::mcp::toolset::Group;
-use crate::operation::SCHEMA;
 use crate::operation::allowed::Allowed;
 use crate::operation::calls::Calls;
 use crate::settings::Context;

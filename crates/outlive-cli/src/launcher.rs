@@ -53,11 +53,10 @@ use self::recording::Recording;
 use self::signals::Signals;
 use self::start::{Begun, LeashTo, RunFlags};
 use self::watches::Leash;
-use crate::cli::{fail, talk};
-use crate::operation::body;
+use crate::operation::{body, fail};
+use crate::terminal::{plain, talk};
 use crate::run_view::RunView;
 use crate::settings::Context;
-use crate::terminal::plain;
 use crate::workers::hooks;
 
 /// The verb.

@@ -20,13 +20,12 @@ use outlive::store::sqlite::{Topic, Watch};
 use outlive::time::{Clock, InvalidMoment, SystemClock, Timestamp, Towards, parse_moment};
 
 use self::screen::Screen;
-use crate::cli::{fail, talk};
-use crate::operation::Effect;
+use crate::operation::{Effect, fail};
+use crate::terminal::{plain, talk};
 use crate::operations::plane::located::{Place, locate_one};
 use crate::operations::wait::{self, serving::Serving};
 use crate::run_view::RunView;
 use crate::settings::Context;
-use crate::terminal::plain;
 
 /// The verb.
 pub const NAME: &str = "logs";

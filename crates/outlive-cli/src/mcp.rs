@@ -31,11 +31,10 @@ use serde_json::{Map, Value, json};
 use self::answer::{Wanted, length};
 use self::harmless::harmless;
 use self::toolset::{Group, MORE};
-use crate::cli::fail;
+use crate::operation::{Effect, Failure, Operation, fail};
 use crate::operation::allowed::Allowed;
 use crate::operation::calls::{Calls, PATIENCE, Who};
 use crate::operation::going::{Going, given_up};
-use crate::operation::{Effect, Failure, Operation};
 use crate::operations::TABLE;
 use crate::settings::Context;
 

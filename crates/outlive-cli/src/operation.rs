@@ -12,6 +12,7 @@
 pub mod allowed;
 #[cfg(any(feature = "mcp", feature = "server"))]
 pub mod calls;
+mod failure;
 mod fields;
 pub mod going;
 pub mod inside;
@@ -21,13 +22,13 @@ use std::fmt::Display;
 
 use clap::{ArgMatches, Args, Command};
 use outlive::error::{Code, Error};
-use outlive::redact::Redactor;
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, ReplaceBoolSchemas};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub use self::failure::{Failure, body, error_body, exit_status_table, fail};
 #[cfg(feature = "server")]
 pub use self::fields::from_query;
 use crate::settings::Context;
@@ -108,45 +109,6 @@ pub struct Answer {
     pub text: String,
     /// For the shell.
     pub exit_status: u8,
-}
-
-/// A refusal or failure, as every surface tells it.
-pub struct Failure {
-    /// Its kind.
-    pub code: Code,
-    /// The body that says so.
-    pub body: Value,
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self { code: error.code(), body: error_body(&error) }
-    }
-}
-
-impl Failure {
-    /// One that a surface itself has found.
-    pub fn new(code: Code, message: &str) -> Self {
-        Self { code, body: body(code, message, None) }
-    }
-
-    /// What it says.
-    pub fn message(&self) -> &str {
-        self.body["error"]["message"].as_str().unwrap_or_default()
-    }
-
-    /// A call whose words or fields make no sense.
-    pub fn of_call(error: &clap::Error) -> Self {
-        let text = error.render().to_string();
-        let message = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
-        let tips: Vec<&str> = text.lines().filter_map(|line| line.trim_start().strip_prefix("tip: ")).collect();
-        let hint = if tips.is_empty() {
-            "`outlive --help` lists the commands and their flags".into()
-        } else {
-            tips.join("; ")
-        };
-        Self { code: Code::Invalid, body: body(Code::Invalid, message.trim_start_matches("error: "), Some(hint)) }
-    }
 }
 
 /// An operation as a surface sees it.
@@ -257,34 +219,4 @@ fn answer<T: Operate>(input: T, context: &Context, form: Form) -> Result<Answer,
         Form::Text => output.to_string(),
     };
     Ok(Answer { text, exit_status: T::exit_status(&output) })
-}
-
-/// What an error says, without the secrets that may have been part of what was asked for.
-pub fn harmless(error: &Error) -> String {
-    Redactor::default().text(&error.to_string())
-}
-
-/// The body of every error, on every surface.
-pub fn error_body(error: &Error) -> Value {
-    body(error.code(), &harmless(error), error.hint())
-}
-
-/// The same, of an error that a surface itself has found.
-pub fn body(code: Code, message: &str, hint: Option<String>) -> Value {
-    json!({ "schema": SCHEMA, "error": { "code": code.as_str(), "message": message, "hint": hint } })
-}
-
-/// The exit statuses and what they mean, for the help.
-pub fn exit_status_table() -> String {
-    let mut codes = Code::ALL;
-    codes.sort_by_key(|code| code.exit_status());
-    let rows = codes.map(|code| format!("  {:>3}  {}: {}", code.exit_status(), code.as_str(), code.meaning()));
-    format!(
-        "Exit status:\n    0  done\n    1  completed, but the result is negative: `wait`, `attach`, `adopt`, `checkpoint get`, `doctor`,\n       \
-         `cancel --wait`, `logs --exit-status`, `resume`, `work --drain`, `service status`\n{}\n  \
-         126  `run`: the command cannot be executed\n  127  `run`: the command is not found\n    \
-         n  `run`, `wait`, `attach`, `adopt`, `logs --exit-status`: the command's own, or 128 plus\n       \
-         the number of the signal that ended it",
-        rows.join("\n")
-    )
 }

@@ -178,7 +178,7 @@ impl Context {
         let checkout = here.iter().flat_map(|here| here.ancestors()).find(|dir| dir.join(".git").exists());
         if let Some(checkout) = checkout.filter(|checkout| self.named().is_none() && !path.starts_with(checkout)) {
             let shown = checkout.display().to_string();
-            crate::cli::talk(&format!(
+            crate::terminal::talk(&format!(
                 "outlive: `{}` cannot be written to; the run is recorded in {}\n",
                 crate::terminal::plain(&shown),
                 path.display()
@@ -233,7 +233,7 @@ impl Context {
         outlive::registry::make_home(&home)?;
         let path = home.join("registry");
         let said = Redactor::default().text(&error.to_string());
-        crate::cli::talk(&format!(
+        crate::terminal::talk(&format!(
             "outlive: {}; the run is recorded in {} instead\n",
             crate::terminal::plain(&said),
             path.display()
@@ -285,7 +285,7 @@ impl Context {
                 };
                 if let Some(trouble) = registry.local().and_then(SqliteStore::trouble) {
                     let hint = Error::Store(trouble.clone()).hint().unwrap_or_default();
-                    crate::cli::talk(&format!(
+                    crate::terminal::talk(&format!(
                         "outlive: {}; shown is what the files of the runs say\nhint: {hint}\n",
                         crate::terminal::plain(&trouble.to_string())
                     ));
@@ -391,7 +391,7 @@ impl Context {
 /// Says which records cannot be understood and are left out, as soon as they are met.
 fn tell_damage(registry: &Registry) {
     if let Some(unsigned) = registry.unsigned() {
-        crate::cli::talk(&format!(
+        crate::terminal::talk(&format!(
             "outlive: {}\nhint: until then your runs are unsigned, and are not resumed without `outlive trust`\n",
             crate::terminal::plain(unsigned)
         ));
@@ -399,7 +399,7 @@ fn tell_damage(registry: &Registry) {
     if let Some(store) = registry.local() {
         store.on_damage(|damage| {
             let damage = crate::terminal::plain(damage);
-            crate::cli::talk(&format!(
+            crate::terminal::talk(&format!(
                 "outlive: {damage}; it is left out\nhint: `outlive doctor --fix` rebuilds it from the files of the run\n"
             ));
         });
@@ -411,7 +411,7 @@ pub async fn deliver(registry: &Registry) -> Result<usize, Error> {
     let delivered = registry.deliver_spooled().await?;
     for (run, why) in &delivered.left {
         let why = crate::terminal::plain(&why.to_string());
-        crate::cli::talk(&format!(
+        crate::terminal::talk(&format!(
             "outlive: the result of run {run} still waits to be recorded: {why}\nhint: `outlive doctor --fix` clears the way\n"
         ));
     }

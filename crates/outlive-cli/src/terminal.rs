@@ -1,9 +1,11 @@
-//! Text for terminals: stored words made harmless, quoted for a shell, measured and cut, and whether colour is wanted.
+//! Text for terminals: stored words made harmless, quoted for a shell, measured and cut; whether colour is wanted; printing.
+//!
+//! stdout is data, stderr is talk.
 
 pub mod table;
 
 use std::borrow::Cow;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
 use unicode_width::UnicodeWidthChar;
 
@@ -11,6 +13,18 @@ use unicode_width::UnicodeWidthChar;
 const COMBINED: usize = 4;
 /// In fewer columns than this nothing lines up.
 const NARROWEST: usize = 40;
+
+/// Prints a message for people, to standard error.
+pub fn talk(text: &str) {
+    // A failure to report a failure is ignored.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Prints a line of data, to standard output.
+pub fn say_line(line: &str) {
+    // A reader that has seen enough has closed the pipe; that is no failure of ours.
+    let _ = std::io::stdout().write_all(format!("{line}\n").as_bytes());
+}
 
 /// Whether a character would move the cursor, change colours, or hide.
 fn is_hidden(c: char) -> bool {

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use outlive::error::Error;
 use outlive::run::StateName;
 
-use super::{command, fail, operate, say_line};
-use crate::operation::Operate;
+use super::{command, operate};
+use crate::operation::{Operate, fail};
 use crate::operations::ps::Ps;
 use crate::settings::Context;
+use crate::terminal::say_line;
 
 /// The states of runs that have not ended for good, in the order in which they are counted.
 const UNFINISHED: [StateName; 5] =

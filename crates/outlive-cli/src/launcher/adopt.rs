@@ -24,7 +24,7 @@ use super::recording::Recording;
 use super::signals::Signals;
 use super::streams::{Copying, Way};
 use super::{keep_log, leave_log, prepare, recorded_badly, refuse, remark};
-use crate::cli::{say_line, talk};
+use crate::terminal::{say_line, talk};
 use crate::operation::{Effect, SCHEMA};
 use crate::operations::plane::located::{Place, locate_one};
 use crate::settings::Context;

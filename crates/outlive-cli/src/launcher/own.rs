@@ -26,8 +26,7 @@ use super::spawn::Environment;
 use super::start::Begun;
 use super::watches::Leash;
 use super::{keep_log, keep_no_log, leave_log, memory, notify, recorded_badly, remark, tree};
-use crate::cli::talk;
-use crate::terminal::plain;
+use crate::terminal::{plain, talk};
 use crate::workers::hooks;
 
 /// How often a process that waits for the next attempt looks whether there is still to be one.

@@ -29,10 +29,10 @@ use super::memory::Shield;
 use super::own::Job;
 use super::signals::Signals;
 use super::{keep_log, leave_log, memory, recorded_badly, remark, tree};
-use crate::cli::{fail, talk};
+use crate::operation::fail;
 use crate::operation::inside::{self, Claim};
+use crate::terminal::{plain, talk};
 use crate::settings::Context;
-use crate::terminal::plain;
 
 /// The verb.
 pub const NAME: &str = "step";

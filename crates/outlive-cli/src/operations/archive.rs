@@ -143,7 +143,7 @@ impl Operate for Archive {
                 Ok(None) => {}
                 Err(error) => {
                     let repo = plain(&known.address.repo());
-                    crate::cli::talk(&format!("outlive: {repo} is left alone: {}\n", plain(&error.to_string())));
+                    crate::terminal::talk(&format!("outlive: {repo} is left alone: {}\n", plain(&error.to_string())));
                 }
             }
         }

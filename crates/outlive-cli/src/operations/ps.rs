@@ -300,7 +300,7 @@ impl Ps {
                 Ok(None) => continue,
                 Err(error) => {
                     let (repo, error) = (plain(&known.address.repo()), plain(&error.to_string()));
-                    crate::cli::talk(&format!("outlive: {repo} is left out: {error}\n"));
+                    crate::terminal::talk(&format!("outlive: {repo} is left out: {error}\n"));
                     continue;
                 }
             };

@@ -181,7 +181,7 @@ impl Resume {
                 Ok(done) => all.absorb(done),
                 Err(error) => {
                     let repo = plain(&known.address.repo());
-                    crate::cli::talk(&format!("outlive: {repo} is left alone: {}\n", plain(&error.to_string())));
+                    crate::terminal::talk(&format!("outlive: {repo} is left alone: {}\n", plain(&error.to_string())));
                 }
             }
         }

@@ -33,13 +33,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use self::chores::Chores;
-use crate::cli::{fail, say_line, talk};
+use crate::operation::{SCHEMA, fail};
+use crate::terminal::{plain, say_line, talk};
 use crate::launcher::collect_ended;
 use crate::launcher::detach::Starting;
 use crate::launcher::signals::Signals;
-use crate::operation::SCHEMA;
 use crate::settings::{Context, Sweeps};
-use crate::terminal::plain;
 use crate::workers::hooks;
 use crate::workers::work::wait_for;
 

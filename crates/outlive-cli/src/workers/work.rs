@@ -22,13 +22,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 pub use self::hand::{HAND, hand, hand_command};
-use crate::cli::{fail, say_line, talk};
+use crate::operation::{SCHEMA, fail};
+use crate::terminal::{plain, say_line, talk};
 use crate::launcher::collect_ended;
 use crate::launcher::detach::Starting;
 use crate::launcher::signals::Signals;
-use crate::operation::SCHEMA;
 use crate::settings::Context;
-use crate::terminal::plain;
 
 /// The verb.
 pub const NAME: &str = "work";

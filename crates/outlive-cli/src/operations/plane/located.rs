@@ -54,7 +54,7 @@ pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Resu
             Elsewhere::Registry(there, run) => {
                 if effect != Effect::Read && !word.contains(':') {
                     let (word, place) = (plain(word), plain(&there.place()?));
-                    crate::cli::talk(&format!("outlive: `{word}` is run {run} of {place}\n"));
+                    crate::terminal::talk(&format!("outlive: `{word}` is run {run} of {place}\n"));
                 }
                 located.add(there, &run, effect).await?;
             }

@@ -8,8 +8,7 @@ use outlive::lifecycle::health::{OwnerStatus, RunStatus};
 use outlive::registry::{EXTERNAL_KIND, Registry};
 use outlive::run::{Run, State, StateName};
 
-use crate::cli::talk;
-use crate::terminal::plain;
+use crate::terminal::{plain, talk};
 use crate::workers::supervise::KIND;
 
 /// How often the workers of a registry are looked at.
