@@ -67,7 +67,6 @@ pub const CRATES: [Layers; 2] = [
             ("operations", "cli"),
             ("operations", "http"),
             ("settings", "operation"),
-            ("workers", "operations"),
         ],
     },
 ];

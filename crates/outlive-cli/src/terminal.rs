@@ -5,6 +5,7 @@
 pub mod table;
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 
 use unicode_width::UnicodeWidthChar;
@@ -72,8 +73,8 @@ pub fn quote(word: &[u8]) -> Cow<'_, str> {
 }
 
 /// So many of something: `1 run`, `2 runs`.
-pub fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+pub fn counted<N: Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
+    format!("{count} {what}{}", if count == N::from(1) { "" } else { "s" })
 }
 
 /// The words of a command as a shell must be given them.

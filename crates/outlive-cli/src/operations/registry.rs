@@ -433,7 +433,7 @@ impl fmt::Display for Shown {
         for source in &report.sources {
             let reason = source.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
             let forget = (source.state == "unavailable").then(|| format!("; {}", forget(&source.repo)));
-            let runs = counted(usize::try_from(source.runs).unwrap_or(usize::MAX), "run");
+            let runs = counted(source.runs, "run");
             let (state, repo, kind) = (source.state, plain(&source.repo), source.kind);
             writeln!(f, "{:<11}{state} {repo} ({kind}, {runs}){reason}{}", "source", forget.unwrap_or_default())?;
             for problem in &source.problems {

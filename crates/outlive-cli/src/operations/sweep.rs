@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
 use crate::settings::{Context, Sweeps, deliver};
-use crate::terminal::plain;
+use crate::terminal::{counted, plain};
 use crate::workers::hooks;
 
 /// Delete artifacts that no run needs
@@ -153,15 +153,15 @@ impl fmt::Display for Answer {
                 f,
                 "{} {verb} {} of {} below {}, {} stay: {}",
                 line.id,
-                count(line.objects, "object"),
-                count(line.bytes, "byte"),
+                counted(line.objects, "object"),
+                counted(line.bytes, "byte"),
                 plain(&line.prefix),
                 line.kept,
                 plain(&line.reason)
             )?;
         }
         for line in kept {
-            let objects = count(line.kept, "object");
+            let objects = counted(line.kept, "object");
             writeln!(f, "{} keeps {objects} below {}: {}", line.id, plain(&line.prefix), plain(&line.reason))?;
         }
         for problem in problems {
@@ -177,7 +177,7 @@ impl fmt::Display for Answer {
                 "note: {place} keeps versions: what is deleted takes room until the bucket's own rules remove it"
             )?;
         }
-        let (objects, bytes) = (count(*objects, "object"), count(*bytes, "byte"));
+        let (objects, bytes) = (counted(*objects, "object"), counted(*bytes, "byte"));
         let next = match (*dry_run, swept.is_empty(), *left) {
             (true, false, _) => "; `outlive sweep --yes` with the same flags deletes them".to_owned(),
             (_, _, 0) => String::new(),
@@ -185,9 +185,4 @@ impl fmt::Display for Answer {
         };
         writeln!(f, "{verb} {objects} of {bytes}{next}")
     }
-}
-
-/// So many of them, in words.
-pub fn count(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

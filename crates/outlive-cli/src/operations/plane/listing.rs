@@ -355,7 +355,7 @@ impl Page {
                 writeln!(f, "unverified: {unread} were not read, too many at once; `outlive registry refresh`")?;
             }
             Unverified { sources, runs, .. } => {
-                let runs = counted(usize::try_from(runs).unwrap_or(usize::MAX), "run");
+                let runs = counted(runs, "run");
                 let sources = counted(sources, "source");
                 writeln!(
                     f,

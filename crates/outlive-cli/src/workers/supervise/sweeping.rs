@@ -8,8 +8,8 @@ use outlive::error::Error;
 use serde_json::json;
 
 use super::{Supervisor, swept};
-use crate::operations::sweep::count;
 use crate::settings::Sweeps;
+use crate::terminal::counted;
 
 /// What is to be remembered between sweeps.
 #[derive(Debug, Default)]
@@ -72,13 +72,13 @@ impl Supervisor<'_> {
         if *objects + *left == 0 && problems.is_empty() && forgotten.is_empty() {
             return;
         }
-        let deleted = format!("{} of {}", count(*objects, "object"), count(*bytes, "byte"));
+        let deleted = format!("{} of {}", counted(*objects, "object"), counted(*bytes, "byte"));
         let mut text = format!("swept: {deleted} deleted, {left} left to the next sweep");
         if !forgotten.is_empty() {
-            text += &format!(", {} forgotten", count(forgotten.len() as u64, "record"));
+            text += &format!(", {} forgotten", counted(forgotten.len(), "record"));
         }
         if !problems.is_empty() {
-            text += &format!("; {}, which `outlive sweep` tells", count(problems.len() as u64, "problem"));
+            text += &format!("; {}, which `outlive sweep` tells", counted(problems.len(), "problem"));
         }
         let fields =
             json!({ "objects": objects, "bytes": bytes, "left": left, "forgotten": forgotten, "problems": problems });
