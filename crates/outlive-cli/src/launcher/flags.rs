@@ -16,7 +16,6 @@ use outlive::time::parse_duration;
 
 use super::glob;
 use super::ready::ReadyFlags;
-use crate::operations::ps::parse_label;
 use crate::settings::Context;
 
 /// What the names of variables begin with that tell a process of its run.
@@ -385,4 +384,11 @@ pub fn seen(path: &Path) -> Option<Program> {
 fn described(path: &Path, found: &Metadata) -> Program {
     let written_at = found.mtime().saturating_mul(1_000_000_000).saturating_add(found.mtime_nsec());
     Program { path: path.as_os_str().into(), inode: found.ino(), size: found.len(), written_at }
+}
+
+/// The key and the value of a label, given as `KEY=VALUE`.
+pub fn parse_label(text: &str) -> Result<(String, String), Error> {
+    let (key, value) =
+        text.split_once('=').ok_or_else(|| Error::Invalid(format!("`{text}` is not a label such as team=search")))?;
+    Ok((key.into(), value.into()))
 }

@@ -20,6 +20,7 @@ use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::launcher::flags::parse_label;
 use crate::operation::{Effect, Form, Operate};
 use crate::operations::plane::index;
 use crate::operations::plane::listing::repo_name;
@@ -416,13 +417,6 @@ impl Ps {
         words.extend(["--limit".into(), self.limit.to_string(), format!("--after={next}")]);
         terminal::command_line(words.iter().map(String::as_bytes))
     }
-}
-
-/// `KEY=VALUE`.
-pub fn parse_label(text: &str) -> Result<(String, String), Error> {
-    let (key, value) =
-        text.split_once('=').ok_or_else(|| Error::Invalid(format!("`{text}` is not a label such as team=search")))?;
-    Ok((key.into(), value.into()))
 }
 
 /// What gives way first, as long as a reason would be cut.

@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{SHOWN, Scope, forget, index, narrowed};
-use crate::operations::ps::parse_label;
+use crate::launcher::flags::parse_label;
 use crate::terminal::table::{Cell, Colour, Step, Table};
 use crate::terminal::{Look, command_line, counted, cut, plain};
 
