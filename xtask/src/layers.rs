@@ -65,7 +65,6 @@ pub const CRATES: [Layers; 2] = [
             ("launcher", "workers"),
             ("logs", "operations"),
             ("operations", "cli"),
-            ("operations", "http"),
             ("settings", "operation"),
         ],
     },

@@ -12,7 +12,6 @@ mod limits;
 mod live;
 pub mod metrics;
 mod openapi;
-pub mod tokens;
 mod traces;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +31,6 @@ use self::door::Door;
 use self::limits::Limits;
 use self::live::Live;
 use self::metrics::Counters;
-use self::tokens::Tokens;
 use self::traces::{Spans, Traces};
 use crate::operation::{SCHEMA, fail};
 use crate::terminal::{say_line, talk};
@@ -42,6 +40,7 @@ use crate::mcp::over_http;
 use crate::mcp::toolset::Group;
 use crate::operation::allowed::Allowed;
 use crate::operation::calls::Calls;
+use crate::operation::tokens::Tokens;
 use crate::settings::Context;
 
 /// The verb.

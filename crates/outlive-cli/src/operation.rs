@@ -16,6 +16,8 @@ mod failure;
 mod fields;
 pub mod going;
 pub mod inside;
+#[cfg(feature = "server")]
+pub mod tokens;
 
 use std::ffi::OsString;
 use std::fmt::Display;

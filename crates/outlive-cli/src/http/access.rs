@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 
 use super::door::Peer;
 use super::limits::Limits;
-use super::tokens::{Kept, Role, Tokens, digest, draw, is_same};
 use crate::operation::Failure;
 use crate::operation::calls::Who;
+use crate::operation::tokens::{Kept, Role, Tokens, digest, draw, is_same};
 
 /// How often a client may be wrong within [`WINDOW`] before it is refused.
 const WRONG: u32 = 20;

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Server, tokens};
+use super::Server;
+use crate::operation::tokens;
 
 /// How long a browser may take to come.
 const COMES_WITHIN: Duration = Duration::from_secs(60);

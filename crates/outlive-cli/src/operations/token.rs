@@ -8,7 +8,7 @@ use outlive::time::{Clock, SystemClock, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::http::tokens::{Role, Tokens};
+use crate::operation::tokens::{Kept, Role, Tokens};
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 use crate::terminal::Look;
@@ -93,7 +93,7 @@ impl Operate for List {
     type Output = Known;
 
     async fn operate(self, _: &Context) -> Result<Known, Error> {
-        let one = |kept: crate::http::tokens::Kept| One {
+        let one = |kept: Kept| One {
             name: kept.name,
             role: kept.role,
             registry: kept.registry,

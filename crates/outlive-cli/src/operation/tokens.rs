@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::operation::Effect;
+use super::Effect;
 
 /// The file of this user's own token.
 const OWN: &str = "token";
@@ -105,7 +105,7 @@ impl Tokens {
     }
 
     /// Those of a home.
-    pub(super) fn at(home: PathBuf) -> Result<Self, Error> {
+    pub fn at(home: PathBuf) -> Result<Self, Error> {
         outlive::registry::make_home(&home)?;
         Ok(Self { home })
     }
@@ -204,7 +204,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
 }
 
 /// Put into place whole, for its owner alone.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension(format!("{:x}", SystemEntropy.draw()));
     let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&beside)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| std::fs::rename(&beside, path));
