@@ -55,12 +55,11 @@ pub const CRATES: [Layers; 2] = [
             "launcher",
             "workers",
             "operations",
-            "http",
             "mcp",
+            "http",
             "cli",
         ],
         upward: &[
-            ("http", "mcp"),
             ("launcher", "operations"),
             ("launcher", "workers"),
             ("logs", "operations"),

@@ -1,7 +1,7 @@
 //! `outlive serve`: everything in the table of operations over HTTP, with the dashboard.
 #![cfg(feature = "server")]
 
-pub mod access;
+mod access;
 mod api;
 mod browser;
 mod dashboard;
@@ -10,7 +10,9 @@ mod guard;
 mod lending;
 mod limits;
 mod live;
-pub mod metrics;
+#[cfg(feature = "mcp")]
+mod mcp;
+mod metrics;
 mod openapi;
 mod traces;
 
@@ -34,8 +36,6 @@ use self::metrics::Counters;
 use self::traces::{Spans, Traces};
 use crate::operation::{SCHEMA, fail};
 use crate::terminal::{say_line, talk};
-#[cfg(feature = "mcp")]
-use crate::mcp::over_http;
 #[cfg(feature = "mcp")]
 use crate::mcp::toolset::Group;
 use crate::operation::allowed::Allowed;
@@ -102,19 +102,6 @@ pub struct Server {
     open: watch::Sender<bool>,
 }
 
-#[cfg(feature = "mcp")]
-impl Server {
-    /// What answers its calls.
-    pub fn calls(&self) -> &Calls {
-        &self.calls
-    }
-
-    /// What counts them.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
-    }
-}
-
 /// Serves until it is asked to stop.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
     let serve = Serve::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string()));
@@ -154,8 +141,8 @@ impl Serve {
             let operations = operations();
             #[cfg(feature = "mcp")]
             let operations = operations
-                .nest_service("/mcp", over_http::service(server.clone(), self.allow, &self.tools))
-                .layer(from_fn(over_http::tell_session_ended));
+                .nest_service("/mcp", mcp::service(server.clone(), self.allow, &self.tools))
+                .layer(from_fn(mcp::tell_session_ended));
             door.serve(router(&server, operations), limits.connections, &server.open).await;
             if let Some(traces) = traces {
                 *server.spans.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -6,8 +6,6 @@
 
 mod answer;
 mod harmless;
-#[cfg(feature = "server")]
-pub mod over_http;
 mod tasks;
 pub mod toolset;
 
@@ -86,7 +84,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
         let failed = |why: &dyn std::fmt::Display| Error::Invalid(format!("MCP cannot be spoken here: {why}"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
-        let tools = Tools { desk: Arc::new(calls), may: mcp.allow.effect(), groups: mcp.tools.into() };
+        let tools = Tools::new(Arc::new(calls), mcp.allow, &mcp.tools);
         let spoken = runtime.block_on(async {
             let server = tools.serve(rmcp::transport::stdio()).await.map_err(|error| failed(&error))?;
             server.waiting().await.map(|_| ()).map_err(|error| failed(&error))
@@ -165,6 +163,11 @@ fn has_pages(operation: &Operation) -> bool {
 }
 
 impl<D: Desk> Tools<D> {
+    /// The tools that a desk answers, as far as they are allowed, with these groups listed.
+    pub fn new(desk: Arc<D>, allow: Allowed, groups: &[Group]) -> Self {
+        Self { desk, may: allow.effect(), groups: groups.into() }
+    }
+
     /// Who asks: on the standard input, whoever started us.
     fn who(&self, context: &RequestContext<RoleServer>) -> Who {
         let who = self.desk.who(context).unwrap_or(Who::own(self.may));

@@ -14,9 +14,10 @@ use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
-use super::toolset::Group;
-use super::{Allowed, Desk, Ending, Tools};
-use crate::http::Server;
+use super::Server;
+use crate::mcp::toolset::Group;
+use crate::mcp::{Desk, Ending, Tools};
+use crate::operation::allowed::Allowed;
 use crate::operation::calls::{Calls, Who};
 
 /// The tools over HTTP. Who asks, and that they mean us, is made sure of before anything gets here.
@@ -26,7 +27,7 @@ pub fn service(
     groups: &[Group],
 ) -> StreamableHttpService<Tools<Server>, LocalSessionManager> {
     let config = StreamableHttpServerConfig::default().disable_allowed_hosts();
-    let tools = Tools { desk: server, may: allow.effect(), groups: groups.into() };
+    let tools = Tools::new(server, allow, groups);
     StreamableHttpService::new(move || Ok(tools.clone()), Arc::default(), config)
 }
 
@@ -45,7 +46,7 @@ pub async fn tell_session_ended(request: Request, next: Next) -> Response {
 
 impl Desk for Server {
     fn calls(&self) -> &Calls {
-        Self::calls(self)
+        &self.calls
     }
 
     fn who(&self, context: &RequestContext<RoleServer>) -> Option<Who> {
@@ -53,7 +54,7 @@ impl Desk for Server {
     }
 
     fn begin(&self) -> Ending<'_> {
-        let began = self.counters().begin();
-        Box::new(move |operation, failed| self.counters().end(operation, failed, began))
+        let began = self.counters.begin();
+        Box::new(move |operation, failed| self.counters.end(operation, failed, began))
     }
 }
