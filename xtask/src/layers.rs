@@ -63,7 +63,6 @@ pub const CRATES: [Layers; 2] = [
             ("launcher", "operations"),
             ("launcher", "workers"),
             ("logs", "operations"),
-            ("operations", "cli"),
             ("settings", "operation"),
         ],
     },

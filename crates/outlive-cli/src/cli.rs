@@ -1,6 +1,6 @@
 //! The command line: renders the table of operations as commands, and prints what they answer.
 
-pub mod completion;
+mod completion;
 mod left_out;
 mod logging;
 mod overview;
@@ -72,7 +72,7 @@ pub fn main() -> u8 {
         Ok(matches) => matches,
         Err(error) => return refuse(&error, &words),
     };
-    let context = Context::new(matches.get_one::<String>("registry").cloned());
+    let context = Context::new(matches.get_one::<String>("registry").cloned()).with_tree(|| command(None));
     let json = matches.get_flag("json");
     match matches.subcommand() {
         Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, mask, report),

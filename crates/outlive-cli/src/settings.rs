@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Command;
 pub use outlive::discovery::{DIRECTORY, Location, REGISTRY_VARIABLE};
 use outlive::error::Error;
 use outlive::logs::LogPolicy;
@@ -43,6 +44,8 @@ pub struct Context {
     config: OnceCell<Config>,
     form: Cell<Form>,
     caller: Option<Caller>,
+    /// Builds the command tree, which the command line gives: it stands above all operations.
+    tree: fn() -> Command,
 }
 
 /// A client on whose behalf a server works.
@@ -67,7 +70,7 @@ pub struct Caller {
 impl Context {
     /// The context of a call that names a registry, or does not.
     pub fn new(named: Option<String>) -> Self {
-        Self { named, config: OnceCell::new(), form: Cell::new(Form::Json), caller: None }
+        Self { named, config: OnceCell::new(), form: Cell::new(Form::Json), caller: None, tree: || Command::new("outlive") }
     }
 
     /// The context of a call that a server answers.
@@ -75,10 +78,20 @@ impl Context {
         Self { caller: Some(caller), ..Self::new(Some(registry)) }
     }
 
+    /// Lets operations describe the whole program: its manual pages and completions.
+    pub fn with_tree(self, tree: fn() -> Command) -> Self {
+        Self { tree, ..self }
+    }
+
+    /// Builds the command tree of the whole program.
+    pub fn tree(&self) -> fn() -> Command {
+        self.tree
+    }
+
     /// The context of the same call for another registry: the same caller, with the same permissions.
     pub fn at(&self, url: String) -> Self {
         let caller = self.caller.clone().map(|caller| Caller { registry: None, ..caller });
-        Self { caller, form: self.form.clone(), ..Self::new(Some(url)) }
+        Self { caller, form: self.form.clone(), tree: self.tree, ..Self::new(Some(url)) }
     }
 
     /// Whether runs of other registries cannot be meant: a command names its registry, or a caller may use this one alone.

@@ -15,10 +15,9 @@ use outlive::filter::Filter;
 use outlive::lifecycle::health::RunStatus;
 use outlive::store::Page;
 
+use crate::operations::completions::VARIABLE;
 use crate::settings::Context;
 
-/// The variable by which a shell asks for completions; its value is the shell.
-pub const VARIABLE: &str = "OUTLIVE_COMPLETE";
 /// How many of the newest runs are offered.
 const RUNS: usize = 200;
 /// How many programs of `PATH` are offered.

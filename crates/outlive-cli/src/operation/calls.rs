@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use clap::Command;
 use outlive::error::{Code, Error};
 use outlive::registry::Registry;
 use serde_json::Value;
@@ -51,6 +52,7 @@ pub struct Calls {
     /// What tells it from any other.
     pub id: Option<String>,
     shared: Option<Arc<Registry>>,
+    tree: fn() -> Command,
     /// How long somebody who waits for a run is kept.
     patience: Duration,
     /// The process of the session that all calls belong to, where they belong to one.
@@ -97,6 +99,7 @@ impl Calls {
             registry,
             id,
             shared,
+            tree: context.tree(),
             patience: PATIENCE,
             session: None,
             turns,
@@ -187,8 +190,8 @@ impl Calls {
         let (user, may, everywhere) = (who.user.clone(), who.may, who.everywhere);
         let (patience, session, registry) = (self.patience, self.session, self.shared.clone());
         let caller = Caller { user, may, everywhere, patience, session, going, registry };
-        let registry = self.registry.clone();
-        move || Context::served(registry, caller)
+        let (registry, tree) = (self.registry.clone(), self.tree);
+        move || Context::served(registry, caller).with_tree(tree)
     }
 
     /// A place among the calls of the same user, until it is dropped. This process's own user needs none.

@@ -10,10 +10,11 @@ use outlive::error::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cli;
-use crate::cli::completion::VARIABLE;
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
+
+/// The variable by which a shell asks for completions; its value is the shell.
+pub const VARIABLE: &str = "OUTLIVE_COMPLETE";
 
 /// Print the completions for a shell
 ///
@@ -51,14 +52,14 @@ impl Operate for Completions {
     const EXAMPLES: &'static str = "outlive completions bash > outlive.bash\noutlive completions fish > outlive.fish";
     type Output = Script;
 
-    async fn operate(self, _: &Context) -> Result<Script, Error> {
+    async fn operate(self, context: &Context) -> Result<Script, Error> {
         let script = match self.shell {
             Shell::Bash => registration("bash"),
             Shell::Zsh => registration("zsh"),
             Shell::Fish => registration("fish"),
             Shell::Elvish => registration("elvish"),
             Shell::Powershell => registration("powershell"),
-            Shell::Nushell => Ok(static_nushell()),
+            Shell::Nushell => Ok(static_nushell(context)),
         };
         Ok(Script { shell: self.shell, script: script? })
     }
@@ -77,9 +78,9 @@ fn registration(shell: &str) -> Result<String, Error> {
 }
 
 /// Verbs and flags as they are now: nushell cannot ask for them later.
-fn static_nushell() -> String {
+fn static_nushell(context: &Context) -> String {
     let mut script = Vec::new();
-    generate(Nushell, &mut cli::command(None), "outlive", &mut script);
+    generate(Nushell, &mut context.tree()(), "outlive", &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
 

@@ -10,7 +10,6 @@ use outlive::error::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cli;
 use crate::operation::{Effect, Operate};
 use crate::settings::Context;
 
@@ -42,14 +41,14 @@ impl Operate for Man {
         if prints { Self::EFFECT } else { Effect::Local }
     }
 
-    async fn operate(self, _: &Context) -> Result<Pages, Error> {
+    async fn operate(self, context: &Context) -> Result<Pages, Error> {
         let Some(dir) = self.dir.filter(|dir| dir.as_os_str() != "-") else {
-            return Ok(Pages { page: Some(render(&root())?.1), files: Vec::new() });
+            return Ok(Pages { page: Some(render(&root(context))?.1), files: Vec::new() });
         };
         let failed = |error: std::io::Error| Error::Invalid(format!("`{}` cannot be written: {error}", dir.display()));
         std::fs::create_dir_all(&dir).map_err(failed)?;
         let mut files = Vec::new();
-        let mut commands = vec![root()];
+        let mut commands = vec![root(context)];
         while let Some(command) = commands.pop() {
             commands.extend(command.get_subcommands().cloned());
             let (name, page) = render(&command)?;
@@ -63,8 +62,8 @@ impl Operate for Man {
 }
 
 /// The whole tree, its flags spread to every command. `help` needs no page of its own.
-fn root() -> clap::Command {
-    let mut root = cli::command(None).disable_help_subcommand(true);
+fn root(context: &Context) -> clap::Command {
+    let mut root = context.tree()().disable_help_subcommand(true);
     root.build();
     root
 }
