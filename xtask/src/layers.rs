@@ -61,7 +61,6 @@ pub const CRATES: [Layers; 2] = [
         ],
         upward: &[
             ("launcher", "operations"),
-            ("launcher", "workers"),
             ("logs", "operations"),
             ("settings", "operation"),
         ],

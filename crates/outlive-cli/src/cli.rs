@@ -16,15 +16,14 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 #[cfg(feature = "server")]
 use crate::http;
-use crate::launcher::descriptors;
-use crate::launcher::{adopt, attach, step, take_up};
+use crate::launcher::{adopt, attach, descriptors, hooks, step, take_up};
+use crate::workers::{supervise, work};
 #[cfg(feature = "mcp")]
 use crate::mcp;
 use crate::operation::{Answer, Failure, Form, Operation, exit_status_table, fail};
 use crate::operations::TABLE;
 use crate::settings::Context;
 use crate::terminal::talk;
-use crate::workers::{hooks, supervise, work};
 use crate::{launcher, logs};
 
 /// The nouns that group verbs, with what they are about.

@@ -12,6 +12,7 @@ pub mod detach;
 pub mod flags;
 mod follow;
 mod glob;
+pub mod hooks;
 pub mod line_search;
 mod memory;
 pub mod own;
@@ -57,7 +58,6 @@ use crate::operation::{body, fail};
 use crate::terminal::{plain, talk};
 use crate::run_view::RunView;
 use crate::settings::Context;
-use crate::workers::hooks;
 
 /// The verb.
 pub const NAME: &str = "run";

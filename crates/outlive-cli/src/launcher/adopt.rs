@@ -23,12 +23,11 @@ use super::own::note_final;
 use super::recording::Recording;
 use super::signals::Signals;
 use super::streams::{Copying, Way};
-use super::{keep_log, leave_log, prepare, recorded_badly, refuse, remark};
+use super::{hooks, keep_log, leave_log, prepare, recorded_badly, refuse, remark};
 use crate::terminal::{say_line, talk};
 use crate::operation::{Effect, SCHEMA};
 use crate::operations::plane::located::{Place, locate_one};
 use crate::settings::Context;
-use crate::workers::hooks;
 
 /// The verb.
 pub const NAME: &str = "adopt";

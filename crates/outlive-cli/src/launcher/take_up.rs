@@ -14,9 +14,8 @@ use outlive::registry::Registry;
 use super::detach::Report;
 use super::own::{Job, Owning};
 use super::signals::Signals;
-use super::{child, tree};
+use super::{child, hooks, tree};
 use crate::settings::Context;
-use crate::workers::hooks;
 
 /// The word by which this program knows that it is to go on with a run.
 pub const NAME: &str = "__own";

@@ -26,7 +26,7 @@ use crate::operations::plane::{Elsewhere, Scope, elsewhere, gone, index, narrowe
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;
-use crate::workers::hooks;
+use crate::launcher::hooks;
 
 /// Hide finished runs from lists
 ///

@@ -34,7 +34,7 @@ use crate::operations::wait::{Ended, Wait};
 use crate::run_view::RunView;
 use crate::settings::{Context, QueueOrder};
 use crate::terminal::plain;
-use crate::workers::hooks;
+use crate::launcher::hooks;
 
 /// Add a command to the queue, for `outlive work` or `outlive supervise`
 ///

@@ -16,7 +16,7 @@ use crate::operation::{Effect, Operate};
 use crate::run_view::with_names;
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;
-use crate::workers::hooks;
+use crate::launcher::hooks;
 
 /// Mark runs whose owner process is gone as dead
 ///

@@ -20,14 +20,13 @@ use serde::Serialize;
 
 use crate::launcher::detach::Starting;
 use crate::launcher::own::{Job, changed_program};
-use crate::launcher::take_up;
+use crate::launcher::{hooks, take_up};
 use crate::operation::{Effect, Operate};
 use crate::operations::plane::delegate::{delegate, foreign_name};
 use crate::operations::plane::{Elsewhere, Scope, elsewhere, gone, index};
 use crate::operations::queue::find_queued;
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;
-use crate::workers::hooks;
 
 /// How many next tasks of a run of cool-workflow are named, where the call says nothing else.
 const TASKS: usize = 5;

@@ -23,7 +23,7 @@ use crate::operations::plane::located::locate;
 use crate::run_view::RunView;
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;
-use crate::workers::hooks;
+use crate::launcher::hooks;
 
 /// Delete finished runs with their history and logs
 ///

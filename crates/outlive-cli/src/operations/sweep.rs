@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::operation::{Effect, Operate};
 use crate::settings::{Context, Sweeps, deliver};
 use crate::terminal::{counted, plain};
-use crate::workers::hooks;
+use crate::launcher::hooks;
 
 /// Delete artifacts that no run needs
 ///

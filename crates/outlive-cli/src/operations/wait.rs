@@ -27,7 +27,7 @@ use crate::operation::{Effect, Operate};
 use crate::operations::plane::located::locate;
 use crate::run_view::RunView;
 use crate::settings::Context;
-use crate::workers::work::wait_for;
+use crate::launcher::descriptors::wait_for;
 
 /// The first pause between two looks at a run that may end without a notification.
 const LOOK_EVERY: Duration = Duration::from_millis(40);

@@ -35,12 +35,11 @@ use serde_json::{Value, json};
 use self::chores::Chores;
 use crate::operation::{SCHEMA, fail};
 use crate::terminal::{plain, say_line, talk};
-use crate::launcher::collect_ended;
+use crate::launcher::{collect_ended, hooks};
+use crate::launcher::descriptors::wait_for;
 use crate::launcher::detach::Starting;
 use crate::launcher::signals::Signals;
 use crate::settings::{Context, Sweeps};
-use crate::workers::hooks;
-use crate::workers::work::wait_for;
 
 /// The verb.
 pub const NAME: &str = "supervise";

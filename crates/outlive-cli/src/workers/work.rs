@@ -8,7 +8,6 @@ mod hand;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ pub use self::hand::{HAND, hand, hand_command};
 use crate::operation::{SCHEMA, fail};
 use crate::terminal::{plain, say_line, talk};
 use crate::launcher::collect_ended;
+use crate::launcher::descriptors::wait_for;
 use crate::launcher::detach::Starting;
 use crate::launcher::signals::Signals;
 use crate::settings::Context;
@@ -285,14 +285,6 @@ impl Worker {
             say_line(&line.to_string());
         }
     }
-}
-
-/// Waits until one of these can be read, for at most `patience`.
-pub fn wait_for(fds: &[&dyn AsFd], patience: Duration) {
-    let limit =
-        rustix::event::Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
-    let mut fds: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
-    let _ = poll(&mut fds, Some(&limit));
 }
 
 /// Whether the other side of a stream will say nothing more.

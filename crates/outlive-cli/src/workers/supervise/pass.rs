@@ -17,8 +17,7 @@ use serde_json::json;
 use super::{KIND, LOOK_EVERY, Supervisor};
 use crate::launcher::detach::{Started, Starting};
 use crate::launcher::own::{Job, changed_program};
-use crate::launcher::{adopt, take_up};
-use crate::workers::hooks;
+use crate::launcher::{adopt, hooks, take_up};
 
 /// How many owners are started at a time, so that a machine that comes up with a thousand runs to resume can breathe.
 const STARTING: usize = 8;

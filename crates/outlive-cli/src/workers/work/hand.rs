@@ -25,13 +25,13 @@ use outlive::store::postgres;
 use outlive::store::sqlite::{SqliteStore, Topic, Watch};
 use serde_json::{Value, json};
 
-use super::wait_for;
+use crate::launcher::descriptors::wait_for;
 use crate::launcher::detach::Report;
 use crate::launcher::own::{Job, Owning};
 use crate::launcher::signals::Signals;
 use crate::run_view::RunView;
 use crate::settings::Context;
-use crate::workers::hooks;
+use crate::launcher::hooks;
 
 /// The word by which this program knows that it is to be a hand.
 pub const HAND: &str = "__hand";

@@ -21,8 +21,8 @@ use outlive::store::sqlite::HookReceipts;
 use outlive::store::{Page, Pages};
 use serde_json::json;
 
-use super::work::wait_for;
-use crate::launcher::detach::Starting;
+use super::descriptors::wait_for;
+use super::detach::Starting;
 use crate::operation::SCHEMA;
 use crate::run_view::RunView;
 use crate::settings::{Context, Hooks};
