@@ -51,6 +51,7 @@ pub const CRATES: [Layers; 2] = [
             "settings",
             "operation",
             "run_view",
+            "lookup",
             "logs",
             "launcher",
             "workers",
@@ -60,8 +61,6 @@ pub const CRATES: [Layers; 2] = [
             "cli",
         ],
         upward: &[
-            ("launcher", "operations"),
-            ("logs", "operations"),
             ("settings", "operation"),
         ],
     },

@@ -22,8 +22,8 @@ use outlive::time::{Clock, InvalidMoment, SystemClock, Timestamp, Towards, parse
 use self::screen::Screen;
 use crate::operation::{Effect, fail};
 use crate::terminal::{plain, talk};
-use crate::operations::plane::located::{Place, locate_one};
-use crate::operations::wait::{self, serving::Serving};
+use crate::lookup::located::{Place, locate_one};
+use crate::lookup::serving::Serving;
 use crate::run_view::RunView;
 use crate::settings::Context;
 
@@ -189,7 +189,7 @@ impl Logs {
             let id = ended.run.id;
             return Err(Error::Invalid(format!("run `{id}` has not ended; with `-f` its exit status is waited for")));
         }
-        Ok(wait::status(&RunView::new(ended, registry)))
+        Ok(RunView::new(ended, registry).exit_status())
     }
 
     /// Shows what there is, and with `-f` what comes until the run has ended. Answers with the run as it was then.

@@ -4,6 +4,7 @@ mod cli;
 mod http;
 mod launcher;
 mod logs;
+mod lookup;
 mod mcp;
 mod operation;
 mod operations;

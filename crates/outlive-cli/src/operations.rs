@@ -5,17 +5,20 @@ pub mod artifact;
 pub mod cancel;
 pub mod checkpoint;
 pub mod completions;
+pub mod delegate;
 pub mod doctor;
+#[cfg(test)]
+mod documented;
 pub mod fence;
 pub mod gc;
 pub mod history;
 pub mod init;
 pub mod list;
+pub mod listing;
 pub mod man;
 #[cfg(feature = "mcp")]
 pub mod mcp_install;
 pub mod output;
-pub mod plane;
 pub mod progress;
 pub mod ps;
 pub mod queue;

@@ -320,6 +320,15 @@ impl RunView {
         code.or(self.signal.map(|signal| Exit::Signal(signal).to_string()))
     }
 
+    /// The exit status of a command that waited for its end.
+    pub fn exit_status(&self) -> u8 {
+        let code = self.exit_code.or(self.signal.map(|signal| 128 + signal)).unwrap_or(1);
+        match self.state {
+            StateName::Succeeded => 0,
+            _ => u8::try_from(code & 0xff).ok().filter(|code| *code != 0).unwrap_or(1),
+        }
+    }
+
     /// Whether its last attempt ended early, on record, and there may be another.
     pub fn awaits_resume(&self) -> bool {
         let ended_early = matches!(self.state, StateName::Dead | StateName::Interrupted) && self.owner.is_none();

@@ -26,7 +26,7 @@ use super::streams::{Copying, Way};
 use super::{hooks, keep_log, leave_log, prepare, recorded_badly, refuse, remark};
 use crate::terminal::{say_line, talk};
 use crate::operation::{Effect, SCHEMA};
-use crate::operations::plane::located::{Place, locate_one};
+use crate::lookup::located::{Place, locate_one};
 use crate::settings::Context;
 
 /// The verb.

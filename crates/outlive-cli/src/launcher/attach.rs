@@ -28,8 +28,8 @@ use super::streams::write_all;
 use crate::operation::{Effect, fail};
 use crate::terminal::talk;
 use crate::logs;
-use crate::operations::plane::located::{Place, locate_one};
-use crate::operations::wait::{self, serving::Serving};
+use crate::lookup::located::{Place, locate_one};
+use crate::lookup::serving::Serving;
 use crate::run_view::RunView;
 use crate::settings::Context;
 
@@ -212,7 +212,7 @@ fn connect(registry: &Registry, run: &Run) -> io::Result<UnixStream> {
 /// The status to end with, where there is nothing more to wait for.
 fn over(seen: &RunStatus, registry: &Registry) -> Option<u8> {
     if seen.is_over() {
-        return Some(wait::status(&RunView::new(seen, registry)));
+        return Some(RunView::new(seen, registry).exit_status());
     }
     (seen.health == Some(Health::Orphaned)).then(|| {
         let (id, reason) = (seen.run.id, seen.reason.clone().unwrap_or_default());

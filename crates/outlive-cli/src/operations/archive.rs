@@ -21,8 +21,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Form, Operate};
-use crate::operations::plane::listing::repo_name;
-use crate::operations::plane::{Elsewhere, Scope, elsewhere, gone, index, narrowed};
+use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index, narrowed};
+use crate::operations::listing::repo_name;
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;

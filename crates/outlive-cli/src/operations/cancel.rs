@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use super::wait::until_ended;
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::located::{Located, Place, locate};
+use crate::lookup::located::{Located, Place, locate};
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 

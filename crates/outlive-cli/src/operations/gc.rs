@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::time::Duration;
 
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::{Scope, index, narrowed};
+use crate::lookup::{Scope, index, narrowed};
 use crate::settings::Context;
 use crate::terminal::plain;
 

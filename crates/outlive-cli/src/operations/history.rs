@@ -5,7 +5,7 @@ use outlive::error::Error;
 use outlive::index::Order;
 
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::listing::{Page, Wanted};
+use crate::operations::listing::{Page, Wanted};
 use crate::settings::Context;
 
 /// List runs of every repository, newest first

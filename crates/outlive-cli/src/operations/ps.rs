@@ -22,8 +22,8 @@ use serde::Serialize;
 
 use crate::launcher::flags::parse_label;
 use crate::operation::{Effect, Form, Operate};
-use crate::operations::plane::index;
-use crate::operations::plane::listing::repo_name;
+use crate::lookup::index;
+use crate::operations::listing::repo_name;
 use crate::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, short_ids};
 use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Step, Table};

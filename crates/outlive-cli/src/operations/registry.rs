@@ -18,8 +18,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::listing::{from_place, to_place};
-use crate::operations::plane::{Scope, forget, home, index, narrowed, repository};
+use crate::lookup::{Scope, forget, home, index, narrowed, repository};
+use crate::operations::listing::{from_place, to_place};
 use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Table};
 use crate::terminal::{Look, counted, plain};

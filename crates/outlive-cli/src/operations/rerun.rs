@@ -14,8 +14,8 @@ use serde::Serialize;
 use crate::launcher::detach::Starting;
 use crate::launcher::take_up;
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::delegate::{delegate, foreign_name};
-use crate::operations::plane::{Elsewhere, Scope, elsewhere, gone};
+use crate::lookup::{Elsewhere, Scope, elsewhere, gone};
+use crate::operations::delegate::{delegate, foreign_name};
 use crate::settings::Context;
 use crate::terminal::plain;
 

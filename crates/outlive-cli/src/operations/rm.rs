@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::located::locate;
+use crate::lookup::located::locate;
 use crate::run_view::RunView;
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;

@@ -5,7 +5,7 @@ use outlive::error::Error;
 use outlive::index::Order;
 
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::listing::{Page, Wanted};
+use crate::operations::listing::{Page, Wanted};
 use crate::settings::Context;
 
 /// Search runs of every repository, oldest first
@@ -50,7 +50,7 @@ mod tests {
         let found: Search = read(json!({"query": ["deploy"], "status": ["failed"]})).ok().unwrap();
         assert_eq!((found.wanted.limit, found.wanted.unarchived, found.wanted.status.len()), (50, false, 1));
         let found: Search = read(json!({"unarchived": false, "scope": "repo"})).ok().unwrap();
-        assert_eq!((found.wanted.unarchived, found.wanted.scope), (false, crate::operations::plane::Scope::Repo));
+        assert_eq!((found.wanted.unarchived, found.wanted.scope), (false, crate::lookup::Scope::Repo));
         for unknown in [json!({"colour": "red"}), json!({"scope": "galaxy"}), json!({"status": "failed"})] {
             assert!(read::<Search>(unknown.clone()).is_err(), "{unknown} was taken");
         }

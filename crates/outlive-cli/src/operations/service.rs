@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::lookup::serving::SUPERVISOR_KIND;
 use crate::operation::{Effect, Operate};
 use crate::settings::{Context, Location};
 use crate::workers::supervise;
@@ -175,7 +176,7 @@ impl Operate for Status {
         let service = Service::of(context, 1)?;
         let mut supervisor = None;
         if let Some(registry) = context.existing().await? {
-            let filter = Filter { kind: Some(supervise::KIND.into()), ..Filter::in_states([StateName::Running]) };
+            let filter = Filter { kind: Some(SUPERVISOR_KIND.into()), ..Filter::in_states([StateName::Running]) };
             supervisor = registry.all(&filter).await?.first().map(|seen| seen.run.id);
         }
         let systemd = systemd::installed(&service);

@@ -19,9 +19,9 @@ use serde::Serialize;
 
 use self::steps::{StepView, tell};
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::delegate::{foreign_command, foreign_name};
-use crate::operations::plane::listing::{counts, status};
-use crate::operations::plane::{Elsewhere, Scope, after_gone, elsewhere};
+use crate::lookup::{Elsewhere, Scope, after_gone, elsewhere};
+use crate::operations::delegate::{foreign_command, foreign_name};
+use crate::operations::listing::{counts, status};
 use crate::run_view::{RunView, moment};
 use crate::settings::Context;
 use crate::terminal::{plain, quote};

@@ -12,8 +12,8 @@ use serde::Serialize;
 use std::time::Duration;
 
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::index;
-use crate::operations::plane::listing::{Wanted, from_place, to_place};
+use crate::lookup::index;
+use crate::operations::listing::{Wanted, from_place, to_place};
 use crate::settings::Context;
 use crate::terminal::Look;
 use crate::terminal::plain;

@@ -1,7 +1,5 @@
 //! `outlive wait`: waits until runs have ended.
 
-pub mod serving;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,11 +18,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use self::serving::Serving;
-
 use crate::launcher::line_search::{LineSearch, expression};
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::located::locate;
+use crate::lookup::serving::Serving;
+use crate::lookup::located::locate;
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::launcher::descriptors::wait_for;
@@ -101,7 +98,7 @@ impl Operate for Wait {
 
     fn exit_status(ended: &Ended) -> u8 {
         let over = ended.runs.iter().filter(|run| run.state != StateName::Running);
-        over.map(status).find(|status| *status != 0).unwrap_or(ended.too_late.into())
+        over.map(RunView::exit_status).find(|status| *status != 0).unwrap_or(ended.too_late.into())
     }
 }
 
@@ -276,15 +273,6 @@ impl Waiter {
 fn is_readable(fd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
-}
-
-/// The exit status that a run ended with.
-pub fn status(run: &RunView) -> u8 {
-    let code = run.exit_code.or(run.signal.map(|signal| 128 + signal)).unwrap_or(1);
-    match run.state {
-        StateName::Succeeded => 0,
-        _ => u8::try_from(code & 0xff).ok().filter(|code| *code != 0).unwrap_or(1),
-    }
 }
 
 impl fmt::Display for Ended {

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::located::{Place, locate_one};
+use crate::lookup::located::{Place, locate_one};
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;

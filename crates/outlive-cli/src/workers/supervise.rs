@@ -37,6 +37,7 @@ use crate::operation::{SCHEMA, fail};
 use crate::terminal::{plain, say_line, talk};
 use crate::launcher::{collect_ended, hooks};
 use crate::launcher::descriptors::wait_for;
+use crate::lookup::serving::SUPERVISOR_KIND;
 use crate::launcher::detach::Starting;
 use crate::launcher::signals::Signals;
 use crate::settings::{Context, Sweeps};
@@ -44,8 +45,6 @@ use crate::settings::{Context, Sweeps};
 /// The verb.
 pub const NAME: &str = "supervise";
 
-/// The kind of the run by which a supervisor is known, and the key that only one of them holds.
-pub const KIND: &str = "supervisor";
 /// How long until everything is looked at again, where nothing wakes us.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The least time between two looks that writes of others ask for.
@@ -223,8 +222,8 @@ impl Supervisor<'_> {
     fn take_office(&mut self, once: bool) -> Result<Option<RunHandle>, Error> {
         let mut said = false;
         loop {
-            let mut spec = Spec::new(KIND, self.registry.me().clone());
-            spec.keys = vec![Key::limit(format!("outlive {KIND}"), 1)];
+            let mut spec = Spec::new(SUPERVISOR_KIND, self.registry.me().clone());
+            spec.keys = vec![Key::limit(format!("outlive {SUPERVISOR_KIND}"), 1)];
             spec.policy.orphans = OrphanPolicy::Fail;
             let holders = match pollster::block_on(self.registry.start(spec)) {
                 Err(Error::KeyBusy { holders, .. }) => holders,

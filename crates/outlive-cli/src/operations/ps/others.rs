@@ -5,7 +5,7 @@ use outlive::index::Kind;
 use outlive::run::StateName;
 use outlive::store::Page;
 
-use crate::operations::plane::index;
+use crate::lookup::index;
 use crate::settings::Context;
 
 /// How many registries are looked into before a list that is empty is shown.

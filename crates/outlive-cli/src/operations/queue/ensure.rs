@@ -9,7 +9,7 @@ use outlive::run::Run;
 
 use crate::launcher::detach::Starting;
 use crate::operations::run::collect;
-use crate::operations::wait::serving::is_served;
+use crate::lookup::serving::is_served;
 use crate::workers::work;
 
 /// Starts a worker in the background if no worker or supervisor serves one of these runs. It ends when nothing is left

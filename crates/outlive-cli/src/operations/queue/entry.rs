@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operation::{Effect, Operate};
-use crate::operations::plane::{home, repository};
+use crate::lookup::{home, repository};
 use crate::run_view::with_names;
 use crate::settings::{Context, QueueOrder};
 use crate::terminal::plain;

@@ -8,7 +8,8 @@ use outlive::lifecycle::health::Health;
 use outlive::run::StateName;
 use serde_json::json;
 
-use super::{KIND, Supervisor};
+use super::Supervisor;
+use crate::lookup::serving::SUPERVISOR_KIND;
 
 impl Supervisor<'_> {
     /// Says how many runs there are that are not over for good, by state.
@@ -18,7 +19,7 @@ impl Supervisor<'_> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         let filter = Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states(open) };
         for seen in pollster::block_on(self.registry.all(&filter))? {
-            if seen.run.spec.kind != KIND {
+            if seen.run.spec.kind != SUPERVISOR_KIND {
                 let word = seen.health.filter(|health| *health != Health::Healthy);
                 *counts.entry(word.map_or(seen.state.as_str(), |health| health.as_str())).or_default() += 1;
             }

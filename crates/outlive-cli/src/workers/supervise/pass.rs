@@ -14,7 +14,8 @@ use outlive::run::{Run, State, StateName};
 use outlive::store::{Page, Pages};
 use serde_json::json;
 
-use super::{KIND, LOOK_EVERY, Supervisor};
+use super::{LOOK_EVERY, Supervisor};
+use crate::lookup::serving::SUPERVISOR_KIND;
 use crate::launcher::detach::{Started, Starting};
 use crate::launcher::own::{Job, changed_program};
 use crate::launcher::{adopt, hooks, take_up};
@@ -110,7 +111,7 @@ impl Supervisor<'_> {
         let mut queued = Queued::default();
         let mut walk = Pages::from(Filter::in_states([StateName::Running]), Page::default());
         while let Some(records) = pollster::block_on(walk.next(self.registry.store()))? {
-            for run in records.into_iter().map(|record| record.run).filter(|run| run.spec.kind != KIND) {
+            for run in records.into_iter().map(|record| record.run).filter(|run| run.spec.kind != SUPERVISOR_KIND) {
                 if run.spec.queued {
                     queued.in_slots += 1;
                     queued.last = Some(run.id);

@@ -9,8 +9,9 @@ use outlive::registry::{EXTERNAL_KIND, Registry};
 use outlive::run::{Run, State, StateName};
 
 use crate::terminal::{plain, talk};
-use crate::workers::supervise::KIND;
 
+/// The kind of the run that a supervisor is.
+pub const SUPERVISOR_KIND: &str = "supervisor";
 /// How often the workers of a registry are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
@@ -80,7 +81,7 @@ pub async fn is_served(registry: &Registry, run: &Run) -> Result<bool, Error> {
     if workers.iter().any(|(worker, judged)| takes(worker) && *judged == OwnerStatus::Live) {
         return Ok(true);
     }
-    let supervisors = Filter { kind: Some(KIND.into()), ..Filter::in_states([StateName::Running]) };
+    let supervisors = Filter { kind: Some(SUPERVISOR_KIND.into()), ..Filter::in_states([StateName::Running]) };
     let supervisors = registry.all(&supervisors).await?;
     Ok(supervisors.iter().any(|seen| seen.state == StateName::Running))
 }

@@ -1,12 +1,9 @@
-//! The control plane: runs of every repository, from anywhere.
+//! Lookup: which registry has a run that a call names.
 //!
 //! What is meant by a scope, which index is asked, and where a run is found that the registry here does not know.
 
-pub mod delegate;
-#[cfg(test)]
-mod documented;
-pub mod listing;
 pub mod located;
+pub mod serving;
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +19,7 @@ use crate::settings::{Context, DIRECTORY, is_registry};
 use crate::terminal::command_line;
 
 /// How many runs or repositories are named where there are several.
-const SHOWN: usize = 5;
+pub const SHOWN: usize = 5;
 
 /// Which repositories are meant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]

@@ -15,8 +15,8 @@ use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_moment, show_d
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{SHOWN, Scope, forget, index, narrowed};
 use crate::launcher::flags::parse_label;
+use crate::lookup::{SHOWN, Scope, forget, index, narrowed};
 use crate::terminal::table::{Cell, Colour, Step, Table};
 use crate::terminal::{Look, command_line, counted, cut, plain};
 
