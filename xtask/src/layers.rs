@@ -49,7 +49,7 @@ pub const CRATES: [Layers; 2] = [
         order: &[
             "terminal",
             "settings",
-            "operation",
+            "call",
             "run_view",
             "lookup",
             "logs",
@@ -61,7 +61,7 @@ pub const CRATES: [Layers; 2] = [
             "cli",
         ],
         upward: &[
-            ("settings", "operation"),
+            ("settings", "call"),
         ],
     },
 ];

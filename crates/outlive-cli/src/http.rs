@@ -34,13 +34,13 @@ use self::limits::Limits;
 use self::live::Live;
 use self::metrics::Counters;
 use self::traces::{Spans, Traces};
-use crate::operation::{SCHEMA, fail};
+use crate::call::{SCHEMA, fail};
+use crate::call::allowed::Allowed;
+use crate::call::calls::Calls;
+use crate::call::tokens::Tokens;
 use crate::terminal::{say_line, talk};
 #[cfg(feature = "mcp")]
 use crate::mcp::toolset::Group;
-use crate::operation::allowed::Allowed;
-use crate::operation::calls::Calls;
-use crate::operation::tokens::Tokens;
 use crate::settings::Context;
 
 /// The verb.

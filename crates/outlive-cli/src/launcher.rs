@@ -54,7 +54,7 @@ use self::recording::Recording;
 use self::signals::Signals;
 use self::start::{Begun, LeashTo, RunFlags};
 use self::watches::Leash;
-use crate::operation::{body, fail};
+use crate::call::{body, fail};
 use crate::terminal::{plain, talk};
 use crate::run_view::RunView;
 use crate::settings::Context;

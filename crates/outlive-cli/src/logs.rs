@@ -20,7 +20,7 @@ use outlive::store::sqlite::{Topic, Watch};
 use outlive::time::{Clock, InvalidMoment, SystemClock, Timestamp, Towards, parse_moment};
 
 use self::screen::Screen;
-use crate::operation::{Effect, fail};
+use crate::call::{Effect, fail};
 use crate::terminal::{plain, talk};
 use crate::lookup::located::{Place, locate_one};
 use crate::lookup::serving::Serving;

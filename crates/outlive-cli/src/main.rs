@@ -1,12 +1,12 @@
 //! The command `outlive`.
 #![cfg_attr(not(test), no_main)]
+mod call;
 mod cli;
 mod http;
 mod launcher;
 mod logs;
 mod lookup;
 mod mcp;
-mod operation;
 mod operations;
 mod run_view;
 mod settings;

@@ -29,10 +29,10 @@ use serde_json::{Map, Value, json};
 use self::answer::{Wanted, length};
 use self::harmless::harmless;
 use self::toolset::{Group, MORE};
-use crate::operation::{Effect, Failure, Operation, fail};
-use crate::operation::allowed::Allowed;
-use crate::operation::calls::{Calls, PATIENCE, Who};
-use crate::operation::going::{Going, given_up};
+use crate::call::{Effect, Failure, Operation, fail};
+use crate::call::allowed::Allowed;
+use crate::call::calls::{Calls, PATIENCE, Who};
+use crate::call::going::{Going, given_up};
 use crate::operations::TABLE;
 use crate::settings::Context;
 

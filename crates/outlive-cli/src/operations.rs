@@ -41,7 +41,7 @@ pub mod wait;
 pub mod why;
 pub mod workers;
 
-use crate::operation::Operation;
+use crate::call::Operation;
 
 /// Everything that outlive can do, in the order of the help.
 pub const TABLE: &[Operation] = &[

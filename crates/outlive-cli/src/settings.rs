@@ -33,8 +33,8 @@ use self::config::History;
 use self::config::{Config, Keep};
 use self::home::with_logs;
 pub use self::home::{CoolWorkflow, Hooks, QueueOrder, Sweeps};
-use crate::operation::going::Going;
-use crate::operation::{Effect, Form};
+use crate::call::{Effect, Form};
+use crate::call::going::Going;
 
 const CONFIG: &str = "config.toml";
 

@@ -8,7 +8,7 @@ use outlive::error::Error;
 use outlive::run::StateName;
 
 use super::{command, operate};
-use crate::operation::{Operate, fail};
+use crate::call::{Operate, fail};
 use crate::operations::ps::Ps;
 use crate::settings::Context;
 use crate::terminal::say_line;

@@ -11,7 +11,7 @@ use outlive::error::Error;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::{Value, json};
 
-use crate::operation::{Failure, fail};
+use crate::call::{Failure, fail};
 use crate::operations::TABLE;
 use crate::settings::Context;
 

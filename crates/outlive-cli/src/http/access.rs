@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 
 use super::door::Peer;
 use super::limits::Limits;
-use crate::operation::Failure;
-use crate::operation::calls::Who;
-use crate::operation::tokens::{Kept, Role, Tokens, digest, draw, is_same};
+use crate::call::Failure;
+use crate::call::calls::Who;
+use crate::call::tokens::{Kept, Role, Tokens, digest, draw, is_same};
 
 /// How often a client may be wrong within [`WINDOW`] before it is refused.
 const WRONG: u32 = 20;
@@ -207,7 +207,7 @@ fn unknown() -> Failure {
 
 fn refused(code: Code, message: &str) -> Failure {
     let hint = "send `Authorization: Bearer TOKEN`, which `outlive token create NAME` makes; a browser opens the link that `outlive serve` prints";
-    Failure { code, body: crate::operation::body(code, message, Some(hint.into())) }
+    Failure { code, body: crate::call::body(code, message, Some(hint.into())) }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Server;
-use crate::operation::tokens;
+use crate::call::tokens;
 
 /// How long a browser may take to come.
 const COMES_WITHIN: Duration = Duration::from_secs(60);

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::Server;
 use super::access::Shown;
 use super::door::Peer;
-use crate::operation::{Failure, SCHEMA};
+use crate::call::{Failure, SCHEMA};
 
 /// Nothing but our own files is loaded, nothing is executed that stands in a page, and no page frames us.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \

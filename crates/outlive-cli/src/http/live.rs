@@ -27,8 +27,8 @@ use tokio::sync::{Semaphore, broadcast, watch};
 
 use super::Server;
 use super::limits::Limits;
-use crate::operation::calls::Who;
-use crate::operation::{Effect, Failure, from_query};
+use crate::call::{Effect, Failure, from_query};
+use crate::call::calls::Who;
 use crate::operations::TABLE;
 use crate::run_view::RunView;
 use crate::settings::Context;

@@ -17,8 +17,8 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use super::Server;
 use crate::mcp::toolset::Group;
 use crate::mcp::{Desk, Ending, Tools};
-use crate::operation::allowed::Allowed;
-use crate::operation::calls::{Calls, Who};
+use crate::call::allowed::Allowed;
+use crate::call::calls::{Calls, Who};
 
 /// The tools over HTTP. Who asks, and that they mean us, is made sure of before anything gets here.
 pub fn service(

@@ -8,7 +8,7 @@ use outlive::error::Code;
 use serde_json::{Map, Value, json};
 
 use super::api::path;
-use crate::operation::{Effect, Operation};
+use crate::call::{Effect, Operation};
 use crate::operations::TABLE;
 
 /// The document that describes the API.

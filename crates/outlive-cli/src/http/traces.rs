@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::{Server, api};
-use crate::operation::calls::Who;
+use crate::call::calls::Who;
 use crate::operations::TABLE;
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";

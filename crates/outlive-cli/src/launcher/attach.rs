@@ -25,7 +25,7 @@ use self::keys::DetachKeys;
 use self::wire::Incoming;
 use super::descriptors::STANDARD;
 use super::streams::write_all;
-use crate::operation::{Effect, fail};
+use crate::call::{Effect, fail};
 use crate::terminal::talk;
 use crate::logs;
 use crate::lookup::located::{Place, locate_one};

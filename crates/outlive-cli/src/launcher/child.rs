@@ -34,7 +34,7 @@ use super::tree;
 use super::viewers::{Door, Viewers};
 use super::watches::{Leash, OwnStop, Watches, Word};
 use crate::launcher::descriptors::STANDARD;
-use crate::operation::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
+use crate::call::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
 use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.

@@ -23,9 +23,9 @@ use super::spawn::{Environment, Start, handed};
 use super::start::Begun;
 use super::streams::Placed;
 use super::tree;
-use crate::operation::{SCHEMA, body, error_body, fail};
+use crate::call::{SCHEMA, body, error_body, fail};
+use crate::call::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
 use crate::terminal::{say_line, talk};
-use crate::operation::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
 use crate::settings::REGISTRY_VARIABLE;
 
 /// What the processes of a run have in their environment. A detached run that is started inside another is none of it.

@@ -23,7 +23,7 @@ use serde_json::json;
 
 use super::descriptors::wait_for;
 use super::detach::Starting;
-use crate::operation::SCHEMA;
+use crate::call::SCHEMA;
 use crate::run_view::RunView;
 use crate::settings::{Context, Hooks};
 

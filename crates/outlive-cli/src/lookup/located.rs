@@ -5,7 +5,7 @@ use outlive::lifecycle::health::RunStatus;
 use outlive::registry::Registry;
 
 use super::{Elsewhere, Scope, elsewhere, gone};
-use crate::operation::Effect;
+use crate::call::Effect;
 use crate::settings::Context;
 use crate::terminal::plain;
 

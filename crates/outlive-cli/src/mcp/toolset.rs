@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
-use crate::operation::{Effect, Operation};
+use crate::call::{Effect, Operation};
 use crate::operations::TABLE;
 
 /// The tool that tells of all others and calls them.

@@ -20,7 +20,7 @@ use outlive::time::{Clock, SystemClock, Timestamp, parse_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Form, Operate};
+use crate::call::{Effect, Form, Operate};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index, narrowed};
 use crate::operations::listing::repo_name;
 use crate::run_view::RunView;

@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::wait::until_ended;
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::lookup::located::{Located, Place, locate};
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;

@@ -10,7 +10,7 @@ use outlive::error::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::settings::Context;
 
 /// The variable by which a shell asks for completions; its value is the shell.

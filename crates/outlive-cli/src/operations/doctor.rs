@@ -13,7 +13,7 @@ use outlive::store::sqlite::SqliteStore;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::settings::{Context, Location, deliver};
 use crate::terminal::plain;
 

@@ -9,8 +9,8 @@ use outlive::lifecycle::Refusal;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::inside::Claim;
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
+use crate::call::inside::Claim;
 use crate::settings::Context;
 
 /// Inside a run: check that this attempt still owns the run

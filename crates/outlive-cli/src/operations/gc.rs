@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::lookup::{Scope, index, narrowed};
 use crate::settings::Context;
 use crate::terminal::plain;

@@ -10,7 +10,7 @@ use outlive::store::sqlite::Sharing;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::settings::{Context, DIRECTORY, Location};
 
 /// Create a registry in this directory

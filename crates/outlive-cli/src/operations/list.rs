@@ -4,7 +4,7 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::index::Order;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::operations::listing::{Page, Wanted};
 use crate::settings::Context;
 

@@ -10,7 +10,7 @@ use outlive::error::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::settings::Context;
 
 /// Print the manual page, or write all pages to a directory

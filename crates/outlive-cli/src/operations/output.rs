@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::launcher::line_search::expression;
 use crate::logs::attempt_meant;
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::lookup::located::{Place, locate_one};
 use crate::settings::Context;
 use crate::terminal::plain;

@@ -9,8 +9,8 @@ use outlive::lifecycle::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::inside::Claim;
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
+use crate::call::inside::Claim;
 use crate::settings::Context;
 
 /// Inside a run: report progress

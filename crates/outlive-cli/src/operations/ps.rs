@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launcher::flags::parse_label;
-use crate::operation::{Effect, Form, Operate};
+use crate::call::{Effect, Form, Operate};
 use crate::lookup::index;
 use crate::operations::listing::repo_name;
 use crate::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, short_ids};

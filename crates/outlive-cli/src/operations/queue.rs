@@ -29,7 +29,7 @@ use self::entry::{EntryFlags, EntryView, existing_home, home_registry};
 pub use self::list::List;
 use self::plan::read;
 use crate::launcher::flags::SpecFlags;
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::operations::wait::{Ended, Wait};
 use crate::run_view::RunView;
 use crate::settings::{Context, QueueOrder};

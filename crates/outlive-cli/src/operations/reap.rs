@@ -12,7 +12,7 @@ use outlive::run::StateName;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::run_view::with_names;
 use crate::settings::{Context, deliver};
 use crate::terminal::plain;

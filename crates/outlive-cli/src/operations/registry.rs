@@ -17,7 +17,7 @@ use outlive::time::{Clock, SystemClock, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::lookup::{Scope, forget, home, index, narrowed, repository};
 use crate::operations::listing::{from_place, to_place};
 use crate::settings::Context;

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::launcher::detach::Starting;
 use crate::launcher::take_up;
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone};
 use crate::operations::delegate::{delegate, foreign_name};
 use crate::settings::Context;

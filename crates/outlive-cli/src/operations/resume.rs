@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::launcher::detach::Starting;
 use crate::launcher::own::{Job, changed_program};
 use crate::launcher::{hooks, take_up};
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index};
 use crate::operations::delegate::{delegate, foreign_name};
 use crate::operations::queue::find_queued;

@@ -18,7 +18,7 @@ use outlive::time::parse_duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::lookup::located::locate;
 use crate::run_view::RunView;
 use crate::settings::{Context, deliver};

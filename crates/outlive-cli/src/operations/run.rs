@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::launcher::detach::Starting;
 use crate::launcher::start::{Begun, LeashTo, RunFlags};
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::operations::output::Output;
 use crate::operations::wait::{Until, until};
 use crate::run_view::RunView;

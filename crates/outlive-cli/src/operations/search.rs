@@ -4,7 +4,7 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::index::Order;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::operations::listing::{Page, Wanted};
 use crate::settings::Context;
 
@@ -41,7 +41,7 @@ impl Operate for Search {
 mod tests {
     use serde_json::json;
 
-    use crate::operation::read;
+    use crate::call::read;
 
     use super::*;
 

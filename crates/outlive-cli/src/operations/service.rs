@@ -16,7 +16,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::lookup::serving::SUPERVISOR_KIND;
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::settings::{Context, Location};
 use crate::workers::supervise;
 

@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::steps::{StepView, tell};
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::lookup::{Elsewhere, Scope, after_gone, elsewhere};
 use crate::operations::delegate::{foreign_command, foreign_name};
 use crate::operations::listing::{counts, status};

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::lookup::index;
 use crate::operations::listing::{Wanted, from_place, to_place};
 use crate::settings::Context;

@@ -11,7 +11,7 @@ use outlive::time::{parse_duration, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::settings::{Context, Sweeps, deliver};
 use crate::terminal::{counted, plain};
 use crate::launcher::hooks;

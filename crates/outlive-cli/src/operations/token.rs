@@ -8,8 +8,8 @@ use outlive::time::{Clock, SystemClock, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::tokens::{Kept, Role, Tokens};
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
+use crate::call::tokens::{Kept, Role, Tokens};
 use crate::settings::Context;
 use crate::terminal::Look;
 use crate::terminal::table::{Cell, Table};

@@ -13,7 +13,7 @@ use outlive::secrets::trust::FleetKey;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::run_view::RunView;
 use crate::settings::Context;
 use crate::terminal::plain;

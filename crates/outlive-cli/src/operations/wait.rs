@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launcher::line_search::{LineSearch, expression};
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::lookup::serving::Serving;
 use crate::lookup::located::locate;
 use crate::run_view::RunView;

@@ -10,7 +10,7 @@ use outlive::time::show_duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::lookup::located::{Place, locate_one};
 use crate::run_view::RunView;
 use crate::settings::Context;

@@ -14,7 +14,7 @@ use outlive::time::{Timestamp, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Step, Table};
 use crate::terminal::{Look, plain};

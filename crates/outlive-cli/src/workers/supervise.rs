@@ -33,7 +33,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use self::chores::Chores;
-use crate::operation::{SCHEMA, fail};
+use crate::call::{SCHEMA, fail};
 use crate::terminal::{plain, say_line, talk};
 use crate::launcher::{collect_ended, hooks};
 use crate::launcher::descriptors::wait_for;

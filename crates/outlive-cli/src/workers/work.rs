@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 pub use self::hand::{HAND, hand, hand_command};
-use crate::operation::{SCHEMA, fail};
+use crate::call::{SCHEMA, fail};
 use crate::terminal::{plain, say_line, talk};
 use crate::launcher::collect_ended;
 use crate::launcher::descriptors::wait_for;

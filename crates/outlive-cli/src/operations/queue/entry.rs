@@ -20,7 +20,7 @@ use outlive::time::{Clock, SystemClock, Timestamp, parse_duration, show_duration
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::lookup::{home, repository};
 use crate::run_view::with_names;
 use crate::settings::{Context, QueueOrder};

@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::entry::{EntryView, home_registry};
-use crate::operation::{Effect, Form, Operate};
+use crate::call::{Effect, Form, Operate};
 use crate::operations::ps::AT_A_TIME;
 use crate::run_view::{RunView, short_ids};
 use crate::settings::{Context, QueueOrder};

@@ -6,7 +6,7 @@ use std::path::Path;
 use outlive::error::Error;
 
 use super::Add;
-use crate::operation;
+use crate::call;
 
 /// The longest plan.
 const LIMIT: u64 = 64 << 20;
@@ -27,7 +27,7 @@ pub fn read(path: &Path) -> Result<Vec<Add>, Error> {
     let parse = |(number, line): (usize, &str)| {
         let wrong = |why: &str| Error::Invalid(format!("line {} of `{}`: {why}", number + 1, path.display()));
         let input = serde_json::from_str(line).map_err(|error| wrong(&error.to_string()))?;
-        operation::read(input).map_err(|failure| wrong(failure.message()))
+        call::read(input).map_err(|failure| wrong(failure.message()))
     };
     let plan: Vec<Add> = lines.map(parse).collect::<Result<_, _>>()?;
     if plan.is_empty() { Err(Error::Invalid(format!("`{}` describes no runs", path.display()))) } else { Ok(plan) }

@@ -7,7 +7,7 @@ use outlive::error::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::operation::{Effect, Operate};
+use crate::call::{Effect, Operate};
 use crate::settings::{Context, Location};
 use crate::terminal::plain;
 

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 #[cfg(feature = "mcp")]
-use crate::operation::Effect;
+use crate::call::Effect;
 
 /// What tools may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]

@@ -10,8 +10,8 @@ use outlive::registry::Registry;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::operation::going::Going;
-use crate::operation::{Answer, Effect, Failure, Operation};
+use crate::call::{Answer, Effect, Failure, Operation};
+use crate::call::going::Going;
 use crate::settings::{Caller, Context, Location};
 
 /// The most calls that are worked on at a time.
