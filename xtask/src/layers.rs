@@ -61,7 +61,6 @@ pub const CRATES: [Layers; 2] = [
             "cli",
         ],
         upward: &[
-            ("settings", "call"),
         ],
     },
 ];

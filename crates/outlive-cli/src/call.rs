@@ -12,6 +12,7 @@
 pub mod allowed;
 #[cfg(any(feature = "mcp", feature = "server"))]
 pub mod calls;
+mod context;
 mod failure;
 mod fields;
 pub mod going;
@@ -30,10 +31,10 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub use self::context::{Caller, Context, deliver};
 pub use self::failure::{Failure, body, error_body, exit_status_table, fail};
 #[cfg(feature = "server")]
 pub use self::fields::from_query;
-use crate::settings::Context;
 
 /// The version of the JSON that every operation answers with.
 pub const SCHEMA: u32 = 1;

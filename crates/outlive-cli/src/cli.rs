@@ -20,9 +20,8 @@ use crate::launcher::{adopt, attach, descriptors, hooks, step, take_up};
 use crate::workers::{supervise, work};
 #[cfg(feature = "mcp")]
 use crate::mcp;
-use crate::call::{Answer, Failure, Form, Operation, exit_status_table, fail};
+use crate::call::{Answer, Context, Failure, Form, Operation, exit_status_table, fail};
 use crate::operations::TABLE;
-use crate::settings::Context;
 use crate::terminal::talk;
 use crate::{launcher, logs};
 

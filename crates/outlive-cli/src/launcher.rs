@@ -54,10 +54,9 @@ use self::recording::Recording;
 use self::signals::Signals;
 use self::start::{Begun, LeashTo, RunFlags};
 use self::watches::Leash;
-use crate::call::{body, fail};
+use crate::call::{Context, body, fail};
 use crate::terminal::{plain, talk};
 use crate::run_view::RunView;
-use crate::settings::Context;
 
 /// The verb.
 pub const NAME: &str = "run";

@@ -20,12 +20,11 @@ use outlive::store::sqlite::{Topic, Watch};
 use outlive::time::{Clock, InvalidMoment, SystemClock, Timestamp, Towards, parse_moment};
 
 use self::screen::Screen;
-use crate::call::{Effect, fail};
+use crate::call::{Context, Effect, fail};
 use crate::terminal::{plain, talk};
 use crate::lookup::located::{Place, locate_one};
 use crate::lookup::serving::Serving;
 use crate::run_view::RunView;
-use crate::settings::Context;
 
 /// The verb.
 pub const NAME: &str = "logs";

@@ -15,7 +15,8 @@ use outlive::lifecycle::health::RunStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{Context, DIRECTORY, is_registry};
+use crate::call::Context;
+use crate::settings::{DIRECTORY, is_registry};
 use crate::terminal::command_line;
 
 /// How many runs or repositories are named where there are several.

@@ -29,12 +29,11 @@ use serde_json::{Map, Value, json};
 use self::answer::{Wanted, length};
 use self::harmless::harmless;
 use self::toolset::{Group, MORE};
-use crate::call::{Effect, Failure, Operation, fail};
+use crate::call::{Context, Effect, Failure, Operation, fail};
 use crate::call::allowed::Allowed;
 use crate::call::calls::{Calls, PATIENCE, Who};
 use crate::call::going::{Going, given_up};
 use crate::operations::TABLE;
-use crate::settings::Context;
 
 /// The verb.
 pub const NAME: &str = "mcp";

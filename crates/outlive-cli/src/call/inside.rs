@@ -6,7 +6,7 @@ use outlive::host::RUN_VARIABLE;
 pub use outlive::host::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
 use outlive::id::{Epoch, RunId};
 
-use crate::settings::Context;
+use crate::call::Context;
 
 /// The run that a call speaks for.
 #[derive(Debug, Default, Args)]

@@ -16,7 +16,7 @@ use outlive::lifecycle::health::RunStatus;
 use outlive::store::Page;
 
 use crate::operations::completions::VARIABLE;
-use crate::settings::Context;
+use crate::call::Context;
 
 /// How many of the newest runs are offered.
 const RUNS: usize = 200;

@@ -8,9 +8,8 @@ use outlive::error::Error;
 use outlive::run::StateName;
 
 use super::{command, operate};
-use crate::call::{Operate, fail};
+use crate::call::{Context, Operate, fail};
 use crate::operations::ps::Ps;
-use crate::settings::Context;
 use crate::terminal::say_line;
 
 /// The states of runs that have not ended for good, in the order in which they are counted.

@@ -11,9 +11,8 @@ use outlive::error::Error;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::{Value, json};
 
-use crate::call::{Failure, fail};
+use crate::call::{Context, Failure, fail};
 use crate::operations::TABLE;
-use crate::settings::Context;
 
 /// The verb.
 pub const NAME: &str = "top";

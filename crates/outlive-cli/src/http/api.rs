@@ -107,7 +107,7 @@ pub async fn healthy() -> &'static str {
 /// Its registry can be read.
 pub async fn ready(State(server): State<Arc<Server>>) -> Result<&'static str, Failure> {
     let own = Who::own(Effect::Read);
-    let look = |context: &crate::settings::Context| pollster::block_on(context.existing()).map(|_| ());
+    let look = |context: &crate::call::Context| pollster::block_on(context.existing()).map(|_| ());
     server.calls.with(&own, look).await?.map_err(Failure::from)?;
     if *server.open.borrow() { Ok("ok\n") } else { Err(Failure::new(Code::Unavailable, "the server is about to end")) }
 }

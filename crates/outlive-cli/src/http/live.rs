@@ -27,11 +27,10 @@ use tokio::sync::{Semaphore, broadcast, watch};
 
 use super::Server;
 use super::limits::Limits;
-use crate::call::{Effect, Failure, from_query};
+use crate::call::{Context, Effect, Failure, from_query};
 use crate::call::calls::Who;
 use crate::operations::TABLE;
 use crate::run_view::RunView;
-use crate::settings::Context;
 
 /// How many events a subscriber may be behind.
 const BEHIND: usize = 256;

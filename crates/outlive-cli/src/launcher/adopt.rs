@@ -25,9 +25,8 @@ use super::signals::Signals;
 use super::streams::{Copying, Way};
 use super::{hooks, keep_log, leave_log, prepare, recorded_badly, refuse, remark};
 use crate::terminal::{say_line, talk};
-use crate::call::{Effect, SCHEMA};
+use crate::call::{Context, Effect, SCHEMA};
 use crate::lookup::located::{Place, locate_one};
-use crate::settings::Context;
 
 /// The verb.
 pub const NAME: &str = "adopt";

@@ -25,13 +25,12 @@ use self::keys::DetachKeys;
 use self::wire::Incoming;
 use super::descriptors::STANDARD;
 use super::streams::write_all;
-use crate::call::{Effect, fail};
+use crate::call::{Context, Effect, fail};
 use crate::terminal::talk;
 use crate::logs;
 use crate::lookup::located::{Place, locate_one};
 use crate::lookup::serving::Serving;
 use crate::run_view::RunView;
-use crate::settings::Context;
 
 /// The verb.
 pub const NAME: &str = "attach";

@@ -16,7 +16,7 @@ use outlive::time::parse_duration;
 
 use super::glob;
 use super::ready::ReadyFlags;
-use crate::settings::Context;
+use crate::call::Context;
 
 /// What the names of variables begin with that tell a process of its run.
 const RESERVED: &str = "OUTLIVE_";

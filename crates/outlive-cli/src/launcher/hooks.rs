@@ -23,9 +23,9 @@ use serde_json::json;
 
 use super::descriptors::wait_for;
 use super::detach::Starting;
-use crate::call::SCHEMA;
+use crate::call::{Context, SCHEMA};
+use crate::settings::Hooks;
 use crate::run_view::RunView;
-use crate::settings::{Context, Hooks};
 
 /// The word by which this program knows that it is to tell a hook.
 pub const NAME: &str = "__tell";

@@ -29,10 +29,9 @@ use super::memory::Shield;
 use super::own::Job;
 use super::signals::Signals;
 use super::{keep_log, leave_log, memory, recorded_badly, remark, tree};
-use crate::call::fail;
+use crate::call::{Context, fail};
 use crate::call::inside::{self, Claim};
 use crate::terminal::{plain, talk};
-use crate::settings::Context;
 
 /// The verb.
 pub const NAME: &str = "step";

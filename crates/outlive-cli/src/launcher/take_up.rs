@@ -15,7 +15,7 @@ use super::detach::Report;
 use super::own::{Job, Owning};
 use super::signals::Signals;
 use super::{child, hooks, tree};
-use crate::settings::Context;
+use crate::call::Context;
 
 /// The word by which this program knows that it is to go on with a run.
 pub const NAME: &str = "__own";

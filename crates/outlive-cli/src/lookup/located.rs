@@ -5,8 +5,7 @@ use outlive::lifecycle::health::RunStatus;
 use outlive::registry::Registry;
 
 use super::{Elsewhere, Scope, elsewhere, gone};
-use crate::call::Effect;
-use crate::settings::Context;
+use crate::call::{Context, Effect};
 use crate::terminal::plain;
 
 /// A registry that has a run which was named.

@@ -20,11 +20,10 @@ use outlive::time::{Clock, SystemClock, Timestamp, parse_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Form, Operate};
+use crate::call::{Context, Effect, Form, Operate};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index, narrowed};
 use crate::operations::listing::repo_name;
 use crate::run_view::RunView;
-use crate::settings::Context;
 use crate::terminal::plain;
 use crate::launcher::hooks;
 

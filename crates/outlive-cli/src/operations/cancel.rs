@@ -18,9 +18,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::wait::until_ended;
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate, deliver};
 use crate::lookup::located::{Located, Place, locate};
-use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 
 /// Cancel runs and stop their processes

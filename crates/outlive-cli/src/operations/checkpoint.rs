@@ -11,9 +11,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::call::inside::{Claim, Which};
-use crate::settings::Context;
 
 /// Inside a run: save a checkpoint for the next attempt
 ///

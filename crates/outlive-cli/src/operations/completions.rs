@@ -10,8 +10,7 @@ use outlive::error::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
-use crate::settings::Context;
+use crate::call::{Context, Effect, Operate};
 
 /// The variable by which a shell asks for completions; its value is the shell.
 pub const VARIABLE: &str = "OUTLIVE_COMPLETE";

@@ -11,7 +11,8 @@ use outlive::run::{Command, Spec, StateName};
 use crate::launcher::detach::Starting;
 use crate::launcher::take_up;
 use crate::operations::queue::entry::home_registry;
-use crate::settings::{Context, CoolWorkflow};
+use crate::call::Context;
+use crate::settings::CoolWorkflow;
 use crate::terminal::command_line;
 
 /// The program where nothing else is configured.

@@ -13,8 +13,8 @@ use outlive::store::sqlite::SqliteStore;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
-use crate::settings::{Context, Location, deliver};
+use crate::call::{Context, Effect, Operate, deliver};
+use crate::settings::Location;
 use crate::terminal::plain;
 
 /// Check the registry and this machine, and repair what can be repaired

@@ -9,9 +9,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Scope, index, narrowed};
-use crate::settings::Context;
 use crate::terminal::plain;
 
 /// How many runs are named.

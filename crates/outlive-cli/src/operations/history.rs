@@ -4,9 +4,8 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::index::Order;
 
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::operations::listing::{Page, Wanted};
-use crate::settings::Context;
 
 /// List runs of every repository, newest first
 #[derive(Debug, Default, Args)]

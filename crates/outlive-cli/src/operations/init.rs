@@ -10,8 +10,8 @@ use outlive::store::sqlite::Sharing;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
-use crate::settings::{Context, DIRECTORY, Location};
+use crate::call::{Context, Effect, Operate};
+use crate::settings::{DIRECTORY, Location};
 
 /// Create a registry in this directory
 ///

@@ -10,8 +10,7 @@ use outlive::error::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
-use crate::settings::Context;
+use crate::call::{Context, Effect, Operate};
 
 /// Print the manual page, or write all pages to a directory
 #[derive(Debug, Default, Args)]

@@ -12,9 +12,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::call::allowed::Allowed;
-use crate::settings::Context;
 use crate::terminal::plain;
 
 /// What the entry is called.

@@ -18,9 +18,8 @@ use serde::Serialize;
 
 use crate::launcher::line_search::expression;
 use crate::logs::attempt_meant;
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::lookup::located::{Place, locate_one};
-use crate::settings::Context;
 use crate::terminal::plain;
 
 /// Print the output of a run page by page, for programs

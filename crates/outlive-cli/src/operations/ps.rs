@@ -21,11 +21,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launcher::flags::parse_label;
-use crate::call::{Effect, Form, Operate};
+use crate::call::{Context, Effect, Form, Operate};
 use crate::lookup::index;
 use crate::operations::listing::repo_name;
 use crate::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, short_ids};
-use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Step, Table};
 use crate::terminal::{self, Look, cut, plain, quote};
 

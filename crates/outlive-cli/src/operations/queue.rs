@@ -29,10 +29,10 @@ use self::entry::{EntryFlags, EntryView, existing_home, home_registry};
 pub use self::list::List;
 use self::plan::read;
 use crate::launcher::flags::SpecFlags;
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
+use crate::settings::QueueOrder;
 use crate::operations::wait::{Ended, Wait};
 use crate::run_view::RunView;
-use crate::settings::{Context, QueueOrder};
 use crate::terminal::plain;
 use crate::launcher::hooks;
 

@@ -12,9 +12,8 @@ use outlive::run::StateName;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate, deliver};
 use crate::run_view::with_names;
-use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 use crate::launcher::hooks;
 

@@ -17,10 +17,9 @@ use outlive::time::{Clock, SystemClock, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Scope, forget, home, index, narrowed, repository};
 use crate::operations::listing::{from_place, to_place};
-use crate::settings::Context;
 use crate::terminal::table::{Cell, Colour, Table};
 use crate::terminal::{Look, counted, plain};
 

@@ -13,10 +13,9 @@ use serde::Serialize;
 
 use crate::launcher::detach::Starting;
 use crate::launcher::take_up;
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone};
 use crate::operations::delegate::{delegate, foreign_name};
-use crate::settings::Context;
 use crate::terminal::plain;
 
 /// Start a finished run again as a new, linked run

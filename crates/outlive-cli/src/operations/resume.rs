@@ -21,11 +21,10 @@ use serde::Serialize;
 use crate::launcher::detach::Starting;
 use crate::launcher::own::{Job, changed_program};
 use crate::launcher::{hooks, take_up};
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate, deliver};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index};
 use crate::operations::delegate::{delegate, foreign_name};
 use crate::operations::queue::find_queued;
-use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 
 /// How many next tasks of a run of cool-workflow are named, where the call says nothing else.

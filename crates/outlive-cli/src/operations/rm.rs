@@ -18,10 +18,9 @@ use outlive::time::parse_duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate, deliver};
 use crate::lookup::located::locate;
 use crate::run_view::RunView;
-use crate::settings::{Context, deliver};
 use crate::terminal::plain;
 use crate::launcher::hooks;
 

@@ -18,11 +18,10 @@ use serde::Serialize;
 
 use crate::launcher::detach::Starting;
 use crate::launcher::start::{Begun, LeashTo, RunFlags};
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::operations::output::Output;
 use crate::operations::wait::{Until, until};
 use crate::run_view::RunView;
-use crate::settings::Context;
 
 /// The most of the first output that is told, in lines and bytes.
 const LINES: u64 = 60;

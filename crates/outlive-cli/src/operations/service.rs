@@ -16,8 +16,8 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::lookup::serving::SUPERVISOR_KIND;
-use crate::call::{Effect, Operate};
-use crate::settings::{Context, Location};
+use crate::call::{Context, Effect, Operate};
+use crate::settings::Location;
 use crate::workers::supervise;
 
 /// Start `outlive supervise` at boot, by systemd or cron

@@ -18,12 +18,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::steps::{StepView, tell};
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Elsewhere, Scope, after_gone, elsewhere};
 use crate::operations::delegate::{foreign_command, foreign_name};
 use crate::operations::listing::{counts, status};
 use crate::run_view::{RunView, moment};
-use crate::settings::Context;
 use crate::terminal::{plain, quote};
 
 /// Show the details of one run and what to do next

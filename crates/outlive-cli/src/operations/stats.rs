@@ -11,10 +11,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::lookup::index;
 use crate::operations::listing::{Wanted, from_place, to_place};
-use crate::settings::Context;
 use crate::terminal::Look;
 use crate::terminal::plain;
 use crate::terminal::table::{Cell, Step, Table};

@@ -11,8 +11,8 @@ use outlive::time::{parse_duration, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
-use crate::settings::{Context, Sweeps, deliver};
+use crate::call::{Context, Effect, Operate, deliver};
+use crate::settings::Sweeps;
 use crate::terminal::{counted, plain};
 use crate::launcher::hooks;
 

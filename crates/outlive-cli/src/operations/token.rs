@@ -8,9 +8,8 @@ use outlive::time::{Clock, SystemClock, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::call::tokens::{Kept, Role, Tokens};
-use crate::settings::Context;
 use crate::terminal::Look;
 use crate::terminal::table::{Cell, Table};
 

@@ -13,9 +13,8 @@ use outlive::secrets::trust::FleetKey;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::run_view::RunView;
-use crate::settings::Context;
 use crate::terminal::plain;
 
 /// How much of the standard input is read: more than any fleet key has.

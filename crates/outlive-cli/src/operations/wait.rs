@@ -19,11 +19,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launcher::line_search::{LineSearch, expression};
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::lookup::serving::Serving;
 use crate::lookup::located::locate;
 use crate::run_view::RunView;
-use crate::settings::Context;
 use crate::launcher::descriptors::wait_for;
 
 /// The first pause between two looks at a run that may end without a notification.

@@ -10,10 +10,9 @@ use outlive::time::show_duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
 use crate::lookup::located::{Place, locate_one};
 use crate::run_view::RunView;
-use crate::settings::Context;
 use crate::terminal::plain;
 
 /// Explain a run: its event log, with times and evidence

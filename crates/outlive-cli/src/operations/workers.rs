@@ -14,8 +14,7 @@ use outlive::time::{Timestamp, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
-use crate::settings::Context;
+use crate::call::{Context, Effect, Operate};
 use crate::terminal::table::{Cell, Colour, Step, Table};
 use crate::terminal::{Look, plain};
 

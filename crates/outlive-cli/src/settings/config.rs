@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use outlive::error::Error;
 use outlive::logs::{LogPolicy, parse_bytes};
-use outlive::policy::{Lease, Policy};
+use outlive::policy::{Lease, Policy, Retention};
 use outlive::redact::Redactor;
 use outlive::time::parse_duration;
 use serde::{Deserialize, Deserializer};
 
-use super::CONFIG;
+use super::{CONFIG, Location};
 
 const LIMIT: u64 = 1 << 20;
 /// The message of a history that cannot be dropped.
@@ -24,12 +24,12 @@ pub(super) const DELETION_ELSEWHERE: &str =
 
 /// `config.toml`. A pattern may spell out what it is to hide, so it cannot be printed.
 #[derive(Default)]
-pub(super) struct Config {
+pub struct Config {
     /// This user's own: it may have less masked, which that of a repository may not.
     pub(super) is_own: bool,
     pub(super) all: Promises,
     pub(super) kinds: BTreeMap<String, Promises>,
-    pub(super) logs: LogPolicy,
+    pub logs: LogPolicy,
     pub(super) redact: Redact,
     pub(super) retention: Keep,
 }
@@ -140,6 +140,45 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opt
 }
 
 impl Config {
+    /// The configuration of the registry at a location.
+    pub fn at(location: &Location) -> Result<Self, Error> {
+        match location {
+            Location::Directory(path) => {
+                // Only what lies in this user's home was surely written by this user.
+                let is_own = outlive::host::home::home().is_some_and(|home| *path == home.join("registry"));
+                Ok(Self { is_own, ..Self::read(&path.join(CONFIG))? })
+            }
+            Location::Url(url) => Self::of(url),
+        }
+    }
+
+    /// What is wrong with it, if anything is.
+    pub fn check(&self) -> Result<(), Error> {
+        self.redactor()?;
+        if !self.redact.defaults && !self.is_own {
+            let home = outlive::host::home::home().unwrap_or_default().join("registry").join(CONFIG);
+            return Err(Error::Invalid(format!(
+                "`defaults = false` in `[redact]` of {CONFIG} is ignored: a repository may mask more, not less; \
+                 only `{}` may say so, for runs of that registry",
+                home.display()
+            )));
+        }
+        let mut kinds = self.kinds.keys().map(String::as_str).chain(["command"]);
+        kinds.try_for_each(|kind| self.policy(kind).map(|_| ()))
+    }
+
+    /// When ended runs are archived and deleted.
+    pub fn retention(&self) -> Retention {
+        let Keep { keep_last, archive_after, delete_after, .. } = self.retention;
+        Retention { keep_last, archive_after, delete_after }
+    }
+
+    /// For how long a database keeps what has ended, where the home says so.
+    #[cfg(feature = "postgres")]
+    pub fn history(&self) -> Option<History> {
+        self.retention.keep_history
+    }
+
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let Some(text) = config_text(path)? else { return Ok(Self::default()) };
         let invalid = |why: &str| Error::Invalid(format!("`{}`: {why}", path.display()));
@@ -170,13 +209,15 @@ impl Config {
         Ok(Self { is_own: false, all, kinds, logs: LogPolicy { cap }, redact, retention })
     }
 
-    pub(super) fn redactor(&self) -> Result<Redactor, Error> {
+    /// What masks secrets.
+    pub fn redactor(&self) -> Result<Redactor, Error> {
         let Redact { defaults, patterns } = &self.redact;
         Redactor::new(*defaults || !self.is_own, patterns)
             .map_err(|error| Error::Invalid(format!("`[redact]` of {CONFIG}: {error}")))
     }
 
-    pub(super) fn policy(&self, kind: &str) -> Result<Policy, Error> {
+    /// The policy of runs of a kind.
+    pub fn policy(&self, kind: &str) -> Result<Policy, Error> {
         let mut policy = Policy::default();
         for promises in [Some(&self.all), self.kinds.get(kind)].into_iter().flatten() {
             promises.apply(&mut policy)?;

@@ -115,7 +115,7 @@ impl Default for HomeLogs {
 }
 
 /// The registry, with its logs as they were written where this user's home says so. A repository cannot.
-pub(super) fn with_logs(registry: Registry) -> Registry {
+pub fn with_logs(registry: Registry) -> Registry {
     match HomeConfig::read() {
         Ok(Some((HomeConfig { logs: HomeLogs { mask: false }, .. }, _))) => registry.with_plain_logs(),
         // Logs are masked where it cannot be read.

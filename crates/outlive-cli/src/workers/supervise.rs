@@ -33,14 +33,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use self::chores::Chores;
-use crate::call::{SCHEMA, fail};
+use crate::call::{Context, SCHEMA, fail};
+use crate::settings::Sweeps;
 use crate::terminal::{plain, say_line, talk};
 use crate::launcher::{collect_ended, hooks};
 use crate::launcher::descriptors::wait_for;
 use crate::lookup::serving::SUPERVISOR_KIND;
 use crate::launcher::detach::Starting;
 use crate::launcher::signals::Signals;
-use crate::settings::{Context, Sweeps};
 
 /// The verb.
 pub const NAME: &str = "supervise";

@@ -21,13 +21,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 pub use self::hand::{HAND, hand, hand_command};
-use crate::call::{SCHEMA, fail};
+use crate::call::{Context, SCHEMA, fail};
 use crate::terminal::{plain, say_line, talk};
 use crate::launcher::collect_ended;
 use crate::launcher::descriptors::wait_for;
 use crate::launcher::detach::Starting;
 use crate::launcher::signals::Signals;
-use crate::settings::Context;
 
 /// The verb.
 pub const NAME: &str = "work";

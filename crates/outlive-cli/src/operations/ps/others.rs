@@ -6,7 +6,7 @@ use outlive::run::StateName;
 use outlive::store::Page;
 
 use crate::lookup::index;
-use crate::settings::Context;
+use crate::call::Context;
 
 /// How many registries are looked into before a list that is empty is shown.
 const MOST: usize = 32;

@@ -20,10 +20,10 @@ use outlive::time::{Clock, SystemClock, Timestamp, parse_duration, show_duration
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
+use crate::call::{Context, Effect, Operate};
+use crate::settings::QueueOrder;
 use crate::lookup::{home, repository};
 use crate::run_view::with_names;
-use crate::settings::{Context, QueueOrder};
 use crate::terminal::plain;
 
 /// How long an entry is its holder's without a beat.

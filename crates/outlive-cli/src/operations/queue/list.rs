@@ -16,10 +16,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::entry::{EntryView, home_registry};
-use crate::call::{Effect, Form, Operate};
+use crate::call::{Context, Effect, Form, Operate};
+use crate::settings::QueueOrder;
 use crate::operations::ps::AT_A_TIME;
 use crate::run_view::{RunView, short_ids};
-use crate::settings::{Context, QueueOrder};
 use crate::terminal::table::{Cell, Step, Table};
 use crate::terminal::{Look, command_line, plain};
 

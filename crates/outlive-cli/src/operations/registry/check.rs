@@ -7,8 +7,8 @@ use outlive::error::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Effect, Operate};
-use crate::settings::{Context, Location};
+use crate::call::{Context, Effect, Operate};
+use crate::settings::Location;
 use crate::terminal::plain;
 
 /// Test the storage of the registry

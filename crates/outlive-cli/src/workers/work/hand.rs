@@ -30,7 +30,7 @@ use crate::launcher::detach::Report;
 use crate::launcher::own::{Job, Owning};
 use crate::launcher::signals::Signals;
 use crate::run_view::RunView;
-use crate::settings::Context;
+use crate::call::Context;
 use crate::launcher::hooks;
 
 /// The word by which this program knows that it is to be a hand.
