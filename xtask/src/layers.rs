@@ -43,10 +43,9 @@ pub const CRATES: [Layers; 2] = [
     Layers {
         source: "crates/outlive-cli/src",
         order: &[
-            "terminal",
+            "ui",
             "settings",
             "call",
-            "run_view",
             "lookup",
             "logs",
             "launcher",

@@ -22,7 +22,7 @@ use crate::workers::{supervise, work};
 use crate::mcp;
 use crate::call::{Answer, Context, Failure, Form, Operation, exit_status_table, fail};
 use crate::operations::TABLE;
-use crate::terminal::talk;
+use crate::ui::talk;
 use crate::{launcher, logs};
 
 /// The nouns that group verbs, with what they are about.

@@ -38,7 +38,7 @@ use crate::call::{Context, SCHEMA, fail};
 use crate::call::allowed::Allowed;
 use crate::call::calls::Calls;
 use crate::call::tokens::Tokens;
-use crate::terminal::{say_line, talk};
+use crate::ui::{say_line, talk};
 #[cfg(feature = "mcp")]
 use crate::mcp::toolset::Group;
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Context;
 use crate::settings::{DIRECTORY, is_registry};
-use crate::terminal::command_line;
+use crate::ui::command_line;
 
 /// How many runs or repositories are named where there are several.
 pub const SHOWN: usize = 5;

@@ -8,9 +8,8 @@ mod logs;
 mod lookup;
 mod mcp;
 mod operations;
-mod run_view;
 mod settings;
-mod terminal;
+mod ui;
 mod workers;
 
 /// Called by the C library, not by Rust's runtime, which changes signals that commands inherit from us.

@@ -22,7 +22,7 @@ use super::{Effect, Form};
 #[cfg(feature = "postgres")]
 use crate::settings::History;
 use crate::settings::{Config, Hooks, Location, is_missing, with_logs};
-use crate::terminal::{plain, talk};
+use crate::ui::{plain, talk};
 
 /// What an operation works with.
 pub struct Context {

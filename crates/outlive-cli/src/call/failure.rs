@@ -5,7 +5,7 @@ use outlive::redact::Redactor;
 use serde_json::{Value, json};
 
 use super::SCHEMA;
-use crate::terminal::{plain, talk};
+use crate::ui::{plain, talk};
 
 /// A refusal or failure, as every surface tells it.
 pub struct Failure {

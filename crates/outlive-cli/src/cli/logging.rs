@@ -21,9 +21,9 @@ pub fn install() {
             // Only this function installs a subscriber, and only once.
             let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
         }
-        None => crate::terminal::talk(&format!(
+        None => crate::ui::talk(&format!(
             "outlive: `{VARIABLE}={}` is ignored: use error, warn, info, debug, trace, off, or TARGET=LEVEL,…\n",
-            crate::terminal::plain(&value)
+            crate::ui::plain(&value)
         )),
     }
 }

@@ -10,7 +10,7 @@ use outlive::run::StateName;
 use super::{command, operate};
 use crate::call::{Context, Operate, fail};
 use crate::operations::ps::Ps;
-use crate::terminal::say_line;
+use crate::ui::say_line;
 
 /// The states of runs that have not ended for good, in the order in which they are counted.
 const UNFINISHED: [StateName; 5] =

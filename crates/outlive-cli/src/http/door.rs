@@ -23,7 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::terminal::talk;
+use crate::ui::talk;
 
 /// How many descriptors are wanted for connections, and for all else.
 const DESCRIPTORS: u64 = 8_192;

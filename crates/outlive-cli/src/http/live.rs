@@ -30,7 +30,7 @@ use super::limits::Limits;
 use crate::call::{Context, Effect, Failure, from_query};
 use crate::call::calls::Who;
 use crate::operations::TABLE;
-use crate::run_view::RunView;
+use crate::ui::run_view::RunView;
 
 /// How many events a subscriber may be behind.
 const BEHIND: usize = 256;

@@ -24,7 +24,7 @@ use super::recording::Recording;
 use super::signals::Signals;
 use super::streams::{Copying, Way};
 use super::{hooks, keep_log, leave_log, prepare, recorded_badly, refuse, remark};
-use crate::terminal::{say_line, talk};
+use crate::ui::{say_line, talk};
 use crate::call::{Context, Effect, SCHEMA};
 use crate::lookup::located::{Place, locate_one};
 

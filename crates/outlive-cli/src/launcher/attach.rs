@@ -26,11 +26,11 @@ use self::wire::Incoming;
 use super::descriptors::STANDARD;
 use super::streams::write_all;
 use crate::call::{Context, Effect, fail};
-use crate::terminal::talk;
+use crate::ui::talk;
+use crate::ui::run_view::RunView;
 use crate::logs;
 use crate::lookup::located::{Place, locate_one};
 use crate::lookup::serving::Serving;
-use crate::run_view::RunView;
 
 /// The verb.
 pub const NAME: &str = "attach";
@@ -217,7 +217,7 @@ fn over(seen: &RunStatus, registry: &Registry) -> Option<u8> {
         let (id, reason) = (seen.run.id, seen.reason.clone().unwrap_or_default());
         talk(&format!(
             "outlive: run `{id}` has lost its terminal: {}\nhint: `outlive adopt {id}` takes it over\n",
-            crate::terminal::plain(&reason)
+            crate::ui::plain(&reason)
         ));
         1
     })

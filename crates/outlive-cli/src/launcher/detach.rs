@@ -25,7 +25,7 @@ use super::streams::Placed;
 use super::tree;
 use crate::call::{SCHEMA, body, error_body, fail};
 use crate::call::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
-use crate::terminal::{say_line, talk};
+use crate::ui::{say_line, talk};
 use crate::settings::REGISTRY_VARIABLE;
 
 /// What the processes of a run have in their environment. A detached run that is started inside another is none of it.
@@ -185,15 +185,15 @@ pub fn start(json: bool, mask: &SigSet, session_leader: Option<u32>) -> u8 {
     if let Some(error) = report.error.as_ref().filter(|_| json) {
         talk(&format!("{error}\n"));
     } else if let Some(said) = &report.talk {
-        let hint = report.hint.as_ref().map(|hint| format!("hint: {}\n", crate::terminal::plain(hint)));
-        talk(&format!("outlive: {}\n{}", crate::terminal::plain(said), hint.unwrap_or_default()));
+        let hint = report.hint.as_ref().map(|hint| format!("hint: {}\n", crate::ui::plain(hint)));
+        talk(&format!("outlive: {}\n{}", crate::ui::plain(said), hint.unwrap_or_default()));
     }
     if let Some(begun) = report.begun.as_ref().filter(|_| !json) {
         let there = if begun.made { "" } else { "it is already running" };
         let url = begun.url.as_deref().unwrap_or_default();
         let said: Vec<&str> = [there, url].into_iter().filter(|word| !word.is_empty()).collect();
         if !said.is_empty() {
-            talk(&format!("outlive: {}\n", crate::terminal::plain(&said.join(": "))));
+            talk(&format!("outlive: {}\n", crate::ui::plain(&said.join(": "))));
         }
     }
     match report.id {

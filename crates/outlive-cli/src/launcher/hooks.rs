@@ -25,7 +25,7 @@ use super::descriptors::wait_for;
 use super::detach::Starting;
 use crate::call::{Context, SCHEMA};
 use crate::settings::Hooks;
-use crate::run_view::RunView;
+use crate::ui::run_view::RunView;
 
 /// The word by which this program knows that it is to tell a hook.
 pub const NAME: &str = "__tell";

@@ -26,7 +26,7 @@ use super::spawn::Environment;
 use super::start::Begun;
 use super::watches::Leash;
 use super::{hooks, keep_log, keep_no_log, leave_log, memory, notify, recorded_badly, remark, tree};
-use crate::terminal::{plain, talk};
+use crate::ui::{plain, talk};
 
 /// How often a process that waits for the next attempt looks whether there is still to be one.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

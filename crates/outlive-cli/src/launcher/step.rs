@@ -31,7 +31,7 @@ use super::signals::Signals;
 use super::{keep_log, leave_log, memory, recorded_badly, remark, tree};
 use crate::call::{Context, fail};
 use crate::call::inside::{self, Claim};
-use crate::terminal::{plain, talk};
+use crate::ui::{plain, talk};
 
 /// The verb.
 pub const NAME: &str = "step";

@@ -1,7 +1,7 @@
 //! Output of strangers on a terminal: colours pass, and what redraws a line; what would move the cursor elsewhere, set titles
 //! or hide is made visible.
 
-use crate::terminal::plain;
+use crate::ui::plain;
 
 /// The longest sequence that sets colours; what is longer sets none.
 const LONGEST: usize = 64;

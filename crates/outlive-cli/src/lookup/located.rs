@@ -6,7 +6,7 @@ use outlive::registry::Registry;
 
 use super::{Elsewhere, Scope, elsewhere, gone};
 use crate::call::{Context, Effect};
-use crate::terminal::plain;
+use crate::ui::plain;
 
 /// A registry that has a run which was named.
 pub struct Place {
@@ -53,7 +53,7 @@ pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Resu
             Elsewhere::Registry(there, run) => {
                 if effect != Effect::Read && !word.contains(':') {
                     let (word, place) = (plain(word), plain(&there.place()?));
-                    crate::terminal::talk(&format!("outlive: `{word}` is run {run} of {place}\n"));
+                    crate::ui::talk(&format!("outlive: `{word}` is run {run} of {place}\n"));
                 }
                 located.add(there, &run, effect).await?;
             }

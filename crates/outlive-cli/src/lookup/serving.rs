@@ -8,7 +8,7 @@ use outlive::lifecycle::health::{OwnerStatus, RunStatus};
 use outlive::registry::{EXTERNAL_KIND, Registry};
 use outlive::run::{Run, State, StateName};
 
-use crate::terminal::{plain, talk};
+use crate::ui::{plain, talk};
 
 /// The kind of the run that a supervisor is.
 pub const SUPERVISOR_KIND: &str = "supervisor";

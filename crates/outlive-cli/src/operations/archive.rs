@@ -23,8 +23,8 @@ use serde::Serialize;
 use crate::call::{Context, Effect, Form, Operate};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index, narrowed};
 use crate::operations::listing::repo_name;
-use crate::run_view::RunView;
-use crate::terminal::plain;
+use crate::ui::plain;
+use crate::ui::run_view::RunView;
 use crate::launcher::hooks;
 
 /// Hide finished runs from lists
@@ -142,7 +142,7 @@ impl Operate for Archive {
                 Ok(None) => {}
                 Err(error) => {
                     let repo = plain(&known.address.repo());
-                    crate::terminal::talk(&format!("outlive: {repo} is left alone: {}\n", plain(&error.to_string())));
+                    crate::ui::talk(&format!("outlive: {repo} is left alone: {}\n", plain(&error.to_string())));
                 }
             }
         }

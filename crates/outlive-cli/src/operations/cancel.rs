@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::wait::until_ended;
 use crate::call::{Context, Effect, Operate, deliver};
 use crate::lookup::located::{Located, Place, locate};
-use crate::terminal::plain;
+use crate::ui::plain;
 
 /// Cancel runs and stop their processes
 ///

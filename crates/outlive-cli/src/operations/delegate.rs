@@ -13,7 +13,7 @@ use crate::launcher::take_up;
 use crate::operations::queue::entry::home_registry;
 use crate::call::Context;
 use crate::settings::CoolWorkflow;
-use crate::terminal::command_line;
+use crate::ui::command_line;
 
 /// The program where nothing else is configured.
 const PROGRAM: &str = "cw";

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate, deliver};
 use crate::settings::Location;
-use crate::terminal::plain;
+use crate::ui::plain;
 
 /// Check the registry and this machine, and repair what can be repaired
 ///

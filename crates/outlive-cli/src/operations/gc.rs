@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Scope, index, narrowed};
-use crate::terminal::plain;
+use crate::ui::plain;
 
 /// How many runs are named.
 const NAMED: usize = 100;

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::call::{Context, Effect, Operate};
 use crate::call::allowed::Allowed;
-use crate::terminal::plain;
+use crate::ui::plain;
 
 /// What the entry is called.
 const ENTRY: &str = "outlive";

@@ -20,7 +20,7 @@ use crate::launcher::line_search::expression;
 use crate::logs::attempt_meant;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::located::{Place, locate_one};
-use crate::terminal::plain;
+use crate::ui::plain;
 
 /// Print the output of a run page by page, for programs
 ///

@@ -24,9 +24,10 @@ use crate::launcher::flags::parse_label;
 use crate::call::{Context, Effect, Form, Operate};
 use crate::lookup::index;
 use crate::operations::listing::repo_name;
-use crate::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, short_ids};
-use crate::terminal::table::{Cell, Colour, Step, Table};
-use crate::terminal::{self, Look, cut, plain, quote};
+use crate::ui;
+use crate::ui::{Look, cut, plain, quote};
+use crate::ui::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, short_ids};
+use crate::ui::table::{Cell, Colour, Step, Table};
 
 /// List running, waiting and unfinished runs of this registry
 ///
@@ -300,7 +301,7 @@ impl Ps {
                 Ok(None) => continue,
                 Err(error) => {
                     let (repo, error) = (plain(&known.address.repo()), plain(&error.to_string()));
-                    crate::terminal::talk(&format!("outlive: {repo} is left out: {error}\n"));
+                    crate::ui::talk(&format!("outlive: {repo} is left out: {error}\n"));
                     continue;
                 }
             };
@@ -414,7 +415,7 @@ impl Ps {
         // In one word each, so that a value that looks like a flag is none.
         words.extend(status.chain(one).chain(labels).map(|(flag, value)| format!("{flag}={value}")));
         words.extend(["--limit".into(), self.limit.to_string(), format!("--after={next}")]);
-        terminal::command_line(words.iter().map(String::as_bytes))
+        ui::command_line(words.iter().map(String::as_bytes))
     }
 }
 

@@ -32,8 +32,8 @@ use crate::launcher::flags::SpecFlags;
 use crate::call::{Context, Effect, Operate};
 use crate::settings::QueueOrder;
 use crate::operations::wait::{Ended, Wait};
-use crate::run_view::RunView;
-use crate::terminal::plain;
+use crate::ui::plain;
+use crate::ui::run_view::RunView;
 use crate::launcher::hooks;
 
 /// Add a command to the queue, for `outlive work` or `outlive supervise`

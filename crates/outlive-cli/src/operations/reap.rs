@@ -13,8 +13,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate, deliver};
-use crate::run_view::with_names;
-use crate::terminal::plain;
+use crate::ui::plain;
+use crate::ui::run_view::with_names;
 use crate::launcher::hooks;
 
 /// Mark runs whose owner process is gone as dead

@@ -20,8 +20,8 @@ use serde::Serialize;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Scope, forget, home, index, narrowed, repository};
 use crate::operations::listing::{from_place, to_place};
-use crate::terminal::table::{Cell, Colour, Table};
-use crate::terminal::{Look, counted, plain};
+use crate::ui::{Look, counted, plain};
+use crate::ui::table::{Cell, Colour, Table};
 
 /// How many runs of each sort a panel names.
 const NAMED: usize = 10;

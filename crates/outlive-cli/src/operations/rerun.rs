@@ -16,7 +16,7 @@ use crate::launcher::take_up;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone};
 use crate::operations::delegate::{delegate, foreign_name};
-use crate::terminal::plain;
+use crate::ui::plain;
 
 /// Start a finished run again as a new, linked run
 ///

@@ -25,7 +25,7 @@ use crate::call::{Context, Effect, Operate, deliver};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index};
 use crate::operations::delegate::{delegate, foreign_name};
 use crate::operations::queue::find_queued;
-use crate::terminal::plain;
+use crate::ui::plain;
 
 /// How many next tasks of a run of cool-workflow are named, where the call says nothing else.
 const TASKS: usize = 5;
@@ -179,7 +179,7 @@ impl Resume {
                 Ok(done) => all.absorb(done),
                 Err(error) => {
                     let repo = plain(&known.address.repo());
-                    crate::terminal::talk(&format!("outlive: {repo} is left alone: {}\n", plain(&error.to_string())));
+                    crate::ui::talk(&format!("outlive: {repo} is left alone: {}\n", plain(&error.to_string())));
                 }
             }
         }

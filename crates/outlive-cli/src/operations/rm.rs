@@ -20,8 +20,8 @@ use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate, deliver};
 use crate::lookup::located::locate;
-use crate::run_view::RunView;
-use crate::terminal::plain;
+use crate::ui::plain;
+use crate::ui::run_view::RunView;
 use crate::launcher::hooks;
 
 /// Delete finished runs with their history and logs

@@ -21,7 +21,7 @@ use crate::launcher::start::{Begun, LeashTo, RunFlags};
 use crate::call::{Context, Effect, Operate};
 use crate::operations::output::Output;
 use crate::operations::wait::{Until, until};
-use crate::run_view::RunView;
+use crate::ui::run_view::RunView;
 
 /// The most of the first output that is told, in lines and bytes.
 const LINES: u64 = 60;

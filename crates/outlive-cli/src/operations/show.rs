@@ -22,8 +22,8 @@ use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Elsewhere, Scope, after_gone, elsewhere};
 use crate::operations::delegate::{foreign_command, foreign_name};
 use crate::operations::listing::{counts, status};
-use crate::run_view::{RunView, moment};
-use crate::terminal::{plain, quote};
+use crate::ui::{plain, quote};
+use crate::ui::run_view::{RunView, moment};
 
 /// Show the details of one run and what to do next
 ///

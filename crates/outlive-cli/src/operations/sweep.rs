@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate, deliver};
 use crate::settings::Sweeps;
-use crate::terminal::{counted, plain};
+use crate::ui::{counted, plain};
 use crate::launcher::hooks;
 
 /// Delete artifacts that no run needs

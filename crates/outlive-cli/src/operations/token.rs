@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate};
 use crate::call::tokens::{Kept, Role, Tokens};
-use crate::terminal::Look;
-use crate::terminal::table::{Cell, Table};
+use crate::ui::Look;
+use crate::ui::table::{Cell, Table};
 
 /// Create an access token for `outlive serve`
 ///

@@ -14,8 +14,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate};
-use crate::run_view::RunView;
-use crate::terminal::plain;
+use crate::ui::plain;
+use crate::ui::run_view::RunView;
 
 /// How much of the standard input is read: more than any fleet key has.
 const LIMIT: u64 = 4 << 10;

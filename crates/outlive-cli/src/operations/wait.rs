@@ -22,7 +22,7 @@ use crate::launcher::line_search::{LineSearch, expression};
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::serving::Serving;
 use crate::lookup::located::locate;
-use crate::run_view::RunView;
+use crate::ui::run_view::RunView;
 use crate::launcher::descriptors::wait_for;
 
 /// The first pause between two looks at a run that may end without a notification.
@@ -277,7 +277,7 @@ fn is_readable(fd: &OwnedFd) -> bool {
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for run in &self.runs {
-            let reason = run.reason.as_deref().map(|reason| format!(": {}", crate::terminal::plain(reason)));
+            let reason = run.reason.as_deref().map(|reason| format!(": {}", crate::ui::plain(reason)));
             writeln!(f, "{} {}{}", run.title(), run.state, reason.unwrap_or_default())?;
         }
         if self.too_late {

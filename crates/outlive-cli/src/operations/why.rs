@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::located::{Place, locate_one};
-use crate::run_view::RunView;
-use crate::terminal::plain;
+use crate::ui::plain;
+use crate::ui::run_view::RunView;
 
 /// Explain a run: its event log, with times and evidence
 #[derive(Debug, Args)]

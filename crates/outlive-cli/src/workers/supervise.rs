@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 use self::chores::Chores;
 use crate::call::{Context, SCHEMA, fail};
 use crate::settings::Sweeps;
-use crate::terminal::{plain, say_line, talk};
+use crate::ui::{plain, say_line, talk};
 use crate::launcher::{collect_ended, hooks};
 use crate::launcher::descriptors::wait_for;
 use crate::lookup::serving::SUPERVISOR_KIND;

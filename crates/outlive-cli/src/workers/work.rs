@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 pub use self::hand::{HAND, hand, hand_command};
 use crate::call::{Context, SCHEMA, fail};
-use crate::terminal::{plain, say_line, talk};
+use crate::ui::{plain, say_line, talk};
 use crate::launcher::collect_ended;
 use crate::launcher::descriptors::wait_for;
 use crate::launcher::detach::Starting;

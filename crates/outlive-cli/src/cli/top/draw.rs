@@ -11,8 +11,8 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
 use serde_json::Value;
 
 use super::{Mode, Top, View};
-use crate::run_view::{percent_of, progress_of};
-use crate::terminal::plain;
+use crate::ui::plain;
+use crate::ui::run_view::{percent_of, progress_of};
 
 /// What each key is for, the most wanted first: a short screen shows no more.
 const KEYS: [(&str, &str); 10] = [

@@ -10,7 +10,7 @@ use outlive::error::Error;
 use outlive::step::{Digesting, Fingerprint};
 
 use super::super::glob;
-use crate::terminal::plain;
+use crate::ui::plain;
 
 /// What is not part of a directory: what is written by the very work that it is an input of.
 const LEFT_OUT: [&str; 2] = [".git", ".outlive"];

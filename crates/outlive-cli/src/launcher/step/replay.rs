@@ -9,7 +9,7 @@ use outlive::step::{Content, Digesting, Outcome};
 use rustix::io::Errno;
 
 use super::super::streams::write_all;
-use crate::terminal::talk;
+use crate::ui::talk;
 use crate::launcher::descriptors::STANDARD;
 
 /// Whether all that the step wrote is there as it was. A log is capped, masked, not synced, and may be removed.

@@ -108,7 +108,7 @@ fn list(hosts_differ: bool, wide: bool) -> Runs {
 fn table(runs: &Runs, width: usize) -> String {
     let text = runs.show(Look { on_terminal: width < 1_000, width, colour: false });
     let table: Vec<&str> = text.lines().filter(|line| !line.starts_with("next: ")).collect();
-    assert!(table.iter().all(|line| terminal::columns(line) <= width), "wider than {width}:\n{text}");
+    assert!(table.iter().all(|line| ui::columns(line) <= width), "wider than {width}:\n{text}");
     table.join("\n")
 }
 
@@ -123,7 +123,7 @@ fn the_reason_is_shown_at_every_width() {
     for width in 40..200 {
         let shown = table(&list(true, false), width);
         let heading = shown.lines().find(|line| line.contains("REASON")).unwrap();
-        let room = width - terminal::columns(heading.split("REASON").next().unwrap());
+        let room = width - ui::columns(heading.split("REASON").next().unwrap());
         assert!(room >= 20, "{room} columns for the reason at {width}:\n{shown}");
     }
 }

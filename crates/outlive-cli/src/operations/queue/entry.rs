@@ -23,8 +23,8 @@ use serde::Serialize;
 use crate::call::{Context, Effect, Operate};
 use crate::settings::QueueOrder;
 use crate::lookup::{home, repository};
-use crate::run_view::with_names;
-use crate::terminal::plain;
+use crate::ui::plain;
+use crate::ui::run_view::with_names;
 
 /// How long an entry is its holder's without a beat.
 const LEASE: Duration = Duration::from_secs(300);

@@ -19,9 +19,9 @@ use super::entry::{EntryView, home_registry};
 use crate::call::{Context, Effect, Form, Operate};
 use crate::settings::QueueOrder;
 use crate::operations::ps::AT_A_TIME;
-use crate::run_view::{RunView, short_ids};
-use crate::terminal::table::{Cell, Step, Table};
-use crate::terminal::{Look, command_line, plain};
+use crate::ui::{Look, command_line, plain};
+use crate::ui::run_view::{RunView, short_ids};
+use crate::ui::table::{Cell, Step, Table};
 
 /// The most of one answer.
 const MOST: usize = 10_000;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate};
 use crate::settings::Location;
-use crate::terminal::plain;
+use crate::ui::plain;
 
 /// Test the storage of the registry
 ///

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use outlive::error::Error;
 
 use super::{Changed, Service};
-use crate::terminal::quote;
+use crate::ui::quote;
 
 /// The lines: every five minutes for what happened meanwhile, and once when the machine starts.
 fn lines(service: &Service) -> String {

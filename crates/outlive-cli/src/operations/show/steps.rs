@@ -10,8 +10,8 @@ use outlive::time::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::run_view::RunView;
-use crate::terminal::columns;
+use crate::ui::columns;
+use crate::ui::run_view::RunView;
 
 /// A step of the run.
 #[derive(Debug, JsonSchema, Serialize)]

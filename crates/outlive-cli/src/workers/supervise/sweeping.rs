@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{Supervisor, swept};
 use crate::settings::Sweeps;
-use crate::terminal::counted;
+use crate::ui::counted;
 
 /// What is to be remembered between sweeps.
 #[derive(Debug, Default)]

@@ -29,7 +29,7 @@ use crate::launcher::descriptors::wait_for;
 use crate::launcher::detach::Report;
 use crate::launcher::own::{Job, Owning};
 use crate::launcher::signals::Signals;
-use crate::run_view::RunView;
+use crate::ui::run_view::RunView;
 use crate::call::Context;
 use crate::launcher::hooks;
 

@@ -1,7 +1,8 @@
-//! Text for terminals: stored words made harmless, quoted for a shell, measured and cut; whether colour is wanted; printing.
+//! What people see: text made harmless, quoted, measured and cut; tables; the view of a run; printing.
 //!
 //! stdout is data, stderr is talk.
 
+pub mod run_view;
 pub mod table;
 
 use std::borrow::Cow;
