@@ -15,15 +15,15 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 #[cfg(feature = "server")]
-use crate::http;
-use crate::launcher::{adopt, attach, descriptors, hooks, step, take_up};
+use crate::server;
+use crate::{exec, logs};
+use crate::exec::{adopt, attach, descriptors, hooks, step, take_up};
 use crate::workers::{supervise, work};
 #[cfg(feature = "mcp")]
 use crate::mcp;
 use crate::call::{Answer, Context, Failure, Form, Operation, exit_status_table, fail};
 use crate::operations::TABLE;
 use crate::ui::talk;
-use crate::{launcher, logs};
 
 /// The nouns that group verbs, with what they are about.
 const NOUNS: [(&str, &str); 7] = [
@@ -40,9 +40,9 @@ const NOUNS: [(&str, &str); 7] = [
 pub fn main() -> u8 {
     descriptors::keep_standard_ones_taken();
     let mut words: Vec<OsString> = std::env::args_os().collect();
-    let report = match launcher::role(&words) {
-        Some(launcher::Role::Done(status)) => return status,
-        Some(launcher::Role::Detached(own, report)) => {
+    let report = match exec::role(&words) {
+        Some(exec::Role::Done(status)) => return status,
+        Some(exec::Role::Detached(own, report)) => {
             words = own;
             Some(report)
         }
@@ -56,8 +56,8 @@ pub fn main() -> u8 {
     // A reader that has seen enough must not end us before we are done.
     let mask =
         SigSet::from(Signal::SIGPIPE).thread_swap_mask(SigmaskHow::SIG_BLOCK).unwrap_or_else(|_| SigSet::empty());
-    if let Some((registry, argv)) = launcher::plain_call(&words).filter(|_| report.is_none()) {
-        return launcher::run_plainly(argv, &Context::new(registry), mask);
+    if let Some((registry, argv)) = exec::plain_call(&words).filter(|_| report.is_none()) {
+        return exec::run_plainly(argv, &Context::new(registry), mask);
     }
     if words.len() == 1 {
         return status::print(&Context::new(None));
@@ -73,7 +73,7 @@ pub fn main() -> u8 {
     let context = Context::new(matches.get_one::<String>("registry").cloned()).with_tree(|| command(None));
     let json = matches.get_flag("json");
     match matches.subcommand() {
-        Some((launcher::NAME, matches)) => launcher::run(matches, &context, json, mask, report),
+        Some((exec::NAME, matches)) => exec::run(matches, &context, json, mask, report),
         Some((step::NAME, matches)) => step::run(matches, &context, json, mask),
         Some((take_up::NAME, matches)) => take_up::run(matches, &context, mask, report),
         Some((adopt::NAME, matches)) => adopt::run(matches, &context, json, mask, report),
@@ -86,7 +86,7 @@ pub fn main() -> u8 {
         #[cfg(feature = "tui")]
         Some((top::NAME, matches)) => top::run(matches, &context, json),
         #[cfg(feature = "server")]
-        Some((http::NAME, matches)) => http::run(matches, &context, json),
+        Some((server::NAME, matches)) => server::run(matches, &context, json),
         #[cfg(feature = "mcp")]
         Some((mcp::NAME, matches)) if matches.subcommand().is_none() => mcp::run(matches, &context, json),
         Some((name, matches)) => operate(name, matches, &context, json),
@@ -156,7 +156,7 @@ pub fn command(verb: Option<&str>) -> Command {
         ))
         .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Print JSON"));
     match verb {
-        Some(launcher::NAME) => return root.subcommand(launcher::command()),
+        Some(exec::NAME) => return root.subcommand(exec::command()),
         Some(step::NAME) => return root.subcommand(step::command()),
         Some(take_up::NAME) => return root.subcommand(take_up::command()),
         Some(work::HAND) => return root.subcommand(work::hand_command()),
@@ -176,11 +176,11 @@ pub fn command(verb: Option<&str>) -> Command {
             None => alone,
         });
     }
-    // `run` is the launcher's on the command line.
-    let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ') && operation.name != launcher::NAME);
+    // `run` is executed by `exec` on the command line.
+    let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ') && operation.name != exec::NAME);
     let alone = alone.map(|operation| aliased((operation.command)()));
     let interactive = [
-        launcher::command(),
+        exec::command(),
         step::command(),
         adopt::command(),
         logs::command(),
@@ -190,7 +190,7 @@ pub fn command(verb: Option<&str>) -> Command {
         #[cfg(feature = "tui")]
         top::command(),
         #[cfg(feature = "server")]
-        http::command(),
+        server::command(),
         #[cfg(feature = "mcp")]
         mcp::command().subcommands(TABLE.iter().filter(|operation| is_of_verb(operation)).map(|of| (of.command)())),
     ];
@@ -265,7 +265,7 @@ mod tests {
         let mut whole = command(None);
         whole.build();
         let names = TABLE.iter().map(|operation| operation.name);
-        for name in names.chain([launcher::NAME, work::NAME]) {
+        for name in names.chain([exec::NAME, work::NAME]) {
             let mut alone = command(Some(name));
             alone.build();
             let help = |tree: &mut Command| {

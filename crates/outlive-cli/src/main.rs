@@ -2,12 +2,12 @@
 #![cfg_attr(not(test), no_main)]
 mod call;
 mod cli;
-mod http;
-mod launcher;
+mod exec;
 mod logs;
 mod lookup;
 mod mcp;
 mod operations;
+mod server;
 mod settings;
 mod ui;
 mod workers;

@@ -28,7 +28,7 @@ const POLL: [u64; 2] = [500, 30_000];
 /// Whether a call is answered as a task: it starts a run, waits for nothing itself, and whoever asks knows what a task is.
 pub fn is_wanted(operation: &Operation, input: &Map<String, Value>, context: &RequestContext<RoleServer>) -> bool {
     let knows_tasks = context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
-    knows_tasks && operation.name == crate::launcher::NAME && !input.contains_key("watch")
+    knows_tasks && operation.name == crate::exec::NAME && !input.contains_key("watch")
 }
 
 /// The operation of this name.

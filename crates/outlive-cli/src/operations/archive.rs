@@ -25,7 +25,7 @@ use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index, narrowed};
 use crate::operations::listing::repo_name;
 use crate::ui::plain;
 use crate::ui::run_view::RunView;
-use crate::launcher::hooks;
+use crate::exec::hooks;
 
 /// Hide finished runs from lists
 ///

@@ -8,8 +8,8 @@ use outlive::id::RunId;
 use outlive::index::{Record, SearchHit};
 use outlive::run::{Command, Spec, StateName};
 
-use crate::launcher::detach::Starting;
-use crate::launcher::take_up;
+use crate::exec::take_up;
+use crate::exec::detach::Starting;
 use crate::operations::queue::entry::home_registry;
 use crate::call::Context;
 use crate::settings::CoolWorkflow;

@@ -68,7 +68,7 @@ impl Operate for Doctor {
         if let Err(error) = context.check_config() {
             checks.push(Check::new("problem", error.to_string()));
         }
-        if let Some(failure) = crate::launcher::hooks::last_failure() {
+        if let Some(failure) = crate::exec::hooks::last_failure() {
             checks.push(Check::new("problem", failure));
         }
         if let (true, Location::Directory(path)) = (self.fix, context.location()?)

@@ -15,7 +15,7 @@ use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_moment, show_d
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::launcher::flags::parse_label;
+use crate::exec::flags::parse_label;
 use crate::lookup::{SHOWN, Scope, forget, index, narrowed};
 use crate::ui::{Look, command_line, counted, cut, plain};
 use crate::ui::table::{Cell, Colour, Step, Table};

@@ -16,7 +16,7 @@ use outlive::time::{Timestamp, Towards, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::launcher::line_search::expression;
+use crate::exec::line_search::expression;
 use crate::logs::attempt_meant;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::located::{Place, locate_one};

@@ -20,7 +20,7 @@ use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::launcher::flags::parse_label;
+use crate::exec::flags::parse_label;
 use crate::call::{Context, Effect, Form, Operate};
 use crate::lookup::index;
 use crate::operations::listing::repo_name;

@@ -28,13 +28,13 @@ use self::ensure::ensure_worker;
 use self::entry::{EntryFlags, EntryView, existing_home, home_registry};
 pub use self::list::List;
 use self::plan::read;
-use crate::launcher::flags::SpecFlags;
+use crate::exec::hooks;
+use crate::exec::flags::SpecFlags;
 use crate::call::{Context, Effect, Operate};
 use crate::settings::QueueOrder;
 use crate::operations::wait::{Ended, Wait};
 use crate::ui::plain;
 use crate::ui::run_view::RunView;
-use crate::launcher::hooks;
 
 /// Add a command to the queue, for `outlive work` or `outlive supervise`
 ///

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::call::{Context, Effect, Operate, deliver};
 use crate::ui::plain;
 use crate::ui::run_view::with_names;
-use crate::launcher::hooks;
+use crate::exec::hooks;
 
 /// Mark runs whose owner process is gone as dead
 ///

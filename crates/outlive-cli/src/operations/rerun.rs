@@ -11,8 +11,8 @@ use outlive::run::{Run, Variables};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::launcher::detach::Starting;
-use crate::launcher::take_up;
+use crate::exec::take_up;
+use crate::exec::detach::Starting;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone};
 use crate::operations::delegate::{delegate, foreign_name};

@@ -18,9 +18,9 @@ use outlive::run::{State, StateName};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::launcher::detach::Starting;
-use crate::launcher::own::{Job, changed_program};
-use crate::launcher::{hooks, take_up};
+use crate::exec::{hooks, take_up};
+use crate::exec::detach::Starting;
+use crate::exec::own::{Job, changed_program};
 use crate::call::{Context, Effect, Operate, deliver};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index};
 use crate::operations::delegate::{delegate, foreign_name};

@@ -22,7 +22,7 @@ use crate::call::{Context, Effect, Operate, deliver};
 use crate::lookup::located::locate;
 use crate::ui::plain;
 use crate::ui::run_view::RunView;
-use crate::launcher::hooks;
+use crate::exec::hooks;
 
 /// Delete finished runs with their history and logs
 ///

@@ -16,8 +16,8 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::launcher::detach::Starting;
-use crate::launcher::start::{Begun, LeashTo, RunFlags};
+use crate::exec::detach::Starting;
+use crate::exec::start::{Begun, LeashTo, RunFlags};
 use crate::call::{Context, Effect, Operate};
 use crate::operations::output::Output;
 use crate::operations::wait::{Until, until};
@@ -58,7 +58,7 @@ pub struct Started {
 }
 
 impl Operate for Run {
-    const NAME: &'static str = crate::launcher::NAME;
+    const NAME: &'static str = crate::exec::NAME;
     const EFFECT: Effect = Effect::Execute;
     const EXAMPLES: &'static str = "outlive run -d --unique dev --port web --ready-tcp '$PORT' -- npm run dev";
     type Output = Started;
@@ -121,7 +121,7 @@ impl Run {
 }
 
 fn with_registry(words: Vec<OsString>, registry: &Registry) -> Vec<OsString> {
-    let own = ["outlive".into(), "--registry".into(), registry.url().into(), crate::launcher::NAME.into()];
+    let own = ["outlive".into(), "--registry".into(), registry.url().into(), crate::exec::NAME.into()];
     own.into_iter().chain(["--detach".into()]).chain(words).collect()
 }
 

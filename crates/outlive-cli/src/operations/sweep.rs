@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::call::{Context, Effect, Operate, deliver};
 use crate::settings::Sweeps;
 use crate::ui::{counted, plain};
-use crate::launcher::hooks;
+use crate::exec::hooks;
 
 /// Delete artifacts that no run needs
 ///

@@ -18,12 +18,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::launcher::line_search::{LineSearch, expression};
+use crate::exec::descriptors::wait_for;
+use crate::exec::line_search::{LineSearch, expression};
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::serving::Serving;
 use crate::lookup::located::locate;
 use crate::ui::run_view::RunView;
-use crate::launcher::descriptors::wait_for;
 
 /// The first pause between two looks at a run that may end without a notification.
 const LOOK_EVERY: Duration = Duration::from_millis(40);

@@ -36,11 +36,11 @@ use self::chores::Chores;
 use crate::call::{Context, SCHEMA, fail};
 use crate::settings::Sweeps;
 use crate::ui::{plain, say_line, talk};
-use crate::launcher::{collect_ended, hooks};
-use crate::launcher::descriptors::wait_for;
+use crate::exec::{collect_ended, hooks};
+use crate::exec::descriptors::wait_for;
+use crate::exec::detach::Starting;
+use crate::exec::signals::Signals;
 use crate::lookup::serving::SUPERVISOR_KIND;
-use crate::launcher::detach::Starting;
-use crate::launcher::signals::Signals;
 
 /// The verb.
 pub const NAME: &str = "supervise";

@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 pub use self::hand::{HAND, hand, hand_command};
 use crate::call::{Context, SCHEMA, fail};
 use crate::ui::{plain, say_line, talk};
-use crate::launcher::collect_ended;
-use crate::launcher::descriptors::wait_for;
-use crate::launcher::detach::Starting;
-use crate::launcher::signals::Signals;
+use crate::exec::collect_ended;
+use crate::exec::descriptors::wait_for;
+use crate::exec::detach::Starting;
+use crate::exec::signals::Signals;
 
 /// The verb.
 pub const NAME: &str = "work";

@@ -139,7 +139,7 @@ fn plain(line: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launcher::line_search::expression;
+    use crate::exec::line_search::expression;
 
     #[test]
     fn a_line_is_told_as_a_terminal_shows_it_last() {

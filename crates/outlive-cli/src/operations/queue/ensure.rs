@@ -7,7 +7,7 @@ use outlive::error::Error;
 use outlive::registry::Registry;
 use outlive::run::Run;
 
-use crate::launcher::detach::Starting;
+use crate::exec::detach::Starting;
 use crate::operations::run::collect;
 use crate::lookup::serving::is_served;
 use crate::workers::work;

@@ -18,7 +18,7 @@ use super::sweeping::Sweeping;
 use crate::settings::Hooks;
 #[cfg(feature = "object")]
 use crate::settings::Sweeps;
-use crate::launcher::hooks::{self, Event};
+use crate::exec::hooks::{self, Event};
 
 /// How often those are looked for that make no progress.
 const STALLED_EVERY: Duration = Duration::from_secs(5);

@@ -25,7 +25,7 @@ use super::pty::Pty;
 use super::signals;
 use super::spawn::{Environment, Start, handed, word};
 use super::streams::{Placed, Way};
-use crate::launcher::descriptors::STANDARD;
+use crate::exec::descriptors::STANDARD;
 
 /// The words by which this program knows that it is to be the shim, or the last step before the command.
 pub const SHIM: &str = "__shim";

@@ -35,7 +35,7 @@ pub async fn operate(
     let operation = TABLE.iter().find(|operation| path(operation) == asked);
     let unknown = || Failure::new(Code::NotFound, "there is no such operation; /v1/openapi.json lists them");
     let operation = operation.ok_or_else(|| unknown().into_response())?;
-    if operation.name == crate::launcher::NAME && !server.starts_commands {
+    if operation.name == crate::exec::NAME && !server.starts_commands {
         let why = "this server starts no commands; `outlive serve --allow execute` lets it";
         return Err(Failure::new(Code::Forbidden, why).into_response());
     }

@@ -24,7 +24,7 @@ use super::pty::{Screen, is_readable};
 use super::recording::Recording;
 use super::spawn::{Environment, Start, handed};
 use super::viewers::Viewers;
-use crate::launcher::descriptors::{STANDARD, was_closed};
+use crate::exec::descriptors::{STANDARD, was_closed};
 
 /// The word by which this program knows that it is to pass on what is left.
 const PASS: &str = "__pass";

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::super::streams::write_all;
 use crate::ui::talk;
-use crate::launcher::descriptors::STANDARD;
+use crate::exec::descriptors::STANDARD;
 
 /// Whether all that the step wrote is there as it was. A log is capped, masked, not synced, and may be removed.
 pub fn is_possible(registry: &Registry, step: &Run) -> bool {

@@ -33,7 +33,7 @@ use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
 use super::viewers::{Door, Viewers};
 use super::watches::{Leash, OwnStop, Watches, Word};
-use crate::launcher::descriptors::STANDARD;
+use crate::exec::descriptors::STANDARD;
 use crate::call::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
 use crate::settings::REGISTRY_VARIABLE;
 

@@ -21,7 +21,7 @@ use rustix::termios::{
 
 use super::readers;
 use super::streams::{set_waiting, write_all};
-use crate::launcher::descriptors::STANDARD;
+use crate::exec::descriptors::STANDARD;
 
 /// The size of a terminal without a viewer.
 const ROWS: u16 = 24;
