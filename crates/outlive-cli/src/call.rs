@@ -12,6 +12,7 @@
 pub mod allowed;
 #[cfg(any(feature = "mcp", feature = "server"))]
 pub mod calls;
+pub mod codes;
 mod context;
 mod failure;
 mod fields;
@@ -32,7 +33,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use self::context::{Caller, Context, deliver};
-pub use self::failure::{Failure, body, error_body, exit_status_table, fail};
+pub use self::failure::{Failure, body, error_body, fail};
 #[cfg(feature = "server")]
 pub use self::fields::from_query;
 

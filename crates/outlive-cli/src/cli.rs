@@ -21,7 +21,8 @@ use crate::exec::{adopt, attach, descriptors, hooks, step, take_up};
 use crate::workers::{supervise, work};
 #[cfg(feature = "mcp")]
 use crate::mcp;
-use crate::call::{Answer, Context, Failure, Form, Operation, exit_status_table, fail};
+use crate::call::codes::exit_status_table;
+use crate::call::{Answer, Context, Failure, Form, Operation, fail};
 use crate::operations::TABLE;
 use crate::ui::talk;
 

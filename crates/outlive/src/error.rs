@@ -1,4 +1,6 @@
-//! What can go wrong for a caller, in a few kinds: each with a code for programs and a hint for people.
+//! What can go wrong for a caller, in a few kinds: each with a code for programs.
+
+mod hint;
 
 use std::fmt;
 use std::time::Duration;
@@ -232,68 +234,6 @@ impl Code {
             Self::Throttled => "throttled",
         }
     }
-
-    /// What it says to people.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Self::NotFound => "no such run, registry or index",
-            Self::Ambiguous => "the name or prefix matches several runs",
-            Self::Invalid => "invalid arguments or input",
-            Self::Refused => "the state of the run does not allow it",
-            Self::Lost => "inside a run: this attempt no longer owns it",
-            Self::Busy => "a key is held by other runs, or the run was modified concurrently",
-            Self::Untrusted => "another user made the run, or its record was tampered with: `outlive trust`",
-            Self::Unavailable => "the registry cannot be reached",
-            Self::Full => "no space left for the registry",
-            Self::Denied => "no permission to use the registry, or it lacks a needed capability",
-            Self::Newer => "the registry was created by a newer version of outlive",
-            Self::Corrupt => "the registry cannot be read",
-            Self::Stale => "the index is not up to date: `registry show`",
-            Self::Unreadable => "the run exists, but its source cannot be read",
-            Self::Forbidden => "the role of the caller does not allow this",
-            Self::Unauthorised => "invalid or missing credentials",
-            Self::Throttled => "too many requests",
-        }
-    }
-
-    /// The exit status of a command that fails so. 2 is the shell's word for a wrong call; the others lie in a band of
-    /// their own, so that they differ from the exit status of a command that was run.
-    pub fn exit_status(self) -> u8 {
-        match self {
-            Self::Invalid => 2,
-            Self::NotFound => 101,
-            Self::Ambiguous => 102,
-            Self::Refused => 103,
-            Self::Lost => 104,
-            Self::Busy => 105,
-            Self::Untrusted => 106,
-            Self::Unavailable => 107,
-            Self::Full => 108,
-            Self::Denied => 109,
-            Self::Newer => 110,
-            Self::Corrupt => 111,
-            Self::Stale => 112,
-            Self::Unreadable => 113,
-            Self::Forbidden => 114,
-            Self::Unauthorised => 115,
-            Self::Throttled => 116,
-        }
-    }
-
-    /// The status of an HTTP answer that says so.
-    pub fn http_status(self) -> u16 {
-        match self {
-            Self::Invalid => 400,
-            Self::Unauthorised => 401,
-            Self::Forbidden | Self::Untrusted => 403,
-            Self::NotFound => 404,
-            Self::Ambiguous | Self::Refused | Self::Busy | Self::Stale => 409,
-            Self::Lost => 412,
-            Self::Throttled => 429,
-            // The store behind the server, none of which a caller could mend by asking otherwise.
-            Self::Unavailable | Self::Full | Self::Denied | Self::Newer | Self::Corrupt | Self::Unreadable => 503,
-        }
-    }
 }
 
 impl Error {
@@ -325,99 +265,4 @@ impl Error {
             },
         }
     }
-
-    /// What to type next.
-    pub fn hint(&self) -> Option<String> {
-        Some(match self {
-            Self::NotFound(_) => "`outlive ps --all` lists every run of this registry".into(),
-            Self::Ambiguous { .. } => "give more characters of the id".into(),
-            Self::AmbiguousRepository { .. } => "name it as REPOSITORY:ID, as they are listed".into(),
-            Self::DamagedIndex(_) => "`outlive registry refresh --rebuild` makes it anew from its sources".into(),
-            Self::Gone { run, repo, .. } => format!("`outlive show {repo}:{run}` tells what was known of it"),
-            Self::NoRepository { .. } => {
-                "`outlive registry list` lists those that are; `outlive registry add` adds one".into()
-            }
-            Self::Unreadable { repo, .. } => format!("repair or remove it in `{repo}`, then `outlive registry refresh`"),
-            Self::NoRegistry { sought: Some(_), .. } => {
-                "the first `outlive run -- COMMAND` makes it; `outlive init` makes one in this directory".into()
-            }
-            Self::NoRegistry { sought: None, place } => format!("`outlive --registry sqlite:{place} init` makes it"),
-            Self::Refused { run, refusal } => return next_step(*run, refusal),
-            Self::KeyBusy { key, free_at: Some(_), .. } => {
-                format!("`outlive queue add --rate {}=…` has a run wait for its turn", key.name)
-            }
-            Self::KeyBusy { holders, .. } => format!("`outlive show {}` tells about the holder", holders.first()?),
-            Self::Untrusted { run, why } => why.hint(*run),
-            Self::CannotDelete(_) => "`outlive archive` hides runs; `keep_history` deletes old runs of a database and \
-                                      `[sweep] forget_after` those of a bucket"
-                .into(),
-            Self::Contended(run) => format!("try again; `outlive why {run}` tells who changes it"),
-            Self::Store(error) => match error {
-                store::Error::Unavailable(_) | store::Error::Unknown(_) => {
-                    "`outlive doctor` looks for the cause".into()
-                }
-                store::Error::Full(_) => "free some space; what ended meanwhile is spooled and delivered later".into(),
-                store::Error::Denied(_) => {
-                    "`outlive doctor` looks for the cause; `--registry` names another registry".into()
-                }
-                store::Error::Forbidden(_) | store::Error::Unauthorised(_) => {
-                    "`outlive token create NAME --role operate` on the server makes a token; `export OUTLIVE_TOKEN=…` has \
-                     it shown"
-                        .into()
-                }
-                store::Error::Throttled(_) => "try again in a minute".into(),
-                store::Error::Newer { .. } => "install the outlive that made it, or a later one".into(),
-                store::Error::Corrupt(_) => {
-                    "`outlive doctor --fix` keeps a copy and rebuilds it from the files of the runs".into()
-                }
-                store::Error::Unsupported(_) => "use a local directory: `--registry sqlite:PATH`".into(),
-                store::Error::Forked { .. } => "call `Registry::open` in the child, after the fork".into(),
-            },
-            Self::Invalid(_) | Self::Forbidden(_) => return None,
-        })
-    }
-}
-
-/// What to type next about a run that refused something.
-fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
-    Some(match refusal {
-        Refusal::WrongState { action: "archive" | "delete", .. } => {
-            format!("`outlive wait {run}` waits for its end, `outlive cancel {run}` stops it")
-        }
-        Refusal::WrongState { action: "rerun", .. } => {
-            format!("`outlive wait {run}` waits for its end; `outlive rerun --force {run}` repeats it all the same")
-        }
-        Refusal::Lost { .. } | Refusal::WrongState { .. } => format!("`outlive why {run}` shows its event log"),
-        Refusal::LeftoversAlive(_) => {
-            format!("`outlive show {run}` names them; `outlive resume --end-leftovers {run}` ends them first")
-        }
-        Refusal::OwnerLives => {
-            format!("`outlive show {run}` shows its state; `outlive cancel {run}` asks it to stop")
-        }
-        Refusal::IsStep(of) => format!("`outlive resume {of}` resumes the run that it is a step of"),
-        Refusal::NothingLeft => "`outlive reap` marks it dead".into(),
-        Refusal::Parked => {
-            format!("`outlive why {run}` shows its event log; `outlive unpark {run}` allows it to be retried")
-        }
-        Refusal::WaitsFor(_) | Refusal::WaitsNot(_) | Refusal::NotParked => {
-            format!("`outlive show {run}` shows its state")
-        }
-        Refusal::CancelRequested => {
-            format!("`outlive cancel {run}` ends its processes and makes it final")
-        }
-        Refusal::NotAsked => format!("`outlive cancel {run}` asks for it"),
-        Refusal::HeardOf | Refusal::LeaseHolds | Refusal::OwnRun | Refusal::NotYet(_) => {
-            format!("`outlive show {run}` shows its state")
-        }
-        Refusal::NoAttemptsLeft(_) => format!("`outlive show {run}` has its command, to start a new run with"),
-        Refusal::TooLarge { .. } | Refusal::TooMany { .. } => "keep it in a file, and name that".into(),
-        Refusal::Copied => "change it in the registry that this one was copied from".into(),
-        Refusal::Swept => format!("`outlive show {run}` has its command, to start a new run with"),
-        Refusal::BeingSwept(_) => format!("`outlive why {run}` shows its event log"),
-        Refusal::Archived => format!("`outlive unarchive {run}` shows it again"),
-        Refusal::NotArchived => format!("`outlive archive {run}` hides it"),
-        Refusal::ProcessesAlive(_) => format!("`outlive cancel {run}` ends them"),
-        Refusal::AwaitedBy(runs) => format!("`outlive cancel {}` stops the waiting run", runs.first()?),
-        Refusal::DeletedWith(of) => format!("`outlive rm {of}` deletes the run with its steps"),
-    })
 }

@@ -1,10 +1,11 @@
-//! Failures as every surface reports them: one body, one table of exit statuses, and the text for people.
+//! Failures as every surface reports them: one body, and the text for people.
 
 use outlive::error::{Candidate, Code, Error};
 use outlive::redact::Redactor;
 use serde_json::{Value, json};
 
 use super::SCHEMA;
+use super::codes::status;
 use crate::ui::{plain, talk};
 
 /// A refusal or failure, as every surface tells it.
@@ -55,7 +56,7 @@ pub fn fail(error: &Error, json: bool) -> u8 {
         format!("outlive: {}\n{hint}", shown(error))
     };
     talk(&text);
-    error.code().exit_status()
+    status(error.code()).exit
 }
 
 /// An error for people: the runs that may have been meant have a line each.
@@ -84,19 +85,4 @@ pub fn error_body(error: &Error) -> Value {
 /// The body of an error that a surface itself has found.
 pub fn body(code: Code, message: &str, hint: Option<String>) -> Value {
     json!({ "schema": SCHEMA, "error": { "code": code.as_str(), "message": message, "hint": hint } })
-}
-
-/// The exit statuses and what they mean, for the help.
-pub fn exit_status_table() -> String {
-    let mut codes = Code::ALL;
-    codes.sort_by_key(|code| code.exit_status());
-    let rows = codes.map(|code| format!("  {:>3}  {}: {}", code.exit_status(), code.as_str(), code.meaning()));
-    format!(
-        "Exit status:\n    0  done\n    1  completed, but the result is negative: `wait`, `attach`, `adopt`, `checkpoint get`, `doctor`,\n       \
-         `cancel --wait`, `logs --exit-status`, `resume`, `work --drain`, `service status`\n{}\n  \
-         126  `run`: the command cannot be executed\n  127  `run`: the command is not found\n    \
-         n  `run`, `wait`, `attach`, `adopt`, `logs --exit-status`: the command's own, or 128 plus\n       \
-         the number of the signal that ended it",
-        rows.join("\n")
-    )
 }

@@ -24,6 +24,7 @@ use super::start::Begun;
 use super::streams::Placed;
 use super::tree;
 use crate::call::{SCHEMA, body, error_body, fail};
+use crate::call::codes::status;
 use crate::call::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
 use crate::ui::{say_line, talk};
 use crate::settings::REGISTRY_VARIABLE;
@@ -65,7 +66,7 @@ impl Report {
 
     /// There is no run.
     pub fn refused(self, error: &Error) -> u8 {
-        let status = error.code().exit_status();
+        let status = status(error.code()).exit;
         self.send(
             &json!({ "status": status, "talk": error.to_string(), "hint": error.hint(), "error": error_body(error) }),
         );

@@ -17,6 +17,7 @@ use outlive::time::{Clock, SystemClock, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::call::codes::status;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Scope, forget, home, index, narrowed, repository};
 use crate::operations::listing::{from_place, to_place};
@@ -401,9 +402,9 @@ impl Operate for Show {
     fn exit_status(shown: &Shown) -> u8 {
         match shown.report.freshness {
             Standing::Valid => 0,
-            Standing::Degraded => Code::Unreadable.exit_status(),
-            Standing::Stale => Code::Stale.exit_status(),
-            Standing::Absent => Code::NotFound.exit_status(),
+            Standing::Degraded => status(Code::Unreadable).exit,
+            Standing::Stale => status(Code::Stale).exit,
+            Standing::Absent => status(Code::NotFound).exit,
         }
     }
 }

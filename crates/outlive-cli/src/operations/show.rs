@@ -18,6 +18,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::steps::{StepView, tell};
+use crate::call::codes;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Elsewhere, Scope, after_gone, elsewhere};
 use crate::operations::delegate::{foreign_command, foreign_name};
@@ -116,7 +117,7 @@ impl Operate for Show {
 
     fn exit_status(output: &ShownRun) -> u8 {
         match output {
-            ShownRun::Foreign(foreign) if !foreign.found => Code::NotFound.exit_status(),
+            ShownRun::Foreign(foreign) if !foreign.found => codes::status(Code::NotFound).exit,
             ShownRun::Own(_) | ShownRun::Foreign(_) => 0,
         }
     }

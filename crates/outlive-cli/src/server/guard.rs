@@ -15,6 +15,7 @@ use serde_json::json;
 use super::Server;
 use super::access::Shown;
 use super::door::Peer;
+use crate::call::codes::{Status, status};
 use crate::call::{Failure, SCHEMA};
 
 /// Nothing but our own files is loaded, nothing is executed that stands in a page, and no page frames us.
@@ -38,8 +39,9 @@ const HEADERS: [(HeaderName, &str); 6] = [
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let exit_status = [(EXIT_STATUS, self.code.exit_status().to_string())];
+        let Status { exit, http, .. } = status(self.code);
+        let status = StatusCode::from_u16(http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let exit_status = [(EXIT_STATUS, exit.to_string())];
         let mut response = (status, exit_status, Json(self.body)).into_response();
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

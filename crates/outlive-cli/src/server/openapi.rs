@@ -8,6 +8,7 @@ use outlive::error::Code;
 use serde_json::{Map, Value, json};
 
 use super::api::path;
+use crate::call::codes::status;
 use crate::call::{Effect, Operation};
 use crate::operations::TABLE;
 
@@ -85,7 +86,7 @@ fn methods(operation: &Operation) -> Value {
             "content": { "application/json": { "schema": (operation.output)() } },
         }),
     );
-    for status in Code::ALL.map(Code::http_status) {
+    for status in Code::ALL.map(|code| status(code).http) {
         responses.insert(status.to_string(), json!({ "$ref": "#/components/responses/Error" }));
     }
     let id = operation.name.replace(' ', "_");

@@ -21,6 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 pub use self::hand::{HAND, hand, hand_command};
+use crate::call::codes::status;
 use crate::call::{Context, SCHEMA, fail};
 use crate::ui::{plain, say_line, talk};
 use crate::exec::collect_ended;
@@ -142,7 +143,7 @@ impl Worker {
     fn drained(&self) -> u8 {
         match (self.failed > 0 || self.refused, self.untrusted.is_empty()) {
             (true, _) => 1,
-            (false, false) => Code::Untrusted.exit_status(),
+            (false, false) => status(Code::Untrusted).exit,
             (false, true) => 0,
         }
     }
