@@ -77,7 +77,7 @@ struct Run {
     /// The user of a server who asked for it. Said by the server itself.
     #[arg(long, hide = true)]
     requested_by: Option<String>,
-    /// The leader of the session of whoever asked for it. Said by this program itself.
+    /// The leader of the session of the caller. This program itself sets it.
     #[arg(long, hide = true)]
     session_leader: Option<u32>,
 }
@@ -253,7 +253,7 @@ async fn register(input: &mut Run, context: &Context, detached: bool) -> Result<
         }
         started => started,
     };
-    // Whoever starts a run in the background is answered with the one that is there.
+    // A caller that starts a run in the background gets the one that is there.
     if let Some(holder) = handle.as_ref().err().filter(|_| detached).and_then(start::holder) {
         let held = registry.glance(holder).await?.run;
         return Ok(Registered::Held(Begun::of(&registry, &held, false)));

@@ -1,7 +1,7 @@
 //! `outlive mcp`: the table of operations as tools, for agents.
 //!
 //! Tools that change anything are not even listed until the one who starts the server allows them. What runs say of
-//! themselves is data: it is handed over in fields, without the characters that nobody sees.
+//! themselves is data: it is handed over in fields, without invisible characters.
 #![cfg(feature = "mcp")]
 
 mod answer;
@@ -76,7 +76,7 @@ pub fn command() -> Command {
     )
 }
 
-/// Speaks MCP until nobody listens any more.
+/// Speaks MCP until the client closes the connection.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
     let spoken = Mcp::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string())).and_then(|mcp| {
         let calls = Calls::on(context, |_| ())?.patient(mcp.patience.unwrap_or(PATIENCE)).of_session();
@@ -88,7 +88,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
             let server = tools.serve(rmcp::transport::stdio()).await.map_err(|error| failed(&error))?;
             server.waiting().await.map(|_| ()).map_err(|error| failed(&error))
         });
-        // A call that still waits for a run keeps nobody.
+        // A call that still waits for a run does not delay the end.
         runtime.shutdown_background();
         spoken
     });
@@ -99,7 +99,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
 pub trait Desk: Send + Sync + 'static {
     /// What answers them.
     fn calls(&self) -> &Calls;
-    /// Who asks; none where that is whoever started us.
+    /// Who asks; none where that is the user who started this process.
     fn who(&self, context: &RequestContext<RoleServer>) -> Option<Who>;
     /// A call begins; what is returned takes its end.
     fn begin(&self) -> Ending<'_>;
@@ -167,7 +167,7 @@ impl<D: Desk> Tools<D> {
         Self { desk, may: allow.effect(), groups: groups.into() }
     }
 
-    /// Who asks: on the standard input, whoever started us.
+    /// Who asks: on the standard input, the user who started this process.
     fn who(&self, context: &RequestContext<RoleServer>) -> Who {
         let who = self.desk.who(context).unwrap_or(Who::own(self.may));
         Who { may: who.may.min(self.may), ..who }
@@ -178,7 +178,7 @@ impl<D: Desk> Tools<D> {
         Ok(serde_json::from_str(&answer.text).unwrap_or(Value::Null))
     }
 
-    /// The same, telling whoever asked that it goes on. Who changes their mind is let go at once, and what they asked for
+    /// Calls an operation and reports its progress to the client. A client that cancels is answered at once, and its call
     /// is given up where it can be: what has begun to delete ends what it has begun.
     async fn ask_telling(
         &self,
@@ -189,20 +189,20 @@ impl<D: Desk> Tools<D> {
         let (who, going) = (self.who(context), Going::default());
         let call = self.desk.calls().call_going(operation, input, &who, going.clone());
         tokio::pin!(call);
-        let mut told = 0;
+        let mut reports = 0;
         loop {
             tokio::select! {
                 answer = &mut call => return Ok(serde_json::from_str(&answer?.text).unwrap_or(Value::Null)),
                 () = context.ct.cancelled() => return Err(given_up().into()),
                 () = tokio::time::sleep(SILENT) => {}
             }
-            told += 1;
+            reports += 1;
             if let Some(token) = context.meta.get_progress_token() {
                 let far = going.far().map(|(done, total)| format!("{done} of {total} done, ")).unwrap_or_default();
-                let message = format!("{far}{} so far", show_duration(SILENT * told));
+                let message = format!("{far}{} so far", show_duration(SILENT * reports));
                 // By the protocol it rises each time, whether or not more is done.
-                let progress = ProgressNotificationParam::new(token, f64::from(told)).with_message(message);
-                // Whoever is gone is noticed when the answer is due.
+                let progress = ProgressNotificationParam::new(token, f64::from(reports)).with_message(message);
+                // A client that is gone is noticed when the answer is due.
                 let _ = context.peer.notify_progress(progress).await;
             }
         }
@@ -382,12 +382,12 @@ impl<D: Desk> ServerHandler for Tools<D> {
         let page = self.ask(output, input, &self.who(&context)).await;
         let page = page.map_err(|failure| ErrorData::resource_not_found(failure.message().to_owned(), None))?;
         let pieces = harmless(page["pieces"].clone());
-        let told = |piece: &Value| match (piece["text"].as_str(), piece["left_out"].as_u64()) {
+        let text_of = |piece: &Value| match (piece["text"].as_str(), piece["left_out"].as_u64()) {
             (Some(text), _) => text.to_owned(),
             (None, Some(bytes)) => format!("\n[{bytes} bytes are left out]\n"),
             (None, None) => "\n[bytes that are no text]\n".into(),
         };
-        let text: String = pieces.as_array().into_iter().flatten().map(told).collect();
+        let text: String = pieces.as_array().into_iter().flatten().map(text_of).collect();
         Ok(ReadResourceResult::new(vec![ResourceContents::text(text, request.uri)]).into())
     }
 }

@@ -74,7 +74,7 @@ struct Serve {
     #[cfg(feature = "mcp")]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUP", default_value = "core")]
     tools: Vec<Group>,
-    /// Another limit than the usual: nobody opens thousands of connections to see the last of them refused
+    /// Another limit than the default, for tests: a low limit is reached with few connections
     #[arg(long = "limit", value_name = "NAME=NUMBER", hide = true)]
     limits: Vec<String>,
 }

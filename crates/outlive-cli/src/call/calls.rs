@@ -24,7 +24,7 @@ const LENT_AT_A_TIME: usize = 32;
 const WAITING: usize = 64;
 /// How long a call waits for its turn.
 const TURN: Duration = Duration::from_secs(10);
-/// How long somebody who waits for a run is kept before they are told to ask again.
+/// How long a call that waits for a run is kept before its caller has to ask again.
 pub const PATIENCE: Duration = Duration::from_secs(25);
 
 /// Who asks.
@@ -53,7 +53,7 @@ pub struct Calls {
     pub id: Option<String>,
     shared: Option<Arc<Registry>>,
     tree: fn() -> Command,
-    /// How long somebody who waits for a run is kept.
+    /// How long a call that waits for a run is kept.
     patience: Duration,
     /// The process of the session that all calls belong to, where they belong to one.
     session: Option<u32>,
@@ -110,7 +110,7 @@ impl Calls {
         })
     }
 
-    /// The same, where whoever waits for a run is kept for so long.
+    /// Keeps calls that wait for a run for so long.
     pub fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
@@ -121,13 +121,12 @@ impl Calls {
         Self { session: Some(std::process::id()), ..self }
     }
 
-    /// Does what `input` says, if `who` may have it done. It is given up, where that can be, when nobody waits for this any
-    /// more.
+    /// Does what `input` says, if `who` may have it done. It is given up, where that can be, when the caller stops waiting.
     pub async fn call(&self, operation: &'static Operation, input: Value, who: &Who) -> Result<Answer, Failure> {
         self.call_going(operation, input, who, Going::default()).await
     }
 
-    /// The same, for whoever wants to know how far it is.
+    /// Does what `input` says, and reports its progress in `going`.
     pub async fn call_going(
         &self,
         operation: &'static Operation,
@@ -140,7 +139,7 @@ impl Calls {
         let waits = operation.name == "wait" || input["wait"] == true || input["watch"].is_string();
         let share = self.share(who).await?;
         let work = move || {
-            // It is the work's, as its turn is: leaving early gives nobody more of them.
+            // It is the work's, as its turn is: a caller that leaves early gets no more of them.
             let _share = share;
             (operation.call_json)(input, &context())
         };
@@ -220,7 +219,7 @@ impl Calls {
         let turn = tokio::time::timeout(TURN, turns.clone().acquire_owned()).await;
         let turn = turn.map_err(|_| busy())?.map_err(|_| busy())?;
         let broken = |_| Failure::new(Code::Unavailable, "the server failed at this call; its log says how");
-        // The turn is the work's: it is not over because whoever asked has left.
+        // The turn is the work's: it is not over because the caller has left.
         let in_turn = move || {
             let _turn = turn;
             work()
@@ -242,7 +241,7 @@ mod tests {
         assert!(shares.of("operator").try_acquire_owned().is_ok(), "another token waits for the first");
         drop(taken);
         assert!(shares.of("reader").try_acquire_owned().is_ok());
-        drop(shares.of("somebody"));
+        drop(shares.of("writer"));
         shares.of("reader");
         assert!(shares.0.lock().unwrap().len() <= 1, "users who ask for nothing are remembered");
     }

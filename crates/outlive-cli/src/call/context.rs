@@ -98,12 +98,12 @@ impl Context {
         self.caller.as_ref().map(|caller| caller.patience)
     }
 
-    /// The process of the session of whoever asks, where it has one on this machine.
+    /// The process of the session of the caller, where it has one on this machine.
     pub fn session(&self) -> Option<u32> {
         self.caller.as_ref().and_then(|caller| caller.session)
     }
 
-    /// Whoever asks a server, where that is not the server's own user.
+    /// The caller of a server, where that is not the server's own user.
     pub fn user(&self) -> Option<&str> {
         self.caller.as_ref().and_then(|caller| caller.user.as_deref())
     }

@@ -218,7 +218,7 @@ impl Child {
             }
             for word in watches.take() {
                 match word {
-                    // Whoever cannot be told now is told by the end of the run.
+                    // A viewer that cannot be notified now learns it from the end of the run.
                     Word::Ready => drop(pollster::block_on(handle.report(Report { ready: true, ..Report::default() }))),
                     Word::Stop(stop) => {
                         kill_at.get_or_insert_with(|| now() + OWN_GRACE);

@@ -36,7 +36,7 @@ const OF_THE_OTHER: [&str; 5] = [RUN_VARIABLE, REGISTRY_ID_VARIABLE, ATTEMPT_VAR
 pub struct Report(UnixStream);
 
 impl Report {
-    /// The way to whoever started this process, to say more than how it began.
+    /// The pipe to the process that started this one, to report more than how it began.
     pub fn into_stream(self) -> UnixStream {
         self.0
     }
@@ -74,7 +74,7 @@ impl Report {
     }
 
     fn send(mut self, report: &Value) {
-        // Whoever asked may have gone; the run goes on.
+        // The caller may have exited; the run continues.
         let _ = self.0.write_all(report.to_string().as_bytes());
     }
 }
@@ -106,12 +106,12 @@ pub struct Started {
     pub status: u8,
     /// The run, if there is one.
     pub id: Option<RunId>,
-    /// What is to be told, and what to type next.
+    /// The message for people, and what to type next.
     pub talk: Option<String>,
     pub hint: Option<String>,
     /// What is said of the run that was started, or found.
     pub begun: Option<Begun>,
-    /// The error that kept it from owning the run, as programs are told it.
+    /// The error that kept it from owning the run, as its JSON body.
     pub error: Option<Value>,
 }
 

@@ -1,6 +1,6 @@
 //! Ports that runs are given: free ones, each leased to one owner at a time.
 //!
-//! A lease is a locked file in the home, which the kernel frees with its owner. A port that anybody listens at is never
+//! A lease is a locked file in the home, which the kernel frees with its owner. A port that any process listens at is never
 //! leased, so a server that outlives its owner keeps its port too.
 
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ fn lease(dir: &Path, port: u16) -> Option<(u16, File)> {
     is_free(port).then_some((port, lock))
 }
 
-/// Whether nobody listens there.
+/// Whether no process listens there.
 fn is_free(port: u16) -> bool {
     let everywhere = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).is_ok();
     // Where there is no IPv6, and where a listener has it alone.

@@ -1,7 +1,7 @@
 //! Readiness of a run that serves others: what the flags say of it, and the checks that its owner makes.
 //!
 //! Regular expressions take time in proportion to what they search. Checks are made on a thread of their own, so that a
-//! server that does not answer keeps nobody from cancelling its run.
+//! server that does not answer does not keep its run from being cancelled.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -128,7 +128,7 @@ impl Checking {
         Some(Self { logs, searches, cwd, variables, readiness })
     }
 
-    /// Looks until all holds, or for too long. Answers with what did not hold. None where nobody wants to know any more.
+    /// Looks until all holds, or for too long. Answers with what did not hold. None where the result is not wanted any more.
     pub fn wait(mut self, over: &AtomicBool) -> Option<Result<(), String>> {
         let began = SystemClock.awake();
         let waited = || SystemClock.awake().saturating_sub(began);
@@ -165,7 +165,7 @@ impl Checking {
         }
     }
 
-    /// Has a shell execute a command. It says itself that it succeeded: whoever owns the run may collect it before we can.
+    /// Has a shell execute a command. It reports its success itself: the owner of the run may collect it first.
     fn succeeds(&self, command: &str) -> std::io::Result<bool> {
         let script = format!("(\n{command}\n) </dev/null >/dev/null 2>&1 && echo ready");
         let mut shell = std::process::Command::new("/bin/sh");

@@ -1,4 +1,4 @@
-//! What `outlive run` is told beside the spec, and what it says of the run that it started or found.
+//! The options of `outlive run` beside the spec, and its report of the run that it started or found.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -42,7 +42,7 @@ pub struct RunFlags {
 pub enum LeashTo {
     /// Nothing.
     None,
-    /// The session of whoever asks for it.
+    /// The session of the caller.
     Session,
     /// A process.
     Process(u32),

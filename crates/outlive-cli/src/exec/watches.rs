@@ -41,7 +41,7 @@ pub enum OwnStop {
     Unleashed(String),
 }
 
-/// Something that the owner is told.
+/// An event that the owner is notified of.
 pub enum Word {
     /// The attempt is ready.
     Ready,
@@ -49,7 +49,7 @@ pub enum Word {
     Stop(OwnStop),
 }
 
-/// What is waited for beside the command itself. Nobody waits any longer once it is dropped.
+/// What is waited for beside the command itself. Dropping it ends the wait.
 #[derive(Default)]
 pub struct Watches {
     said: Arc<Mutex<Vec<Word>>>,
@@ -57,8 +57,8 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Waits for what concerns an attempt, and wakes the owner by `bell`. Where there is no thread to be had, or no bell,
-    /// nobody waits.
+    /// Waits for what concerns an attempt, and wakes the owner by `bell`. Without a thread or a bell, nothing is
+    /// waited for.
     pub fn begin(registry: &Registry, run: &Run, leash: Option<Leash>, bell: Option<&OwnedFd>) -> Self {
         let watches = Self::default();
         let Some(bell) = bell else { return watches };

@@ -25,7 +25,7 @@ const BYTES: usize = 2048;
 /// After how long a client asks again, at the least and at the most, in milliseconds.
 const POLL: [u64; 2] = [500, 30_000];
 
-/// Whether a call is answered as a task: it starts a run, waits for nothing itself, and whoever asks knows what a task is.
+/// Whether a call is answered as a task: it starts a run, waits for nothing itself, and the client knows tasks.
 pub fn is_wanted(operation: &Operation, input: &Map<String, Value>, context: &RequestContext<RoleServer>) -> bool {
     let knows_tasks = context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
     knows_tasks && operation.name == crate::exec::NAME && !input.contains_key("watch")

@@ -81,9 +81,9 @@ pub struct Marked {
     dry_run: bool,
     /// Their ids; of runs of cool-workflow REPOSITORY:ID.
     runs: Vec<String>,
-    /// What each is for people, where they are of several repositories: as it can be named anywhere.
+    /// The title of each for people, where they are of several repositories: as it can be named anywhere.
     #[serde(skip)]
-    told: BTreeMap<String, String>,
+    titles: BTreeMap<String, String>,
 }
 
 impl Operate for Archive {
@@ -135,7 +135,7 @@ impl Operate for Archive {
                 Ok(Some(registry)) => {
                     let runs = self.mark_all(&registry, &states).await?;
                     if context.form() == Form::Text {
-                        marked.told.extend(told(&registry, &runs, &known.address.repo()).await?);
+                        marked.titles.extend(titles(&registry, &runs, &known.address.repo()).await?);
                     }
                     marked.runs.extend(runs.iter().map(ToString::to_string));
                 }
@@ -232,8 +232,8 @@ impl Operate for Unarchive {
     }
 }
 
-/// What runs of a repository are for people.
-async fn told(registry: &Registry, runs: &[RunId], repo: &str) -> Result<Vec<(String, String)>, Error> {
+/// The titles of runs of a repository, for people.
+async fn titles(registry: &Registry, runs: &[RunId], repo: &str) -> Result<Vec<(String, String)>, Error> {
     // No run at all is not every run.
     if runs.is_empty() {
         return Ok(Vec::new());
@@ -357,7 +357,7 @@ impl fmt::Display for Marked {
             (false, true) => "would be shown again",
         };
         for id in &self.runs {
-            writeln!(f, "{} {word}", self.told.get(id).map_or_else(|| plain(id), Clone::clone))?;
+            writeln!(f, "{} {word}", self.titles.get(id).map_or_else(|| plain(id), Clone::clone))?;
         }
         if self.runs.is_empty() { writeln!(f, "nothing to archive") } else { Ok(()) }
     }

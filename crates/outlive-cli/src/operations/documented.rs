@@ -64,10 +64,10 @@ fn c13_every_field_of_every_answer_is_documented_and_no_other() {
     let meant: Vec<_> = TABLE.iter().filter(|operation| is_meant(operation.name)).collect();
     assert!(meant.len() > OPERATIONS_OF_THE_PLANE.len() + 12, "operations are missing from the table");
     for operation in meant {
-        let mut told = Vec::new();
-        described("", &(operation.output)(), &mut told);
+        let mut objects = Vec::new();
+        described("", &(operation.output)(), &mut objects);
         let docs = documented(operation.name);
-        for (place, fields) in &told {
+        for (place, fields) in &objects {
             let found = docs.iter().find(|(documented, _)| documented == place);
             let name = operation.name;
             assert_eq!(found.map(|(_, fields)| fields), Some(fields), "`{place}` of {name} is documented otherwise");
@@ -81,10 +81,10 @@ fn c13_every_field_of_every_answer_is_documented_and_no_other() {
 #[test]
 fn c13_a_run_of_another_source_is_shown_with_the_fields_of_a_listed_one() {
     let show = TABLE.iter().find(|operation| operation.name == "show").unwrap();
-    let mut told = Vec::new();
-    described("", &(show.output)(), &mut told);
+    let mut objects = Vec::new();
+    described("", &(show.output)(), &mut objects);
     let is_foreign = |(place, fields): &&Object| place.is_empty() && fields.contains("found");
-    let mut foreign = told.iter().find(is_foreign).unwrap().1.clone();
+    let mut foreign = objects.iter().find(is_foreign).unwrap().1.clone();
     let of = |operation: &str, place: &str| {
         documented(operation).into_iter().find(|(documented, _)| documented == place).unwrap().1
     };
@@ -94,6 +94,6 @@ fn c13_a_run_of_another_source_is_shown_with_the_fields_of_a_listed_one() {
     }
     assert_eq!(foreign, of("search", "runs"));
     for place in ["tasks", "provenance"] {
-        assert_eq!(told.iter().find(|(told, _)| told == place).unwrap().1, of("show", place), "{place}");
+        assert_eq!(objects.iter().find(|(at, _)| at == place).unwrap().1, of("show", place), "{place}");
     }
 }

@@ -80,7 +80,7 @@ pub struct Add {
     pub spec: SpecFlags,
 }
 
-/// What becomes of times at which nobody worked.
+/// What becomes of times at which no worker ran.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum OnMissed {
     /// It is executed once for all of them

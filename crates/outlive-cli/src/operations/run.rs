@@ -1,7 +1,7 @@
-//! `run` for whoever asks a server: starts a command in the background, and answers when it is on record.
+//! `run` for callers of a server: starts a command in the background, and answers when it is on record.
 //!
 //! On the command line `outlive run` is the launcher. Here the same flags are handed to it: an owner of its own is started,
-//! as `outlive run --detach` does, so that the run outlives whoever asked for it and the server too.
+//! as `outlive run --detach` does, so that the run outlives its caller and the server too.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::operations::output::Output;
 use crate::operations::wait::{Until, until};
 use crate::ui::run_view::RunView;
 
-/// The most of the first output that is told, in lines and bytes.
+/// The most of the first output that is returned, in lines and bytes.
 const LINES: u64 = 60;
 const BYTES: u64 = 2048;
 

@@ -159,14 +159,14 @@ pub async fn until(
     }
 }
 
-/// What wakes whoever waits for runs: notifications of these runs, and the ends of their owners.
+/// What ends a wait for runs: notifications of these runs, and the ends of their owners.
 struct Waiter {
     watches: Vec<Watch>,
     owners: BTreeMap<RunId, (Epoch, OwnedFd)>,
     serving: BTreeMap<RunId, Serving>,
     /// The searches for a line, and the attempts that they search.
     searches: BTreeMap<(RunId, u32), LineSearch>,
-    /// It answers a call, and has nobody to talk to.
+    /// It answers a call of a server, and prints nothing.
     is_served: bool,
     /// How many of the runs change without a notification.
     unnotified: usize,
@@ -210,7 +210,7 @@ impl Waiter {
                 ended.push(RunView::new(&seen, registry));
                 continue;
             }
-            // Of a line nobody is notified.
+            // There is no notification of a line.
             let is_notified =
                 registry.local().is_some() && self.watch_owner(&seen) && !matches!(wanted, Until::Line(_));
             self.unnotified += usize::from(!is_notified);
@@ -254,7 +254,7 @@ impl Waiter {
     fn pause(&self, waited: Duration) -> Duration {
         match (self.unnotified, self.is_shared) {
             (0, _) => LOOK_SELDOM,
-            // Whoever shares a store with many asks it less and less often.
+            // A store that many share is asked less and less often.
             (_, true) => (waited / 8).clamp(LOOK_EVERY, LOOK_AT_SHARED),
             (_, false) => (waited / 8).clamp(LOOK_EVERY, LOOK_SELDOM),
         }

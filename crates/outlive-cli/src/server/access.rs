@@ -272,7 +272,7 @@ mod tests {
     fn s_20_nobody_asks_for_more_than_their_rate() {
         let (_home, _tokens, access) = access();
         let [one, other] = ["ada", "bob"].map(|name| Who { user: Some(name.into()), ..Who::own(Role::Read.may()) });
-        assert!((0..100_000).any(|_| !access.has_rate(&one)), "nobody was ever refused");
-        assert!(access.has_rate(&other), "somebody else's requests were counted");
+        assert!((0..100_000).any(|_| !access.has_rate(&one)), "no request was ever refused");
+        assert!(access.has_rate(&other), "requests of another client were counted");
     }
 }

@@ -166,9 +166,9 @@ impl EntryView {
     /// What it is about, in a few words.
     pub fn title(&self) -> String {
         let parts = [("app", &self.app), ("workflow", &self.workflow), ("run", &self.run), ("in", &self.repo)];
-        let told = parts.into_iter().filter_map(|(word, value)| Some(format!("{word} {}", plain(value.as_ref()?))));
+        let said = parts.into_iter().filter_map(|(word, value)| Some(format!("{word} {}", plain(value.as_ref()?))));
         let note = self.note.iter().map(|note| format!("({})", plain(note)));
-        told.chain(note).collect::<Vec<_>>().join(" ")
+        said.chain(note).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -237,7 +237,7 @@ pub struct Release {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Drained {
     entries: Vec<EntryView>,
-    /// How many still wait, for their time or for somebody.
+    /// How many still wait, for their time or for a consumer.
     remaining: usize,
 }
 
@@ -245,10 +245,10 @@ pub struct Drained {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Changed {
     entry: EntryView,
-    /// Somebody wants it stopped.
+    /// Its cancellation was requested.
     cancel_requested: bool,
     #[serde(skip)]
-    told: &'static str,
+    done: &'static str,
 }
 
 impl Operate for Drain {
@@ -304,9 +304,9 @@ async fn find(context: &Context, entry: &str) -> Result<(Registry, RunId), Error
     Ok((registry, id))
 }
 
-fn changed(run: &Run, told: &'static str, cancel_requested: bool) -> Result<Changed, Error> {
+fn changed(run: &Run, done: &'static str, cancel_requested: bool) -> Result<Changed, Error> {
     let entry = EntryView::recorded(run).ok_or_else(|| Error::NotFound(run.id.to_string()))?;
-    Ok(Changed { entry, cancel_requested, told })
+    Ok(Changed { entry, cancel_requested, done })
 }
 
 impl Operate for Beat {
@@ -384,7 +384,7 @@ impl fmt::Display for Drained {
 
 impl fmt::Display for Changed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} {} {}", self.entry.id, self.told, self.entry.state)?;
+        writeln!(f, "{} {} {}", self.entry.id, self.done, self.entry.state)?;
         if self.cancel_requested { writeln!(f, "  cancel requested") } else { Ok(()) }
     }
 }
