@@ -53,7 +53,8 @@ pub enum Effect {
     Execute,
     /// It removes what cannot be restored.
     Destroy,
-    /// It changes this machine, or whom this user trusts, or looks into this user's files: a call from a shell alone may.
+    /// It changes this machine, or whom this user trusts, or looks into this user's files: a call from a shell alone
+    /// may.
     Local,
 }
 

@@ -1,7 +1,7 @@
 //! `outlive run`: starts a command, owns its run, and ends as the command ended.
 //!
-//! The wrapper does as little as it can: it waits. The keeper beats on its own thread; what the command writes is copied
-//! on others, where it is to be kept and does not go to a file anyway.
+//! The wrapper does as little as it can: it waits. The keeper beats on its own thread; what the command writes is
+//! copied on others, where it is to be kept and does not go to a file anyway.
 
 pub mod adopt;
 pub mod attach;
@@ -104,8 +104,8 @@ pub fn role(words: &[OsString]) -> Option<Role> {
     done.or_else(|| detach::role(words).map(|(words, report)| Role::Detached(words, report)))
 }
 
-/// Runs the command that the flags name, with the signals blocked that `mask` says. With a `report` this is the owner of a
-/// detached run.
+/// Runs the command that the flags name, with the signals blocked that `mask` says. With a `report` this is the owner
+/// of a detached run.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, report: Option<Report>) -> u8 {
     let prepared = prepare(matches, json, mask, report.as_ref(), |input: &Run| input.detach);
     match prepared {
@@ -114,8 +114,8 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
     }
 }
 
-/// The registry and the command of a call that says nothing else, `outlive run -- COMMAND`: so most are, and to read one
-/// needs no table of flags.
+/// The registry and the command of a call that says nothing else, `outlive run -- COMMAND`: so most are, and to read
+/// one needs no table of flags.
 pub fn plain_call(words: &[OsString]) -> Option<(Option<String>, &[OsString])> {
     let (registry, rest) = match words.get(1..)? {
         [flag, registry, rest @ ..] if flag == "--registry" => (Some(registry.to_str()?.to_owned()), rest),
@@ -169,8 +169,8 @@ fn own(mut input: Run, context: &Context, json: bool, signals: Signals, report: 
     }
 }
 
-/// The flags of a call that is to own a run, and the signals of its process. Where another process is to own it instead,
-/// or none can, the status to end with.
+/// The flags of a call that is to own a run, and the signals of its process. Where another process is to own it
+/// instead, or none can, the status to end with.
 fn prepare<Input: FromArgMatches>(
     matches: &ArgMatches,
     json: bool,

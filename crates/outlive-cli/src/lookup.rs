@@ -90,9 +90,9 @@ pub enum Elsewhere {
     Gone(Box<SearchHit>),
 }
 
-/// Looks for a run beyond the registry here, after `error` has said that it is not there: in the repository of the working
-/// directory, and, unless the scope is that repository, in every one that is known. The index is asked, then the sources
-/// themselves, for a run may be younger than the index.
+/// Looks for a run beyond the registry here, after `error` has said that it is not there: in the repository of the
+/// working directory, and, unless the scope is that repository, in every one that is known. The index is asked, then
+/// the sources themselves, for a run may be younger than the index.
 pub async fn elsewhere(context: &Context, scope: Scope, text: &str, error: Error) -> Result<Elsewhere, Error> {
     if !matches!(error, Error::NotFound(_) | Error::NoRegistry { .. }) || context.is_confined() {
         return Err(error);
@@ -137,8 +137,8 @@ pub async fn elsewhere(context: &Context, scope: Scope, text: &str, error: Error
     }
 }
 
-/// Asks the registries that are known for a run, behind `error`. One that is on another machine is asked for a whole id alone:
-/// no caller waits for it because of a slip.
+/// Asks the registries that are known for a run, behind `error`. One that is on another machine is asked for a whole id
+/// alone: no caller waits for it because of a slip.
 async fn unindexed(
     context: &Context,
     sources: &[Registered],

@@ -64,7 +64,8 @@ struct Mcp {
     /// Which tools are listed (repeatable, or with commas)
     #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUP", default_value = "core")]
     tools: Vec<Group>,
-    /// How long a call that waits for runs is kept before it answers with what it has, and is asked again [default: 25s]
+    /// How long a call that waits for runs is kept before it answers with what it has, and is asked again [default:
+    /// 25s]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     patience: Option<Duration>,
 }
@@ -178,8 +179,8 @@ impl<D: Desk> Tools<D> {
         Ok(serde_json::from_str(&answer.text).unwrap_or(Value::Null))
     }
 
-    /// Calls an operation and reports its progress to the client. A client that cancels is answered at once, and its call
-    /// is given up where it can be: what has begun to delete ends what it has begun.
+    /// Calls an operation and reports its progress to the client. A client that cancels is answered at once, and its
+    /// call is given up where it can be: what has begun to delete ends what it has begun.
     async fn ask_telling(
         &self,
         operation: &'static Operation,

@@ -146,7 +146,8 @@ impl Look {
     }
 }
 
-/// Whether to use colour: on a terminal that can, unless `NO_COLOR` says no; elsewhere only if `CLICOLOR_FORCE` says so.
+/// Whether to use colour: on a terminal that can, unless `NO_COLOR` says no; elsewhere only if `CLICOLOR_FORCE` says
+/// so.
 fn wants_colour(on_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
     let forced = variable("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");

@@ -1,4 +1,5 @@
-//! Calls that a server answers for others: so many at a time, on threads that may block, each with a context of its own.
+//! Calls that a server answers for others: so many at a time, on threads that may block, each with a context of its
+//! own.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -121,7 +122,8 @@ impl Calls {
         Self { session: Some(std::process::id()), ..self }
     }
 
-    /// Does what `input` says, if `who` may have it done. It is given up, where that can be, when the caller stops waiting.
+    /// Does what `input` says, if `who` may have it done. It is given up, where that can be, when the caller stops
+    /// waiting.
     pub async fn call(&self, operation: &'static Operation, input: Value, who: &Who) -> Result<Answer, Failure> {
         self.call_going(operation, input, who, Going::default()).await
     }

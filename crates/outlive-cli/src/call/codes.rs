@@ -5,10 +5,11 @@ use outlive::error::Code;
 /// How the surfaces report a code.
 #[derive(Debug, Clone, Copy)]
 pub struct Status {
-    /// The exit status of a command. 2 is the shell's word for a wrong call; the others lie in a band of their own, so that
-    /// they differ from the exit status of a command that was run.
+    /// The exit status of a command. 2 is the shell's word for a wrong call; the others lie in a band of their own, so
+    /// that they differ from the exit status of a command that was run.
     pub exit: u8,
-    /// The status of an HTTP response. 503 stands for the store behind the server: no caller can mend it by another request.
+    /// The status of an HTTP response. 503 stands for the store behind the server: no caller can mend it by another
+    /// request.
     pub http: u16,
     /// The text for people.
     pub meaning: &'static str,

@@ -80,7 +80,8 @@ impl Context {
         Self { caller, form: self.form.clone(), tree: self.tree, ..Self::new(Some(url)) }
     }
 
-    /// Whether runs of other registries cannot be meant: a command names its registry, or a caller may use this one alone.
+    /// Whether runs of other registries cannot be meant: a command names its registry, or a caller may use this one
+    /// alone.
     pub fn is_confined(&self) -> bool {
         match &self.caller {
             Some(caller) => !caller.everywhere,
@@ -220,8 +221,8 @@ impl Context {
         Ok(registry)
     }
 
-    /// Where runs are recorded while a bucket cannot be reached: in the user's own registry. None where that is no answer to
-    /// the error.
+    /// Where runs are recorded while a bucket cannot be reached: in the user's own registry. None where that is no
+    /// answer to the error.
     pub async fn instead(&self, error: &Error) -> Result<Option<Registry>, Error> {
         let is_away = matches!(error, Error::Store(error) if error.is_transient());
         #[cfg(feature = "object")]

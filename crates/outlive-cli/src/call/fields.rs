@@ -1,8 +1,8 @@
 //! The fields of an operation's JSON input: its flags under another name.
 //!
 //! A JSON object is turned into the words that a shell would have given, and read by the same parser. What is required,
-//! what excludes what, how a duration is written and what is assumed where nothing is said is therefore declared once, and
-//! refused alike on every surface.
+//! what excludes what, how a duration is written and what is assumed where nothing is said is therefore declared once,
+//! and refused alike on every surface.
 
 use std::any::TypeId;
 use std::ffi::OsString;

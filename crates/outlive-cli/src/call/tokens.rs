@@ -1,8 +1,8 @@
 //! Tokens: who may ask a server for what.
 //!
-//! A token is 256 random bits, so its digest is enough to know it by and nothing else is kept. This user's own token lies
-//! in the home in the clear, for our own clients, and is good on this machine alone. All others are made by hand for
-//! a client, with a role.
+//! A token is 256 random bits, so its digest is enough to know it by and nothing else is kept. This user's own token
+//! lies in the home in the clear, for our own clients, and is good on this machine alone. All others are made by hand
+//! for a client, with a role.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -70,7 +70,8 @@ pub struct Kept {
     pub digest: String,
     /// When it was made.
     pub created_at: Timestamp,
-    /// The registry that it is for, as that calls itself; none for all that this user serves, and what they know of others.
+    /// The registry that it is for, as that calls itself; none for all that this user serves, and what they know of
+    /// others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<String>,
 }

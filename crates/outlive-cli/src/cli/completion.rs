@@ -1,8 +1,8 @@
 //! Completion: what a shell offers for the word under the cursor, looked up when the shell asks for it.
 //!
-//! The script of `outlive completions` calls the program with [`VARIABLE`] set. Verbs, flags and their values come from the
-//! command tree; names and ids of runs, keys and programs come from the registry and `PATH`. Nothing is written, and a
-//! registry that cannot be read completes nothing: a prompt is no place for an error.
+//! The script of `outlive completions` calls the program with [`VARIABLE`] set. Verbs, flags and their values come from
+//! the command tree; names and ids of runs, keys and programs come from the registry and `PATH`. Nothing is written,
+//! and a registry that cannot be read completes nothing: a prompt is no place for an error.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

@@ -1,6 +1,7 @@
 //! `outlive top`: the runs of a registry on a terminal, as they change, with what can be done about them.
 //!
-//! It asks the table of operations for everything, as any surface does. What runs say is made harmless before it is drawn.
+//! It asks the table of operations for everything, as any surface does. What runs say is made harmless before it is
+//! drawn.
 
 mod draw;
 
@@ -129,8 +130,8 @@ impl Top {
         }
     }
 
-    /// Lists these runs, as far as they are wanted. The selection stays with its run wherever that is listed, and where it
-    /// is listed no longer, goes to whatever is in its place.
+    /// Lists these runs, as far as they are wanted. The selection stays with its run wherever that is listed, and where
+    /// it is listed no longer, goes to whatever is in its place.
     fn take(&mut self, runs: Vec<Value>) {
         let wanted = self.filter.to_lowercase();
         let says = |run: &Value| run.to_string().to_lowercase().contains(&wanted);

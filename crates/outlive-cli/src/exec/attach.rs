@@ -1,7 +1,7 @@
 //! `outlive attach`: stays with a run until it ends, at its terminal where it has one, and ends as it ended.
 //!
-//! The terminal is served by the run's owner (`viewers.rs`). A viewer that leaves, or is killed, changes nothing for the
-//! run.
+//! The terminal is served by the run's owner (`viewers.rs`). A viewer that leaves, or is killed, changes nothing for
+//! the run.
 
 mod keys;
 pub mod wire;

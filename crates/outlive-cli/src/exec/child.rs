@@ -314,8 +314,8 @@ impl Child {
             pty.screen().give_back();
         }
         let stopped = signals::stop_by(signal);
-        // Where no process could have continued us we were not stopped. Then a key that stops does nothing, and a command
-        // that reads in the background stays stopped.
+        // Where no process could have continued us we were not stopped. Then a key that stops does nothing, and a
+        // command that reads in the background stays stopped.
         if self.pty.is_some() && (stopped || signal == libc::SIGTSTP) {
             self.go_on();
         }
@@ -377,8 +377,8 @@ impl Child {
         }
     }
 
-    /// Has what it writes into its log by itself noted as it comes. Where there is no thread to be had, that is when it has
-    /// ended.
+    /// Has what it writes into its log by itself noted as it comes. Where there is no thread to be had, that is when it
+    /// has ended.
     fn follow_log(&mut self) {
         if let Some((recording, growth)) = self.unwritten.take() {
             let _ = self.copying.follow(&recording, &growth);
@@ -444,7 +444,8 @@ pub(super) fn bell(handle: &RunHandle, stops: &Arc<Mutex<Vec<Stop>>>) -> Option<
 }
 
 /// What the exit status means. A command that handles a signal and exits is judged by its status, as a shell does; only
-/// one that died of the signal was interrupted. A shell reports that of its last command as 128 and the signal's number.
+/// one that died of the signal was interrupted. A shell reports that of its last command as 128 and the signal's
+/// number.
 fn ended(exit: Exit, asked: &Asked) -> Ended {
     let interrupted = |signal: Option<i32>, reason: String| OwnerEnd::Interrupted(Interruption { signal, reason });
     let died_of = |signal: &&i32| exit == Exit::Signal(**signal) || exit == Exit::Code(128 + **signal);

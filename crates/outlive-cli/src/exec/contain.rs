@@ -26,8 +26,8 @@ pub struct Containment {
 }
 
 impl Containment {
-    /// Makes the group, and takes in what is below us on a thread of its own: the kernel takes its time. Where there can be
-    /// no group, or no thread, nothing changes.
+    /// Makes the group, and takes in what is below us on a thread of its own: the kernel takes its time. Where there
+    /// can be no group, or no thread, nothing changes.
     pub fn begin(&mut self, registry: &Registry, handle: &RunHandle) {
         if let Some(group) = self.make(registry, handle) {
             let work = move || take_in(&group);

@@ -153,8 +153,8 @@ impl AsFd for Starting {
     }
 }
 
-/// The words without a registry's URL that they name first, which may bear a password: everybody on the machine may read
-/// the words of a process, and only its user its environment.
+/// The words without a registry's URL that they name first, which may bear a password: everybody on the machine may
+/// read the words of a process, and only its user its environment.
 fn apart(words: &[OsString]) -> (Vec<OsString>, Option<String>) {
     let is_flag = |place: &usize| words.get(*place).is_some_and(|word| word == "--registry");
     let place = [1, 2].into_iter().find(is_flag);

@@ -50,8 +50,8 @@ pub struct SpecFlags {
     /// Limit concurrency: at most N running runs hold this key; otherwise like --lock (repeatable)
     #[arg(id = "max_concurrent", long = "max-concurrent", value_name = "KEY=N")]
     pub limits: Vec<String>,
-    /// At most one unfinished run has this key: while there is one, `run` exits with 105, and `run -d` and `queue add` return
-    /// that run (repeatable)
+    /// At most one unfinished run has this key: while there is one, `run` exits with 105, and `run -d` and `queue add`
+    /// return that run (repeatable)
     #[arg(id = "unique", long = "unique", value_name = "KEY")]
     pub uniques: Vec<String>,
     /// Rate limit: at most N runs with this key start per DURATION, such as api=10/1m; otherwise `run` exits with 105
@@ -134,8 +134,9 @@ pub struct SpecFlags {
 /// Which environment the attempts of a run are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EnvModeFlag {
-    /// The environment of now, also from a queue, a supervisor or `resume`, where the same user executes it on this host: it
-    /// is kept in your home, readable by you alone, without variables of the session (SSH_*, DISPLAY, TERM ...)
+    /// The environment of now, also from a queue, a supervisor or `resume`, where the same user executes it on this
+    /// host: it is kept in your home, readable by you alone, without variables of the session (SSH_*, DISPLAY, TERM
+    /// ...)
     Keep,
     /// That of the process that executes the attempt
     Inherit,

@@ -1,4 +1,5 @@
-//! Following processes that are not our children to their end: what a command has left behind, or what a dead owner has.
+//! Following processes that are not our children to their end: what a command has left behind, or what a dead owner
+//! has.
 //!
 //! One living process is enough to know that it is not over. So one is waited for at a time, and only when that one is
 //! gone is the next one looked for.

@@ -1,8 +1,9 @@
 //! Hooks: commands of the user that are called when runs end.
 //!
-//! They are named in the configuration of the user's home, and nowhere else: a repository cannot bring any. A process that puts
-//! an end on record has them called by a process of its own, and waits for nothing. Each delivery is noted beside the run,
-//! so that no hook is called twice; what was not delivered, because its process died, is delivered by the next supervisor.
+//! They are named in the configuration of the user's home, and nowhere else: a repository cannot bring any. A process
+//! that puts an end on record has them called by a process of its own, and waits for nothing. Each delivery is noted
+//! beside the run, so that no hook is called twice; what was not delivered, because its process died, is delivered by
+//! the next supervisor.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -107,8 +108,8 @@ pub fn tell_end(registry: &Registry, run: RunId) {
     }
 }
 
-/// Marks runs whose owner is gone as dead, and calls the hooks for them. A process that has left a result here that could not be recorded
-/// has not died without one: it is recorded first.
+/// Marks runs whose owner is gone as dead, and calls the hooks for them. A process that has left a result here that
+/// could not be recorded has not died without one: it is recorded first.
 pub async fn reap(registry: &Registry, reaper: &mut Reaper, filter: Filter) -> Result<Reaped, Error> {
     registry.deliver_spooled().await?;
     let reaped = reaper.pass_over(registry, filter).await?;

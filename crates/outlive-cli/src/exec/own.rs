@@ -84,8 +84,8 @@ impl Job {
         self
     }
 
-    /// What a run that was made earlier says. Where its environment was not kept, it has that of this process, or, started
-    /// by another than its maker, no variable that could change what it does.
+    /// What a run that was made earlier says. Where its environment was not kept, it has that of this process, or,
+    /// started by another than its maker, no variable that could change what it does.
     pub fn of(registry: &Registry, run: &Run, by_another: bool) -> Result<Self, Error> {
         registry.startable(run)?;
         let command = run.spec.command.as_ref();
@@ -265,8 +265,8 @@ impl Owning<'_> {
         ended.exit
     }
 
-    /// Ends the processes of an attempt that was interrupted, and was recorded as cancelled because a request came before its
-    /// end was on record.
+    /// Ends the processes of an attempt that was interrupted, and was recorded as cancelled because a request came
+    /// before its end was on record.
     fn end_if_cancelled(&self, run: &Run) {
         let seen = pollster::block_on(self.registry.glance(run.id));
         if seen.is_ok_and(|seen| seen.state == StateName::Cancelled) {
@@ -325,8 +325,8 @@ impl Owning<'_> {
         std::iter::from_fn(|| self.signals.next()).map(|arrived| arrived.signal).find(asks)
     }
 
-    /// A person who stops this process from a keyboard wants no further attempt. Any other signal only wants it to end: the
-    /// run waits for a worker of the registry.
+    /// A person who stops this process from a keyboard wants no further attempt. Any other signal only wants it to end:
+    /// the run waits for a worker of the registry.
     fn leave(&self, id: RunId, signal: i32) {
         let said = if [libc::SIGINT, libc::SIGQUIT].contains(&signal) {
             let reason = Some("stopped from the keyboard before its next attempt".into());

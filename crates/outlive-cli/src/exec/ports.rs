@@ -1,7 +1,7 @@
 //! Ports that runs are given: free ones, each leased to one owner at a time.
 //!
-//! A lease is a locked file in the home, which the kernel frees with its owner. A port that any process listens at is never
-//! leased, so a server that outlives its owner keeps its port too.
+//! A lease is a locked file in the home, which the kernel frees with its owner. A port that any process listens at is
+//! never leased, so a server that outlives its owner keeps its port too.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,9 +1,9 @@
 //! A terminal of our own for the command, and the real one that it stands for.
 //!
-//! The command's terminal has the modes and the size of the real one. While the command leaves lines to its terminal, the
-//! real one edits, echoes and sends signals as ever, and a line is taken from it only when a process waits for one: what
-//! is typed ahead is left for the next reader. When the command wants every key, the real terminal passes every byte
-//! on, and it is the command's terminal that does what its modes say.
+//! The command's terminal has the modes and the size of the real one. While the command leaves lines to its terminal,
+//! the real one edits, echoes and sends signals as ever, and a line is taken from it only when a process waits for one:
+//! what is typed ahead is left for the next reader. When the command wants every key, the real terminal passes every
+//! byte on, and it is the command's terminal that does what its modes say.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -217,8 +217,8 @@ impl Screen {
         &self.master
     }
 
-    /// Whether we are in the foreground of the real terminal, and may change it and read from it. Where there is none, the
-    /// command is alone at its own.
+    /// Whether we are in the foreground of the real terminal, and may change it and read from it. Where there is none,
+    /// the command is alone at its own.
     pub fn is_ours(&self) -> bool {
         self.real.is_none_or(|real| tcgetpgrp(real).is_ok_and(|group| group == getpgrp()))
     }

@@ -42,8 +42,8 @@ fn may_wait(process: &Path, terminal: u64) -> bool {
     })
 }
 
-/// Whether a thread stands in such a call for the terminal, or for `/dev/tty`, which is the same one: the number of the call
-/// and its arguments, as the kernel tells them.
+/// Whether a thread stands in such a call for the terminal, or for `/dev/tty`, which is the same one: the number of the
+/// call and its arguments, as the kernel tells them.
 fn reads(call: &str, process: &Path, terminal: u64) -> bool {
     let mut words = call.split_whitespace();
     let Some(number) = words.next().and_then(|number| number.parse::<i64>().ok()) else { return false };

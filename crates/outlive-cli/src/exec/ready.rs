@@ -35,10 +35,12 @@ const PORT: &str = "$PORT";
 /// By what a run is known to be ready.
 #[derive(Debug, Default, Args)]
 pub struct ReadyFlags {
-    /// It is ready when this port of the loopback address accepts connections: a number, or '$PORT' for the one of --port
+    /// It is ready when this port of the loopback address accepts connections: a number, or '$PORT' for the one of
+    /// --port
     #[arg(long, value_name = "PORT")]
     pub ready_tcp: Option<String>,
-    /// It is ready when a GET of this http:// URL is answered with a status from 200 to 399; $PORT in it is the one of --port
+    /// It is ready when a GET of this http:// URL is answered with a status from 200 to 399; $PORT in it is the one of
+    /// --port
     #[arg(long, value_name = "URL")]
     pub ready_http: Option<String>,
     /// It is ready when a line of its output matches this regular expression
@@ -128,7 +130,8 @@ impl Checking {
         Some(Self { logs, searches, cwd, variables, readiness })
     }
 
-    /// Looks until all holds, or for too long. Answers with what did not hold. None where the result is not wanted any more.
+    /// Looks until all holds, or for too long. Answers with what did not hold. None where the result is not wanted any
+    /// more.
     pub fn wait(mut self, over: &AtomicBool) -> Option<Result<(), String>> {
         let began = SystemClock.awake();
         let waited = || SystemClock.awake().saturating_sub(began);

@@ -1,4 +1,5 @@
-//! What the command writes, kept beside its run. Whatever goes wrong with that is reported once, and never to the command.
+//! What the command writes, kept beside its run. Whatever goes wrong with that is reported once, and never to the
+//! command.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -85,8 +86,8 @@ impl Recording {
         self.state().log.is_some()
     }
 
-    /// Writes down what is left, of processes that may still write where `is_open` says so. Answers with what went wrong,
-    /// if anything did.
+    /// Writes down what is left, of processes that may still write where `is_open` says so. Answers with what went
+    /// wrong, if anything did.
     pub fn finish(&self, is_open: impl FnOnce() -> bool) -> Option<String> {
         let log = self.state().log.take();
         if let Some(Err(error)) = log.map(|log| log.finish_unless(is_open)) {

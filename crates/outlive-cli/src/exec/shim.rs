@@ -1,8 +1,8 @@
 //! The shim: the process between us and a command that has a terminal of its own.
 //!
-//! A program that ^Z stops must be stoppable: the kernel asks that its parent be in its session, in another group. And a
-//! terminal that we have taken must be given back even if we are killed. So the session of the command's terminal belongs
-//! to a small process that does nothing but wait for the command, tell us what it saw, and outlive us.
+//! A program that ^Z stops must be stoppable: the kernel asks that its parent be in its session, in another group. And
+//! a terminal that we have taken must be given back even if we are killed. So the session of the command's terminal
+//! belongs to a small process that does nothing but wait for the command, tell us what it saw, and outlive us.
 //!
 //! A command that is alone at its terminal must not be stoppable: an attached viewer could not continue it. It stays in
 //! the group of the shim, whose parent is outside of its session, and the kernel stops no such group for a key.

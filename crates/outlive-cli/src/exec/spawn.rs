@@ -20,8 +20,8 @@ pub const OURSELVES: &CStr = c"/proc/self/exe";
 /// The variables that a program is given.
 pub struct Environment(Vec<(OsString, OsString)>);
 
-/// What a program finds that another process starts than the maker of its run: who and where it is, and nothing that could
-/// change what it does.
+/// What a program finds that another process starts than the maker of its run: who and where it is, and nothing that
+/// could change what it does.
 const HARMLESS: [&str; 12] = [
     "HOME",
     "USER",

@@ -29,8 +29,8 @@ pub struct RunFlags {
     /// Lease a free port of this machine, and hand it over as PORT (the first) and OUTLIVE_PORT_<NAME> (repeatable)
     #[arg(id = "port", long = "port", value_name = "NAME")]
     pub ports: Vec<String>,
-    /// End it, with all its processes, when this process ends; `session`: when the session ends that this call belongs to
-    /// [default: none]
+    /// End it, with all its processes, when this process ends; `session`: when the session ends that this call belongs
+    /// to [default: none]
     #[arg(long, value_name = "PID|session|none", value_parser = parse_leash)]
     pub leash: Option<LeashTo>,
     #[command(flatten)]

@@ -45,7 +45,8 @@ pub const NAME: &str = "step";
 struct Step {
     /// What to call it; each step of an attempt has a name of its own
     name: String,
-    /// What it reads: a file, a directory, a pattern such as 'src/**/*.c', or the result of an earlier step (repeatable)
+    /// What it reads: a file, a directory, a pattern such as 'src/**/*.c', or the result of an earlier step
+    /// (repeatable)
     #[arg(long = "input", value_name = "FILE|GLOB|@STEP", num_args = 1..)]
     inputs: Vec<OsString>,
     /// A variable of the environment that it depends on (repeatable)

@@ -1,7 +1,7 @@
 //! The streams of the command: its caller's own, or ours in between where what it writes is to be kept.
 //!
-//! A file stays the command's own: it is kept already. Through a pipe the command writes to us, and we to our caller and
-//! the log; if no reader is left, the command learns it as it would without us. A terminal is replaced by one of
+//! A file stays the command's own: it is kept already. Through a pipe the command writes to us, and we to our caller
+//! and the log; if no reader is left, the command learns it as it would without us. A terminal is replaced by one of
 //! ours (`pty.rs`). A detached command writes into the files of its log, and needs no other process.
 
 use std::ffi::OsString;
@@ -250,9 +250,8 @@ impl Copying {
         }
     }
 
-    /// Waits until all that was kept is passed on. What others write later is passed on by a process of its own, so that
-    /// they are waited for only by those who would have waited without us.
-    /// Answers whether all of it was wanted.
+    /// Waits until all that was kept is passed on. What others write later is passed on by a process of its own, so
+    /// that they are waited for only by those who would have waited without us. Answers whether all of it was wanted.
     pub fn finish(self) -> bool {
         // A panic of a thread was its own; no caller is left to report it to.
         let joined = self.threads.into_iter().filter_map(|thread| thread.join().ok().flatten());

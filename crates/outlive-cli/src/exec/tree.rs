@@ -1,7 +1,8 @@
 //! The processes that a command starts: kept within reach, collected when they end, ended when they should.
 //!
-//! Whatever loses its parent becomes our child, however it left its group or session. A process that finds us dead finds the
-//! rest by the control group that we put them into (`contain.rs`), and by the lock and the variables that they inherited.
+//! Whatever loses its parent becomes our child, however it left its group or session. A process that finds us dead
+//! finds the rest by the control group that we put them into (`contain.rs`), and by the lock and the variables that
+//! they inherited.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! The terminal of a detached run, and its attached viewers.
 //!
-//! One thread reads what the command shows, keeps it, and passes it on to those who are there; what they type goes to the
-//! command. No viewer is waited for: one that does not read is given up when too much has piled up for it, and a command
-//! that does not read keeps its viewers waiting, not us.
+//! One thread reads what the command shows, keeps it, and passes it on to those who are there; what they type goes to
+//! the command. No viewer is waited for: one that does not read is given up when too much has piled up for it, and a
+//! command that does not read keeps its viewers waiting, not us.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

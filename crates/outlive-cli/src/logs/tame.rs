@@ -1,5 +1,5 @@
-//! Output of strangers on a terminal: colours pass, and what redraws a line; what would move the cursor elsewhere, set titles
-//! or hide is made visible.
+//! Output of strangers on a terminal: colours pass, and what redraws a line; what would move the cursor elsewhere, set
+//! titles or hide is made visible.
 
 use crate::ui::plain;
 

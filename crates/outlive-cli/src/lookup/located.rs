@@ -31,8 +31,8 @@ impl Located {
     }
 }
 
-/// Finds runs, to be read or to have this done to them, in the registry here or else in any that is known: by the same rule
-/// whatever is done. A name that runs of several registries bear is refused.
+/// Finds runs, to be read or to have this done to them, in the registry here or else in any that is known: by the same
+/// rule whatever is done. A name that runs of several registries bear is refused.
 pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Result<Located, Error> {
     let mut located = Located { places: Vec::new(), runs: Vec::new() };
     let opened = open(context, words.first().map_or("", String::as_str), effect).await;

@@ -1,4 +1,5 @@
-//! What a run that does not run waits for, and whether any worker serves it: said to the waiting user, and again when it changes.
+//! What a run that does not run waits for, and whether any worker serves it: said to the waiting user, and again when
+//! it changes.
 
 use std::time::Duration;
 
@@ -58,7 +59,8 @@ struct Waits {
     is_unserved: bool,
 }
 
-/// What a run waits for that is neither its turn nor a clock; none where a worker serves it and nothing else is in the way.
+/// What a run waits for that is neither its turn nor a clock; none where a worker serves it and nothing else is in the
+/// way.
 async fn waits_for(registry: &Registry, seen: &RunStatus) -> Result<Option<Waits>, Error> {
     let reason = seen.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
     if seen.run.spec.kind == EXTERNAL_KIND || is_served(registry, &seen.run).await? {

@@ -1,7 +1,7 @@
 //! The tool list: which operations are tools, and what a model that has read nothing else learns of each.
 //!
-//! A list is paid for in every conversation. The core set therefore has words of its own and only the fields that a model
-//! needs; other tools have one sentence, and `more` answers with the whole schema of any tool and calls it.
+//! A list is paid for in every conversation. The core set therefore has words of its own and only the fields that a
+//! model needs; other tools have one sentence, and `more` answers with the whole schema of any tool and calls it.
 
 use std::sync::Arc;
 

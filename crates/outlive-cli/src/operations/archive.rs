@@ -253,8 +253,8 @@ struct Place {
     found: Vec<RunStatus>,
 }
 
-/// Marks the runs that are named, wherever they are in the scope. All of them are looked up before any is marked: a wrong
-/// name changes nothing.
+/// Marks the runs that are named, wherever they are in the scope. All of them are looked up before any is marked: a
+/// wrong name changes nothing.
 async fn mark_named(
     (context, scope): (&Context, Scope),
     words: &[String],

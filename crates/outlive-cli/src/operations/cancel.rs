@@ -184,8 +184,8 @@ impl Cancel {
         Ok(Outcome { asked_before_by, ..outcome(&done) })
     }
 
-    /// Waits until all runs have ended with their processes, but for those that nothing here can stop: an owner that does
-    /// not beat, processes on another host. A run whose owner dies meanwhile is ended here.
+    /// Waits until all runs have ended with their processes, but for those that nothing here can stop: an owner that
+    /// does not beat, processes on another host. A run whose owner dies meanwhile is ended here.
     async fn wait(&self, context: &Context, asked: &[&Registry], runs: &mut [Outcome]) -> Result<(), Error> {
         let Some(first) = asked.first() else { return Ok(()) };
         let began = first.clock().awake();

@@ -17,9 +17,9 @@ pub const VARIABLE: &str = "OUTLIVE_COMPLETE";
 
 /// Print the completions for a shell
 ///
-/// Put the script where your shell looks for such files, or have it read the script when it starts. It asks `outlive` for
-/// each completion, so that names of runs, keys and programs are offered as they are then; nushell completes verbs and flags
-/// alone.
+/// Put the script where your shell looks for such files, or have it read the script when it starts. It asks `outlive`
+/// for each completion, so that names of runs, keys and programs are offered as they are then; nushell completes verbs
+/// and flags alone.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// Which shell
@@ -64,8 +64,8 @@ impl Operate for Completions {
     }
 }
 
-/// The script that has a shell call `outlive` for completions. It names the program by its name, not by its path: a script
-/// that a package installs is read wherever the program is.
+/// The script that has a shell call `outlive` for completions. It names the program by its name, not by its path: a
+/// script that a package installs is read wherever the program is.
 fn registration(shell: &str) -> Result<String, Error> {
     let mut script = Vec::new();
     let shells = Shells::builtins();

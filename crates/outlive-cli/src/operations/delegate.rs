@@ -1,4 +1,5 @@
-//! Commands of cool-workflow: started as tracked runs where the home's configuration names the program, else shown to be typed.
+//! Commands of cool-workflow: started as tracked runs where the home's configuration names the program, else shown to
+//! be typed.
 
 use std::path::Path;
 
@@ -48,8 +49,8 @@ fn argv(words: &[&str]) -> Result<Vec<String>, Error> {
     Ok(argv)
 }
 
-/// Has cool-workflow do something with a run, in its repository, as a run of the home registry that is tracked like any other.
-/// Where the home's configuration does not name the program, nothing is started.
+/// Has cool-workflow do something with a run, in its repository, as a run of the home registry that is tracked like any
+/// other. Where the home's configuration does not name the program, nothing is started.
 pub async fn delegate(
     context: &Context,
     listed: &SearchHit,

@@ -21,8 +21,8 @@ const ENTRY: &str = "outlive";
 
 /// Configure an agent's client to use outlive
 ///
-/// Shows the entry and the file that it belongs into. With --yes it is written there; other entries stay as they are, and one
-/// that is called `outlive` and says something else is refused.
+/// Shows the entry and the file that it belongs into. With --yes it is written there; other entries stay as they are,
+/// and one that is called `outlive` and says something else is refused.
 #[derive(Debug, Args)]
 pub struct Install {
     /// The client

@@ -47,7 +47,8 @@ pub struct Output {
     /// Begin with what was written at or after this time: 2026-11-15T09:30:00Z, 18:00, 10m (ago)
     #[arg(long, value_name = "TIME", conflicts_with_all = ["after", "lines"])]
     pub since: Option<String>,
-    /// Answer with one text instead of pieces: without escape sequences, and of --lines the end where not all of it fits
+    /// Answer with one text instead of pieces: without escape sequences, and of --lines the end where not all of it
+    /// fits
     #[arg(long)]
     pub text: bool,
     /// Only lines that match this regular expression; of --lines the last that do

@@ -64,8 +64,8 @@ pub struct Add {
     /// What to do about times that passed while no worker was running [default: once]
     #[arg(long, value_enum)]
     pub missed: Option<OnMissed>,
-    /// Add the runs that this file describes, all of them or none: JSON lines with the fields of this call, whose `after`
-    /// may name each other
+    /// Add the runs that this file describes, all of them or none: JSON lines with the fields of this call, whose
+    /// `after` may name each other
     #[arg(long, value_name = "FILE", conflicts_with = "argv")]
     pub file: Option<PathBuf>,
     /// Wait until it has ended, and exit with its exit status, as `outlive wait` does; a worker must be running
@@ -166,7 +166,8 @@ impl Add {
         spec.not_before = self.not_before.as_deref().map(|text| not_before(text, registry)).transpose()?;
         spec.schedule = self.schedule()?;
         if let (Some(schedule), None) = (&spec.schedule, spec.not_before) {
-            // One that comes by the calendar waits for its first time; one that comes at equal distances begins at once.
+            // One that comes by the calendar waits for its first time; one that comes at equal distances begins at
+            // once.
             let first = self.cron.as_ref().and_then(|_| schedule.next_after(registry.clock().now()));
             spec.not_before = first;
         }
@@ -280,8 +281,8 @@ impl Operate for Add {
     }
 }
 
-/// Adds what is planned. Where there is one like it already, and its owner is dead, that is put on record first: it must not
-/// keep the living out.
+/// Adds what is planned. Where there is one like it already, and its owner is dead, that is put on record first: it
+/// must not keep the living out.
 async fn enqueue(registry: &Registry, plan: Vec<Planned>) -> Result<Vec<(Run, bool)>, Error> {
     let again = (plan.len() == 1 && plan[0].spec.keys.iter().any(Key::is_unique)).then(|| plan.clone());
     let runs = registry.enqueue_each(plan).await?;
@@ -373,7 +374,8 @@ impl Operate for Cancel {
     }
 }
 
-/// Runs that are named, each with its registry: the one here, or that of the home, which has the queue of all repositories.
+/// Runs that are named, each with its registry: the one here, or that of the home, which has the queue of all
+/// repositories.
 pub async fn find_queued(context: &Context, words: &[String]) -> Result<Vec<(Arc<Registry>, Run)>, Error> {
     let Some(first) = words.first() else { return Ok(Vec::new()) };
     let here = context.for_change(first).await.map(Arc::new);

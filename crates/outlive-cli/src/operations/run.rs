@@ -1,7 +1,7 @@
 //! `run` for callers of a server: starts a command in the background, and answers when it is on record.
 //!
-//! On the command line `outlive run` is the launcher. Here the same flags are handed to it: an owner of its own is started,
-//! as `outlive run --detach` does, so that the run outlives its caller and the server too.
+//! On the command line `outlive run` is the launcher. Here the same flags are handed to it: an owner of its own is
+//! started, as `outlive run --detach` does, so that the run outlives its caller and the server too.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -29,9 +29,9 @@ const BYTES: u64 = 2048;
 
 /// Start a command in the background, and answer when it is on record
 ///
-/// The command is executed as given, without a shell unless `shell` is true, in the environment of the server. It outlives
-/// this call, the session and the server. `unique` answers with the run that is already there, and starts nothing. A
-/// command that cannot be executed is refused and leaves nothing.
+/// The command is executed as given, without a shell unless `shell` is true, in the environment of the server. It
+/// outlives this call, the session and the server. `unique` answers with the run that is already there, and starts
+/// nothing. A command that cannot be executed is refused and leaves nothing.
 #[derive(Debug, Default, Args)]
 pub struct Run {
     #[command(flatten)]

@@ -45,8 +45,8 @@ pub struct Sweep {
     /// Spare runs that ended less long ago than this; no less than `[sweep] older_than` says
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub older_than: Option<Duration>,
-    /// In a bucket, keep the records of runs that ended less long ago, where `[sweep] forget_after` has records deleted of which
-    /// nothing is left; no less than it says
+    /// In a bucket, keep the records of runs that ended less long ago, where `[sweep] forget_after` has records deleted
+    /// of which nothing is left; no less than it says
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub forget_after: Option<Duration>,
     /// Spare all runs but this one: an id, the beginning of one, or a name (repeatable)

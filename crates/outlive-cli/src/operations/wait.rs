@@ -119,8 +119,8 @@ impl Ended {
     }
 }
 
-/// Waits until the runs have ended, or any of them has, or for as long as there is patience. Answers with those that have,
-/// and those that have not.
+/// Waits until the runs have ended, or any of them has, or for as long as there is patience. Answers with those that
+/// have, and those that have not.
 pub async fn until_ended(
     context: &Context,
     waiting: Vec<(&Registry, RunId)>,
@@ -130,8 +130,8 @@ pub async fn until_ended(
     until(context, waiting, any, timeout, &Until::End).await
 }
 
-/// Waits until the runs are as is wanted, or have ended, or any of them is. Answers with those that are, and those that are
-/// not.
+/// Waits until the runs are as is wanted, or have ended, or any of them is. Answers with those that are, and those that
+/// are not.
 pub async fn until(
     context: &Context,
     mut waiting: Vec<(&Registry, RunId)>,

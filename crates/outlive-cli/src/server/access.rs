@@ -1,8 +1,8 @@
 //! Who asks, as far as they can prove it, and how often they may be wrong.
 //!
-//! All users of a machine share its address, and so does everybody behind one proxy. So whatever is right is known however
-//! often others were wrong: no client keeps another out. What is shown has 256 random bits, so it cannot be guessed; a client that
-//! tries is counted and refused.
+//! All users of a machine share its address, and so does everybody behind one proxy. So whatever is right is known
+//! however often others were wrong: no client keeps another out. What is shown has 256 random bits, so it cannot be
+//! guessed; a client that tries is counted and refused.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -133,8 +133,8 @@ impl Access {
         Ok(Who { everywhere: registry.is_none(), user: Some(name), may: role.may() })
     }
 
-    /// The answer of a server that knows a token's digest to a question. Where that says at which port it was asked, it must
-    /// have been at ours: a server that listens at another and passes it on is not us.
+    /// The answer of a server that knows a token's digest to a question. Where that says at which port it was asked, it
+    /// must have been at ours: a server that listens at another and passes it on is not us.
     pub fn prove(&self, peer: Peer, token: &str, question: &str, port: Option<u16>) -> Result<String, Failure> {
         if port.is_some_and(|port| port != self.port) || question.len() > 256 {
             return Err(Failure::new(Code::Forbidden, "the request names another host"));

@@ -1,5 +1,5 @@
-//! The dashboard: a page, a style and scripts, as they are in their files. Nothing in them is made anew for a client, so
-//! there is nothing in them to be escaped; all that runs say comes as JSON and is put into text nodes.
+//! The dashboard: a page, a style and scripts, as they are in their files. Nothing in them is made anew for a client,
+//! so there is nothing in them to be escaped; all that runs say comes as JSON and is put into text nodes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The listener: where a server listens, how many connections it accepts, and how long a client may take to send its request.
+//! The listener: where a server listens, how many connections it accepts, and how long a client may take to send its
+//! request.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,7 +1,7 @@
 //! What is going on, as it happens: server-sent events of changes to runs, and of what a run writes.
 //!
-//! One watcher looks at the registry for all subscribers, and only while there is one. A subscriber that is too slow is asked
-//! to load everything again, and delays no other.
+//! One watcher looks at the registry for all subscribers, and only while there is one. A subscriber that is too slow is
+//! asked to load everything again, and delays no other.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -216,7 +216,8 @@ fn fingerprint(view: &Value) -> u64 {
     hasher.finish()
 }
 
-/// What a run writes, as it does: `page` as `output` answers, `end` when it has ended, `failed` where it cannot be read.
+/// What a run writes, as it does: `page` as `output` answers, `end` when it has ended, `failed` where it cannot be
+/// read.
 pub async fn follow(
     State(server): State<Arc<Server>>,
     Extension(who): Extension<Who>,

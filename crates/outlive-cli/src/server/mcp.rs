@@ -31,8 +31,8 @@ pub fn service(
     StreamableHttpService::new(move || Ok(tools.clone()), Arc::default(), config)
 }
 
-/// Says of a session that was ended that it has ended. Clients take "accepted", which is what the transport answers, for a
-/// failure.
+/// Says of a session that was ended that it has ended. Clients take "accepted", which is what the transport answers,
+/// for a failure.
 pub async fn tell_session_ended(request: Request, next: Next) -> Response {
     let is_ending = request.method() == Method::DELETE && request.uri().path().starts_with("/mcp");
     let mut response = next.run(request).await;

@@ -1,8 +1,8 @@
 //! Traces for a collector: one span for each request, sent as OpenTelemetry asks for it (OTLP over HTTP, JSON).
 //!
-//! Nothing is made unless `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector. What is sent says which call it was, for whom, how
-//! long it took and what came of it; never what was asked or answered. No request waits for a collector: what it cannot take in
-//! time is dropped.
+//! Nothing is made unless `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector. What is sent says which call it was, for
+//! whom, how long it took and what came of it; never what was asked or answered. No request waits for a collector: what
+//! it cannot take in time is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -246,8 +246,8 @@ impl Sweeps {
         Ok(sweeps)
     }
 
-    /// The locations that records of the registry at `url` may have artifacts deleted below, of all writers. A registry in
-    /// a directory has none: it may have come with a repository.
+    /// The locations that records of the registry at `url` may have artifacts deleted below, of all writers. A registry
+    /// in a directory has none: it may have come with a repository.
     pub fn locations(&self, url: &str) -> Result<Vec<Named>, Error> {
         let meant = Place::of(url);
         let mut found = Vec::new();

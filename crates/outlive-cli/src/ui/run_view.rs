@@ -153,8 +153,8 @@ pub fn moment(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Whether the time until the last heartbeat tells for how long a run lived that died. One whose owner sent none since it began
-/// may have run for any time.
+/// Whether the time until the last heartbeat tells for how long a run lived that died. One whose owner sent none since
+/// it began may have run for any time.
 pub fn is_told(until_last_heartbeat: Duration) -> bool {
     until_last_heartbeat >= Duration::from_secs(1)
 }
@@ -166,7 +166,8 @@ impl RunView {
         Self::build(seen, registry, trusted)
     }
 
-    /// The run without a check of its signature, which takes longer than all the rest, unless that decides what may be done.
+    /// The run without a check of its signature, which takes longer than all the rest, unless that decides what may be
+    /// done.
     pub fn unsigned(seen: &RunStatus, registry: &Registry) -> Self {
         Self::build(seen, registry, None)
     }

@@ -1,7 +1,8 @@
 //! `outlive supervise`: one process that looks after all runs of a registry.
 //!
-//! It executes nothing itself: every run that it has go on gets an owner of its own, so whatever becomes of the supervisor
-//! becomes of no other process. It is woken by what happens: an owner that ends, a registry that is written, a time that comes.
+//! It executes nothing itself: every run that it has go on gets an owner of its own, so whatever becomes of the
+//! supervisor becomes of no other process. It is woken by what happens: an owner that ends, a registry that is written,
+//! a time that comes.
 
 mod chores;
 mod found;

@@ -1,7 +1,7 @@
 //! `outlive work`: executes what waits in the queue.
 //!
-//! Each slot is a process of its own, a hand, that claims one run after the other and owns it while it lasts. The process that
-//! called only listens: if it is killed, its hands finish what they are at and end.
+//! Each slot is a process of its own, a hand, that claims one run after the other and owns it while it lasts. The
+//! process that called only listens: if it is killed, its hands finish what they are at and end.
 
 mod hand;
 

@@ -28,8 +28,8 @@ impl FromStr for DetachKeys {
 }
 
 impl DetachKeys {
-    /// What of the typed bytes is for the command, and whether the keys that detach are complete. Their beginning is held
-    /// back until it is clear what it was.
+    /// What of the typed bytes is for the command, and whether the keys that detach are complete. Their beginning is
+    /// held back until it is clear what it was.
     pub fn pass(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
         let mut passed = Vec::with_capacity(typed.len() + self.keys.len());
         for byte in typed {

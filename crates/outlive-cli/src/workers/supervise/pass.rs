@@ -22,8 +22,8 @@ use crate::exec::own::{Job, changed_program};
 
 /// How many owners are started at a time, so that a machine that comes up with a thousand runs to resume can breathe.
 const STARTING: usize = 8;
-/// How long something of a run must outlive its owner before it is taken over. Whatever kills both does not do so in one
-/// moment, and what is dying is not to be followed to its end.
+/// How long something of a run must outlive its owner before it is taken over. Whatever kills both does not do so in
+/// one moment, and what is dying is not to be followed to its end.
 const OUTLIVES: Duration = Duration::from_millis(200);
 /// How often those are looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);

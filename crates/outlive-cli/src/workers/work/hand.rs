@@ -42,7 +42,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const ASK_EVERY: Duration = Duration::from_secs(5);
 /// The least time between two looks that a clock asks for.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(20);
-/// How often the registry is maintained: ends that were not recorded, dead owners that hold keys, runs that wait for others.
+/// How often the registry is maintained: ends that were not recorded, dead owners that hold keys, runs that wait for
+/// others.
 const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
 /// The most runs that are remembered as not executable here.
 const PASSED: usize = 10_000;
@@ -69,7 +70,8 @@ pub fn words(registry: &str, kinds: &[String], drain: bool, say_starts: bool) ->
     words.into_iter().chain(kinds).chain(flags).collect()
 }
 
-/// The same registry with as few connections as a hand needs that does one thing after the other, unless it says how many.
+/// The same registry with as few connections as a hand needs that does one thing after the other, unless it says how
+/// many.
 fn sparing(registry: &str) -> String {
     #[cfg(feature = "postgres")]
     if postgres::Address::is_meant(registry) && !registry.contains("connections=") {
@@ -121,7 +123,8 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
             woken: false,
             maintains: None,
         };
-        // A process that waits for a run sees that it is served. A store that cannot be reached is met again by the first claim.
+        // A process that waits for a run sees that it is served. A store that cannot be reached is met again by the
+        // first claim.
         let _ = pollster::block_on(registry.announce());
         let worked = hand.work();
         pollster::block_on(registry.close());
@@ -193,7 +196,8 @@ struct Hand<'a> {
 }
 
 impl Hand<'_> {
-    /// Works through outages: what could not be recorded is, when they are over, and no owner is judged that could not be heard.
+    /// Works through outages: what could not be recorded is, when they are over, and no owner is judged that could not
+    /// be heard.
     fn work(&mut self) -> Result<(), Error> {
         let mut is_told = false;
         loop {
@@ -217,7 +221,8 @@ impl Hand<'_> {
     }
 
     fn work_on(&mut self, is_told: &mut bool) -> Result<(), Error> {
-        // Left to the end of the process: the kernel takes tens of milliseconds to forget it, and the closing process waits.
+        // Left to the end of the process: the kernel takes tens of milliseconds to forget it, and the closing process
+        // waits.
         let local = self.registry.local();
         let watch = ManuallyDrop::new(local.map(|local| local.watch(&[Topic::Work])).transpose()?);
         let bell = self.registry.bell();
@@ -260,8 +265,8 @@ impl Hand<'_> {
         std::iter::from_fn(|| signals.next()).any(|arrived| asks(arrived.signal))
     }
 
-    /// Claims the next run, if there is one. The store is asked after a run, a notification or a time, and where maintenance
-    /// has made something claimable.
+    /// Claims the next run, if there is one. The store is asked after a run, a notification or a time, and where
+    /// maintenance has made something claimable.
     fn claim(&mut self, notified: bool) -> Result<Option<RunHandle>, Error> {
         let now = self.registry.clock().awake();
         let woken = std::mem::take(&mut self.woken);
@@ -403,7 +408,8 @@ impl Hand<'_> {
                 _ => {}
             }
         }
-        // Left is a run that waits for running runs alone, for runs whose final end has yet to release it, or for such runs.
+        // Left is a run that waits for running runs alone, for runs whose final end has yet to release it, or for such
+        // runs.
         let parents: Vec<RunId> = waits.iter().flat_map(|(_, pending)| pending.waits_for.clone()).collect();
         let parents = pollster::block_on(self.registry.store().get(&parents))?;
         let comes = |run: &&Run| run.owner().is_some() || run.state.name().is_final();
