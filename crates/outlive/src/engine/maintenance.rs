@@ -18,13 +18,12 @@ use crate::model::run::{Run, StateName};
 use crate::ownership::reaper::{Reaped, Reaper};
 use crate::registry::Registry;
 use crate::store::{self, Order, Page, Pages};
+use crate::util::backoff::Backoff;
 
 /// How often all running runs of a shared registry are looked at, of all owners, by some worker of the fleet.
 const FULL_PASS_EVERY: Duration = Duration::from_secs(60);
-/// How soon a run is probed again that was probed and not reaped; each further pause is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause between two probes of a run.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How soon a run is probed again that was probed and not reaped.
+const PROBES: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(10));
 
 /// The state of a process that maintains a registry.
 #[derive(Debug, Default)]
@@ -46,7 +45,7 @@ struct Probed {
     epoch: Epoch,
     /// When it is probed next, in time awake.
     again_at: Duration,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 impl Maintenance {
@@ -147,8 +146,9 @@ impl Maintenance {
 
     fn note_probed(&mut self, run: &Run, now: Duration) {
         let before = self.probed.get(&run.id).filter(|probed| probed.epoch == run.epoch);
-        let pause = before.map_or(FIRST_PAUSE, |probed| (probed.pause * 2).min(LONGEST_PAUSE));
-        self.probed.insert(run.id, Probed { epoch: run.epoch, again_at: now + pause, pause });
+        let mut backoff = before.map_or(PROBES, |probed| probed.backoff);
+        let again_at = now + backoff.pause();
+        self.probed.insert(run.id, Probed { epoch: run.epoch, again_at, backoff });
     }
 
     /// Reaps runs of workers that were not heard of for too long.

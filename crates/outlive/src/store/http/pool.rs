@@ -15,12 +15,13 @@ use super::address::Address;
 use super::connection::{Failed, Line};
 use super::wire::Answer;
 use crate::store::{Error, io_thread};
+use crate::util::backoff::Backoff;
 use crate::util::sync::lock;
 
 /// How often a call is tried that does no harm when it is made twice.
 const TRIES: u32 = 3;
 /// How long is waited before the first repetition; twice as long before the next.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 /// The most connections that rest.
 const RESTING: usize = 8;
 
@@ -110,7 +111,7 @@ impl Idempotency {
 
 impl Shared {
     async fn call(&self, call: &str, body: Bytes, harm: Idempotency) -> Result<Bytes, Error> {
-        let (mut pause, mut sent) = (PAUSE, false);
+        let (mut backoff, mut sent) = (PAUSES, false);
         for tried in 1..=TRIES {
             let mut throttled = false;
             let tried_once = self.try_once(call, body.clone()).await;
@@ -127,8 +128,7 @@ impl Shared {
             };
             sent |= !failed.unsent;
             if tried < TRIES && (harm != Idempotency::AtMostOnce || failed.unsent) {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
+                tokio::time::sleep(backoff.pause()).await;
                 continue;
             }
             let why = format!("the server at {} cannot be asked: {}", self.address, failed.why);

@@ -20,13 +20,14 @@ use super::wire::{Counted, RequestOutcome, Wire, watched};
 use crate::model::id::{Entropy, SystemEntropy};
 use crate::model::time::Timestamp;
 use crate::store::Error;
+use crate::util::backoff::Backoff;
 
 /// How long a call usually goes on asking.
 const PATIENCE: Duration = Duration::from_secs(12);
 /// How long it goes on asking a server that has never answered this process: a wrong address is reported quickly.
 const FIRST_CONTACT: Duration = Duration::from_secs(2);
 /// The first pause before asking again, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(40), Duration::from_secs(2));
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(40), Duration::from_secs(2));
 /// How many requests of one call are under way at once.
 pub(super) const AT_ONCE: usize = 16;
 /// What a server says of one object of many that may go better later.
@@ -485,23 +486,23 @@ const PAGE: usize = 1_000;
 /// Tries of one call, with pauses that become longer and are never as long as another's.
 struct Tries {
     until: Duration,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 impl Tries {
     fn new(patience: Duration) -> Self {
-        Self { until: clock().saturating_add(patience), pause: PAUSES.0 }
+        Self { until: clock().saturating_add(patience), backoff: PAUSES }
     }
 
     /// Waits for the next try; whether there is one.
     async fn again(&mut self) -> bool {
         let spread = (SystemEntropy.draw() % 1_000) as u32;
-        let pause = self.pause / 2 + self.pause * spread / 2_000;
+        let pause = self.backoff.pause();
+        let pause = pause / 2 + pause * spread / 2_000;
         if clock() + pause >= self.until {
             return false;
         }
         tokio::time::sleep(pause).await;
-        self.pause = (self.pause * 2).min(PAUSES.1);
         true
     }
 }

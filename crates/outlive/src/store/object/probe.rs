@@ -18,6 +18,7 @@ use super::{ObjectStore, io_thread};
 use crate::model::id::{Stamp, SystemEntropy};
 use crate::model::time::{Clock, SystemClock};
 use crate::store::Error;
+use crate::util::backoff::Backoff;
 
 /// How many race.
 const WRITERS: usize = 8;
@@ -28,7 +29,7 @@ const TRIES: u32 = 4;
 /// How many objects a listing must tell.
 const LISTED: usize = 3;
 /// How long after the first try the second begins; it doubles with every further one.
-const PAUSE: Duration = Duration::from_millis(200);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
 
 /// What one trial showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,7 +185,7 @@ impl Trial<'_> {
     /// What is wrong with one trial, once each writer in it was answered. A writer without an answer, or asked to come again, has
     /// neither won nor lost, and so nothing is proven.
     async fn prove(&self, what: What, round: usize) -> Result<Option<String>, Error> {
-        let mut tries = 0;
+        let (mut tries, mut backoff) = (0, PAUSES);
         loop {
             let name = format!("{}-{round}-{tries}", what.name());
             let tried = match what {
@@ -197,7 +198,7 @@ impl Trial<'_> {
             tries += 1;
             match tried {
                 Err(error) if error.is_transient() && tries < TRIES => {
-                    tokio::time::sleep(PAUSE * 2_u32.pow(tries - 1)).await;
+                    tokio::time::sleep(backoff.pause()).await;
                 }
                 tried => return tried,
             }

@@ -24,6 +24,7 @@ use super::tls::Tls;
 use crate::host::PerProcess;
 use crate::model::time::show_duration;
 use crate::store::Error;
+use crate::util::backoff::Backoff;
 use crate::util::sync::lock;
 
 /// How long a call waits for the server before its connection is given up.
@@ -32,8 +33,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 /// How often a transaction is tried that the server broke off in favour of another.
 const TRIES: u32 = 8;
-/// What a pause before the next try is a multiple of.
-const PAUSE: Duration = Duration::from_millis(3);
+/// The longest pauses before the next tries.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(6), Duration::from_millis(192));
 
 /// A value of a statement, with its type: nothing is asked of the server before.
 pub(super) type Bound<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -117,19 +118,27 @@ macro_rules! with_retry {
 pub(super) use with_retry;
 
 /// How often a call was tried.
-#[derive(Default)]
-pub(super) struct Tries(u32);
+pub(super) struct Tries {
+    count: u32,
+    backoff: Backoff,
+}
+
+impl Default for Tries {
+    fn default() -> Self {
+        Self { count: 0, backoff: PAUSES }
+    }
+}
 
 impl Tries {
     /// Waits for the next try: longer with each, and not as long as others do. The fault where there is none.
     pub(super) async fn again(&mut self, fault: CallError) -> Result<(), Error> {
         use crate::model::id::Entropy;
-        self.0 += 1;
-        if matches!(fault, CallError::Error(_) | CallError::AlreadyExists(_)) || self.0 >= TRIES {
+        self.count += 1;
+        if matches!(fault, CallError::Error(_) | CallError::AlreadyExists(_)) || self.count >= TRIES {
             return Err(fault.into_error());
         }
         let spread = (crate::model::id::SystemEntropy.draw() % 1_000) as u32;
-        rest(PAUSE * (1 << self.0.min(6)) * spread / 1_000).await
+        rest(self.backoff.pause() * spread / 1_000).await
     }
 }
 

@@ -13,9 +13,10 @@ use rustix::io::Errno;
 use super::directory::from_io;
 use crate::host::{has_open, id_of};
 use crate::store::Error;
+use crate::util::backoff::Backoff;
 
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// The pauses between two tries to take a lock.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
 /// How often a wait looks whether it is in vain.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
 /// For how long a holder may be stopped before no process waits for it any more.
@@ -29,7 +30,7 @@ pub(crate) struct Wait {
     whose: &'static str,
     patience: Duration,
     waited: Duration,
-    pause: Duration,
+    backoff: Backoff,
     looked: Duration,
     /// Who was said to hold it at the last look.
     said: Option<u32>,
@@ -43,7 +44,7 @@ impl Wait {
             whose: "the registry",
             patience,
             waited: Duration::ZERO,
-            pause: SHORTEST_PAUSE,
+            backoff: PAUSES,
             looked: Duration::ZERO,
             said: None,
             stopped_since: None,
@@ -70,9 +71,9 @@ impl Wait {
                 Ok(true)
             }
             Err(Errno::WOULDBLOCK | Errno::INTR) => {
-                std::thread::park_timeout(self.pause);
-                self.passed(self.pause, lock)?;
-                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                let pause = self.backoff.pause();
+                std::thread::park_timeout(pause);
+                self.passed(pause, lock)?;
                 Ok(false)
             }
             Err(error) => Err(from_io(&format!("`{}` cannot be locked", self.name), &error.into())),
