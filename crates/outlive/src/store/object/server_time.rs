@@ -5,7 +5,7 @@
 //! been up; what all of them leave is far less than a second. The host's own clock is never asked: it may be wrong.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::model::time::{Clock, Timestamp};
 use crate::util::sync::lock;
@@ -93,11 +93,8 @@ impl ServerTime for Dates {
 
 /// A date as HTTP spells it: `Mon, 16 Nov 2026 11:54:39 GMT`.
 fn parse(date: &str) -> Option<Timestamp> {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let mut words = date.split_once(", ")?.1.split(' ');
-    let (day, month, year, time) = (words.next()?, words.next()?, words.next()?, words.next()?);
-    let month = MONTHS.iter().position(|known| *known == month)? + 1;
-    format!("{year}-{month:02}-{day:0>2}T{time}Z").parse().ok()
+    let since_epoch = httpdate::parse_http_date(date).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(Timestamp::from_micros(micros(since_epoch)))
 }
 
 #[cfg(test)]
