@@ -6,8 +6,6 @@
 #[cfg(any(test, feature = "testing"))]
 pub mod called;
 pub(crate) mod counts;
-#[cfg(any(feature = "object", feature = "postgres"))]
-pub(crate) mod escapes;
 pub(crate) mod fork_guard;
 #[cfg(feature = "http")]
 pub mod http;

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use crate::store::escapes::unescaped;
 use crate::store::object::read_yaml;
 
 /// The longest manifest that is read, in bytes.
@@ -146,7 +146,7 @@ pub(super) fn means_attempts(text: &str) -> bool {
 
 /// A text in lower case, its escapes resolved.
 pub(super) fn plainly(text: &str) -> String {
-    String::from_utf8_lossy(&unescaped(text)).to_lowercase()
+    percent_decode_str(text).decode_utf8_lossy().to_lowercase()
 }
 
 /// What is said in a manifest: all its texts, in the order they come.

@@ -8,10 +8,10 @@ use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::{BackoffConfig, ObjectStore as Client, RetryConfig};
+use percent_encoding::percent_decode_str;
 
 use super::credentials::{self, FromProcess, Missing, Profile, Source};
 use super::wire::{Connector, Wire};
-use crate::store::escapes;
 
 /// What the records of runs are in, below the prefix, where a URL does not say.
 pub const RUNS: &str = "runs";
@@ -208,7 +208,7 @@ fn is_path(text: &str) -> bool {
 }
 
 fn unescaped(text: &str) -> String {
-    String::from_utf8_lossy(&escapes::unescaped(text)).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 impl fmt::Display for Address {

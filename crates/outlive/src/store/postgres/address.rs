@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use super::tls::{Asked, Tls};
-use crate::store::escapes;
 
 /// The schema of a registry that names none.
 pub const SCHEMA: &str = "outlive";
@@ -106,7 +106,7 @@ fn secrecy(mode: Option<&str>, has_roots: bool) -> Result<(SslMode, Asked), Stri
 }
 
 fn path_in(text: &str) -> PathBuf {
-    std::ffi::OsString::from_vec(escapes::unescaped(text)).into()
+    std::ffi::OsString::from_vec(percent_decode_str(text).collect()).into()
 }
 
 /// Fills in what the URL leaves open, as other clients do.
