@@ -42,19 +42,7 @@ pub const CRATES: [Layers; 2] = [
     },
     Layers {
         source: "crates/outlive-cli/src",
-        order: &[
-            "ui",
-            "settings",
-            "call",
-            "lookup",
-            "logs",
-            "exec",
-            "workers",
-            "operations",
-            "mcp",
-            "server",
-            "cli",
-        ],
+        order: &["ui", "settings", "call", "lookup", "logs", "exec", "workers", "operations", "mcp", "server", "cli"],
     },
 ];
 

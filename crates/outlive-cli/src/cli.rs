@@ -14,17 +14,17 @@ use std::io::Write;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
-#[cfg(feature = "server")]
-use crate::server;
-use crate::{exec, logs};
-use crate::exec::{adopt, attach, descriptors, hooks, step, take_up};
-use crate::workers::{supervise, work};
-#[cfg(feature = "mcp")]
-use crate::mcp;
 use crate::call::codes::exit_status_table;
 use crate::call::{Answer, Context, Failure, Form, Operation, fail};
+use crate::exec::{adopt, attach, descriptors, hooks, step, take_up};
+#[cfg(feature = "mcp")]
+use crate::mcp;
 use crate::operations::TABLE;
+#[cfg(feature = "server")]
+use crate::server;
 use crate::ui::talk;
+use crate::workers::{supervise, work};
+use crate::{exec, logs};
 
 /// The nouns that group verbs, with what they are about.
 const NOUNS: [(&str, &str); 7] = [

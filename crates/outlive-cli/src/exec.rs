@@ -55,8 +55,8 @@ use self::signals::Signals;
 use self::start::{Begun, LeashTo, RunFlags};
 use self::watches::Leash;
 use crate::call::{Context, body, fail};
-use crate::ui::{plain, talk};
 use crate::ui::run_view::RunView;
+use crate::ui::{plain, talk};
 
 /// The verb.
 pub const NAME: &str = "run";

@@ -21,10 +21,10 @@ use outlive::time::{Clock, InvalidMoment, SystemClock, Timestamp, Towards, parse
 
 use self::screen::Screen;
 use crate::call::{Context, Effect, fail};
-use crate::ui::{plain, talk};
-use crate::ui::run_view::RunView;
 use crate::lookup::located::{Place, locate_one};
 use crate::lookup::serving::Serving;
+use crate::ui::run_view::RunView;
+use crate::ui::{plain, talk};
 
 /// The verb.
 pub const NAME: &str = "logs";

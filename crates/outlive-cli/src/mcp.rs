@@ -29,10 +29,10 @@ use serde_json::{Map, Value, json};
 use self::answer::{Wanted, length};
 use self::harmless::harmless;
 use self::toolset::{Group, MORE};
-use crate::call::{Context, Effect, Failure, Operation, fail};
 use crate::call::allowed::Allowed;
 use crate::call::calls::{Calls, PATIENCE, Who};
 use crate::call::going::{Going, given_up};
+use crate::call::{Context, Effect, Failure, Operation, fail};
 use crate::operations::TABLE;
 
 /// The verb.

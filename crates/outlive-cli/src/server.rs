@@ -34,13 +34,13 @@ use self::limits::Limits;
 use self::live::Live;
 use self::metrics::Counters;
 use self::traces::{Spans, Traces};
-use crate::call::{Context, SCHEMA, fail};
 use crate::call::allowed::Allowed;
 use crate::call::calls::Calls;
 use crate::call::tokens::Tokens;
-use crate::ui::{say_line, talk};
+use crate::call::{Context, SCHEMA, fail};
 #[cfg(feature = "mcp")]
 use crate::mcp::toolset::Group;
+use crate::ui::{say_line, talk};
 
 /// The verb.
 pub const NAME: &str = "serve";

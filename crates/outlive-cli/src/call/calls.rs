@@ -11,9 +11,9 @@ use outlive::registry::Registry;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::call::going::Going;
 use crate::call::{Answer, Caller, Context, Effect, Failure, Operation};
 use crate::settings::Location;
-use crate::call::going::Going;
 
 /// The most calls that are worked on at a time.
 const AT_A_TIME: usize = 16;

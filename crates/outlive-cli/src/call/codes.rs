@@ -24,9 +24,7 @@ pub fn status(code: Code) -> Status {
         Code::Refused => (103, 409, "the state of the run does not allow it"),
         Code::Lost => (104, 412, "inside a run: this attempt no longer owns it"),
         Code::Busy => (105, 409, "a key is held by other runs, or the run was modified concurrently"),
-        Code::Untrusted => {
-            (106, 403, "another user made the run, or its record was tampered with: `outlive trust`")
-        }
+        Code::Untrusted => (106, 403, "another user made the run, or its record was tampered with: `outlive trust`"),
         Code::Unavailable => (107, 503, "the registry cannot be reached"),
         Code::Full => (108, 503, "no space left for the registry"),
         Code::Denied => (109, 503, "no permission to use the registry, or it lacks a needed capability"),
@@ -43,7 +41,8 @@ pub fn status(code: Code) -> Status {
 
 /// The exit statuses and what they mean, for the help.
 pub fn exit_status_table() -> String {
-    let row = |(code, Status { exit, meaning, .. }): (Code, Status)| format!("  {exit:>3}  {}: {meaning}", code.as_str());
+    let row =
+        |(code, Status { exit, meaning, .. }): (Code, Status)| format!("  {exit:>3}  {}: {meaning}", code.as_str());
     let rows: Vec<String> = by_exit_status().into_iter().map(row).collect();
     format!(
         "Exit status:\n    0  done\n    1  completed, but the result is negative: `wait`, `attach`, `adopt`, `checkpoint get`, `doctor`,\n       \
@@ -76,12 +75,16 @@ mod tests {
         let current = format!("| code | exit status | HTTP | |\n|---|---|---|---|\n{rows}");
         let mut written = std::fs::read_to_string(&path).unwrap();
         let begins = written.find("| code |").unwrap();
-        let documented: String = written[begins..].split_inclusive('\n').take_while(|line| line.starts_with('|')).collect();
+        let documented: String =
+            written[begins..].split_inclusive('\n').take_while(|line| line.starts_with('|')).collect();
         if std::env::var_os("UPDATE_DOCS").is_some() {
             written.replace_range(begins..begins + documented.len(), &current);
             std::fs::write(&path, &written).unwrap();
             return;
         }
-        assert!(documented == current, "docs/server.md has other codes; UPDATE_DOCS=1 writes its table anew:\n{current}");
+        assert!(
+            documented == current,
+            "docs/server.md has other codes; UPDATE_DOCS=1 writes its table anew:\n{current}"
+        );
     }
 }

@@ -56,7 +56,13 @@ pub struct Caller {
 impl Context {
     /// The context of a call that names a registry, or does not.
     pub fn new(named: Option<String>) -> Self {
-        Self { named, config: OnceCell::new(), form: Cell::new(Form::Json), caller: None, tree: || Command::new("outlive") }
+        Self {
+            named,
+            config: OnceCell::new(),
+            form: Cell::new(Form::Json),
+            caller: None,
+            tree: || Command::new("outlive"),
+        }
     }
 
     /// The context of a call that a server answers.
@@ -233,11 +239,7 @@ impl Context {
         outlive::registry::make_home(&home)?;
         let path = home.join("registry");
         let said = Redactor::default().text(&error.to_string());
-        talk(&format!(
-            "outlive: {}; the run is recorded in {} instead\n",
-            plain(&said),
-            path.display()
-        ));
+        talk(&format!("outlive: {}; the run is recorded in {} instead\n", plain(&said), path.display()));
         let redactor = self.config()?.redactor()?;
         Ok(Some(with_logs(Registry::open_local(&path, Some(Sharing::Private))?.redacting(redactor))))
     }

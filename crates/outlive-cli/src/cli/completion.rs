@@ -15,8 +15,8 @@ use outlive::filter::Filter;
 use outlive::lifecycle::health::RunStatus;
 use outlive::store::Page;
 
-use crate::operations::completions::VARIABLE;
 use crate::call::Context;
+use crate::operations::completions::VARIABLE;
 
 /// How many of the newest runs are offered.
 const RUNS: usize = 200;

@@ -24,9 +24,9 @@ use super::recording::Recording;
 use super::signals::Signals;
 use super::streams::{Copying, Way};
 use super::{hooks, keep_log, leave_log, prepare, recorded_badly, refuse, remark};
-use crate::ui::{say_line, talk};
 use crate::call::{Context, Effect, SCHEMA};
 use crate::lookup::located::{Place, locate_one};
+use crate::ui::{say_line, talk};
 
 /// The verb.
 pub const NAME: &str = "adopt";

@@ -26,11 +26,11 @@ use self::wire::Incoming;
 use super::descriptors::STANDARD;
 use super::streams::write_all;
 use crate::call::{Context, Effect, fail};
-use crate::ui::talk;
-use crate::ui::run_view::RunView;
 use crate::logs;
 use crate::lookup::located::{Place, locate_one};
 use crate::lookup::serving::Serving;
+use crate::ui::run_view::RunView;
+use crate::ui::talk;
 
 /// The verb.
 pub const NAME: &str = "attach";

@@ -33,8 +33,8 @@ use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
 use super::viewers::{Door, Viewers};
 use super::watches::{Leash, OwnStop, Watches, Word};
-use crate::exec::descriptors::STANDARD;
 use crate::call::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
+use crate::exec::descriptors::STANDARD;
 use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.

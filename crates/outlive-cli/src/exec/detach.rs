@@ -23,11 +23,11 @@ use super::spawn::{Environment, Start, handed};
 use super::start::Begun;
 use super::streams::Placed;
 use super::tree;
-use crate::call::{SCHEMA, body, error_body, fail};
 use crate::call::codes::status;
 use crate::call::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
-use crate::ui::{say_line, talk};
+use crate::call::{SCHEMA, body, error_body, fail};
 use crate::settings::REGISTRY_VARIABLE;
+use crate::ui::{say_line, talk};
 
 /// What the processes of a run have in their environment. A detached run that is started inside another is none of it.
 const OF_THE_OTHER: [&str; 5] = [RUN_VARIABLE, REGISTRY_ID_VARIABLE, ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE];

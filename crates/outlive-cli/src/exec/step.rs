@@ -29,8 +29,8 @@ use super::memory::Shield;
 use super::own::Job;
 use super::signals::Signals;
 use super::{keep_log, leave_log, memory, recorded_badly, remark, tree};
-use crate::call::{Context, fail};
 use crate::call::inside::{self, Claim};
+use crate::call::{Context, fail};
 use crate::ui::{plain, talk};
 
 /// The verb.

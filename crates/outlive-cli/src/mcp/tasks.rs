@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 use super::answer::Wanted;
 use super::harmless::harmless;
 use super::{Desk, Tools, missing};
-use crate::call::{Failure, Operation};
 use crate::call::calls::Who;
+use crate::call::{Failure, Operation};
 use crate::operations::TABLE;
 
 /// How many lines and bytes of output a task's result has.

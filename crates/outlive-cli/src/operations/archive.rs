@@ -21,11 +21,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Form, Operate};
+use crate::exec::hooks;
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index, narrowed};
 use crate::operations::listing::repo_name;
 use crate::ui::plain;
 use crate::ui::run_view::RunView;
-use crate::exec::hooks;
 
 /// Hide finished runs from lists
 ///

@@ -11,8 +11,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::call::{Context, Effect, Operate};
 use crate::call::inside::{Claim, Which};
+use crate::call::{Context, Effect, Operate};
 
 /// Inside a run: save a checkpoint for the next attempt
 ///

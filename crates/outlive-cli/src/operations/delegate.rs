@@ -9,10 +9,10 @@ use outlive::id::RunId;
 use outlive::index::{Record, SearchHit};
 use outlive::run::{Command, Spec, StateName};
 
-use crate::exec::take_up;
-use crate::exec::detach::Starting;
-use crate::operations::queue::entry::home_registry;
 use crate::call::Context;
+use crate::exec::detach::Starting;
+use crate::exec::take_up;
+use crate::operations::queue::entry::home_registry;
 use crate::settings::CoolWorkflow;
 use crate::ui::command_line;
 

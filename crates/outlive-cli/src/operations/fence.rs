@@ -9,8 +9,8 @@ use outlive::lifecycle::Refusal;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Context, Effect, Operate};
 use crate::call::inside::Claim;
+use crate::call::{Context, Effect, Operate};
 
 /// Inside a run: check that this attempt still owns the run
 ///

@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use crate::exec::flags::parse_label;
 use crate::lookup::{SHOWN, Scope, forget, index, narrowed};
-use crate::ui::{Look, command_line, counted, cut, plain};
 use crate::ui::table::{Cell, Colour, Step, Table};
+use crate::ui::{Look, command_line, counted, cut, plain};
 
 /// What is said to be verified where all runs in question were looked at.
 const EVERY_RUN: &str = "device, inode, size and times of every run in question, revisions where a database changed; content where they differ";

@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::call::{Context, Effect, Operate};
 use crate::call::allowed::Allowed;
+use crate::call::{Context, Effect, Operate};
 use crate::ui::plain;
 
 /// What the entry is called.

@@ -16,9 +16,9 @@ use outlive::time::{Timestamp, Towards, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::call::{Context, Effect, Operate};
 use crate::exec::line_search::expression;
 use crate::logs::attempt_meant;
-use crate::call::{Context, Effect, Operate};
 use crate::lookup::located::{Place, locate_one};
 use crate::ui::plain;
 

@@ -9,8 +9,8 @@ use outlive::lifecycle::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Context, Effect, Operate};
 use crate::call::inside::Claim;
+use crate::call::{Context, Effect, Operate};
 
 /// Inside a run: report progress
 #[derive(Debug, Args)]

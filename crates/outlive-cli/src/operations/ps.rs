@@ -20,14 +20,14 @@ use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::exec::flags::parse_label;
 use crate::call::{Context, Effect, Form, Operate};
+use crate::exec::flags::parse_label;
 use crate::lookup::index;
 use crate::operations::listing::repo_name;
 use crate::ui;
-use crate::ui::{Look, cut, plain, quote};
 use crate::ui::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, short_ids};
 use crate::ui::table::{Cell, Colour, Step, Table};
+use crate::ui::{Look, cut, plain, quote};
 
 /// List running, waiting and unfinished runs of this registry
 ///

@@ -28,11 +28,11 @@ use self::ensure::ensure_worker;
 use self::entry::{EntryFlags, EntryView, existing_home, home_registry};
 pub use self::list::List;
 use self::plan::read;
-use crate::exec::hooks;
-use crate::exec::flags::SpecFlags;
 use crate::call::{Context, Effect, Operate};
-use crate::settings::QueueOrder;
+use crate::exec::flags::SpecFlags;
+use crate::exec::hooks;
 use crate::operations::wait::{Ended, Wait};
+use crate::settings::QueueOrder;
 use crate::ui::plain;
 use crate::ui::run_view::RunView;
 

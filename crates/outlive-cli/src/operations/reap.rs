@@ -13,9 +13,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate, deliver};
+use crate::exec::hooks;
 use crate::ui::plain;
 use crate::ui::run_view::with_names;
-use crate::exec::hooks;
 
 /// Mark runs whose owner process is gone as dead
 ///

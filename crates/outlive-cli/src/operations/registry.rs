@@ -21,8 +21,8 @@ use crate::call::codes::status;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Scope, forget, home, index, narrowed, repository};
 use crate::operations::listing::{from_place, to_place};
-use crate::ui::{Look, counted, plain};
 use crate::ui::table::{Cell, Colour, Table};
+use crate::ui::{Look, counted, plain};
 
 /// How many runs of each sort a panel names.
 const NAMED: usize = 10;

@@ -11,9 +11,9 @@ use outlive::run::{Run, Variables};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::exec::take_up;
-use crate::exec::detach::Starting;
 use crate::call::{Context, Effect, Operate};
+use crate::exec::detach::Starting;
+use crate::exec::take_up;
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone};
 use crate::operations::delegate::{delegate, foreign_name};
 use crate::ui::plain;

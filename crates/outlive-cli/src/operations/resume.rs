@@ -18,10 +18,10 @@ use outlive::run::{State, StateName};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::exec::{hooks, take_up};
+use crate::call::{Context, Effect, Operate, deliver};
 use crate::exec::detach::Starting;
 use crate::exec::own::{Job, changed_program};
-use crate::call::{Context, Effect, Operate, deliver};
+use crate::exec::{hooks, take_up};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index};
 use crate::operations::delegate::{delegate, foreign_name};
 use crate::operations::queue::find_queued;

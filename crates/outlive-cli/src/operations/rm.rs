@@ -19,10 +19,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate, deliver};
+use crate::exec::hooks;
 use crate::lookup::located::locate;
 use crate::ui::plain;
 use crate::ui::run_view::RunView;
-use crate::exec::hooks;
 
 /// Delete finished runs with their history and logs
 ///

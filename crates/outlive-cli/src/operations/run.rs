@@ -16,9 +16,9 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::call::{Context, Effect, Operate};
 use crate::exec::detach::Starting;
 use crate::exec::start::{Begun, LeashTo, RunFlags};
-use crate::call::{Context, Effect, Operate};
 use crate::operations::output::Output;
 use crate::operations::wait::{Until, until};
 use crate::ui::run_view::RunView;

@@ -15,8 +15,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::lookup::serving::SUPERVISOR_KIND;
 use crate::call::{Context, Effect, Operate};
+use crate::lookup::serving::SUPERVISOR_KIND;
 use crate::settings::Location;
 use crate::workers::supervise;
 

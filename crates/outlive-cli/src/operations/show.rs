@@ -23,8 +23,8 @@ use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Elsewhere, Scope, after_gone, elsewhere};
 use crate::operations::delegate::{foreign_command, foreign_name};
 use crate::operations::listing::{counts, status};
-use crate::ui::{plain, quote};
 use crate::ui::run_view::{RunView, moment};
+use crate::ui::{plain, quote};
 
 /// Show the details of one run and what to do next
 ///

@@ -14,8 +14,8 @@ use std::time::Duration;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::index;
 use crate::operations::listing::{Wanted, from_place, to_place};
-use crate::ui::{Look, plain};
 use crate::ui::table::{Cell, Step, Table};
+use crate::ui::{Look, plain};
 
 /// Into how many parts a time is cut.
 const PARTS: usize = 24;

@@ -12,9 +12,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate, deliver};
+use crate::exec::hooks;
 use crate::settings::Sweeps;
 use crate::ui::{counted, plain};
-use crate::exec::hooks;
 
 /// Delete artifacts that no run needs
 ///

@@ -8,8 +8,8 @@ use outlive::time::{Clock, SystemClock, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Context, Effect, Operate};
 use crate::call::tokens::{Kept, Role, Tokens};
+use crate::call::{Context, Effect, Operate};
 use crate::ui::Look;
 use crate::ui::table::{Cell, Table};
 
@@ -92,12 +92,8 @@ impl Operate for List {
     type Output = Known;
 
     async fn operate(self, _: &Context) -> Result<Known, Error> {
-        let one = |kept: Kept| One {
-            name: kept.name,
-            role: kept.role,
-            registry: kept.registry,
-            created_at: kept.created_at,
-        };
+        let one =
+            |kept: Kept| One { name: kept.name, role: kept.role, registry: kept.registry, created_at: kept.created_at };
         Ok(Known { tokens: Tokens::open()?.list()?.into_iter().map(one).collect() })
     }
 }

@@ -18,11 +18,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::call::{Context, Effect, Operate};
 use crate::exec::descriptors::wait_for;
 use crate::exec::line_search::{LineSearch, expression};
-use crate::call::{Context, Effect, Operate};
-use crate::lookup::serving::Serving;
 use crate::lookup::located::locate;
+use crate::lookup::serving::Serving;
 use crate::ui::run_view::RunView;
 
 /// The first pause between two looks at a run that may end without a notification.

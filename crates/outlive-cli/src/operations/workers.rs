@@ -15,8 +15,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate};
-use crate::ui::{Look, plain};
 use crate::ui::table::{Cell, Colour, Step, Table};
+use crate::ui::{Look, plain};
 
 /// List workers with their slots, last heartbeat and runs
 ///

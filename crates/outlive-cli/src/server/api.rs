@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::Server;
 use super::guard::EXIT_STATUS;
-use crate::call::{Effect, Failure, Operation, from_query};
 use crate::call::calls::Who;
+use crate::call::{Effect, Failure, Operation, from_query};
 use crate::operations::TABLE;
 
 /// The most bytes of a body.

@@ -22,8 +22,8 @@ use serde_json::json;
 use super::Server;
 use super::api::body_within;
 use super::door::Peer;
-use crate::call::{Effect, Failure};
 use crate::call::calls::Who;
+use crate::call::{Effect, Failure};
 
 /// Makes a call on the store that is lent.
 pub async fn lend(

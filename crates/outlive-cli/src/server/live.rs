@@ -27,8 +27,8 @@ use tokio::sync::{Semaphore, broadcast, watch};
 
 use super::Server;
 use super::limits::Limits;
-use crate::call::{Context, Effect, Failure, from_query};
 use crate::call::calls::Who;
+use crate::call::{Context, Effect, Failure, from_query};
 use crate::operations::TABLE;
 use crate::ui::run_view::RunView;
 

@@ -15,10 +15,10 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
 use super::Server;
-use crate::mcp::toolset::Group;
-use crate::mcp::{Desk, Ending, Tools};
 use crate::call::allowed::Allowed;
 use crate::call::calls::{Calls, Who};
+use crate::mcp::toolset::Group;
+use crate::mcp::{Desk, Ending, Tools};
 
 /// The tools over HTTP. Who asks, and that they mean us, is made sure of before anything gets here.
 pub fn service(

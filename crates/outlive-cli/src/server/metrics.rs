@@ -12,8 +12,8 @@ use outlive::error::{Code, Error};
 use outlive::time::{Clock, SystemClock};
 
 use super::Server;
-use crate::call::{Context, Effect, Failure};
 use crate::call::calls::Who;
+use crate::call::{Context, Effect, Failure};
 
 /// How old the counts of the registry may be.
 const FRESH: Duration = Duration::from_secs(10);

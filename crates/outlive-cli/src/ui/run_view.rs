@@ -15,8 +15,8 @@ use outlive::time::{Timestamp, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::ui::{plain, quote};
 use crate::ui::table::Colour;
+use crate::ui::{plain, quote};
 
 /// A run, flat. Fields that do not apply are null, never missing.
 #[derive(Debug, Clone, JsonSchema, Serialize)]

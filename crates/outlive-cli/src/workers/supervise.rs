@@ -35,13 +35,13 @@ use serde_json::{Value, json};
 
 use self::chores::Chores;
 use crate::call::{Context, SCHEMA, fail};
-use crate::settings::Sweeps;
-use crate::ui::{plain, say_line, talk};
-use crate::exec::{collect_ended, hooks};
 use crate::exec::descriptors::wait_for;
 use crate::exec::detach::Starting;
 use crate::exec::signals::Signals;
+use crate::exec::{collect_ended, hooks};
 use crate::lookup::serving::SUPERVISOR_KIND;
+use crate::settings::Sweeps;
+use crate::ui::{plain, say_line, talk};
 
 /// The verb.
 pub const NAME: &str = "supervise";

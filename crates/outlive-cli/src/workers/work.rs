@@ -23,11 +23,11 @@ use serde_json::{Value, json};
 pub use self::hand::{HAND, hand, hand_command};
 use crate::call::codes::status;
 use crate::call::{Context, SCHEMA, fail};
-use crate::ui::{plain, say_line, talk};
 use crate::exec::collect_ended;
 use crate::exec::descriptors::wait_for;
 use crate::exec::detach::Starting;
 use crate::exec::signals::Signals;
+use crate::ui::{plain, say_line, talk};
 
 /// The verb.
 pub const NAME: &str = "work";

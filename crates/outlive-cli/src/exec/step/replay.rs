@@ -9,8 +9,8 @@ use outlive::step::{Content, Digesting, Outcome};
 use rustix::io::Errno;
 
 use super::super::streams::write_all;
-use crate::ui::talk;
 use crate::exec::descriptors::STANDARD;
+use crate::ui::talk;
 
 /// Whether all that the step wrote is there as it was. A log is capped, masked, not synced, and may be removed.
 pub fn is_possible(registry: &Registry, step: &Run) -> bool {

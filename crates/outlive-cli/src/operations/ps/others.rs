@@ -5,8 +5,8 @@ use outlive::index::Kind;
 use outlive::run::StateName;
 use outlive::store::Page;
 
-use crate::lookup::index;
 use crate::call::Context;
+use crate::lookup::index;
 
 /// How many registries are looked into before a list that is empty is shown.
 const MOST: usize = 32;

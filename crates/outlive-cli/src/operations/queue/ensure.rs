@@ -8,8 +8,8 @@ use outlive::registry::Registry;
 use outlive::run::Run;
 
 use crate::exec::detach::Starting;
-use crate::operations::run::collect;
 use crate::lookup::serving::is_served;
+use crate::operations::run::collect;
 use crate::workers::work;
 
 /// Starts a worker in the background if no worker or supervisor serves one of these runs. It ends when nothing is left

@@ -21,8 +21,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate};
-use crate::settings::QueueOrder;
 use crate::lookup::{home, repository};
+use crate::settings::QueueOrder;
 use crate::ui::plain;
 use crate::ui::run_view::with_names;
 

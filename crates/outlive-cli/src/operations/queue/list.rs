@@ -17,11 +17,11 @@ use serde::Serialize;
 
 use super::entry::{EntryView, home_registry};
 use crate::call::{Context, Effect, Form, Operate};
-use crate::settings::QueueOrder;
 use crate::operations::ps::AT_A_TIME;
-use crate::ui::{Look, command_line, plain};
+use crate::settings::QueueOrder;
 use crate::ui::run_view::{RunView, short_ids};
 use crate::ui::table::{Cell, Step, Table};
+use crate::ui::{Look, command_line, plain};
 
 /// The most of one answer.
 const MOST: usize = 10_000;

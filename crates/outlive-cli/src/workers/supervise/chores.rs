@@ -15,10 +15,10 @@ use serde_json::json;
 use super::Supervisor;
 #[cfg(feature = "object")]
 use super::sweeping::Sweeping;
+use crate::exec::hooks::{self, Event};
 use crate::settings::Hooks;
 #[cfg(feature = "object")]
 use crate::settings::Sweeps;
-use crate::exec::hooks::{self, Event};
 
 /// How often those are looked for that make no progress.
 const STALLED_EVERY: Duration = Duration::from_secs(5);

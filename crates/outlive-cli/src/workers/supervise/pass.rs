@@ -15,10 +15,10 @@ use outlive::store::{Page, Pages};
 use serde_json::json;
 
 use super::{LOOK_EVERY, Supervisor};
-use crate::lookup::serving::SUPERVISOR_KIND;
-use crate::exec::{adopt, hooks, take_up};
 use crate::exec::detach::{Started, Starting};
 use crate::exec::own::{Job, changed_program};
+use crate::exec::{adopt, hooks, take_up};
+use crate::lookup::serving::SUPERVISOR_KIND;
 
 /// How many owners are started at a time, so that a machine that comes up with a thousand runs to resume can breathe.
 const STARTING: usize = 8;

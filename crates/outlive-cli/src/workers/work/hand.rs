@@ -25,13 +25,13 @@ use outlive::store::postgres;
 use outlive::store::sqlite::{SqliteStore, Topic, Watch};
 use serde_json::{Value, json};
 
-use crate::exec::hooks;
+use crate::call::Context;
 use crate::exec::descriptors::wait_for;
 use crate::exec::detach::Report;
+use crate::exec::hooks;
 use crate::exec::own::{Job, Owning};
 use crate::exec::signals::Signals;
 use crate::ui::run_view::RunView;
-use crate::call::Context;
 
 /// The word by which this program knows that it is to be a hand.
 pub const HAND: &str = "__hand";
