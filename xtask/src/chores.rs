@@ -13,7 +13,7 @@ const CHORES: [Chore; 7] = [
         "[NEXTEST ARGS…]  set up, then all tests; OUTLIVE_SIM_HISTORIES=N simulates N histories instead of the default",
         test::run,
     ),
-    ("lint", "formatting, clippy, the dependencies' licences and advisories, and the house rules", lint::run),
+    ("lint", "formatting, clippy, licences and versions of dependencies, packaging, and the house rules", lint::run),
     ("build", "the command as it is shipped: optimised, in one file that needs no other", build::run),
     ("bench", "[NAME]  the benchmarks in bench/, or one of them, built as the command is shipped", bench::run),
     (

@@ -13,11 +13,10 @@ mod packages;
 mod sbom;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use self::packages::Packages;
 use crate::build::{build, directory, profile};
-use crate::steps::{Failed, root, step, succeeds};
+use crate::steps::{Failed, output, root, step, succeeds};
 
 /// The shells whose completions are shipped, and the names of their files.
 const COMPLETIONS: [(&str, &str); 5] = [
@@ -107,17 +106,6 @@ fn wheel(release: &Release) -> Result<(), Failed> {
     let profile = profile();
     let words = ["build", "--profile", &profile, "--locked", "--manifest-path", &manifest, "--out", &out];
     step("env", &[&[epoch.as_str(), "maturin"], words.as_slice()].concat())
-}
-
-/// What a program says, without the end of its last line.
-fn output(program: &str, words: &[&str]) -> Result<String, Failed> {
-    let failed = |why: String| Failed(format!("`{program} {}`: {why}", words.join(" ")));
-    let output = Command::new(program).args(words).current_dir(root()).output();
-    let output = output.map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        return Err(failed(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), Failed> {

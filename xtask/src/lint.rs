@@ -1,5 +1,6 @@
 //! `cargo xtask lint`: what can be said of the code without running it.
 
+mod dependencies;
 mod packaging;
 
 use crate::features;
@@ -20,10 +21,11 @@ pub fn run(_: &[String]) -> Result<(), Failed> {
     checks.extend(features::LIBRARY.iter().map(|features| clippy(&["outlive", "--lib"], features)));
     checks.extend(features::COMMAND.iter().map(|features| clippy(&["outlive-cli", "--bins"], features)));
     checks.extend(packaging::check());
+    checks.push(dependencies::check());
     if succeeds(&cargo(), &["deny", "--version"]) {
         checks.push(step(&cargo(), &["deny", "check"]));
     } else {
-        println!("xtask lint: cargo-deny is not installed; dependencies are not checked");
+        println!("xtask lint: cargo-deny is not installed; advisories are not checked");
     }
     let failed: Vec<String> = checks.into_iter().filter_map(|check| check.err().map(|Failed(what)| what)).collect();
     if failed.is_empty() {

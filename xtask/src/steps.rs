@@ -36,3 +36,14 @@ pub fn succeeds(program: &str, words: &[&str]) -> bool {
         Command::new(program).args(words).current_dir(root()).stdin(quiet()).stdout(quiet()).stderr(quiet()).status();
     status.is_ok_and(|status| status.success())
 }
+
+/// What a program says, without the end of its last line.
+pub fn output(program: &str, words: &[&str]) -> Result<String, Failed> {
+    let failed = |why: String| Failed(format!("`{program} {}`: {why}", words.join(" ")));
+    let output = Command::new(program).args(words).current_dir(root()).output();
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+}

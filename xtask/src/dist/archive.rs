@@ -1,7 +1,7 @@
 //! Archives that are the same whoever makes them: sorted, owned by root, with the time of the commit.
 
-use super::{Release, output, write};
-use crate::steps::{Failed, root, step};
+use super::{Release, write};
+use crate::steps::{Failed, output, root, step};
 
 /// The `.tar.gz` of the staged directory.
 pub fn make(release: &Release) -> Result<(), Failed> {

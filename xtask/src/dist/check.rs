@@ -5,8 +5,7 @@
 
 use std::path::Path;
 
-use super::output;
-use crate::steps::{Failed, step};
+use crate::steps::{Failed, output, step};
 
 /// Runs in a chroot whose only file is the program. What a process is, /proc tells, so that is mounted, as in every container.
 const IN_EMPTY_CHROOT: &str = r#"

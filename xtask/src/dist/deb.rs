@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::{Release, copy, output, write};
-use crate::steps::{Failed, root, step};
+use super::{Release, copy, write};
+use crate::steps::{Failed, output, root, step};
 
 /// Files of the stage or the repository, and where the package has them.
 const FILES: [(&str, &str); 9] = [

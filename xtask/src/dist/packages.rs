@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::output;
-use crate::steps::{Failed, cargo};
+use crate::steps::{Failed, cargo, output};
 
 /// The package of the command.
 const COMMAND: &str = "outlive-cli";
