@@ -16,8 +16,8 @@ pub mod codes;
 mod context;
 mod failure;
 mod fields;
-pub mod going;
 pub mod inside;
+pub mod progress;
 #[cfg(feature = "server")]
 pub mod tokens;
 

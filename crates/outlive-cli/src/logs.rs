@@ -21,7 +21,7 @@ use outlive::time::{Clock, InvalidMoment, SystemClock, Timestamp, Towards, parse
 
 use self::screen::Screen;
 use crate::call::{Context, Effect, fail};
-use crate::lookup::located::{Place, locate_one};
+use crate::lookup::located::{RegistryRef, locate_one};
 use crate::lookup::serving::Serving;
 use crate::ui::run_view::RunView;
 use crate::ui::{plain, talk};
@@ -168,7 +168,7 @@ fn check_host(logs: &LogDirectory, registry: &Registry, seen: &RunStatus, attemp
 
 impl Logs {
     async fn show(&self, context: &Context, json: bool) -> Result<u8, Error> {
-        let (Place { registry, .. }, seen) = locate_one(context, &self.run, Effect::Read).await?;
+        let (RegistryRef { registry, .. }, seen) = locate_one(context, &self.run, Effect::Read).await?;
         let (logs, attempt) = attempt_meant(&registry, &seen, self.attempt)?;
         if self.attached && seen.is_over() && !json {
             talk(&format!("outlive: run `{}` has already ended: it is {}\n", seen.run.id, seen.state));

@@ -26,12 +26,12 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Map, Value, json};
 
-use self::answer::{Wanted, length};
+use self::answer::{AnswerOptions, length};
 use self::harmless::harmless;
 use self::toolset::{Group, MORE};
 use crate::call::allowed::Allowed;
 use crate::call::calls::{Calls, PATIENCE, Who};
-use crate::call::going::{Going, given_up};
+use crate::call::progress::{CallProgress, given_up};
 use crate::call::{Context, Effect, Failure, Operation, fail};
 use crate::operations::TABLE;
 
@@ -138,7 +138,7 @@ impl<D> Clone for Tools<D> {
 }
 
 /// What a call leaves to us, said for it: pages that fit, and output as one text from its end.
-fn assume(operation: &Operation, input: &mut Map<String, Value>, wanted: &Wanted) {
+fn assume(operation: &Operation, input: &mut Map<String, Value>, wanted: &AnswerOptions) {
     let unsaid = |input: &Map<String, Value>, names: &[&str]| names.iter().all(|name| !input.contains_key(*name));
     if wanted.limit() == usize::MAX {
         return;
@@ -187,7 +187,7 @@ impl<D: Desk> Tools<D> {
         input: Value,
         context: &RequestContext<RoleServer>,
     ) -> Result<Value, Failure> {
-        let (who, going) = (self.who(context), Going::default());
+        let (who, going) = (self.who(context), CallProgress::default());
         let call = self.desk.calls().call_going(operation, input, &who, going.clone());
         tokio::pin!(call);
         let mut reports = 0;
@@ -216,7 +216,7 @@ impl<D: Desk> Tools<D> {
         mut input: Map<String, Value>,
         context: &RequestContext<RoleServer>,
     ) -> Result<Value, Failure> {
-        let wanted = Wanted::take(&mut input).map_err(|why| Failure::new(Code::Invalid, &why))?;
+        let wanted = AnswerOptions::take(&mut input).map_err(|why| Failure::new(Code::Invalid, &why))?;
         assume(operation, &mut input, &wanted);
         let mut picked = Value::Null;
         for _ in 0..SMALLER {

@@ -11,7 +11,7 @@ use outlive::registry::Registry;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::call::going::Going;
+use crate::call::progress::CallProgress;
 use crate::call::{Answer, Caller, Context, Effect, Failure, Operation};
 use crate::settings::Location;
 
@@ -125,7 +125,7 @@ impl Calls {
     /// Does what `input` says, if `who` may have it done. It is given up, where that can be, when the caller stops
     /// waiting.
     pub async fn call(&self, operation: &'static Operation, input: Value, who: &Who) -> Result<Answer, Failure> {
-        self.call_going(operation, input, who, Going::default()).await
+        self.call_going(operation, input, who, CallProgress::default()).await
     }
 
     /// Does what `input` says, and reports its progress in `going`.
@@ -134,7 +134,7 @@ impl Calls {
         operation: &'static Operation,
         input: Value,
         who: &Who,
-        going: Going,
+        going: CallProgress,
     ) -> Result<Answer, Failure> {
         let _wanted = going.wanted();
         let context = self.context(who, going);
@@ -154,7 +154,7 @@ impl Calls {
         who: &Who,
         work: impl FnOnce(&Context) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let context = self.context(who, Going::default());
+        let context = self.context(who, CallProgress::default());
         let share = self.share(who).await?;
         let work = move || {
             let _share = share;
@@ -168,7 +168,7 @@ impl Calls {
         &self,
         work: impl FnOnce(&Registry) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let context = self.context(&Who::own(Effect::Destroy), Going::default());
+        let context = self.context(&Who::own(Effect::Destroy), CallProgress::default());
         let resting = self.resting.clone();
         let is_shared = self.shared.is_some();
         let borrow = move || {
@@ -187,7 +187,7 @@ impl Calls {
         self.work_in_turn(&self.lent, borrow).await?.map_err(Failure::from)
     }
 
-    fn context(&self, who: &Who, going: Going) -> impl FnOnce() -> Context + Send + use<> {
+    fn context(&self, who: &Who, going: CallProgress) -> impl FnOnce() -> Context + Send + use<> {
         let (user, may, everywhere) = (who.user.clone(), who.may, who.everywhere);
         let (patience, session, registry) = (self.patience, self.session, self.shared.clone());
         let caller = Caller { user, may, everywhere, patience, session, going, registry };

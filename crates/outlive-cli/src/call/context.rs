@@ -17,7 +17,7 @@ use outlive::store::object;
 use outlive::store::postgres::{self, PostgresStore};
 use outlive::store::sqlite::{Sharing, SqliteStore};
 
-use super::going::Going;
+use super::progress::CallProgress;
 use super::{Effect, Form};
 #[cfg(feature = "postgres")]
 use crate::settings::History;
@@ -48,7 +48,7 @@ pub struct Caller {
     /// The process of their session, where it has one on this machine.
     pub session: Option<u32>,
     /// Whether they still want it, and how far it is.
-    pub going: Going,
+    pub going: CallProgress,
     /// The server's registry, where it is one to be opened once.
     pub registry: Option<Arc<Registry>>,
 }

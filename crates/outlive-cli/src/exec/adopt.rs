@@ -25,7 +25,7 @@ use super::signals::Signals;
 use super::streams::{Copying, Way};
 use super::{hooks, keep_log, leave_log, prepare, recorded_badly, refuse, remark};
 use crate::call::{Context, Effect, SCHEMA};
-use crate::lookup::located::{Place, locate_one};
+use crate::lookup::located::{RegistryRef, locate_one};
 use crate::ui::{say_line, talk};
 
 /// The verb.
@@ -78,7 +78,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet, re
 }
 
 async fn take(input: &Adopt, context: &Context) -> Result<(LogPolicy, Registry, RunHandle), Error> {
-    let (Place { registry, context: there }, seen) = locate_one(context, &input.run, Effect::Write).await?;
+    let (RegistryRef { registry, context: there }, seen) = locate_one(context, &input.run, Effect::Write).await?;
     // Its registry says how much is kept, and what cannot be read there is said before anything is taken over.
     let policy = there.as_deref().unwrap_or(context).log_policy()?;
     let handle = registry.adopt(seen.run.id).await?;

@@ -27,7 +27,7 @@ use super::descriptors::STANDARD;
 use super::streams::write_all;
 use crate::call::{Context, Effect, fail};
 use crate::logs;
-use crate::lookup::located::{Place, locate_one};
+use crate::lookup::located::{RegistryRef, locate_one};
 use crate::lookup::serving::Serving;
 use crate::ui::run_view::RunView;
 use crate::ui::talk;
@@ -85,7 +85,7 @@ enum Left {
 impl Attach {
     /// Stays at the terminal of the run. None where it has none.
     async fn attach(mut self, context: &Context, json: bool) -> Result<Option<u8>, Error> {
-        let (Place { registry, .. }, mut seen) = locate_one(context, &self.run, Effect::Read).await?;
+        let (RegistryRef { registry, .. }, mut seen) = locate_one(context, &self.run, Effect::Read).await?;
         if json || seen.is_over() {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! Going on with a run that was made earlier: as its owner, in the background.
+//! Continues a run that was made earlier: as its owner, in the background.
 
 use std::ffi::OsString;
 

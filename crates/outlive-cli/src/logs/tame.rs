@@ -16,7 +16,7 @@ pub struct Tame {
     coloured: bool,
 }
 
-enum Found {
+enum Sequence {
     /// So many bytes are shown like this.
     Shown(usize, String),
     /// So many bytes set colours.
@@ -37,16 +37,16 @@ impl Tame {
             shown.extend(rest[..text].iter().map(|byte| char::from(*byte)));
             rest = &rest[text..];
             match look(rest) {
-                Found::Shown(length, text) => {
+                Sequence::Shown(length, text) => {
                     shown.push_str(&text);
                     rest = &rest[length..];
                 }
-                Found::Colours(length) => {
+                Sequence::Colours(length) => {
                     shown.push_str(&String::from_utf8_lossy(&rest[..length]));
                     self.coloured = true;
                     rest = &rest[length..];
                 }
-                Found::Incomplete => {
+                Sequence::Incomplete => {
                     self.held = rest.to_vec();
                     break;
                 }
@@ -97,32 +97,32 @@ fn conceals(parameters: &[u8]) -> bool {
 }
 
 /// What the bytes begin with, none of which is plain text.
-fn look(bytes: &[u8]) -> Found {
+fn look(bytes: &[u8]) -> Sequence {
     match bytes {
-        [] | b"\r" => Found::Incomplete,
-        [b'\r', b'\n', ..] => Found::Shown(2, "\n".into()),
+        [] | b"\r" => Sequence::Incomplete,
+        [b'\r', b'\n', ..] => Sequence::Shown(2, "\n".into()),
         // A bar of progress draws its line again.
-        [b'\r', ..] => Found::Shown(1, "\r".into()),
+        [b'\r', ..] => Sequence::Shown(1, "\r".into()),
         [0x1b, rest @ ..] => match rest.split_first() {
-            None => Found::Incomplete,
+            None => Sequence::Incomplete,
             Some((b'[', rest)) => {
                 let parameters = rest.iter().take_while(|byte| matches!(byte, b'0'..=b'9' | b';' | b':')).count();
                 match rest.get(parameters) {
                     Some(b'm') if parameters < LONGEST && !conceals(&rest[..parameters]) => {
-                        Found::Colours(parameters + 3)
+                        Sequence::Colours(parameters + 3)
                     }
                     // Erases within the line, as bars of progress do before they draw it again.
                     Some(b'K') if matches!(&rest[..parameters], [] | [b'0'..=b'2']) => {
                         let text = format!("\u{1b}[{}K", String::from_utf8_lossy(&rest[..parameters]));
-                        Found::Shown(parameters + 3, text)
+                        Sequence::Shown(parameters + 3, text)
                     }
-                    None if parameters < LONGEST => Found::Incomplete,
-                    _ => Found::Shown(1, "\\e".into()),
+                    None if parameters < LONGEST => Sequence::Incomplete,
+                    _ => Sequence::Shown(1, "\\e".into()),
                 }
             }
-            Some(_) => Found::Shown(1, "\\e".into()),
+            Some(_) => Sequence::Shown(1, "\\e".into()),
         },
-        [byte, ..] if byte.is_ascii() => Found::Shown(1, plain(&char::from(*byte).to_string())),
+        [byte, ..] if byte.is_ascii() => Sequence::Shown(1, plain(&char::from(*byte).to_string())),
         _ => {
             let few = &bytes[..bytes.len().min(4)];
             let (valid, error) = match std::str::from_utf8(few) {
@@ -130,9 +130,9 @@ fn look(bytes: &[u8]) -> Found {
                 Err(error) => (std::str::from_utf8(&few[..error.valid_up_to()]).unwrap_or_default(), error.error_len()),
             };
             match valid.chars().next() {
-                Some(c) => Found::Shown(c.len_utf8(), plain(&c.to_string())),
-                None if error.is_none() => Found::Incomplete,
-                None => Found::Shown(1, hexadecimal(&bytes[0])),
+                Some(c) => Sequence::Shown(c.len_utf8(), plain(&c.to_string())),
+                None if error.is_none() => Sequence::Incomplete,
+                None => Sequence::Shown(1, hexadecimal(&bytes[0])),
             }
         }
     }

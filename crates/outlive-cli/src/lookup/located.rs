@@ -9,7 +9,7 @@ use crate::call::{Context, Effect};
 use crate::ui::plain;
 
 /// A registry that has a run which was named.
-pub struct Place {
+pub struct RegistryRef {
     /// What to call there; none where that is what was called.
     pub context: Option<Box<Context>>,
     /// The registry.
@@ -19,7 +19,7 @@ pub struct Place {
 /// Runs that were named, in the order in which they were, each with the number of its place.
 pub struct Located {
     /// Where they are.
-    pub places: Vec<Place>,
+    pub places: Vec<RegistryRef>,
     /// The runs.
     pub runs: Vec<(usize, RunStatus)>,
 }
@@ -36,7 +36,7 @@ impl Located {
 pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Result<Located, Error> {
     let mut located = Located { places: Vec::new(), runs: Vec::new() };
     let opened = open(context, words.first().map_or("", String::as_str), effect).await;
-    let none_here = opened.map(|registry| located.places.push(Place { context: None, registry })).err();
+    let none_here = opened.map(|registry| located.places.push(RegistryRef { context: None, registry })).err();
     for word in words {
         let found = match (&none_here, located.places.first()) {
             (None, Some(here)) => here.registry.find(word).await,
@@ -70,7 +70,7 @@ pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Resu
 }
 
 /// The same of one run.
-pub async fn locate_one(context: &Context, word: &str, effect: Effect) -> Result<(Place, RunStatus), Error> {
+pub async fn locate_one(context: &Context, word: &str, effect: Effect) -> Result<(RegistryRef, RunStatus), Error> {
     let Located { mut places, mut runs } = locate(context, &[word.to_owned()], effect).await?;
     let (place, seen) = runs.pop().ok_or_else(|| Error::NotFound(word.into()))?;
     Ok((places.swap_remove(place), seen))
@@ -78,12 +78,13 @@ pub async fn locate_one(context: &Context, word: &str, effect: Effect) -> Result
 
 impl Located {
     async fn add(&mut self, there: Box<Context>, run: &str, effect: Effect) -> Result<(), Error> {
-        let is_it = |place: &Place| place.context.as_ref().is_some_and(|context| context.named() == there.named());
+        let is_it =
+            |place: &RegistryRef| place.context.as_ref().is_some_and(|context| context.named() == there.named());
         let place = match self.places.iter().position(is_it) {
             Some(place) => place,
             None => {
                 let registry = open(&there, run, effect).await?;
-                self.places.push(Place { context: Some(there), registry });
+                self.places.push(RegistryRef { context: Some(there), registry });
                 self.places.len() - 1
             }
         };

@@ -54,13 +54,13 @@ const SUMMARY: &[&str] = &[
 
 /// What a call says of its own answer.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct AnswerOptions {
     /// The fields of each run; none for those that tell how it stands.
     fields: Option<Vec<String>>,
     max_bytes: Option<usize>,
 }
 
-impl Wanted {
+impl AnswerOptions {
     /// Takes out of a call what it says of its answer.
     pub fn take(input: &mut Map<String, Value>) -> Result<Self, String> {
         let fields = match input.remove(FIELDS) {
@@ -224,9 +224,9 @@ fn shorten(value: Value, texts: usize, lists: usize) -> Value {
 mod tests {
     use super::*;
 
-    fn wanted(input: Value) -> Wanted {
+    fn wanted(input: Value) -> AnswerOptions {
         let Value::Object(mut input) = input else { panic!("no object") };
-        Wanted::take(&mut input).unwrap()
+        AnswerOptions::take(&mut input).unwrap()
     }
 
     fn run(name: &str) -> Value {
@@ -266,7 +266,7 @@ mod tests {
     fn what_a_call_says_of_its_answer_is_checked() {
         for wrong in [json!({ "fields": "id" }), json!({ "fields": [1] }), json!({ "max_bytes": "4k" })] {
             let Value::Object(mut input) = wrong.clone() else { panic!("no object") };
-            assert!(Wanted::take(&mut input).is_err(), "{wrong}");
+            assert!(AnswerOptions::take(&mut input).is_err(), "{wrong}");
         }
     }
 }

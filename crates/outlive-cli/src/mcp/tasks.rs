@@ -12,7 +12,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use serde_json::{Map, Value, json};
 
-use super::answer::Wanted;
+use super::answer::AnswerOptions;
 use super::harmless::harmless;
 use super::{Desk, Tools, missing};
 use crate::call::calls::Who;
@@ -90,7 +90,7 @@ impl<D: Desk> Tools<D> {
             Err(_) => None,
         };
         let output = written.map(|written| harmless(written["text"].clone()));
-        let wanted = Wanted::default();
+        let wanted = AnswerOptions::default();
         let answer = wanted.fit(wanted.pick(json!({ "run": run, "output": output })));
         let content = vec![ContentBlock::text(answer.to_string())];
         let is_well = run["state"] == "succeeded" || run["state"] == "running";

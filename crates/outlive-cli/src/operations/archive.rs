@@ -246,7 +246,7 @@ async fn titles(registry: &Registry, runs: &[RunId], repo: &str) -> Result<Vec<(
 }
 
 /// A registry with runs that are to be marked.
-struct Place {
+struct MarkedRegistry {
     /// What to call there; none where that is what was called.
     there: Option<Box<Context>>,
     registry: Registry,
@@ -260,11 +260,11 @@ async fn mark_named(
     words: &[String],
     mark: Mark<'_>,
 ) -> Result<Vec<String>, Error> {
-    let (mut places, mut foreign): (Vec<Place>, Foreign) = (Vec::new(), Foreign::new());
+    let (mut places, mut foreign): (Vec<MarkedRegistry>, Foreign) = (Vec::new(), Foreign::new());
     let first = words.first().map_or("", String::as_str);
     let none_here = match context.for_report(first).await {
         Ok(registry) => {
-            places.push(Place { there: None, registry, found: Vec::new() });
+            places.push(MarkedRegistry { there: None, registry, found: Vec::new() });
             None
         }
         Err(error) => Some(error),
@@ -278,7 +278,7 @@ async fn mark_named(
             Elsewhere::Registry(there, run) => {
                 let registry = there.for_report(&run).await?;
                 let found = vec![registry.find(&run).await?];
-                places.push(Place { there: Some(there), registry, found });
+                places.push(MarkedRegistry { there: Some(there), registry, found });
             }
             Elsewhere::Foreign(listed) => {
                 let record = &listed.record;
@@ -300,7 +300,7 @@ async fn mark_named(
 }
 
 /// Looks for a run in the registries that are open: in the one here by any name, in another by its whole id alone.
-async fn find_in(places: &mut [Place], word: &str) -> Result<bool, Error> {
+async fn find_in(places: &mut [MarkedRegistry], word: &str) -> Result<bool, Error> {
     let id = word.rsplit(':').next().unwrap_or(word);
     let is_whole = id.parse::<RunId>().is_ok();
     for place in places.iter_mut().filter(|place| place.there.is_none() || is_whole) {

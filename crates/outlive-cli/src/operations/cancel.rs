@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use super::wait::until_ended;
 use crate::call::{Context, Effect, Operate, deliver};
-use crate::lookup::located::{Located, Place, locate};
+use crate::lookup::located::{Located, RegistryRef, locate};
 use crate::ui::plain;
 
 /// Cancel runs and stop their processes
@@ -174,7 +174,7 @@ impl Cancel {
         // Steps end with the runs that they are steps of.
         let runs = registry.all(&Filter { is_step: Some(false), ..Filter::in_states(in_flight) }).await?;
         let runs = runs.into_iter().map(|seen| (0, seen)).collect();
-        Ok(Located { places: vec![Place { context: None, registry }], runs })
+        Ok(Located { places: vec![RegistryRef { context: None, registry }], runs })
     }
 
     async fn cancel(&self, registry: &Registry, seen: &RunStatus) -> Result<Outcome, Error> {

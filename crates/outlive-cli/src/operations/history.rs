@@ -5,13 +5,13 @@ use outlive::error::Error;
 use outlive::index::Order;
 
 use crate::call::{Context, Effect, Operate};
-use crate::operations::listing::{Page, Wanted};
+use crate::operations::listing::{ListFilter, Page};
 
 /// List runs of every repository, newest first
 #[derive(Debug, Default, Args)]
 pub struct History {
     #[command(flatten)]
-    pub wanted: Wanted,
+    pub wanted: ListFilter,
 }
 
 impl Operate for History {

@@ -5,7 +5,7 @@ use outlive::error::Error;
 use outlive::index::Order;
 
 use crate::call::{Context, Effect, Operate};
-use crate::operations::listing::{Page, Wanted};
+use crate::operations::listing::{ListFilter, Page};
 
 /// List runs of every repository, oldest first
 ///
@@ -13,7 +13,7 @@ use crate::operations::listing::{Page, Wanted};
 #[derive(Debug, Default, Args)]
 pub struct List {
     #[command(flatten)]
-    pub wanted: Wanted,
+    pub wanted: ListFilter,
 }
 
 impl Operate for List {

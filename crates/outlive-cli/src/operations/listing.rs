@@ -28,7 +28,7 @@ const LISTED_RUNS: &str = "device, inode, size and times of each run that is lis
 
 /// Which runs are meant.
 #[derive(Debug, Clone, Args)]
-pub struct Wanted {
+pub struct ListFilter {
     /// Only runs of this app or workflow
     #[arg(long)]
     pub app: Option<String>,
@@ -76,7 +76,7 @@ pub struct Wanted {
     pub scope: Scope,
 }
 
-impl Default for Wanted {
+impl Default for ListFilter {
     fn default() -> Self {
         Self {
             app: None,
@@ -98,7 +98,7 @@ impl Default for Wanted {
     }
 }
 
-impl Wanted {
+impl ListFilter {
     /// What the index is asked.
     pub fn query(&self, more: Option<&str>, order: Order) -> Result<Query, Error> {
         let invalid = |error: &dyn fmt::Display| Error::Invalid(error.to_string());

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::call::{Context, Effect, Operate};
 use crate::exec::line_search::expression;
 use crate::logs::attempt_meant;
-use crate::lookup::located::{Place, locate_one};
+use crate::lookup::located::{RegistryRef, locate_one};
 use crate::ui::plain;
 
 /// Print the output of a run page by page, for programs
@@ -120,7 +120,7 @@ impl Operate for Output {
             return Err(Error::Invalid(format!("a page has 1 to {MOST} bytes, not {}", self.limit)));
         }
         let after = self.after.as_deref().map(place).transpose()?;
-        let (Place { registry, .. }, seen) = locate_one(context, &self.run, Self::EFFECT).await?;
+        let (RegistryRef { registry, .. }, seen) = locate_one(context, &self.run, Self::EFFECT).await?;
         let (logs, attempt) = attempt_meant(&registry, &seen, self.attempt)?;
         let id = seen.run.id;
         let ended = seen.state.is_ended() || attempt < seen.run.attempt;
@@ -144,7 +144,7 @@ impl Operate for Output {
             if self.text {
                 let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
                 let last = self.lines.map(|_| grepped.unwrap_or(u64::MAX));
-                let wanted = text::Wanted { grep, ansi: self.ansi, limit, last, ended };
+                let wanted = text::TextRange { grep, ansi: self.ansi, limit, last, ended };
                 let read = wanted.read(&mut reader).map_err(|error| unreadable(&error))?;
                 (written.text, written.text_cut) = (Some(read.text), Some(read.cut).filter(|cut| *cut > 0));
             } else {

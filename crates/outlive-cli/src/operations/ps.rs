@@ -87,14 +87,14 @@ pub struct Runs {
     #[serde(skip)]
     more: Option<String>,
     #[serde(skip)]
-    lines: Vec<Line>,
+    lines: Vec<PsRow>,
     #[serde(skip)]
-    shown: Shown,
+    shown: PsStyle,
 }
 
 /// What is shown of a run in a list.
 #[derive(Debug)]
-struct Line {
+struct PsRow {
     id: RunId,
     title: String,
     word: &'static str,
@@ -113,7 +113,7 @@ struct Line {
     next_step: Option<String>,
 }
 
-impl Line {
+impl PsRow {
     fn of(run: &RunView) -> Self {
         Self {
             id: run.id,
@@ -166,7 +166,7 @@ impl Line {
 
 /// What a list of runs is shown as.
 #[derive(Debug, Default)]
-struct Shown {
+struct PsStyle {
     /// What to say where there is none.
     nothing: String,
     wide: bool,
@@ -181,14 +181,14 @@ fn status_words() -> impl Iterator<Item = &'static str> {
 
 /// What is meant by the words behind `--status`.
 #[derive(Debug, Default)]
-struct Wanted {
+struct StatusFilter {
     states: BTreeSet<StateName>,
     healths: Vec<Health>,
     /// Runs that ended before this moment are left out.
     ended_since: Option<Timestamp>,
 }
 
-impl Wanted {
+impl StatusFilter {
     fn parse(words: &[String]) -> Result<Self, Error> {
         let mut wanted = Self::default();
         for word in words {
@@ -238,7 +238,7 @@ impl Operate for Ps {
     }
 
     async fn operate(self, context: &Context) -> Result<Runs, Error> {
-        let mut wanted = Wanted::parse(&self.status)?;
+        let mut wanted = StatusFilter::parse(&self.status)?;
         if !self.all && self.status.is_empty() {
             wanted.ended_since = parse_moment(ATTENTION, SystemClock.now(), Towards::Past).ok();
         }
@@ -258,20 +258,20 @@ impl Operate for Ps {
                 plain(&place),
                 others::hint(context).await
             );
-            let shown = Shown { nothing, ..Shown::default() };
+            let shown = PsStyle { nothing, ..PsStyle::default() };
             return Ok(Runs { registry: place, runs: Vec::new(), next: None, more: None, lines: Vec::new(), shown });
         };
         let (mut runs, mut lines) = (Vec::new(), Vec::new());
         let next = self
             .gather(&registry, &filter, after, &wanted, context.form(), |glimpse| match (glimpse, context.form()) {
-                (ListItem::RunSummary(brief), _) => lines.push(Line::of_brief(*brief)),
-                (ListItem::RunStatus(seen), Form::Text) => lines.push(Line::of(&RunView::unsigned(&seen, &registry))),
+                (ListItem::RunSummary(brief), _) => lines.push(PsRow::of_brief(*brief)),
+                (ListItem::RunStatus(seen), Form::Text) => lines.push(PsRow::of(&RunView::unsigned(&seen, &registry))),
                 (ListItem::RunStatus(seen), Form::Json) => runs.push(RunView::new(&seen, &registry)),
             })
             .await?;
         let here = &registry.me().host;
         let elsewhere = if lines.is_empty() && runs.is_empty() { others::hint(context).await } else { String::new() };
-        let shown = Shown {
+        let shown = PsStyle {
             nothing: self.nothing(&registry.shown()) + &elsewhere,
             wide: self.wide,
             hosts_differ: lines.iter().any(|line| line.host.as_ref().is_some_and(|host| **host != **here)),
@@ -289,9 +289,9 @@ impl Ps {
         context: &Context,
         filter: &Filter,
         after: Option<Cursor>,
-        wanted: &Wanted,
+        wanted: &StatusFilter,
     ) -> Result<Runs, Error> {
-        let mut found: Vec<(Cursor, RunView, Option<Line>)> = Vec::new();
+        let mut found: Vec<(Cursor, RunView, Option<PsRow>)> = Vec::new();
         let mut cut_off = false;
         let here = outlive::host::home::home().unwrap_or_default().display().to_string();
         for known in index()?.sources()?.iter().filter(|known| known.address.kind == Kind::Outlive) {
@@ -316,7 +316,7 @@ impl Ps {
                     view.repo = Some(repo.clone());
                     let reap = format!("outlive --registry {} reap", quote(known.address.shown().as_bytes()));
                     let next_step = view.next_step_with(&reap);
-                    let line = Line { repo: Some(repo.clone()), next_step, ..Line::of(&view) };
+                    let line = PsRow { repo: Some(repo.clone()), next_step, ..PsRow::of(&view) };
                     found.push((Cursor::at(&seen.run), view, Some(line)));
                 })
                 .await?;
@@ -326,7 +326,7 @@ impl Ps {
         cut_off |= found.len() > self.limit;
         found.truncate(self.limit);
         let next = found.last().filter(|_| cut_off).map(|(place, ..)| place.to_string());
-        let shown = Shown { nothing: self.nothing(&here), wide: self.wide, hosts_differ: false };
+        let shown = PsStyle { nothing: self.nothing(&here), wide: self.wide, hosts_differ: false };
         let more = next.as_ref().map(|next| self.again(context, next));
         let (mut runs, mut lines) = (Vec::new(), Vec::new());
         for (_, view, line) in found {
@@ -345,7 +345,7 @@ impl Ps {
         registry: &Registry,
         filter: &Filter,
         after: Option<Cursor>,
-        wanted: &Wanted,
+        wanted: &StatusFilter,
         form: Form,
         mut take: impl FnMut(ListItem),
     ) -> Result<Option<Cursor>, Error> {
@@ -484,7 +484,7 @@ impl Runs {
         // All is all of one registry, and not what a person stopped from a keyboard.
         let (unnamed, named): (Vec<_>, Vec<_>) =
             lines.partition(|(line, _)| line.resumes_unnamed && !several_registries);
-        let is_shared = |line: &Line| {
+        let is_shared = |line: &PsRow| {
             let of = if line.resumes_unnamed && !several_registries { &unnamed } else { &named };
             line.awaits_resume && of.len() > 1
         };
@@ -516,7 +516,7 @@ fn reason(run: &RunView) -> String {
 }
 
 /// How far a run is: for people a bar, where it says of how much.
-fn progress(line: &Line, look: Look) -> Cell<'_> {
+fn progress(line: &PsRow, look: Look) -> Cell<'_> {
     const CELLS: u64 = 8;
     match line.percent {
         Some(percent) if look.on_terminal => {

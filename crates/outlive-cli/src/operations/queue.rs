@@ -135,7 +135,7 @@ struct Name {
 
 /// How a run stands in the queue.
 #[derive(Debug, JsonSchema, Serialize)]
-pub struct Place {
+pub struct QueuePosition {
     run: RunView,
     /// How many are executed before it, if it waits.
     ahead: Option<usize>,
@@ -299,9 +299,9 @@ impl Operate for Show {
     const NAME: &'static str = "queue show";
     const EFFECT: Effect = Effect::Read;
     const EXAMPLES: &'static str = "outlive queue show nightly";
-    type Output = Place;
+    type Output = QueuePosition;
 
-    async fn operate(self, context: &Context) -> Result<Place, Error> {
+    async fn operate(self, context: &Context) -> Result<QueuePosition, Error> {
         let here = match context.for_lookup(&self.run).await {
             Ok(registry) => registry.find(&self.run).await.map(|seen| (registry, seen)),
             Err(error) => Err(error),
@@ -325,7 +325,7 @@ impl Operate for Show {
             QueueOrder::read()?.sort(&mut waiting);
         }
         let ahead = waiting.iter().position(|run| run.id == seen.run.id);
-        Ok(Place { run: RunView::new(&seen, &registry), ahead, entry })
+        Ok(QueuePosition { run: RunView::new(&seen, &registry), ahead, entry })
     }
 }
 
@@ -413,7 +413,7 @@ impl fmt::Display for Added {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for QueuePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = self.run.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
         let title = self.entry.as_ref().map_or_else(|| self.run.title(), EntryView::title);

@@ -30,14 +30,14 @@ pub struct Reap {
 
 /// What was found.
 #[derive(Debug, Default, JsonSchema, Serialize)]
-pub struct Found {
+pub struct ReapReport {
     dry_run: bool,
     /// Ended by this call, or, in a dry run, to be ended.
-    reaped: Vec<Line>,
+    reaped: Vec<ReapedRun>,
     /// Their owners are gone, but processes of theirs live on.
-    orphaned: Vec<Line>,
+    orphaned: Vec<ReapedRun>,
     /// Their owners live, but are silent.
-    unresponsive: Vec<Line>,
+    unresponsive: Vec<ReapedRun>,
     /// Nothing is wrong with these.
     live: usize,
     /// Written by other programs, whose leases are over. Their records stay as they are.
@@ -45,7 +45,7 @@ pub struct Found {
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
-struct Line {
+struct ReapedRun {
     id: RunId,
     state: StateName,
     reason: String,
@@ -55,20 +55,20 @@ impl Operate for Reap {
     const NAME: &'static str = "reap";
     const EFFECT: Effect = Effect::Write;
     const EXAMPLES: &'static str = "outlive reap --dry-run\noutlive reap";
-    type Output = Found;
+    type Output = ReapReport;
 
-    async fn operate(self, context: &Context) -> Result<Found, Error> {
+    async fn operate(self, context: &Context) -> Result<ReapReport, Error> {
         let registry = if self.dry_run { context.existing().await? } else { context.to_change().await? };
         let Some(registry) = registry else {
-            return Ok(Found { dry_run: self.dry_run, ..Found::default() });
+            return Ok(ReapReport { dry_run: self.dry_run, ..ReapReport::default() });
         };
         if self.dry_run {
             return look(&registry).await;
         }
         deliver(&registry).await?;
         let reaped = hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::default()).await?;
-        let line = |run: &outlive::run::Run, reason: String| Line { id: run.id, state: run.state.name(), reason };
-        let mut found = Found { live: reaped.live, abandoned: reaped.abandoned, ..Found::default() };
+        let line = |run: &outlive::run::Run, reason: String| ReapedRun { id: run.id, state: run.state.name(), reason };
+        let mut found = ReapReport { live: reaped.live, abandoned: reaped.abandoned, ..ReapReport::default() };
         for run in &reaped.ended {
             let story = registry.story(run.id).await?;
             let evidence = story.iter().rev().find_map(|event| event.evidence.as_ref());
@@ -85,11 +85,11 @@ impl Operate for Reap {
     }
 }
 
-async fn look(registry: &outlive::registry::Registry) -> Result<Found, Error> {
-    let mut found = Found { dry_run: true, ..Found::default() };
+async fn look(registry: &outlive::registry::Registry) -> Result<ReapReport, Error> {
+    let mut found = ReapReport { dry_run: true, ..ReapReport::default() };
     let filter = Filter::in_states([StateName::Running, StateName::Dead]);
     for seen in registry.all(&filter).await?.into_iter().filter(|seen| seen.run.owner().is_some()) {
-        let line = Line {
+        let line = ReapedRun {
             id: seen.run.id,
             state: seen.state,
             reason: with_names(seen.reason.as_deref().unwrap_or_default(), &seen.leftovers),
@@ -106,7 +106,7 @@ async fn look(registry: &outlive::registry::Registry) -> Result<Found, Error> {
     Ok(found)
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for ReapReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in &self.reaped {
             let verb = if self.dry_run { "would be reaped" } else { line.state.as_str() };

@@ -367,7 +367,7 @@ impl fmt::Display for Done {
 
 /// How far the index can be believed.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Shown {
+pub struct IndexStanding {
     scope: Scope,
     #[serde(flatten)]
     report: Report,
@@ -378,13 +378,13 @@ impl Operate for Show {
     const NAME: &'static str = "registry show";
     const EFFECT: Effect = Effect::Read;
     const EXAMPLES: &'static str = "outlive registry refresh && outlive registry show --scope repo";
-    type Output = Shown;
+    type Output = IndexStanding;
 
     fn is_beyond(&self) -> bool {
         true
     }
 
-    async fn operate(self, _: &Context) -> Result<Shown, Error> {
+    async fn operate(self, _: &Context) -> Result<IndexStanding, Error> {
         if self.limit == 0 || self.limit > PAGE_LIMIT {
             return Err(Error::Invalid(format!("a page has 1 to {PAGE_LIMIT} runs, not {}", self.limit)));
         }
@@ -396,10 +396,10 @@ impl Operate for Show {
             Standing::Degraded => "outlive registry show --json",
             Standing::Stale | Standing::Absent => "outlive registry refresh",
         };
-        Ok(Shown { scope: self.scope, report, next_action })
+        Ok(IndexStanding { scope: self.scope, report, next_action })
     }
 
-    fn exit_status(shown: &Shown) -> u8 {
+    fn exit_status(shown: &IndexStanding) -> u8 {
         match shown.report.freshness {
             Standing::Valid => 0,
             Standing::Degraded => status(Code::Unreadable).exit,
@@ -409,7 +409,7 @@ impl Operate for Show {
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for IndexStanding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = &self.report;
         let counts = report.counts.iter().map(|(lifecycle, count)| format!("{count} {lifecycle}"));

@@ -89,7 +89,7 @@ pub struct Unpark {
 #[derive(Debug, Default, JsonSchema, Serialize)]
 pub struct Resumed {
     dry_run: bool,
-    resumed: Vec<Line>,
+    resumed: Vec<ResumedRun>,
     /// Those that were not, and why.
     left: Vec<Left>,
     /// What to do next with runs of cool-workflow.
@@ -117,7 +117,7 @@ impl Resumed {
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
-struct Line {
+struct ResumedRun {
     id: RunId,
     name: Option<String>,
     attempt: u32,
@@ -285,7 +285,7 @@ impl Resume {
     }
 
     /// Has a run go on in a process of its own. Nothing where it is not one for this call.
-    fn resume(&self, registry: &Registry, seen: &RunStatus, is_named: bool) -> Result<Option<Line>, Error> {
+    fn resume(&self, registry: &Registry, seen: &RunStatus, is_named: bool) -> Result<Option<ResumedRun>, Error> {
         let run = &seen.run;
         if !is_named && !resumes_unnamed(run) {
             return Ok(None);
@@ -300,7 +300,7 @@ impl Resume {
         Job::of(registry, run, false)?;
         self.check(registry, seen)?;
         let attempt = if waits { run.attempt } else { run.attempt + 1 };
-        let line = Line { id: run.id, name: run.spec.name.clone(), attempt, warning: changed_program(run) };
+        let line = ResumedRun { id: run.id, name: run.spec.name.clone(), attempt, warning: changed_program(run) };
         if self.dry_run {
             return Ok(Some(line));
         }

@@ -59,14 +59,14 @@ pub struct Rm {
 #[derive(Debug, JsonSchema, Serialize)]
 pub struct Deleted {
     dry_run: bool,
-    runs: Vec<Line>,
+    runs: Vec<DeletedRun>,
     /// Runs that were selected and cannot be deleted.
-    kept: Vec<Kept>,
+    kept: Vec<KeptRun>,
 }
 
 /// A run that was deleted, or would be.
 #[derive(Debug, JsonSchema, Serialize)]
-struct Line {
+struct DeletedRun {
     id: RunId,
     title: String,
     state: StateName,
@@ -74,7 +74,7 @@ struct Line {
 
 /// A run that was selected and cannot be deleted.
 #[derive(Debug, JsonSchema, Serialize)]
-struct Kept {
+struct KeptRun {
     id: RunId,
     reason: String,
 }
@@ -137,7 +137,7 @@ impl Rm {
             context.pass(done, found.len())?;
             match deleted.delete(&registry, seen).await {
                 Err(error @ (Error::Refused { .. } | Error::Contended(_))) => {
-                    deleted.kept.push(Kept { id: seen.run.id, reason: error.to_string() });
+                    deleted.kept.push(KeptRun { id: seen.run.id, reason: error.to_string() });
                 }
                 done => done?,
             }
@@ -168,7 +168,7 @@ impl Deleted {
             registry.delete(id).await?;
         }
         let title = RunView::unsigned(seen, registry).title();
-        self.runs.push(Line { id, title, state: seen.state });
+        self.runs.push(DeletedRun { id, title, state: seen.state });
         Ok(())
     }
 }
@@ -176,10 +176,10 @@ impl Deleted {
 impl fmt::Display for Deleted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.dry_run { "would be deleted" } else { "deleted" };
-        for Line { id, title, state } in &self.runs {
+        for DeletedRun { id, title, state } in &self.runs {
             writeln!(f, "{id} {title} ({state}) {verb}")?;
         }
-        for Kept { id, reason } in &self.kept {
+        for KeptRun { id, reason } in &self.kept {
             writeln!(f, "{id} is kept: {}", plain(reason))?;
         }
         match (self.runs.is_empty(), self.dry_run) {

@@ -5,7 +5,7 @@ use outlive::error::Error;
 use outlive::index::Order;
 
 use crate::call::{Context, Effect, Operate};
-use crate::operations::listing::{Page, Wanted};
+use crate::operations::listing::{ListFilter, Page};
 
 /// Search runs of every repository, oldest first
 ///
@@ -16,7 +16,7 @@ pub struct Search {
     /// What to look for
     pub query: Vec<String>,
     #[command(flatten)]
-    pub wanted: Wanted,
+    pub wanted: ListFilter,
 }
 
 impl Operate for Search {

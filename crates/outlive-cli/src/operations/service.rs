@@ -113,7 +113,7 @@ fn nameable(path: &Path) -> Result<String, Error> {
 
 /// What was written or removed.
 #[derive(Debug, JsonSchema, Serialize)]
-pub struct Changed {
+pub struct ServiceChange {
     /// Whether it was done, or only shown.
     done: bool,
     verb: &'static str,
@@ -126,7 +126,7 @@ pub struct Changed {
 
 /// How the machine starts a supervisor, and whether one works.
 #[derive(Debug, JsonSchema, Serialize)]
-pub struct Found {
+pub struct ServiceStatus {
     registry: String,
     /// The unit, if it is installed.
     systemd: Option<PathBuf>,
@@ -142,9 +142,9 @@ impl Operate for Install {
     const EFFECT: Effect = Effect::Local;
     const EXAMPLES: &'static str = "outlive service install\noutlive service install --slots 2 --yes\n\
                                     outlive service install --cron --yes";
-    type Output = Changed;
+    type Output = ServiceChange;
 
-    async fn operate(self, context: &Context) -> Result<Changed, Error> {
+    async fn operate(self, context: &Context) -> Result<ServiceChange, Error> {
         let service = Service::of(context, self.slots)?;
         if self.yes {
             // It is made before a supervisor is to look after it.
@@ -158,9 +158,9 @@ impl Operate for Remove {
     const NAME: &'static str = "service remove";
     const EFFECT: Effect = Effect::Local;
     const EXAMPLES: &'static str = "outlive service remove\noutlive service remove --yes";
-    type Output = Changed;
+    type Output = ServiceChange;
 
-    async fn operate(self, context: &Context) -> Result<Changed, Error> {
+    async fn operate(self, context: &Context) -> Result<ServiceChange, Error> {
         let service = Service::of(context, 1)?;
         if self.way.cron { cron::remove(&service, self.yes) } else { systemd::remove(&service, self.yes) }
     }
@@ -170,9 +170,9 @@ impl Operate for Status {
     const NAME: &'static str = "service status";
     const EFFECT: Effect = Effect::Read;
     const EXAMPLES: &'static str = "outlive service status";
-    type Output = Found;
+    type Output = ServiceStatus;
 
-    async fn operate(self, context: &Context) -> Result<Found, Error> {
+    async fn operate(self, context: &Context) -> Result<ServiceStatus, Error> {
         let service = Service::of(context, 1)?;
         let mut supervisor = None;
         if let Some(registry) = context.existing().await? {
@@ -182,15 +182,15 @@ impl Operate for Status {
         let systemd = systemd::installed(&service);
         let unit = systemd.as_ref().and_then(|_| systemd::state(&service));
         let cron = cron::is_installed(&service);
-        Ok(Found { registry: service.registry, systemd, unit, cron, supervisor })
+        Ok(ServiceStatus { registry: service.registry, systemd, unit, cron, supervisor })
     }
 
-    fn exit_status(found: &Found) -> u8 {
+    fn exit_status(found: &ServiceStatus) -> u8 {
         u8::from(found.supervisor.is_none())
     }
 }
 
-impl fmt::Display for Changed {
+impl fmt::Display for ServiceChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}:", self.place)?;
         self.text.lines().try_for_each(|line| writeln!(f, "  {line}"))?;
@@ -203,7 +203,7 @@ impl fmt::Display for Changed {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for ServiceStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.systemd, &self.unit) {
             (Some(path), Some(state)) => writeln!(f, "systemd: {} ({state})", path.display())?,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::index;
-use crate::operations::listing::{Wanted, from_place, to_place};
+use crate::operations::listing::{ListFilter, from_place, to_place};
 use crate::ui::table::{Cell, Step, Table};
 use crate::ui::{Look, plain};
 
@@ -28,7 +28,7 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 #[derive(Debug, Default, Args)]
 pub struct Stats {
     #[command(flatten)]
-    pub wanted: Wanted,
+    pub wanted: ListFilter,
 }
 
 /// What became of many runs.
@@ -112,7 +112,7 @@ impl Operate for Stats {
 
     async fn operate(self, _: &Context) -> Result<Numbers, Error> {
         let behind = self.wanted.after.as_deref().map(from_place).transpose()?;
-        let query = Wanted { after: None, ..self.wanted.clone() }.query(None, Order::Oldest)?;
+        let query = ListFilter { after: None, ..self.wanted.clone() }.query(None, Order::Oldest)?;
         let (kinds, first) =
             index()?.fold(&query, |(kinds, first): &mut (BTreeMap<String, Kind>, Option<Timestamp>), record| {
                 let kind = [&record.kind, &record.app_id, &record.workflow_id].into_iter().flatten().next();

@@ -58,7 +58,7 @@ pub enum FleetAction {
 #[derive(Debug, JsonSchema, Serialize)]
 pub struct Trusted {
     allowed: bool,
-    runs: Vec<Shown>,
+    runs: Vec<TrustedRun>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fleet: Option<Fleet>,
 }
@@ -79,7 +79,7 @@ struct Fleet {
 
 /// All of a run that would be executed, or changes what is.
 #[derive(Debug, JsonSchema, Serialize)]
-struct Shown {
+struct TrustedRun {
     #[serde(flatten)]
     run: RunView,
     /// The file that is executed, where it is on record.
@@ -89,7 +89,7 @@ struct Shown {
     notify: Option<String>,
 }
 
-impl Shown {
+impl TrustedRun {
     fn new(seen: &RunStatus, registry: &Registry) -> Self {
         let spec = &seen.run.spec;
         let command = spec.command.as_ref();
@@ -128,7 +128,7 @@ impl Operate for Trust {
                 noted.map_err(|error| Error::Invalid(format!("it cannot be noted: {error}")))?;
             }
         }
-        let runs = found.iter().map(|seen| Shown::new(seen, &registry)).collect();
+        let runs = found.iter().map(|seen| TrustedRun::new(seen, &registry)).collect();
         Ok(Trusted { allowed: self.yes, runs, fleet: None })
     }
 }

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate};
-use crate::lookup::located::{Place, locate_one};
+use crate::lookup::located::{RegistryRef, locate_one};
 use crate::ui::plain;
 use crate::ui::run_view::RunView;
 
@@ -40,7 +40,7 @@ impl Operate for Why {
     type Output = Story;
 
     async fn operate(self, context: &Context) -> Result<Story, Error> {
-        let (Place { registry, .. }, seen) = locate_one(context, &self.run, Self::EFFECT).await?;
+        let (RegistryRef { registry, .. }, seen) = locate_one(context, &self.run, Self::EFFECT).await?;
         let events = registry.story(seen.run.id).await?;
         Ok(Story { run: RunView::new(&seen, &registry), events, evidence: seen.evidence })
     }

@@ -31,7 +31,7 @@ const SESSIONS: usize = 1_000;
 const SESSION: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// The credentials that a client shows.
-pub enum Shown<'a> {
+pub enum Credential<'a> {
     /// A token.
     Token(&'a str),
     /// The cookie of a session.
@@ -103,19 +103,19 @@ impl Access {
     }
 
     /// Who this is.
-    pub fn who(&self, peer: Peer, shown: &Shown<'_>) -> Result<Who, Failure> {
+    pub fn who(&self, peer: Peer, shown: &Credential<'_>) -> Result<Who, Failure> {
         let own_user = Who::own(Role::Admin.may());
         match (peer, shown) {
             // The kernel says so.
             (Peer::User(uid), _) if uid == rustix::process::geteuid().as_raw() || uid == 0 => Ok(own_user),
             (Peer::User(_), _) => Err(Failure::new(Code::Forbidden, "this socket is another user's")),
-            (Peer::Address(address), Shown::Token(token)) => self.by_token(address, token, own_user),
-            (Peer::Address(address), Shown::Session(session)) => {
+            (Peer::Address(address), Credential::Token(token)) => self.by_token(address, token, own_user),
+            (Peer::Address(address), Credential::Session(session)) => {
                 let now = SystemClock.awake();
                 let known = self.memory().sessions.get(&digest(session)).is_some_and(|until| now < *until);
                 if known { Ok(own_user) } else { Err(self.wrong(address)) }
             }
-            (Peer::Address(_), Shown::Nothing) => Err(unknown()),
+            (Peer::Address(_), Credential::Nothing) => Err(unknown()),
         }
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let (own, made) =
             (tokens.own().unwrap(), tokens.create("ada", Role::Read, None, Timestamp::default()).unwrap());
         let knows = |address: &str, token: &str| {
-            access.who(Peer::Address(address.parse().unwrap()), &Shown::Token(token)).is_ok()
+            access.who(Peer::Address(address.parse().unwrap()), &Credential::Token(token)).is_ok()
         };
         for address in ["127.0.0.1", "::1"] {
             assert!(knows(address, &own) && knows(address, &made), "{address}");
@@ -243,29 +243,29 @@ mod tests {
     fn s_17_s_20_whoever_is_right_is_known_however_often_others_at_the_same_address_were_wrong() {
         let (_home, tokens, access) = access();
         let peer = Peer::Address([127, 0, 0, 1].into());
-        let refused = |shown: &Shown<'_>| access.who(peer, shown).unwrap_err().code;
+        let refused = |shown: &Credential<'_>| access.who(peer, shown).unwrap_err().code;
         let cookie = access.begin_session(peer, access.link()).ok().unwrap();
         for times in 1..=100 {
             let guess = format!("{times:064}");
-            let (shown, is_stopped) = (Shown::Session(&guess), times > WRONG);
+            let (shown, is_stopped) = (Credential::Session(&guess), times > WRONG);
             let code = if is_stopped { Code::Throttled } else { Code::Unauthorised };
             assert_eq!(refused(&shown), code, "guess {times}");
         }
         // By whatever is guessed.
-        assert_eq!(refused(&Shown::Token("guess")), Code::Throttled);
+        assert_eq!(refused(&Credential::Token("guess")), Code::Throttled);
         assert_eq!(access.begin_session(peer, "guess").unwrap_err().code, Code::Throttled);
         assert_eq!(access.prove(peer, "guess", "question", None).unwrap_err().code, Code::Throttled);
         // None of these was shown before.
         let made = tokens.create("ada", Role::Read, None, Timestamp::default()).unwrap();
         for token in [&made, &tokens.own().unwrap()] {
             assert!(access.prove(peer, &known_by(&digest(token)), "question", None).is_ok());
-            assert!(access.who(peer, &Shown::Token(token)).is_ok());
+            assert!(access.who(peer, &Credential::Token(token)).is_ok());
         }
         let second = access.begin_session(peer, access.link()).ok().unwrap();
-        assert!([cookie, second].iter().all(|cookie| access.who(peer, &Shown::Session(cookie)).is_ok()));
+        assert!([cookie, second].iter().all(|cookie| access.who(peer, &Credential::Session(cookie)).is_ok()));
         // And elsewhere no client was wrong.
         let elsewhere = Peer::Address([192, 0, 2, 1].into());
-        assert_eq!(access.who(elsewhere, &Shown::Token("guess")).unwrap_err().code, Code::Unauthorised);
+        assert_eq!(access.who(elsewhere, &Credential::Token("guess")).unwrap_err().code, Code::Unauthorised);
     }
 
     #[test]

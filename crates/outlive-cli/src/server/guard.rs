@@ -13,7 +13,7 @@ use outlive::error::Code;
 use serde_json::json;
 
 use super::Server;
-use super::access::Shown;
+use super::access::Credential;
 use super::door::Peer;
 use crate::call::codes::{Status, status};
 use crate::call::{Failure, SCHEMA};
@@ -101,14 +101,14 @@ pub async fn begin_session(State(server): State<Arc<Server>>, request: Request) 
     Ok(([(header::SET_COOKIE, cookie)], Json(json!({ "schema": SCHEMA }))).into_response())
 }
 
-fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Shown<'a> {
+fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Credential<'a> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(token) = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")) {
-        return Shown::Token(token.trim());
+        return Credential::Token(token.trim());
     }
     let cookies = text(header::COOKIE).unwrap_or_default().split(';');
     let found = cookies.filter_map(|one| one.trim().split_once('=')).find(|(name, _)| *name == cookie);
-    found.map_or(Shown::Nothing, |(_, session)| Shown::Session(session))
+    found.map_or(Credential::Nothing, |(_, session)| Credential::Session(session))
 }
 
 /// A name that another DNS can point at us must be one of ours; addresses cannot be pointed elsewhere.

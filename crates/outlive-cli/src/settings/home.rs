@@ -150,9 +150,9 @@ impl Config {
     /// What this user says of the registry at a URL, which has no directory to keep a configuration in.
     pub(super) fn of(url: &str) -> Result<Self, Error> {
         let Some((home, path)) = HomeConfig::read()? else { return Ok(Self::default()) };
-        let meant = Place::of(url);
-        let named = home.registries.into_iter().filter(|(named, _)| Place::of(named).may_be(&meant));
-        let Some((named, table)) = named.max_by_key(|(named, _)| Place::of(named).endpoint.is_some()) else {
+        let meant = RegistryKey::of(url);
+        let named = home.registries.into_iter().filter(|(named, _)| RegistryKey::of(named).may_be(&meant));
+        let Some((named, table)) = named.max_by_key(|(named, _)| RegistryKey::of(named).endpoint.is_some()) else {
             return Ok(Self::default());
         };
         let named = Redactor::default().text(&named);
@@ -173,7 +173,7 @@ impl Config {
 /// What of a URL names a registry, without who asks and how: `postgres://me:secret@host/db?sslmode=require` is
 /// `postgres://host/db`, and not `postgres://host/db?schema=night`.
 #[derive(Debug, PartialEq, Eq)]
-struct Place<'a> {
+struct RegistryKey<'a> {
     scheme: &'a str,
     path: &'a str,
     /// Which of the registries there.
@@ -182,7 +182,7 @@ struct Place<'a> {
     endpoint: Option<&'a str>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> RegistryKey<'a> {
     fn of(url: &'a str) -> Self {
         let url = url.split('#').next().unwrap_or_default();
         let (url, query) = url.split_once('?').unwrap_or((url, ""));
@@ -249,7 +249,7 @@ impl Sweeps {
     /// The locations that records of the registry at `url` may have artifacts deleted below, of all writers. A registry
     /// in a directory has none: it may have come with a repository.
     pub fn locations(&self, url: &str) -> Result<Vec<Named>, Error> {
-        let meant = Place::of(url);
+        let meant = RegistryKey::of(url);
         let mut found = Vec::new();
         for (registry, locations) in &self.artifacts {
             let shown = Redactor::default().text(registry);
@@ -258,7 +258,7 @@ impl Sweeps {
                     "`[sweep.artifacts]` names `{shown}`, which is not the URL of a registry that is shared"
                 )));
             }
-            if !Place::of(registry).may_be(&meant) {
+            if !RegistryKey::of(registry).may_be(&meant) {
                 continue;
             }
             for text in locations {
@@ -298,12 +298,12 @@ impl Hooks {
 
 #[cfg(test)]
 mod tests {
-    use super::Place;
+    use super::RegistryKey;
 
     #[test]
     fn a_url_is_told_by_where_it_leads() {
         let is_one = |one: &str, other: &str| {
-            let (one, other) = (Place::of(one), Place::of(other));
+            let (one, other) = (RegistryKey::of(one), RegistryKey::of(other));
             assert_eq!(one.may_be(&other), other.may_be(&one));
             one.may_be(&other)
         };

@@ -10,7 +10,7 @@ use regex::bytes::Regex;
 const LINE: usize = 64 << 10;
 
 /// What is wanted of a log.
-pub struct Wanted {
+pub struct TextRange {
     /// Only lines that match.
     pub grep: Option<Regex>,
     /// With escape sequences.
@@ -32,13 +32,13 @@ pub struct Text {
     pub cut: u64,
 }
 
-impl Wanted {
+impl TextRange {
     /// Reads from where the reader is, and leaves it behind what was read.
     pub fn read(&self, reader: &mut LogReader) -> io::Result<Text> {
         if self.last.is_some() {
             reader.stop_at_present()?;
         }
-        let mut kept = Kept { lines: VecDeque::new(), bytes: 0, cut: 0 };
+        let mut kept = KeptLines { lines: VecDeque::new(), bytes: 0, cut: 0 };
         let mut unread: [Vec<u8>; 2] = [Vec::new(), Vec::new()];
         let mut full = false;
         while !full && let Some(piece) = reader.next_piece()? {
@@ -66,7 +66,7 @@ impl Wanted {
     }
 
     /// Takes the whole lines, and answers whether there is no room for more.
-    fn take_lines(&self, held: &mut Vec<u8>, kept: &mut Kept) -> bool {
+    fn take_lines(&self, held: &mut Vec<u8>, kept: &mut KeptLines) -> bool {
         let (mut taken, mut full) = (0, false);
         loop {
             let rest = &held[taken..];
@@ -83,7 +83,7 @@ impl Wanted {
     }
 
     /// Takes a line, and answers whether there was room for it.
-    fn take(&self, line: &[u8], kept: &mut Kept) -> bool {
+    fn take(&self, line: &[u8], kept: &mut KeptLines) -> bool {
         let plain = if self.ansi { line.to_vec() } else { plain(line) };
         if self.grep.as_ref().is_some_and(|grep| !grep.is_match(plain.strip_suffix(b"\n").unwrap_or(&plain))) {
             return true;
@@ -93,15 +93,15 @@ impl Wanted {
 }
 
 /// The lines that are kept so far.
-struct Kept {
+struct KeptLines {
     lines: VecDeque<String>,
     bytes: usize,
     cut: u64,
 }
 
-impl Kept {
+impl KeptLines {
     /// Keeps a line, and answers whether there was room for it. Where the end is wanted there always is.
-    fn add(&mut self, wanted: &Wanted, mut line: String) -> bool {
+    fn add(&mut self, wanted: &TextRange, mut line: String) -> bool {
         if wanted.last.is_none() && !self.lines.is_empty() && self.bytes + line.len() > wanted.limit {
             return false;
         }

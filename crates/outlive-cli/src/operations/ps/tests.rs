@@ -100,8 +100,8 @@ fn list(hosts_differ: bool, wide: bool) -> Runs {
     runs[4].health = None;
     runs[4].attempt = 3;
     runs[4].reason = Some("its owner is gone: 漢字が理由の中にある, and more words behind them".into());
-    let shown = Shown { nothing: "none".into(), wide, hosts_differ };
-    let lines = runs.iter().map(Line::of).collect();
+    let shown = PsStyle { nothing: "none".into(), wide, hosts_differ };
+    let lines = runs.iter().map(PsRow::of).collect();
     Runs { registry: "sqlite:/r".into(), runs, next: None, more: None, lines, shown }
 }
 
@@ -164,7 +164,7 @@ fn the_call_for_the_next_page_repeats_every_flag_and_can_be_pasted() {
 
 #[test]
 fn a_word_behind_status_is_a_state_or_a_health() {
-    let parse = |words: &[&str]| Wanted::parse(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let parse = |words: &[&str]| StatusFilter::parse(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
     let both = parse(&["failed", "late"]).unwrap();
     assert_eq!(both.to_look_at(), Some([StateName::Failed, StateName::Running].into()));
     assert_eq!(parse(&[]).unwrap().to_look_at(), None);
@@ -237,7 +237,7 @@ fn a_run_that_has_ended_has_the_same_line_however_much_of_it_is_read() {
         let Ok(brief) = brief else { continue };
         assert_eq!(brief.place(), Cursor::at(&run));
         let whole = RunView::unsigned(&see(run, None, registry.clock().now()), &registry);
-        assert_eq!(format!("{:?}", Line::of_brief(brief)), format!("{:?}", Line::of(&whole)));
+        assert_eq!(format!("{:?}", PsRow::of_brief(brief)), format!("{:?}", PsRow::of(&whole)));
     }
 }
 
@@ -254,7 +254,7 @@ fn t1_21_ended_runs_need_attention_for_a_while_only() {
             .into_iter()
             .chain([ListItem::RunStatus(Box::new(seen))])
         {
-            let since = |since| Wanted { ended_since: since, ..Wanted::default() }.matches(&found);
+            let since = |since| StatusFilter { ended_since: since, ..StatusFilter::default() }.matches(&found);
             assert!(since(None) && since(Some(at)));
             assert!(!since(Some(at.after(std::time::Duration::from_secs(1)))));
         }
@@ -285,7 +285,7 @@ fn a_run_that_waits_for_its_turn_alone_has_the_same_line_however_much_of_it_is_r
         let brief = read(&run).unwrap();
         assert_eq!((brief.place(), brief.state()), (Cursor::at(&run), StateName::Pending));
         let whole = RunView::unsigned(&see(run, None, now), &registry);
-        assert_eq!(format!("{:?}", Line::of_brief(brief)), format!("{:?}", Line::of(&whole)));
+        assert_eq!(format!("{:?}", PsRow::of_brief(brief)), format!("{:?}", PsRow::of(&whole)));
     }
     // Of these more must be asked.
     let again = |reason: &str| {

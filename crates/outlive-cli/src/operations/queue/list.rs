@@ -114,19 +114,19 @@ impl Part {
 }
 
 /// Where a page begins: behind a run of a part, or with the part.
-struct Place {
+struct QueueCursor {
     part: Part,
     after: Option<Cursor>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for QueueCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.part.letter())?;
         self.after.map_or(Ok(()), |after| write!(f, ".{after}"))
     }
 }
 
-impl FromStr for Place {
+impl FromStr for QueueCursor {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -150,7 +150,7 @@ impl Operate for List {
         if self.limit == 0 || self.limit > MOST {
             return Err(Error::Invalid(format!("a page has 1 to {MOST} runs, not {}", self.limit)));
         }
-        let first = self.after.as_deref().map_or(Ok(Place { part: Part::Running, after: None }), str::parse)?;
+        let first = self.after.as_deref().map_or(Ok(QueueCursor { part: Part::Running, after: None }), str::parse)?;
         let canonical = |repo: &PathBuf| repo.canonicalize().unwrap_or_else(|_| repo.clone()).display().to_string();
         let repo = self.repo.as_ref().map(canonical);
         let here = context.existing().await?;
@@ -222,7 +222,7 @@ async fn take(
     left: &mut usize,
     (repo, statuses): (Option<&str>, &[String]),
     mut keep: impl FnMut(RunStatus),
-) -> Result<Option<Place>, Error> {
+) -> Result<Option<QueueCursor>, Error> {
     let mut last = after;
     loop {
         let page = Page { after, limit: (*left + 1).min(AT_A_TIME), order };
@@ -231,7 +231,7 @@ async fn take(
             |seen: &RunStatus| statuses.is_empty() || statuses.iter().any(|status| status == seen.state.as_str());
         for seen in found.into_iter().filter(|seen| part.has(seen, repo) && is_so(seen)) {
             if *left == 0 {
-                return Ok(Some(Place { part, after: last }));
+                return Ok(Some(QueueCursor { part, after: last }));
             }
             last = Some(Cursor::at(&seen.run));
             *left -= 1;

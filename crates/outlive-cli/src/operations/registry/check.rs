@@ -21,16 +21,16 @@ pub struct Check {}
 
 /// What was found.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Found {
+pub struct BucketCheck {
     registry: String,
     server: String,
     /// By how much this host's clock is ahead of the server's.
     skew_ms: i64,
-    checks: Vec<Line>,
+    checks: Vec<CheckLine>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Line {
+struct CheckLine {
     what: String,
     wrong: Option<String>,
     /// Why it is not known whether anything is wrong.
@@ -41,9 +41,9 @@ impl Operate for Check {
     const NAME: &'static str = "registry check";
     const EFFECT: Effect = Effect::Write;
     const EXAMPLES: &'static str = "outlive --registry s3://bucket/prefix registry check";
-    type Output = Found;
+    type Output = BucketCheck;
 
-    async fn operate(self, context: &Context) -> Result<Found, Error> {
+    async fn operate(self, context: &Context) -> Result<BucketCheck, Error> {
         let url = match context.location()? {
             Location::Url(url) if outlive::store::object::Address::is_meant(&url) => url,
             _ => {
@@ -55,24 +55,24 @@ impl Operate for Check {
         let place = context.place()?;
         let Some(bucket) = registry.bucket() else { return Err(Error::Invalid(format!("`{place}` is no bucket"))) };
         let probed = bucket.check().await?;
-        let line = |finding: &outlive::store::object::Finding| Line {
+        let line = |finding: &outlive::store::object::Finding| CheckLine {
             what: finding.what.into(),
             wrong: finding.wrong.clone(),
             unproven: finding.unproven.clone(),
         };
         let checks = probed.findings.iter().map(line).collect();
-        Ok(Found { registry: place, server: probed.server, skew_ms: probed.skew_ms, checks })
+        Ok(BucketCheck { registry: place, server: probed.server, skew_ms: probed.skew_ms, checks })
     }
 
-    fn exit_status(output: &Found) -> u8 {
+    fn exit_status(output: &BucketCheck) -> u8 {
         u8::from(output.checks.iter().any(|line| line.wrong.is_some() || line.unproven.is_some()))
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for BucketCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} on {}", plain(&self.registry), plain(&self.server))?;
-        for Line { what, wrong, unproven } in &self.checks {
+        for CheckLine { what, wrong, unproven } in &self.checks {
             match (wrong, unproven) {
                 (Some(wrong), _) => writeln!(f, "problem  {what}: {}", plain(wrong))?,
                 (None, Some(why)) => writeln!(f, "unknown  {what}: {}", plain(why))?,

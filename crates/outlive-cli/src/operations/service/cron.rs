@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use outlive::error::Error;
 
-use super::{Changed, Service};
+use super::{Service, ServiceChange};
 use crate::ui::quote;
 
 /// The lines: every five minutes for what happened meanwhile, and once when the machine starts.
@@ -53,15 +53,15 @@ fn write(table: &str) -> Result<(), Error> {
     }
 }
 
-pub fn install(service: &Service, yes: bool) -> Result<Changed, Error> {
+pub fn install(service: &Service, yes: bool) -> Result<ServiceChange, Error> {
     let text = lines(service);
     if yes {
         write(&format!("{}{text}", without(&read()?, service)))?;
     }
-    Ok(Changed { done: yes, verb: "installed", place: "crontab".into(), text, notes: Vec::new() })
+    Ok(ServiceChange { done: yes, verb: "installed", place: "crontab".into(), text, notes: Vec::new() })
 }
 
-pub fn remove(service: &Service, yes: bool) -> Result<Changed, Error> {
+pub fn remove(service: &Service, yes: bool) -> Result<ServiceChange, Error> {
     let table = read()?;
     let rest = without(&table, service);
     let text: String =
@@ -72,7 +72,7 @@ pub fn remove(service: &Service, yes: bool) -> Result<Changed, Error> {
     if yes {
         write(&rest)?;
     }
-    Ok(Changed { done: yes, verb: "removed", place: "crontab".into(), text, notes: Vec::new() })
+    Ok(ServiceChange { done: yes, verb: "removed", place: "crontab".into(), text, notes: Vec::new() })
 }
 
 /// Whether the crontab has the lines. One that cannot be read has none.

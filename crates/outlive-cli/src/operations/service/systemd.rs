@@ -5,7 +5,7 @@ use std::process::Command;
 
 use outlive::error::Error;
 
-use super::{Changed, Service};
+use super::{Service, ServiceChange};
 
 /// Where the units of a user are.
 fn directory() -> Result<PathBuf, Error> {
@@ -59,7 +59,7 @@ fn systemctl(words: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-pub fn install(service: &Service, yes: bool) -> Result<Changed, Error> {
+pub fn install(service: &Service, yes: bool) -> Result<ServiceChange, Error> {
     let (path, text) = (path(service)?, unit(service));
     let mut notes = vec![
         "a user's services end with the last session: `loginctl enable-linger` has them start with the machine, and stay"
@@ -75,10 +75,10 @@ pub fn install(service: &Service, yes: bool) -> Result<Changed, Error> {
             notes.push(format!("it is written, but systemd could not start it: {why}"));
         }
     }
-    Ok(Changed { done: yes, verb: "installed", place: path.display().to_string(), text, notes })
+    Ok(ServiceChange { done: yes, verb: "installed", place: path.display().to_string(), text, notes })
 }
 
-pub fn remove(service: &Service, yes: bool) -> Result<Changed, Error> {
+pub fn remove(service: &Service, yes: bool) -> Result<ServiceChange, Error> {
     let path = path(service)?;
     let text = std::fs::read_to_string(&path)
         .map_err(|error| Error::Invalid(format!("there is no unit to remove: `{}`: {error}", path.display())))?;
@@ -92,7 +92,7 @@ pub fn remove(service: &Service, yes: bool) -> Result<Changed, Error> {
         // It forgets what is gone when it is next asked; so it is asked.
         let _ = systemctl(&["daemon-reload"]);
     }
-    Ok(Changed { done: yes, verb: "removed", place: path.display().to_string(), text, notes })
+    Ok(ServiceChange { done: yes, verb: "removed", place: path.display().to_string(), text, notes })
 }
 
 /// The unit's file, if it is there.

@@ -1,6 +1,6 @@
-//! A call that goes on: how far it is, and whether its caller still waits.
+//! Progress of a call, and whether its caller still waits for it.
 //!
-//! The worker reports how far it is where it may stop; the caller looks at it, and gives it up by leaving.
+//! The operation reports its progress where it may stop; the caller reads it, and gives the call up by leaving.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use outlive::error::Error;
 use outlive::store;
 
-/// How far a call is. Everybody who has it has the same.
+/// The progress of a call. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Going(Arc<Shared>);
+pub struct CallProgress(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -21,12 +21,12 @@ struct Shared {
 
 /// A caller that waits for the answer of a call. It is given up when the caller leaves.
 #[derive(Debug)]
-pub struct Wanted(Going);
+pub struct CancelOnDrop(CallProgress);
 
-impl Going {
-    /// Wanted for as long as what is answered lives.
-    pub fn wanted(&self) -> Wanted {
-        Wanted(self.clone())
+impl CallProgress {
+    /// A guard of the caller: the call is given up when it is dropped.
+    pub fn wanted(&self) -> CancelOnDrop {
+        CancelOnDrop(self.clone())
     }
 
     /// Whether no caller waits for it any more.
@@ -48,7 +48,7 @@ impl Going {
     }
 }
 
-impl Drop for Wanted {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.0.given_up.store(true, Ordering::Relaxed);
     }
@@ -64,8 +64,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_goes_on_while_somebody_wants_it_and_tells_how_far_it_is() {
-        let going = Going::default();
+    fn call_is_given_up_with_its_caller_and_reports_progress() {
+        let going = CallProgress::default();
         assert_eq!(going.far(), None);
         let wanted = going.wanted();
         going.pass(1, 3).unwrap();
