@@ -133,7 +133,11 @@ fn measure_one(server: &Server, url: &str, batch: usize, runs: usize, figures: &
     let mut tally = Tally::default();
     let (own, theirs) = (processor_time("self"), server_time(server));
     let done = measure(|| {
-        let worker = Worker::builder(registry).slots(batch).prefetch(batch).handle("bench", |_| Ok(())).start()?;
+        let worker = Worker::builder(registry)
+            .concurrency(batch)
+            .prefetch(batch)
+            .handle_blocking("bench", |_| Ok(()))
+            .start()?;
         worker.wait_until(|tally| tally.succeeded == runs as u64);
         tally = worker.tally();
         worker.stop();

@@ -102,7 +102,7 @@ fn batch(store: &dyn Store, worker: WorkerId, count: usize) -> Outcome<()> {
         let WriteOutcome::Done(revision) = written else { return Err(format!("refused: {written:?}").into()) };
         let record = Record { run: run.clone(), revision, stamp: stamp(entropy) };
         let fence = Fence { worker, epoch: run.epoch };
-        let finish = Action::Finish { fence, verdict: Verdict::Succeeded, exit: None };
+        let finish = Action::Finish { fence, verdict: Verdict::SUCCEEDED, exit: None };
         let finished = apply(&record.run, &finish, &me, now).map_err(|refusal| refusal.to_string())?;
         Ok(Write::change(&record, finished, stamp(entropy)))
     };

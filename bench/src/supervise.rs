@@ -147,7 +147,7 @@ pub fn fill(path: &Path) -> Outcome<()> {
             let claimed =
                 apply(&waiting, &Action::Claim { owner, early: false, leftovers: Default::default() }, &me, now)?;
             let fence = Fence { worker, epoch: claimed.run.epoch };
-            let finish = Action::Finish { fence, verdict: Verdict::Succeeded, exit: None };
+            let finish = Action::Finish { fence, verdict: Verdict::SUCCEEDED, exit: None };
             let ended = apply(&claimed.run, &finish, &me, now)?;
             let events = vec![enqueued(&waiting, &me), claimed.event, ended.event];
             writes.push(Write {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use outlive::engine::worker::{Job, Worker, WorkerTiming};
+use outlive::engine::worker::{BlockingJob, Worker, WorkerTiming};
 use outlive::policy::OrphanPolicy;
 use outlive::registry::{Planned, Registry};
 use outlive::run::Spec;
@@ -33,15 +33,19 @@ pub fn main(words: &[String]) -> Outcome<bool> {
         "drain" => drain(url, number(0)?)?,
         "fill" => fill(&open(url)?, number(0)?)?,
         "add" => add(url, number(0)?, Duration::from_millis(number(1)? as u64))?,
-        "work" => stand_by(Worker::builder(open(url)?).slots(number(0)?).times(times).handle(KIND, |job| {
-            tell(job);
-            Ok(())
-        }))?,
-        "hold" => stand_by(Worker::builder(open(url)?).slots(number(0)?).times(times).handle(KIND, |job| {
-            tell(job);
-            for_ever();
-            Ok(())
-        }))?,
+        "work" => {
+            stand_by(Worker::builder(open(url)?).concurrency(number(0)?).times(times).handle_blocking(KIND, |job| {
+                tell(job);
+                Ok(())
+            }))?
+        }
+        "hold" => {
+            stand_by(Worker::builder(open(url)?).concurrency(number(0)?).times(times).handle_blocking(KIND, |job| {
+                tell(job);
+                for_ever();
+                Ok(())
+            }))?
+        }
         "own" => own(url, number(0)?, number(1)?)?,
         _ => return Err(format!("a process of the fleet cannot `{verb}`").into()),
     }
@@ -70,7 +74,8 @@ fn drain(url: &str, jobs: usize) -> Outcome<()> {
     let registry = open(url)?;
     println!("enqueued {}", measure(|| fill(&registry, jobs))?.as_secs_f64());
     let done = measure(|| {
-        let worker = Worker::builder(registry).slots(SLOTS).prefetch(SLOTS).handle(KIND, |_| Ok(())).start()?;
+        let worker =
+            Worker::builder(registry).concurrency(SLOTS).prefetch(SLOTS).handle_blocking(KIND, |_| Ok(())).start()?;
         worker.wait_until(|tally| tally.succeeded == jobs as u64);
         worker.stop();
         Ok(())
@@ -91,7 +96,7 @@ fn add(url: &str, jobs: usize, pause: Duration) -> Outcome<()> {
 }
 
 /// Says how long a job has waited, and which it is.
-fn tell(job: &Job) {
+fn tell(job: &BlockingJob) {
     let run = job.run();
     let mark = run.spec.labels.get(MARK).and_then(|mark| mark.parse::<u64>().ok()).unwrap_or(0);
     println!("picked {} {mark}", now_micros().saturating_sub(mark));
@@ -116,8 +121,8 @@ fn own(url: &str, runs: usize, workers: usize) -> Outcome<()> {
     let each = runs / workers;
     let mut all = Vec::new();
     for _ in 0..workers {
-        let builder = Worker::builder(open(url)?).slots(1).prefetch(each - 1).times(WorkerTiming::fast());
-        let worker = builder.handle(KIND, |_| {
+        let builder = Worker::builder(open(url)?).concurrency(1).prefetch(each - 1).times(WorkerTiming::fast());
+        let worker = builder.handle_blocking(KIND, |_| {
             for_ever();
             Ok(())
         });

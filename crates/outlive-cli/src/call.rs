@@ -18,6 +18,7 @@ mod failure;
 mod fields;
 pub mod inside;
 pub mod progress;
+pub mod json_word;
 #[cfg(feature = "server")]
 pub mod tokens;
 

@@ -25,6 +25,7 @@ pub mod queue;
 pub mod reap;
 pub mod registry;
 pub mod rerun;
+pub mod result;
 pub mod resume;
 pub mod rm;
 pub mod run;
@@ -51,6 +52,7 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<why::Why>(),
     Operation::of::<wait::Wait>(),
     Operation::of::<output::Output>(),
+    Operation::of::<result::GetResult>(),
     Operation::of::<cancel::Cancel>(),
     Operation::of::<resume::Resume>(),
     Operation::of::<resume::Unpark>(),

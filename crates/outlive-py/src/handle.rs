@@ -115,7 +115,7 @@ impl Handle {
         let report = report.map(|report| read::<ReportInput>(py, report)).transpose()?.map(Report::from);
         let failed = || Verdict::Failed { error_type: error_type.into(), error_message: message.into() };
         let end = match how {
-            "succeeded" => OwnerEnd::Finished(Verdict::Succeeded),
+            "succeeded" => OwnerEnd::Finished(Verdict::SUCCEEDED),
             "failed" => OwnerEnd::Finished(failed()),
             "cancelled" => OwnerEnd::Finished(Verdict::Cancelled),
             "interrupted" => OwnerEnd::Interrupted(Interruption { signal, reason: message.into() }),
@@ -130,7 +130,7 @@ impl Handle {
         let answer = Outcome::Answer(read(py, answer)?);
         let kept = serde_json::to_value(answer).map_err(|error| invalid(py, error.to_string()))?;
         let report = Report { checkpoint: Some(kept), ..Report::default() };
-        let end = OwnerEnd::Finished(Verdict::Succeeded);
+        let end = OwnerEnd::Finished(Verdict::SUCCEEDED);
         self.end_once(py, || pollster::block_on(self.handle.end_shared(Some(report), end, None)))
     }
 

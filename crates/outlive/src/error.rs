@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::lifecycle::Refusal;
 use crate::model::id::RunId;
-use crate::model::run::{Key, StateName};
+use crate::model::run::{InvalidSpec, Key, StateName};
 use crate::model::time::{Timestamp, show_duration};
 use crate::secrets::trust::Denied;
 use crate::store;
@@ -118,6 +118,12 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] store::Error),
+}
+
+impl From<InvalidSpec> for Error {
+    fn from(error: InvalidSpec) -> Self {
+        Self::Invalid(error.to_string())
+    }
 }
 
 /// A run that may have been meant.

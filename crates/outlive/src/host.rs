@@ -12,7 +12,7 @@ mod lock;
 mod process;
 mod tree;
 
-pub use self::command::Command;
+pub use self::command::{Command, Noted};
 pub(crate) use self::fork::{MadeBy, PerProcess};
 pub use self::group::{Group, leave_group, may_have_group};
 pub(crate) use self::group::{attempts_nearby, name_of};

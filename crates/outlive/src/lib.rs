@@ -1,18 +1,17 @@
-//! Every run outlives its process.
+//! outlive is a run registry: it tracks every run in flight, detects when one dies and on what evidence, and resumes it
+//! from its last checkpoint. This crate is the library; `outlive-cli` has the command. Both see the same runs.
 //!
-//! outlive is a run registry: it knows every run that is in flight, notices when one dies, resumes it where it left
-//! off, and shows its event log. This crate is the library; `outlive-cli` has the command.
+//! # A run of this process
 //!
 //! ```
-//! use outlive::registry::Registry;
-//! use outlive::run::{Progress, Spec};
+//! use outlive::{Progress, Registry};
 //!
-//! # fn main() -> Result<(), outlive::error::Error> {
+//! # fn main() -> Result<(), outlive::Error> {
 //! # let home = std::env::temp_dir().join(format!("outlive-doc-{}", std::process::id()));
 //! # std::fs::create_dir_all(&home).unwrap_or_default();
 //! # pollster::block_on(async {
 //! let registry = Registry::open(&format!("sqlite:{}", home.join(".outlive").display())).await?;
-//! let run = registry.start(Spec::new("import", registry.me().clone())).await?;
+//! let run = registry.start(registry.spec("import")).await?;
 //!
 //! let first = run.checkpoint().and_then(|checkpoint| checkpoint.as_u64()).unwrap_or(0);
 //! for file in first..10 {
@@ -31,9 +30,28 @@
 //! # }
 //! ```
 //!
-//! The layers, the lowest first: values ([`id`], [`time`], [`run`], [`owner`], [`policy`], [`filter`]), rules
-//! ([`lifecycle`]), [`secrets`], this [`host`], storage ([`store`]), [`ownership`], the [`registry`], and what works over it ([`engine`],
-//! `index`).
+//! # Runs for workers
+//!
+//! A run that waits is enqueued with an input and done by a [`Worker`] with a handler for its kind, in this process or
+//! any other: see there for an example.
+//!
+//! # Ten words
+//!
+//! - **Run** ([`Run`]): one piece of work, from its creation until its last attempt has ended.
+//! - **Spec** ([`Spec`]): what is to be done, and under which promises. Never changes.
+//! - **Registry** ([`Registry`]): where runs are stored: `sqlite:PATH`, `postgres://…`, `s3://…`, `http://…`, `memory:`.
+//! - **Worker** ([`Worker`]): a process that claims waiting runs and executes them.
+//! - **Owner**: the worker that a running run belongs to, until its lease has expired.
+//! - **Claim, epoch**: each claim of a run has a higher epoch; writes of an earlier one are refused ([`Fence`]).
+//! - **Heartbeat, lease** ([`Lease`]): how an owner shows that it lives, and for how long that counts.
+//! - **Evidence** ([`Evidence`]): what proves that an owner is gone. Silence alone is the weakest.
+//! - **Checkpoint**: what an attempt leaves for the next one.
+//! - **Key** ([`Key`]): a name that only so many runs may hold at a time: locks, limits, rates, unique runs.
+//!
+//! # Features
+//!
+//! `sqlite` (default), `postgres`, `object` (buckets), `http` (a client of `outlive serve`), `testing` (the conformance
+//! suite for a store of your own, and the simulation).
 
 // Each store uses its own part of what the stores share. Dead code is looked for where every store is compiled.
 #![cfg_attr(
@@ -46,18 +64,29 @@ compile_error!("outlive runs on Linux only; docs/porting.md lists what a port ha
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
+#[doc(hidden)]
 pub mod discovery;
+#[doc(hidden)]
 pub mod engine;
+#[doc(hidden)]
 pub mod error;
+#[doc(hidden)]
 pub mod host;
 #[cfg(feature = "sqlite")]
+#[doc(hidden)]
 pub mod index;
+#[doc(hidden)]
 pub mod lifecycle;
+#[doc(hidden)]
 pub mod logs;
 mod model;
+#[doc(hidden)]
 pub mod ownership;
+#[doc(hidden)]
 pub mod redact;
+#[doc(hidden)]
 pub mod registry;
+#[doc(hidden)]
 pub mod secrets;
 #[cfg(any(test, feature = "testing"))]
 pub mod simulation;
@@ -66,4 +95,23 @@ pub mod store;
 pub mod testing;
 mod util;
 
+pub use self::engine::worker::{
+    BlockingJob, Builder as WorkerBuilder, Done, Failed, IntoDone, Job, StopReason, Tally, Worker, WorkerTiming,
+};
+pub use self::error::{Code, Error};
+pub use self::lifecycle::{Fence, Refusal, Report};
+pub use self::model::filter::Filter;
+pub use self::model::id::{Epoch, RunId, WorkerId};
+pub use self::model::owner::Evidence;
+pub use self::model::policy::{Lease, Policy};
+pub use self::model::run::{
+    Actor, CancelRequest, End, Ending, Event, Failure, Hold, Interruption, Key, Progress, Release, Run, Spec, State,
+    StateName,
+};
+pub use self::model::time::Timestamp;
+pub use self::ownership::Stop;
+pub use self::ownership::handle::{Persisted, RunHandle};
+pub use self::registry::{CancelOptions, Parent, Planned, Registry};
+
+#[doc(hidden)]
 pub use self::model::{filter, id, owner, page, policy, run, schedule, signal, step, time};

@@ -18,6 +18,7 @@ mod refusal;
 mod replay;
 mod succession;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,8 @@ pub use self::can::{Operation, can, resumes_unnamed};
 pub(crate) use self::capacity::moved_keys;
 pub use self::capacity::{Start, has_room, is_start, starts_at};
 use self::checks::{
-    check_adopt, check_claim, check_fence, check_reap, check_report_fence, check_resume, check_sweep, lost, take_report,
+    check_adopt, check_claim, check_fence, check_reap, check_report_fence, check_resume, check_size, check_sweep, lost,
+    take_report,
 };
 pub use self::delete::{check_delete, deletes_unnamed};
 use self::next_attempt::close;
@@ -85,7 +87,11 @@ pub struct Report {
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It did what it was to do.
-    Succeeded,
+    Succeeded {
+        /// What it returned, if anything.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        result: Option<Arc<Value>>,
+    },
     /// It did not.
     Failed {
         /// A class that a policy can name.
@@ -95,6 +101,11 @@ pub enum Verdict {
     },
     /// It stopped because a cancel request asked it to.
     Cancelled,
+}
+
+impl Verdict {
+    /// It did what it was to do, and returned nothing.
+    pub const SUCCEEDED: Self = Self::Succeeded { result: None };
 }
 
 /// The ways in which an owner can end its run.
@@ -451,8 +462,13 @@ impl Step<'_> {
 
     fn finish(&self, held: &Running, fence: &Fence, verdict: &Verdict, exit: Option<Exit>) -> Result<Next, Refusal> {
         check_fence(self.run, held, fence)?;
+        let mut result = None;
         let how = match verdict {
-            Verdict::Succeeded => End::Succeeded,
+            Verdict::Succeeded { result: returned } => {
+                check_size("result", returned.as_deref())?;
+                result = returned.clone();
+                End::Succeeded
+            }
             Verdict::Failed { error_type, error_message } => End::Failed(Failure {
                 error_type: truncate_message(error_type.clone()),
                 error_message: truncate_message(error_message.clone()),
@@ -461,7 +477,7 @@ impl Step<'_> {
             }),
             Verdict::Cancelled => End::Cancelled(self.run.cancel.clone().ok_or(Refusal::NotAsked)?),
         };
-        Ok(self.ended(held, how, exit))
+        Ok(self.ended_by(held, how, exit, |next| next.result = result))
     }
 
     fn interrupt(

@@ -112,6 +112,8 @@ pub struct Registry {
     local: Option<Arc<SqliteStore>>,
     #[cfg(feature = "object")]
     bucket: Option<Arc<ObjectStore>>,
+    #[cfg(feature = "postgres")]
+    database: Option<PostgresStore>,
     /// What a registry that is no directory calls itself.
     name: Option<String>,
     /// The lease of runs that ask for none, where it is another than elsewhere.
@@ -205,13 +207,14 @@ impl Registry {
     #[cfg(feature = "postgres")]
     fn over_shared(url: &str, store: PostgresStore) -> Result<Self, Error> {
         let (name, beating, listening) = (store.id().to_owned(), store.clone(), store.clone());
+        let database = Some(store.clone());
         let clock = store.clock();
         let listen: Listen = Arc::new(move |heard| Some(Box::new(listening.listen(heard).ok()?)));
         // Its beats have a connection of their own in any case.
         let reopen: Reopen = Arc::new(move || Ok(Arc::new(beating.clone()) as Arc<dyn Store>));
         let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
         let assembled = Self::assemble(url.into(), Arc::new(store), reopen, trust)?;
-        Ok(Self { name: Some(name), listen: Some(listen), clock, ..assembled })
+        Ok(Self { name: Some(name), database, listen: Some(listen), clock, ..assembled })
     }
 
     /// Opens the registry in a directory of this machine. With `create` it is made if it is missing.
@@ -271,6 +274,8 @@ impl Registry {
             local: None,
             #[cfg(feature = "object")]
             bucket: None,
+            #[cfg(feature = "postgres")]
+            database: None,
             name: None,
             lease: None,
             reopen,
@@ -322,6 +327,8 @@ impl Registry {
             local: None,
             #[cfg(feature = "object")]
             bucket: None,
+            #[cfg(feature = "postgres")]
+            database: None,
             name: None,
             lease: None,
             reopen: Arc::new(move || Ok(reopened.clone())),

@@ -11,11 +11,14 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Command};
 use serde_json::{Map, Value, json};
 
+use super::json_word::JsonWord;
+
 /// What a field holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Switch,
     Integer { signed: bool },
+    Json,
     Text,
 }
 
@@ -29,6 +32,8 @@ fn kind(arg: &Arg) -> Kind {
         Kind::Integer { signed: true }
     } else if is(&[TypeId::of::<u16>(), TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<usize>()]) {
         Kind::Integer { signed: false }
+    } else if is(&[TypeId::of::<JsonWord>()]) {
+        Kind::Json
     } else {
         Kind::Text
     }
@@ -64,6 +69,7 @@ fn property(arg: &Arg) -> Value {
         Kind::Switch => json!({ "type": "boolean", "default": false }),
         Kind::Integer { signed: true } => json!({ "type": "integer" }),
         Kind::Integer { signed: false } => json!({ "type": "integer", "minimum": 0 }),
+        Kind::Json => json!({}),
         Kind::Text => json!({ "type": "string" }),
     };
     let names: Vec<String> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
@@ -133,6 +139,8 @@ fn scalar(kind: Kind, value: &Value) -> Result<String, String> {
     match (kind, value) {
         (Kind::Switch, Value::Bool(on)) => Ok(on.to_string()),
         (Kind::Integer { .. }, Value::Number(number)) => Ok(number.to_string()),
+        // As JSON it names no file, whatever it says.
+        (Kind::Json, value) => Ok(value.to_string()),
         (Kind::Text, Value::String(text)) => Ok(text.clone()),
         (Kind::Switch, other) => Err(format!("it is true or false, not {}", kind_of(other))),
         (Kind::Integer { .. }, other) => Err(format!("it is a number, not {}", kind_of(other))),
@@ -164,6 +172,9 @@ pub fn from_query(command: &Command, pairs: impl Iterator<Item = (String, String
             },
             Some(Kind::Integer { .. }) => {
                 text.parse::<serde_json::Number>().map_or_else(|_| text.into(), Value::Number)
+            }
+            Some(Kind::Json) => {
+                serde_json::from_str(&text).map_err(|error| format!("field `{name}`: it is not JSON: {error}"))?
             }
             // Who is unknown is refused with everybody else.
             Some(Kind::Text) | None => text.into(),

@@ -105,13 +105,19 @@ fn supervise(
         }
         Ok(copying)
     });
-    let command = registry.command(&run).and_then(host::Command::hold);
+    let (command, is_collected) = match registry.command(&run).map(host::Command::hold) {
+        Some(host::Noted::Held(command)) => (Some(command), false),
+        Some(host::Noted::Collected) => (None, true),
+        Some(host::Noted::Unknown) | None => (None, false),
+    };
     let mut asked = Asked::default();
     if let Some(tree) = registry.tree(&run) {
         let (stops, rung) = (&*stops, rung.as_ref());
         let mut following = Following { registry, tree, command: command.as_ref(), signals: &mut signals, stops, rung };
-        following.wait(&mut asked);
-        if command.is_some() && asked.stop.is_none() {
+        if !is_collected {
+            following.wait(&mut asked);
+        }
+        if (command.is_some() || is_collected) && asked.stop.is_none() {
             match run.spec.policy.tree {
                 TreePolicy::Keep => {}
                 TreePolicy::End => following.tree.end(child::GRACE),

@@ -50,11 +50,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// The variable that holds what the last attempt left for this one.
 const CHECKPOINT_VARIABLE: &str = "OUTLIVE_CHECKPOINT";
 /// A longer checkpoint is only to be had by `outlive checkpoint get`: the kernel takes no longer variables.
-const CHECKPOINT_LIMIT: usize = 64 << 10;
+const DOCUMENT_LIMIT: usize = 64 << 10;
 
 fn checkpoint(run: &Run) -> Option<String> {
     let checkpoint = run.checkpoint.as_ref().map(ToString::to_string);
-    checkpoint.filter(|text| text.len() <= CHECKPOINT_LIMIT)
+    checkpoint.filter(|text| text.len() <= DOCUMENT_LIMIT)
 }
 
 /// A command that runs.
@@ -469,7 +469,7 @@ fn ended(exit: Exit, asked: &Asked) -> Ended {
         (Some(Stop::Lost), _) => (None, Some((Code::Lost, "another worker owns the run now; it was stopped".into()))),
         (None, Some(signal)) => (Some(interrupted(Some(*signal), format!("signal {signal}"))), None),
         (None, None) => match exit {
-            Exit::Code(0) => (Some(OwnerEnd::Finished(Verdict::Succeeded)), None),
+            Exit::Code(0) => (Some(OwnerEnd::Finished(Verdict::SUCCEEDED)), None),
             Exit::Code(_) => (Some(failed("exit", exit.to_string())), None),
             Exit::Signal(_) => (Some(failed("signal", exit.to_string())), None),
         },

@@ -198,7 +198,7 @@ impl Owning<'_> {
     }
 
     /// Starts the command, waits for it, and puts its end on record.
-    fn attempt(&mut self, handle: RunHandle, job: &Job, report: Option<Report>) -> Exit {
+    fn attempt(&mut self, handle: RunHandle, job: &Job, mut report: Option<Report>) -> Exit {
         let (registry, spec) = (self.registry, handle.run().spec);
         let recording = match spec.no_log || self.policy.cap == 0 {
             true => keep_no_log(registry, &handle),
@@ -219,7 +219,7 @@ impl Owning<'_> {
         let killed = memory::kills();
         let mut ended = match started {
             Ok(child) => {
-                if let Some(report) = report {
+                if let Some(report) = report.take() {
                     report.started(&Begun::of(registry, &handle.run(), true));
                 }
                 if let Some(local) = registry.local() {
@@ -228,13 +228,7 @@ impl Owning<'_> {
                 let _shield = Shield::raise();
                 child.wait(registry, &handle, &mut self.signals, job.leash.clone())
             }
-            Err(error) => {
-                let ended = Ended::not_started(&job.argv[0], &error);
-                if let Some(report) = report {
-                    report.not_started(handle.id(), ended.exit, ended.talk.as_ref());
-                }
-                ended
-            }
+            Err(error) => Ended::not_started(&job.argv[0], &error),
         };
         if ended.by_kill() && memory::kills() > killed {
             ended.blame_memory();
@@ -242,7 +236,7 @@ impl Owning<'_> {
         let unread = ended.unread.take();
         let run = handle.run();
         let lost = leave_log(registry, &run, &recording);
-        let is_final = matches!(&ended.end, Some(OwnerEnd::Finished(Verdict::Succeeded | Verdict::Cancelled)));
+        let is_final = matches!(&ended.end, Some(OwnerEnd::Finished(Verdict::Succeeded { .. } | Verdict::Cancelled)));
         let recorded = match &ended.end {
             Some(end) if self.stays || spec.policy.retry.on_failure => {
                 pollster::block_on(handle.end(end.clone(), Some(ended.exit)))
@@ -258,6 +252,10 @@ impl Owning<'_> {
             let _ = registry.forget_environment(run.id);
         }
         note_final(registry, run.id, ended.end.as_ref(), &recorded);
+        if let Some(report) = report {
+            // Only now: the caller that is answered finds the end on record.
+            report.not_started(run.id, ended.exit, ended.talk.as_ref());
+        }
         if let Some(unread) = unread {
             unread.finish();
         }
@@ -344,7 +342,7 @@ impl Owning<'_> {
 
 /// Has this home remember an end that nothing leads back from, once the registry has it.
 pub fn note_final(registry: &Registry, id: RunId, end: Option<&OwnerEnd>, recorded: &Result<Persisted, Error>) {
-    let is_final = matches!(end, Some(OwnerEnd::Finished(Verdict::Succeeded | Verdict::Cancelled)));
+    let is_final = matches!(end, Some(OwnerEnd::Finished(Verdict::Succeeded { .. } | Verdict::Cancelled)));
     if is_final && matches!(recorded, Ok(Persisted::Committed)) {
         registry.note_final(id);
     }

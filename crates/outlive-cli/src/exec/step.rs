@@ -200,7 +200,7 @@ fn supervise(
     let lost = leave_log(registry, &handle.run(), &recording);
     let recorded = match &ended.end {
         Some(end) => {
-            let has_succeeded = *end == OwnerEnd::Finished(Verdict::Succeeded);
+            let has_succeeded = *end == OwnerEnd::Finished(Verdict::SUCCEEDED);
             let report = outcome.filter(|_| has_succeeded);
             let report = report.map(|outcome| Report { checkpoint: Some(outcome), ..Report::default() });
             pollster::block_on(handle.end_with(report, end.clone(), Some(ended.exit)))

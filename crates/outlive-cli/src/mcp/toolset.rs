@@ -140,7 +140,7 @@ const CORE: &[Core] = &[
 ];
 
 const RUNS: &[&str] =
-    &["why", "resume", "unpark", "rerun", "reap", "archive", "unarchive", "rm", "sweep", "workers", "doctor"];
+    &["why", "result", "resume", "unpark", "rerun", "reap", "archive", "unarchive", "rm", "sweep", "workers", "doctor"];
 
 /// What is for a shell or the reader of this machine, and of no use to an agent.
 const NO_TOOLS: [&str; 2] = ["completions", "man"];

@@ -28,6 +28,7 @@ use self::ensure::ensure_worker;
 use self::entry::{EntryFlags, EntryView, existing_home, home_registry};
 pub use self::list::List;
 use self::plan::read;
+use crate::call::json_word::JsonWord;
 use crate::call::{Context, Effect, Operate};
 use crate::exec::flags::SpecFlags;
 use crate::exec::hooks;
@@ -39,6 +40,7 @@ use crate::ui::run_view::RunView;
 /// Add a command to the queue, for `outlive work` or `outlive supervise`
 ///
 /// A queued run needs no process. Lower priorities are executed first, equal ones in the order of their creation.
+/// With --kind and no command it is for a handler of that kind, in a program that has a worker of the library.
 /// With --app, --workflow or --run the entry is for an executor outside outlive: it is added to the home's queue of
 /// all repositories, from which `outlive queue drain` leases it.
 #[derive(Debug, Default, Args)]
@@ -68,6 +70,9 @@ pub struct Add {
     /// `after` may name each other
     #[arg(long, value_name = "FILE", conflicts_with = "argv")]
     pub file: Option<PathBuf>,
+    /// Instead of a command, work for a handler of its kind: the input, as JSON, @FILE, or - for the standard input
+    #[arg(long, value_name = "JSON|@FILE|-", value_parser = JsonWord::parse, conflicts_with = "argv", requires = "kind")]
+    pub input: Option<JsonWord>,
     /// Wait until it has ended, and exit with its exit status, as `outlive wait` does; a worker must be running
     #[arg(long)]
     pub wait: bool,
@@ -153,12 +158,26 @@ pub struct Taken {
 }
 
 impl Add {
+    /// Refuses what describes neither a command, nor work for a handler, nor an entry.
+    fn check(&self) -> Result<(), Error> {
+        self.entry.check()?;
+        let is_for_handler = self.spec.kind.as_deref().is_some_and(|kind| kind != "command");
+        if self.spec.argv.is_empty() && !self.entry.is_any() && !is_for_handler {
+            return Err(Error::Invalid(
+                "a queued run needs a command, or a kind that a handler does (`--kind`)".into(),
+            ));
+        }
+        Ok(())
+    }
+
     /// The run that is described.
     async fn planned(&self, registry: &Registry, context: &Context, names: &Names) -> Result<Planned, Error> {
-        if self.spec.argv.is_empty() && !self.entry.is_any() {
-            return Err(Error::Invalid("a queued run needs a command".into()));
-        }
+        self.check()?;
         let mut spec = self.spec.spec(registry, context)?;
+        if self.spec.argv.is_empty() {
+            spec.command = None;
+            spec.input = self.input.as_ref().map(JsonWord::read).transpose()?;
+        }
         if self.entry.is_any() {
             spec = self.entry.entry(spec)?;
         }
@@ -222,6 +241,7 @@ impl Operate for Add {
                                     outlive queue add --needs build --lock db -- ./migrate.sh\n\
                                     outlive queue add --cron '30 3 * * *' --name nightly -- ./backup.sh\n\
                                     outlive queue add --unique report --rate api=10/1m -- ./report.sh\n\
+                                    outlive queue add --kind migrate --input '{\"tenant\": \"acme\"}'\n\
                                     outlive queue add --file jobs.jsonl";
     type Output = Added;
 
@@ -231,14 +251,14 @@ impl Operate for Add {
 
     fn effect(&self) -> Effect {
         // Files and variables are those of the process that executes this; a variable that is set reads none.
-        if self.file.is_some() || self.spec.reads_environment() { Effect::Local } else { Self::EFFECT }
+        let reads_file = self.file.is_some() || self.input.as_ref().is_some_and(JsonWord::is_local);
+        if reads_file || self.spec.reads_environment() { Effect::Local } else { Self::EFFECT }
     }
 
     async fn operate(self, context: &Context) -> Result<Added, Error> {
         // What makes no sense makes no registry either.
-        self.entry.check()?;
-        if self.file.is_none() && self.spec.argv.is_empty() && !self.entry.is_any() {
-            return Err(Error::Invalid("a queued run needs a command".into()));
+        if self.file.is_none() {
+            self.check()?;
         }
         let of_home = if self.entry.is_any() { Some(home_registry(context)?) } else { None };
         let context = of_home.as_ref().unwrap_or(context);

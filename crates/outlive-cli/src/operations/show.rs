@@ -16,6 +16,7 @@ use outlive::run::Run;
 use outlive::time::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use self::steps::{StepView, tell};
 use crate::call::codes;
@@ -67,6 +68,12 @@ pub struct Shown {
     /// When it comes again, such as `every 1h` or `cron 0 3 * * *`.
     schedule: Option<String>,
     checkpoint_bytes: Option<usize>,
+    /// What its handler is given, unless that is longer than 4 KiB.
+    input: Option<Value>,
+    input_bytes: Option<usize>,
+    /// What it has returned, unless that is longer than 4 KiB: `outlive result` prints it whole.
+    result: Option<Value>,
+    result_bytes: Option<usize>,
     artifacts: Vec<String>,
     manifest_ref: Option<String>,
     /// The location below which its artifacts are, where it names one.
@@ -133,6 +140,10 @@ impl Show {
             run: RunView::new(&seen, &registry),
             schedule: run.spec.schedule.as_ref().map(ToString::to_string),
             checkpoint_bytes: run.checkpoint.as_ref().map(|checkpoint| checkpoint.to_string().len()),
+            input: run.spec.input.as_ref().filter(|input| bytes(input) <= SHOWN).cloned(),
+            input_bytes: run.spec.input.as_ref().map(bytes),
+            result: run.result.as_deref().filter(|result| bytes(result) <= SHOWN).cloned(),
+            result_bytes: run.result.as_deref().map(bytes),
             artifacts: run.artifacts.clone(),
             manifest_ref: run.manifest_ref.clone(),
             artifacts_below: run.spec.output.as_ref().map(|output| match output.tree(run.id) {
@@ -144,6 +155,21 @@ impl Show {
             steps: steps.iter().map(|step| RunView::new(step, &registry).into()).collect(),
             now: registry.clock().now(),
         })
+    }
+}
+
+/// The longest input or result that is shown, in bytes.
+const SHOWN: usize = 4 << 10;
+
+fn bytes(value: &Value) -> usize {
+    value.to_string().len()
+}
+
+/// An input or a result, or how long it is where it is too long to be shown.
+fn shown(value: Option<&Value>, bytes: Option<usize>) -> Option<String> {
+    match (value, bytes) {
+        (Some(value), _) => Some(plain(&value.to_string())),
+        (None, bytes) => bytes.map(|bytes| show_bytes(bytes as u64)),
     }
 }
 
@@ -226,6 +252,8 @@ impl fmt::Display for Shown {
         let message = run.progress_message.as_deref().map(|message| format!(" {}", plain(message)));
         line("progress", Some(format!("{}{percent}{}", run.progress(), message.unwrap_or_default())))?;
         line("checkpoint", self.checkpoint_bytes.map(|bytes| show_bytes(bytes as u64)))?;
+        line("input", shown(self.input.as_ref(), self.input_bytes))?;
+        line("result", shown(self.result.as_ref(), self.result_bytes))?;
         for artifact in &self.artifacts {
             line("artifact", Some(plain(artifact)))?;
         }

@@ -171,7 +171,7 @@ pub(super) fn fence(worker: WorkerId, record: &Record) -> Fence {
 }
 
 pub(super) fn finish(worker: WorkerId, record: &Record) -> Action {
-    Action::Finish { fence: fence(worker, record), verdict: Verdict::Succeeded, exit: None }
+    Action::Finish { fence: fence(worker, record), verdict: Verdict::SUCCEEDED, exit: None }
 }
 
 pub(super) fn suspend(worker: WorkerId, record: &Record) -> Action {

@@ -1,15 +1,18 @@
 //! The worker: claims what waits and has handlers do it, as many at a time as it has slots.
 //!
-//! Handlers are plain functions on threads of their own, so that a worker needs no executor and blocking work needs no
-//! care. One thread claims, by as many as there are free slots; one records ends, all that wait in one write; one looks
-//! after what has no other keeper: silent workers, runs that wait for others (ADR 0013).
+//! Async handlers are spawned on the caller's tokio runtime; blocking ones have threads of the worker. One thread claims,
+//! by as many as there are free slots; one records ends, all that wait in one write; one looks after what has no other
+//! keeper: silent workers, runs that wait for others (ADR 0013).
 
 mod builder;
 mod claimer;
 mod completer;
 mod dispatcher;
+mod handlers;
 mod job;
 mod maintenance;
+mod outcome;
+mod task;
 mod timing;
 
 use std::any::Any;
@@ -20,15 +23,20 @@ use std::time::Duration;
 pub use self::builder::Builder;
 use self::dispatcher::{Dispatcher, Stage};
 pub use self::dispatcher::{Tally, Waker};
-pub use self::job::{Done, Failed, Job, StopReason};
+pub use self::job::{BlockingJob, Job};
+pub use self::outcome::{Done, Failed, IntoDone};
+use self::task::Answer;
+pub use self::task::StopReason;
 pub use self::timing::WorkerTiming;
 use crate::error::Error;
-use crate::lifecycle::OwnerEnd;
-use crate::model::run::{Interruption, Run};
+use crate::model::run::Run;
+use crate::ownership::handle::RunHandle;
 use crate::registry::Registry;
 
 /// A callback for errors that the worker survived.
 type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
+/// A callback for runs whose handler is about to be called.
+type OnStart = Arc<dyn Fn(&RunHandle) + Send + Sync>;
 /// A callback for ended attempts.
 type OnEnd = Arc<dyn Fn(&Run) + Send + Sync>;
 
@@ -37,25 +45,25 @@ type OnEnd = Arc<dyn Fn(&Run) + Send + Sync>;
 /// # Examples
 ///
 /// ```
-/// use outlive::registry::Registry;
-/// use outlive::run::Spec;
-/// use outlive::engine::worker::Worker;
+/// use outlive::{Error, Failed, Job, Registry, Worker};
 ///
-/// # pollster::block_on(async {
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Migrate { tenant: String }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
 /// let registry = Registry::open("memory:").await?;
-/// registry.enqueue(Spec::new("migrate", registry.me().clone())).await?;
-/// let worker = Worker::builder(registry)
-///     .slots(4)
-///     .handle("migrate", |job| {
-///         let from = job.checkpoint().and_then(|checkpoint| checkpoint.as_u64()).unwrap_or(0);
-///         job.set_checkpoint((from + 1).into())?;
-///         Ok(())
-///     })
-///     .start()?;
-/// worker.wait_until(|tally| tally.succeeded == 1);
-/// worker.stop();
-/// # Ok::<_, outlive::error::Error>(())
-/// # }).unwrap();
+/// let run = registry.enqueue(registry.spec("migrate").with_input(&Migrate { tenant: "acme".into() })?).await?;
+/// let worker = Worker::builder(&registry)
+///     .concurrency(100)
+///     .handle("migrate", |job: Job<Migrate>| async move {
+///         // … move the tenant, ask `job.stop_requested()` now and then …
+///         Ok::<_, Failed>(format!("{} has moved", job.input.tenant))
+///     });
+/// worker.drain().await?; // a service calls `run_until` with its shutdown signal
+/// assert_eq!(registry.get(run.id).await?.run.result.as_deref(), Some(&"acme has moved".into()));
+/// # Ok(())
+/// # }
 /// ```
 pub struct Worker {
     floor: Arc<Dispatcher>,
@@ -71,9 +79,10 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker under construction: handlers and settings.
-    pub fn builder(registry: Registry) -> Builder {
-        Builder::new(registry)
+    /// A worker under construction: handlers and settings. It works for a registry that it is given, or for one that the
+    /// caller keeps: `Worker::builder(&registry)`.
+    pub fn builder(registry: impl Into<Registry>) -> Builder {
+        Builder::new(registry.into())
     }
 
     /// The registry that it works for.
@@ -89,6 +98,12 @@ impl Worker {
     /// Waits until what it has done is as asked for.
     pub fn wait_until(&self, so: impl FnMut(&Tally) -> bool) {
         self.floor.wait_until(so);
+    }
+
+    /// Waits until it finds nothing more to do. A run that is due later, or waits for another that is not done here,
+    /// does not count.
+    pub fn wait_until_drained(&self) {
+        self.floor.wait_until_drained();
     }
 
     /// Something that has it look for work at once, from any thread.
@@ -113,20 +128,20 @@ impl Worker {
             return;
         }
         let floor = self.floor.clone();
-        let interrupted = |reason: &str| OwnerEnd::Interrupted(Interruption { signal: None, reason: reason.into() });
         // A claim may be under way: what it brings is released too.
         self.listening = None;
         floor.advance(Stage::Draining);
         self.claimers.drain(..).for_each(|claimer| join(Some(claimer)));
         for task in floor.unbegun() {
-            floor.end(task, job::Answer::End(interrupted("its worker ended before it was begun")));
+            floor.end(task, Answer::interrupted("its worker ended before it was begun"));
         }
         if !floor.wait_idle(self.grace) {
             floor.advance(Stage::Stopping);
             floor.wait_idle(self.last_grace);
         }
         for task in floor.abandoned() {
-            floor.end(task, job::Answer::End(interrupted("its worker was stopped, and its handler was not done")));
+            floor.end(task.clone(), Answer::interrupted("its worker was stopped, and its handler was not done"));
+            task.abort();
         }
         floor.advance(Stage::Over);
         join(self.chores.take());

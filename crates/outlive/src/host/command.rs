@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl, opcode};
 
 use super::process::{has_exited, open_pidfd, pidfs_inode, read_stat};
@@ -17,15 +18,36 @@ pub struct Command {
     process: OwnedFd,
 }
 
+/// What became of a command that was noted when it was started.
+#[derive(Debug)]
+pub enum Noted {
+    /// It lives, or is a zombie: it is held.
+    Held(Command),
+    /// It has ended and was collected.
+    Collected,
+    /// Neither can be proven here.
+    Unknown,
+}
+
 impl Command {
     /// Holds the process that `identity` names, if it is proven to be the same and has not been collected.
-    pub fn hold(identity: Identity) -> Option<Self> {
+    pub fn hold(identity: Identity) -> Noted {
         let here = HostContext::here();
         let same_place = !here.boot_id.is_empty()
             && (&identity.vantage.boot_id, identity.vantage.pid_ns) == (&here.boot_id, here.pid_ns);
-        let process = open_pidfd(identity.pid).ok().filter(|_| same_place)?;
-        let inode = pidfs_inode(&process)?;
-        (identity.pidfs_inode == Some(inode)).then_some(Self { identity, process })
+        if !same_place {
+            return Noted::Unknown;
+        }
+        match open_pidfd(identity.pid) {
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Noted::Collected,
+            Err(_) => Noted::Unknown,
+            Ok(process) => match (pidfs_inode(&process), identity.pidfs_inode) {
+                (Some(inode), Some(noted)) if inode == noted => Noted::Held(Self { identity, process }),
+                // Another process has its pid.
+                (Some(_), Some(_)) => Noted::Collected,
+                _ => Noted::Unknown,
+            },
+        }
     }
 
     /// Its pid.
@@ -103,7 +125,7 @@ mod tests {
     fn started(script: &str) -> (std::process::Child, Command) {
         let mut shell = std::process::Command::new("sh");
         let child = shell.args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let command = Command::hold(Identity::of(child.id()).unwrap()).unwrap();
+        let Noted::Held(command) = Command::hold(Identity::of(child.id()).unwrap()) else { panic!("it is not held") };
         (child, command)
     }
 
@@ -118,7 +140,8 @@ mod tests {
             assert_eq!(command.exit(Duration::ZERO), Some(expected), "of a zombie");
             child.wait().unwrap();
             assert_eq!(command.exit(Duration::ZERO), Some(expected), "of one that was collected");
-            assert!(Command::hold(command.identity.clone()).is_none(), "one that was collected was held again");
+            let again = Command::hold(command.identity.clone());
+            assert!(matches!(again, Noted::Collected), "one that was collected: {again:?}");
         }
     }
 
@@ -126,6 +149,9 @@ mod tests {
     fn another_process_with_its_pid_is_not_the_command() {
         let other = Identity::own();
         let other = Identity { pidfs_inode: other.pidfs_inode.map(|inode| inode + 1), ..other };
-        assert!(Command::hold(other).is_none());
+        assert!(matches!(Command::hold(other), Noted::Collected));
+        let elsewhere = Identity::own();
+        let vantage = HostContext { pid_ns: elsewhere.vantage.pid_ns + 1, ..elsewhere.vantage };
+        assert!(matches!(Command::hold(Identity { vantage, ..elsewhere }), Noted::Unknown));
     }
 }

@@ -9,7 +9,7 @@ use crate::model::id::WorkerId;
 use crate::model::owner::Evidence;
 use crate::model::owner::LiveProcesses;
 use crate::model::run::{
-    Actor, CHECKPOINT_LIMIT, End, Ending, LIST_LIMIT, Pending, Progress, Run, Running, Swept, truncate_message,
+    Actor, DOCUMENT_LIMIT, End, Ending, LIST_LIMIT, Pending, Progress, Run, Running, Swept, truncate_message,
 };
 use crate::model::time::Timestamp;
 
@@ -65,9 +65,9 @@ pub(super) fn take_report(next: &mut Run, report: &Report) -> Result<(), Refusal
     Ok(())
 }
 
-fn check_size(what: &'static str, document: Option<&Value>) -> Result<(), Refusal> {
+pub(super) fn check_size(what: &'static str, document: Option<&Value>) -> Result<(), Refusal> {
     let size = document.map_or(0, |document| document.to_string().len());
-    if size > CHECKPOINT_LIMIT { Err(Refusal::TooLarge { what, size, limit: CHECKPOINT_LIMIT }) } else { Ok(()) }
+    if size > DOCUMENT_LIMIT { Err(Refusal::TooLarge { what, size, limit: DOCUMENT_LIMIT }) } else { Ok(()) }
 }
 
 pub(super) fn check_reap(

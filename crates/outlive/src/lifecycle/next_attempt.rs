@@ -76,7 +76,7 @@ pub fn is_duplicate_finish(run: &Run, claimed: Epoch, verdict: &Verdict) -> bool
     match (&run.state, verdict) {
         // Without an owner it was ended by another process, before or after that claim.
         (State::Ended(Ending { owner: None, .. }), _) => false,
-        (State::Ended(ending), Verdict::Succeeded) => ending.how == End::Succeeded,
+        (State::Ended(ending), Verdict::Succeeded { result }) => ending.how == End::Succeeded && run.result == *result,
         (State::Ended(ending), Verdict::Cancelled) => matches!(ending.how, End::Cancelled(_)),
         (State::Ended(ending), Verdict::Failed { error_type, error_message }) => {
             let is_same = |failure: &Failure| {

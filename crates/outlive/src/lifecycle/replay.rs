@@ -4,6 +4,10 @@
 //! yields what was sent. What it then writes, with its event, is its own result: a sender of records
 //! can do no more than a caller of [`apply`].
 
+use std::sync::Arc;
+
+use serde_json::Value;
+
 use super::{Action, Fence, Observed, Report, Verdict, apply, enqueued, follows};
 use crate::model::id::RunId;
 use crate::model::owner::LiveProcesses;
@@ -108,7 +112,11 @@ fn infer(run: &Run, sent: &Sent<'_>, event: &Event, parents: &dyn Fn(RunId) -> O
         "wake" => Action::Wake { owner: owner()? },
         "finish" => {
             let ending = left.ending()?;
-            Action::Finish { fence: fence()?, verdict: verdict(&ending.how)?, exit: ending.exit }
+            Action::Finish {
+                fence: fence()?,
+                verdict: verdict(&ending.how, sent.run.result.clone())?,
+                exit: ending.exit,
+            }
         }
         "interrupt" => {
             let ending = left.ending()?;
@@ -183,9 +191,9 @@ fn reported(before: &Run, after: &Run, event: &Event) -> Report {
     }
 }
 
-fn verdict(how: &End) -> Option<Verdict> {
+fn verdict(how: &End, result: Option<Arc<Value>>) -> Option<Verdict> {
     match how {
-        End::Succeeded => Some(Verdict::Succeeded),
+        End::Succeeded => Some(Verdict::Succeeded { result }),
         End::Failed(failure) => Some(Verdict::Failed {
             error_type: failure.error_type.clone(),
             error_message: failure.error_message.clone(),

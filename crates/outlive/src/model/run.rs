@@ -38,8 +38,8 @@ pub use self::variables::{EnvMode, Variables, is_of_session};
 pub const NAME_LIMIT: usize = 256;
 /// The most labels, keys or dependencies of one run.
 pub const LIST_LIMIT: usize = 64;
-/// The longest checkpoint or progress document, in bytes of JSON.
-pub const CHECKPOINT_LIMIT: usize = 1 << 20;
+/// The longest checkpoint, progress document, input or result, in bytes of JSON.
+pub const DOCUMENT_LIMIT: usize = 1 << 20;
 /// The longest message kept with progress, an error or a reason, in bytes.
 pub const MESSAGE_LIMIT: usize = 4 << 10;
 
@@ -87,6 +87,9 @@ pub struct Run {
     /// What its next attempt will be handed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Value>,
+    /// What the attempt that succeeded has returned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Arc<Value>>,
     /// What it has made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<String>,
@@ -133,6 +136,7 @@ impl Run {
             cancel: None,
             progress: None,
             checkpoint: None,
+            result: None,
             artifacts: Vec::new(),
             manifest_ref: None,
             reaps: 0,

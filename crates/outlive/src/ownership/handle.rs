@@ -180,7 +180,7 @@ impl RunHandle {
 
     /// The work did what it was to do.
     pub async fn succeed(self) -> Result<Persisted, Error> {
-        self.end(OwnerEnd::Finished(Verdict::Succeeded), None).await
+        self.end(OwnerEnd::Finished(Verdict::SUCCEEDED), None).await
     }
 
     /// The work failed.
@@ -327,7 +327,7 @@ impl RunHandle {
     /// Whether the event log has this end by this claim. The fence allows no other writer to make one.
     async fn has_ended_it(&self, action: &Action) -> Result<bool, crate::store::Error> {
         let ends_so = |to: StateName| match action {
-            Action::Finish { verdict: Verdict::Succeeded, .. } => to == StateName::Succeeded,
+            Action::Finish { verdict: Verdict::Succeeded { .. }, .. } => to == StateName::Succeeded,
             // By its policy it may go on to another attempt at once.
             Action::Finish { verdict: Verdict::Failed { .. }, .. } => {
                 matches!(to, StateName::Failed | StateName::Pending)

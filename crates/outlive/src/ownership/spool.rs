@@ -142,7 +142,7 @@ mod tests {
     fn end_of(registry: &str) -> Spooled {
         let (now, entropy) = (SystemClock.now(), &SystemEntropy as &dyn Entropy);
         let (run, worker) = (RunId::draw(now, entropy), WorkerId::draw(now, entropy));
-        let end = OwnerEnd::Finished(Verdict::Succeeded);
+        let end = OwnerEnd::Finished(Verdict::SUCCEEDED);
         let (registry, stamp) = (registry.into(), Stamp::draw(entropy));
         Spooled { registry, run, worker, epoch: Epoch(1), stamp, at: now, end, exit: None }
     }

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::lifecycle::OwnerEnd;
 use crate::lifecycle::{Refusal, Report, Verdict};
 use crate::model::id::{RunId, Stamp};
-use crate::model::run::{CHECKPOINT_LIMIT, Run, Spec};
+use crate::model::run::{DOCUMENT_LIMIT, Run, Spec};
 use crate::model::step::{Fingerprint, Outcome};
 use crate::ownership::steps::{Attempt, Next, StepWriter, step_id, step_time};
 use crate::secrets::masking;
@@ -143,9 +143,9 @@ impl RunHandle {
     async fn keep<T: Serialize, E>(self, answer: T) -> Result<T, StepError<E>> {
         let kept = serde_json::to_value(&answer).and_then(|answer| serde_json::to_value(Outcome::Answer(answer)));
         let kept = match kept.map(|kept| (kept.to_string().len(), kept)) {
-            Ok((size, kept)) if size <= CHECKPOINT_LIMIT => kept,
+            Ok((size, kept)) if size <= DOCUMENT_LIMIT => kept,
             Ok((size, _)) => {
-                let refusal = Refusal::TooLarge { what: "result of a step", size, limit: CHECKPOINT_LIMIT };
+                let refusal = Refusal::TooLarge { what: "result of a step", size, limit: DOCUMENT_LIMIT };
                 let error = Error::Refused { run: self.id(), refusal };
                 return Err(self.not_kept(error).await.into());
             }
@@ -155,7 +155,7 @@ impl RunHandle {
             }
         };
         let report = Report { checkpoint: Some(kept), ..Report::default() };
-        let end = OwnerEnd::Finished(Verdict::Succeeded);
+        let end = OwnerEnd::Finished(Verdict::SUCCEEDED);
         match self.end_with(Some(report), end, None).await? {
             Persisted::Committed | Persisted::Spooled => Ok(answer),
         }

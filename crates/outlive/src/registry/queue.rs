@@ -31,12 +31,40 @@ pub enum Parent {
 }
 
 impl Registry {
+    /// A spec of a kind, made by this process's user, to be changed and started or enqueued.
+    pub fn spec(&self, kind: impl Into<String>) -> Spec {
+        Spec::new(kind, self.me.clone())
+    }
+
     /// Makes a run that waits to be claimed.
     pub async fn enqueue(&self, spec: Spec) -> Result<Run, Error> {
         self.check_parents(&[&spec], &[]).await?;
         let run = self.draft(Spec { queued: true, ..spec })?;
         let made = enqueued(&run, &self.me);
         Ok(self.create(run, vec![made]).await?.run)
+    }
+
+    /// Makes a run that waits to be claimed, inside a transaction of the caller's own on the same database: it is there
+    /// when that commits, and never otherwise. Answers with its id.
+    ///
+    /// A run with keys takes them when it is made, which a transaction that may last cannot: it is refused. In SQL, or
+    /// through another driver, `SELECT outlive.enqueue(kind, input)` makes a run for a handler the same way.
+    #[cfg(feature = "postgres")]
+    pub async fn enqueue_in(&self, client: &impl tokio_postgres::GenericClient, spec: Spec) -> Result<RunId, Error> {
+        let Some(database) = &self.database else {
+            return Err(Error::Invalid(format!("`{}` is no registry in PostgreSQL", self.url)));
+        };
+        if spec.keys.iter().any(Key::is_unique) {
+            return Err(Error::Invalid(
+                "a unique run cannot be enqueued in a transaction: others would wait for it".into(),
+            ));
+        }
+        self.check_parents(&[&spec], &[]).await?;
+        let run = self.draft(Spec { queued: true, ..spec })?;
+        let (id, events) = (run.id, vec![enqueued(&run, &self.me)]);
+        let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
+        database.enqueue_in(client, &[write]).await?;
+        Ok(id)
     }
 
     /// Makes a run that waits to be claimed, unless one that has not ended has a unique key of it. Answers with the run

@@ -4,6 +4,13 @@ use std::sync::Mutex;
 
 use super::Registry;
 
+impl From<&Registry> for Registry {
+    /// As [`Registry::again`].
+    fn from(registry: &Registry) -> Self {
+        registry.again()
+    }
+}
+
 impl Registry {
     /// Another registry over the same store and its connections. It owns no run of this one.
     #[must_use]
@@ -16,6 +23,8 @@ impl Registry {
             local: self.local.clone(),
             #[cfg(feature = "object")]
             bucket: self.bucket.clone(),
+            #[cfg(feature = "postgres")]
+            database: self.database.clone(),
             name: self.name.clone(),
             lease: self.lease,
             reopen: self.reopen.clone(),

@@ -79,7 +79,7 @@ pub(crate) fn end(redactor: &Redactor, end: OwnerEnd) -> OwnerEnd {
         OwnerEnd::Interrupted(Interruption { signal, reason }) => {
             OwnerEnd::Interrupted(Interruption { signal, reason: redactor.text(&reason) })
         }
-        end @ OwnerEnd::Finished(Verdict::Succeeded | Verdict::Cancelled) => end,
+        end @ OwnerEnd::Finished(Verdict::Succeeded { .. } | Verdict::Cancelled) => end,
     }
 }
 

@@ -22,6 +22,7 @@ mod schema;
 mod session;
 mod store_impl;
 mod tls;
+mod transaction;
 mod updates;
 mod writes;
 

@@ -41,7 +41,7 @@ const COLUMNS: [Column; 19] = [
     ("report", |worker, run| Action::Report { fence: fence(worker, run), report: Report::default() }),
     ("suspend", |worker, run| Action::Suspend { fence: fence(worker, run), reason: "an approval".into() }),
     ("wake", |worker, _| Action::Wake { owner: owner(worker, Lease::default()) }),
-    ("finish: succeeded", |worker, run| finish(worker, run, Verdict::Succeeded)),
+    ("finish: succeeded", |worker, run| finish(worker, run, Verdict::SUCCEEDED)),
     ("finish: failed", |worker, run| finish(worker, run, failure())),
     ("finish: cancelled", |worker, run| finish(worker, run, Verdict::Cancelled)),
     ("interrupt", interrupt),
@@ -124,7 +124,7 @@ pub(crate) fn specimen(state: StateName, spec: Spec, worker: WorkerId) -> Result
         }
         StateName::Interrupted => act(&claimed, &interrupt(worker, &claimed)),
         StateName::Dead => act(&claimed, &reap(&claimed, Evidence::LockFree, None)),
-        StateName::Succeeded => act(&claimed, &finish(worker, &claimed, Verdict::Succeeded)),
+        StateName::Succeeded => act(&claimed, &finish(worker, &claimed, Verdict::SUCCEEDED)),
         StateName::Failed => act(&claimed, &finish(worker, &claimed, failure())),
         StateName::Cancelled => {
             act(&waiting, &Action::RequestCancel { reason: None, grace: None, live: LiveProcesses::default() })

@@ -112,7 +112,7 @@ fn run() -> impl Strategy<Value = Run> {
             &fresh,
             &Action::Claim { owner: owner(worker, Lease::default()), early: false, leftovers: Default::default() },
         );
-        let verdict = Verdict::Succeeded;
+        let verdict = Verdict::SUCCEEDED;
         let finished = act(&running, &Action::Finish { fence: fence(&running), verdict, exit: None });
         match steps {
             0 => fresh,

@@ -9,6 +9,7 @@ mod owners;
 mod plans;
 mod pooling;
 mod stories;
+mod transactions;
 mod waiting;
 mod wire;
 

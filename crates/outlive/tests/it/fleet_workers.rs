@@ -1,6 +1,7 @@
 //! Workers of a fleet: who does what waits, in which order, and what becomes of it when something goes wrong. F02 to F09.
 
 mod chaos;
+mod handlers;
 mod killed;
 mod rolling;
 mod scarce;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
-use outlive::engine::worker::{Builder, Done, Failed, Job, StopReason, Tally, Worker, WorkerTiming};
+use outlive::engine::worker::{BlockingJob, Builder, Done, Failed, StopReason, Tally, Worker, WorkerTiming};
 use outlive::ownership::Stop;
 use outlive::policy::{OrphanPolicy, Policy, Retry};
 use outlive::registry::{Parent, Planned, Registry};
@@ -79,14 +80,15 @@ fn f02_each_run_is_done_once_by_workers_that_never_do_more_than_their_slots() {
         let done = Shared::<Vec<(outlive::id::RunId, usize)>>::new();
         let work = |number: usize| {
             let done = done.clone();
-            move |job: &Job| {
+            move |job: &BlockingJob| {
                 done.change(|done| done.push((job.id(), number)));
                 // Nobody does it all before another has come.
                 done.wait(|done| done.iter().any(|(_, other)| *other != number));
                 Ok(())
             }
         };
-        let start = |number| eager(world.process()).slots(SLOTS).handle("job", work(number)).start().unwrap();
+        let start =
+            |number| eager(world.process()).concurrency(SLOTS).handle_blocking("job", work(number)).start().unwrap();
         let workers: Vec<Worker> = (0..WORKERS).map(start).collect();
         done.wait(|done| done.len() >= RUNS);
         let tallies: Vec<Tally> = workers.into_iter().map(Worker::stop).collect();
@@ -128,7 +130,7 @@ fn f02_runs_are_begun_by_priority_after_their_time_and_after_what_they_wait_for(
         maker.enqueue_all(vec![parent, child]).await.unwrap();
         let begun = Shared::<Vec<String>>::new();
         let told = begun.clone();
-        let worker = eager(world.process()).handle("job", move |job| {
+        let worker = eager(world.process()).handle_blocking("job", move |job| {
             told.change(|begun| begun.push(job.run().spec.name.clone().unwrap()));
             Ok(())
         });
@@ -154,7 +156,7 @@ fn f03_a_key_is_never_held_by_more_than_its_limit_and_the_next_follows_at_once()
         // How many are at it, and the most that ever were.
         let at_it = Shared::<(usize, usize)>::new();
         let held = at_it.clone();
-        let worker = eager(world.process()).slots(8).handle("job", move |_| {
+        let worker = eager(world.process()).concurrency(8).handle_blocking("job", move |_| {
             held.change(|(now, most)| {
                 *now += 1;
                 *most = (*most).max(*now);
@@ -176,7 +178,8 @@ fn f04_a_claim_whose_answer_was_lost_is_done_once() {
         let run = world.process().enqueue(spec("job")).await.unwrap();
         let watched = Watched::new(world.store.clone(), |_| Ok(()));
         watched.silent_updates.store(1, Ordering::SeqCst);
-        let worker = eager(world.process_on(watched.clone(), unseen(1))).handle("job", |_| Ok(())).start().unwrap();
+        let worker =
+            eager(world.process_on(watched.clone(), unseen(1))).handle_blocking("job", |_| Ok(())).start().unwrap();
         worker.wait_until(|tally| tally.succeeded == 1);
         worker.stop();
         assert_eq!(watched.silent_updates.load(Ordering::SeqCst), 0, "no answer was lost");
@@ -195,7 +198,7 @@ fn f04_a_run_lost_inside_a_live_worker_is_found_by_its_beats() {
             _ => Ok(()),
         });
         watched.silent_updates.store(1, Ordering::SeqCst);
-        let worker = eager(world.process_on(watched, unseen(1))).handle("job", |_| Ok(())).start().unwrap();
+        let worker = eager(world.process_on(watched, unseen(1))).handle_blocking("job", |_| Ok(())).start().unwrap();
         worker.wait_until(|tally| tally.errors > 0);
         assert!(!deaf.load(Ordering::SeqCst));
         while worker.tally().claimed == 0 {
@@ -214,7 +217,7 @@ fn f05_a_cancel_reaches_the_handler_by_the_next_beat_alone() {
         let run = world.process().enqueue(spec("job")).await.unwrap();
         let told = Shared::<Option<StopReason>>::new();
         let tell = told.clone();
-        let worker = eager(world.process()).handle("job", move |job| {
+        let worker = eager(world.process()).handle_blocking("job", move |job| {
             let reason = job.wait_for_stop(LONG);
             tell.change(|told| *told = reason);
             Ok(Done::Stopped)
@@ -246,7 +249,7 @@ fn f06_a_store_that_is_away_loses_no_run_and_no_end() {
         let run = world.process().enqueue(spec("job")).await.unwrap();
         let home = tempfile::tempdir().unwrap();
         let registry = world.process_on(watched, unseen(1)).spooling_to(home.path());
-        let worker = eager(registry).handle("job", move |_| {
+        let worker = eager(registry).handle_blocking("job", move |_| {
             go.wait(|go| *go);
             Ok(())
         });
@@ -270,17 +273,22 @@ fn f07_a_worker_that_ends_lets_others_go_on_with_its_runs() {
     on_each(async |world| {
         let maker = world.process();
         let (lasts, rests) = (maker.enqueue(lasting("job")).await.unwrap(), maker.enqueue(spec("job")).await.unwrap());
-        let stops = |job: &Job| match job.wait_for_stop(LONG) {
+        let stops = |job: &BlockingJob| match job.wait_for_stop(LONG) {
             Some(StopReason::WorkerEnds) => Ok(Done::Stopped),
             other => Err(Failed::new("test", format!("{other:?}"))),
         };
-        let worker = eager(world.process()).slots(2).grace(Duration::ZERO, LONG).handle("job", stops).start().unwrap();
+        let worker = eager(world.process())
+            .concurrency(2)
+            .grace(Duration::ZERO, LONG)
+            .handle_blocking("job", stops)
+            .start()
+            .unwrap();
         worker.wait_until(|tally| tally.running == 2);
         assert_eq!(worker.stop().stopped, 2);
         assert_eq!(state(&world, &lasts).await, StateName::Pending);
         let ended = world.record(rests.id).await.run;
         assert!(matches!(ended.ending().map(|ending| &ending.how), Some(End::Interrupted(_))), "{ended:?}");
-        let next = eager(world.process()).handle("job", |_| Ok(())).start().unwrap();
+        let next = eager(world.process()).handle_blocking("job", |_| Ok(())).start().unwrap();
         next.wait_until(|tally| tally.succeeded == 1);
         next.stop();
         let run = world.record(lasts.id).await.run;
@@ -294,12 +302,14 @@ fn f07_a_handler_that_does_not_stop_is_left_behind_and_its_late_answer_changes_n
         let run = world.process().enqueue(lasting("job")).await.unwrap();
         let gate = Shared::<(bool, bool)>::new();
         let (held, prefetched) = (gate.clone(), world.process().enqueue(lasting("job")).await.unwrap());
-        let worker =
-            eager(world.process()).prefetch(1).grace(Duration::ZERO, Duration::ZERO).handle("job", move |_| {
+        let worker = eager(world.process()).prefetch(1).grace(Duration::ZERO, Duration::ZERO).handle_blocking(
+            "job",
+            move |_| {
                 held.wait(|(open, _)| *open);
                 held.change(|(_, returned)| *returned = true);
                 Ok(())
-            });
+            },
+        );
         let worker = worker.start().unwrap();
         worker.wait_until(|tally| tally.running == 1 && tally.claimed == 2);
         let tally = worker.stop();
@@ -319,7 +329,7 @@ fn t7_10_worker_is_gone_after_a_stop_past_its_grace() {
         let run = world.process().enqueue(lasting("job")).await.unwrap();
         let gate = Shared::<bool>::new();
         let held = gate.clone();
-        let worker = eager(world.process()).grace(Duration::ZERO, Duration::ZERO).handle("job", move |_| {
+        let worker = eager(world.process()).grace(Duration::ZERO, Duration::ZERO).handle_blocking("job", move |_| {
             held.wait(|open| *open);
             Ok(())
         });
@@ -346,7 +356,7 @@ fn f09_of_all_workers_one_is_told_of_a_reap() {
         let told = Shared::<Vec<outlive::id::RunId>>::new();
         let start = |_| {
             let told = told.clone();
-            let worker = eager(world.process()).handle("job", |_| Ok(()));
+            let worker = eager(world.process()).handle_blocking("job", |_| Ok(()));
             worker.on_end(move |run| told.change(|told| told.push(run.id))).start().unwrap()
         };
         let workers: Vec<Worker> = (0..3).map(start).collect();
@@ -370,7 +380,7 @@ fn an_end_that_comes_after_a_reap_is_refused_and_counted() {
         let run = world.process().enqueue(spec("job")).await.unwrap();
         let gate = Shared::<bool>::new();
         let held = gate.clone();
-        let worker = eager(world.process()).handle("job", move |_| {
+        let worker = eager(world.process()).handle_blocking("job", move |_| {
             held.wait(|open| *open);
             Ok(())
         });
@@ -403,8 +413,8 @@ fn ends_that_come_together_are_recorded_by_one_write() {
             }
             Ok(())
         });
-        let slots = eager(world.process_on(watched, unseen(1))).slots(RUNS);
-        let started = slots.handle("job", move |_| {
+        let slots = eager(world.process_on(watched, unseen(1))).concurrency(RUNS);
+        let started = slots.handle_blocking("job", move |_| {
             begun.fetch_add(1, Ordering::SeqCst);
             Ok(())
         });
@@ -422,8 +432,8 @@ fn a_handler_that_panics_fails_its_run_and_the_worker_goes_on() {
     on_each(async |world| {
         let maker = world.process();
         let (bad, good) = (maker.enqueue(spec("bad")).await.unwrap(), maker.enqueue(spec("good")).await.unwrap());
-        let boom = |_: &Job| -> Result<(), Failed> { panic!("the handler has a defect") };
-        let worker = eager(world.process()).handle("bad", boom).handle("good", |job| {
+        let boom = |_: &BlockingJob| -> Result<(), Failed> { panic!("the handler has a defect") };
+        let worker = eager(world.process()).handle_blocking("bad", boom).handle_blocking("good", |job| {
             job.set_checkpoint(7.into())?;
             Ok(Done::Suspended("waits for a signature".into()))
         });
@@ -443,7 +453,7 @@ fn a_handler_that_panics_fails_its_run_and_the_worker_goes_on() {
 fn a_worker_promises_no_longer_a_lease_than_its_own() {
     on_each(async |world| {
         let run = world.process().enqueue(spec("job")).await.unwrap();
-        let worker = eager(world.process()).times(WorkerTiming::fast()).handle("job", |job| {
+        let worker = eager(world.process()).times(WorkerTiming::fast()).handle_blocking("job", |job| {
             job.wait_for_stop(LONG);
             Ok(Done::Stopped)
         });
@@ -459,8 +469,8 @@ fn a_worker_promises_no_longer_a_lease_than_its_own() {
 fn a_worker_without_slots_or_handlers_is_refused() {
     let world = World::memory();
     assert!(eager(world.process()).start().is_err());
-    assert!(eager(world.process()).handle("job", |_| Ok(())).slots(0).start().is_err());
-    assert!(eager(world.process()).handle("job", |_| Ok(())).kind("other").start().is_err());
+    assert!(eager(world.process()).handle_blocking("job", |_| Ok(())).concurrency(0).start().is_err());
+    assert!(eager(world.process()).handle_blocking("job", |_| Ok(())).kind("other").start().is_err());
 }
 
 #[test]
@@ -469,7 +479,12 @@ fn f01_a_worker_says_what_it_takes_whether_it_beats_or_claims_first() {
         let claims_first = world.process().offering(WorkerCapacity::new(1, Vec::new()));
         let handle = claims_first.start(spec("job")).await.unwrap();
         claims_first.tick().await.unwrap();
-        let worker = eager(world.process()).slots(3).handle("a", |_| Ok(())).handle("b", |_| Ok(())).start().unwrap();
+        let worker = eager(world.process())
+            .concurrency(3)
+            .handle_blocking("a", |_| Ok(()))
+            .handle_blocking("b", |_| Ok(()))
+            .start()
+            .unwrap();
         let known = world.store.workers().await.unwrap();
         let offer = |id| known.iter().find(|known| Some(known.id) == id).unwrap().offer.clone();
         assert_eq!(*offer(worker.registry().worker()), WorkerCapacity::new(3, vec!["a".into(), "b".into()]));
@@ -506,7 +521,7 @@ fn f10_five_hundred_workers_that_join_at_once_ask_once_each_and_no_more() {
                 done.change(|done| *done += 1);
                 Ok(())
             };
-            worker.handle("job", count).start().unwrap()
+            worker.handle_blocking("job", count).start().unwrap()
         };
         let workers: Vec<Worker> = (0..WORKERS).map(start).collect();
         assert_eq!(world.store.workers().await.unwrap().len(), WORKERS);

@@ -342,7 +342,7 @@ impl Operate for Done {
         let (registry, id) = find(context, &self.entry).await?;
         let verdict = match self.failed {
             Some(error_message) => Verdict::Failed { error_type: "entry".into(), error_message },
-            None => Verdict::Succeeded,
+            None => Verdict::SUCCEEDED,
         };
         let run = registry.finish_external(id, Epoch(self.epoch), verdict, None).await?;
         changed(&run, "is", run.cancel.is_some())

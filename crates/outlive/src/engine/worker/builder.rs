@@ -1,22 +1,30 @@
 //! The builder of a worker: handlers, slots, timing and callbacks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::AssertUnwindSafe;
+use std::future::Future;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+use tokio::runtime;
+
 use super::dispatcher::Dispatcher;
-use super::job::{Done, Failed, Job, Task};
-use super::{OnEnd, OnError, Worker, claimer, completer, maintenance};
+use super::handlers::{Handler, Handlers};
+use super::job::{BlockingJob, Job};
+use super::outcome::{Failed, IntoDone};
+use super::{OnEnd, OnError, OnStart, Tally, Worker, claimer, completer, maintenance};
 use crate::engine::worker::WorkerTiming;
 use crate::error::Error;
 use crate::model::run::Run;
+use crate::ownership::handle::RunHandle;
 use crate::registry::Registry;
 use crate::store::{self, WorkerCapacity};
 
-/// The most runs that a worker does at a time.
+/// The most runs that a worker with a blocking handler does at a time: each has a thread.
 pub const SLOTS_LIMIT: usize = 1_024;
+/// The most runs that a worker with async handlers alone does at a time.
+pub const ASYNC_SLOTS_LIMIT: usize = 65_536;
 /// From so many slots on two threads claim and two record ends.
 const MANY: usize = 64;
 /// How long handlers may take to finish once their worker ends, by default.
@@ -24,20 +32,21 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long handlers may take to stop once they are asked to.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
-pub(super) type Handler = Arc<dyn Fn(&Job) -> Result<Done, Failed> + Send + Sync>;
-
 /// The builder of a worker.
 #[must_use]
 pub struct Builder {
     registry: Registry,
     slots: usize,
+    slots_of: BTreeMap<String, usize>,
     prefetch: usize,
     times: WorkerTiming,
     grace: Duration,
     last_grace: Duration,
     kinds: BTreeSet<String>,
     handlers: BTreeMap<String, Handler>,
+    runtime: Option<runtime::Handle>,
     on_error: OnError,
+    on_start: OnStart,
     on_end: OnEnd,
 }
 
@@ -75,20 +84,30 @@ impl Builder {
         Self {
             registry,
             slots: 1,
+            slots_of: BTreeMap::new(),
             prefetch: 0,
             times: WorkerTiming::default(),
             grace: GRACE,
             last_grace: LAST_GRACE,
             kinds: BTreeSet::new(),
             handlers: BTreeMap::new(),
+            runtime: None,
             on_error: Arc::new(|_| {}),
+            on_start: Arc::new(|_| {}),
             on_end: Arc::new(|_| {}),
         }
     }
 
     /// Does up to so many runs at a time. One, if it is not said.
-    pub fn slots(self, slots: usize) -> Self {
+    pub fn concurrency(self, slots: usize) -> Self {
         Self { slots, ..self }
+    }
+
+    /// Does up to so many runs of this kind at a time, where that is fewer than of all kinds. It limits this worker; a
+    /// [`Key`](crate::model::run::Key) limits all workers together.
+    pub fn concurrency_of(mut self, kind: impl Into<String>, slots: usize) -> Self {
+        self.slots_of.insert(kind.into(), slots);
+        self
     }
 
     /// Claims so many more than it has slots for, so that none waits for a claim.
@@ -115,21 +134,49 @@ impl Builder {
         self
     }
 
-    /// Has runs of a kind done by a function, which may block. What it panics with is recorded as a failure.
+    /// Has runs of a kind done by an async function, on the tokio runtime that [`Builder::start`] is called in. What it
+    /// returns becomes the run's result; an error or a panic is recorded as a failure.
     ///
-    /// The function is this program's own; its input may come from any writer of the registry.
-    pub fn handle<D: Into<Done>>(
+    /// The function is this program's own; its input may come from any writer of the registry. An input that cannot be
+    /// read as `I` fails the run with the class `input`.
+    pub fn handle<I, D, E, F>(
         mut self,
         kind: impl Into<String>,
-        handler: impl Fn(&Job) -> Result<D, Failed> + Send + Sync + 'static,
-    ) -> Self {
-        self.handlers.insert(kind.into(), Arc::new(move |job| handler(job).map(Into::into)));
+        handler: impl Fn(Job<I>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        I: DeserializeOwned + Send + 'static,
+        D: IntoDone,
+        E: Into<Failed>,
+        F: Future<Output = Result<D, E>> + Send + 'static,
+    {
+        self.handlers.insert(kind.into(), Handler::future(handler));
         self
+    }
+
+    /// Has runs of a kind done by a function that may block, on a thread of the worker. As [`Builder::handle`] otherwise.
+    pub fn handle_blocking<D: IntoDone>(
+        mut self,
+        kind: impl Into<String>,
+        handler: impl Fn(&BlockingJob) -> Result<D, Failed> + Send + Sync + 'static,
+    ) -> Self {
+        self.handlers.insert(kind.into(), Handler::blocking(handler));
+        self
+    }
+
+    /// The tokio runtime for async handlers, where the worker is started outside of it.
+    pub fn runtime(self, runtime: runtime::Handle) -> Self {
+        Self { runtime: Some(runtime), ..self }
     }
 
     /// Calls `callback` with errors of the store, all of which are survived.
     pub fn on_error(self, callback: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         Self { on_error: Arc::new(callback), ..self }
+    }
+
+    /// Calls `callback` with every run whose handler is about to be called, on the thread that took it: it must be quick.
+    pub fn on_start(self, callback: impl Fn(&RunHandle) + Send + Sync + 'static) -> Self {
+        Self { on_start: Arc::new(callback), ..self }
     }
 
     /// Calls `callback` with every attempt whose end this worker has put on record, its own and those of dead workers: of all
@@ -138,11 +185,47 @@ impl Builder {
         Self { on_end: Arc::new(callback), ..self }
     }
 
-    /// Starts to work.
+    /// Works until `shutdown` is ready, then stops as [`Worker::stop`] does. Answers with what was done.
+    ///
+    /// Returns at once where the worker cannot be started.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Tally, Error> {
+        // Both wait for the store, which would hold up a thread of the runtime.
+        let ended = |error| Error::Store(store::Error::Unavailable(format!("the worker has ended: {error}")));
+        let worker = tokio::task::spawn_blocking(move || self.start()).await.map_err(ended)??;
+        shutdown.await;
+        tokio::task::spawn_blocking(move || worker.stop()).await.map_err(ended)
+    }
+
+    /// Works until there is nothing more to do, then stops. Answers with what was done. For tests, and for work that a
+    /// schedule of the system starts.
+    pub async fn drain(self) -> Result<Tally, Error> {
+        let drained = tokio::task::spawn_blocking(move || {
+            let worker = self.start()?;
+            worker.wait_until_drained();
+            Ok(worker.stop())
+        });
+        drained
+            .await
+            .map_err(|error| Error::Store(store::Error::Unavailable(format!("the worker has ended: {error}"))))?
+    }
+
+    /// Starts to work. With async handlers it is called inside a tokio runtime, or after [`Builder::runtime`].
     pub fn start(self) -> Result<Worker, Error> {
-        let Self { registry, slots, prefetch, times, grace, last_grace, kinds, handlers, on_error, on_end } = self;
-        if slots == 0 || slots > SLOTS_LIMIT {
-            return Err(Error::Invalid(format!("a worker has 1 to {SLOTS_LIMIT} slots, not {slots}")));
+        let Self { registry, slots, slots_of, prefetch, times, grace, last_grace, kinds, handlers, .. } = self;
+        let (on_error, on_start, on_end) = (self.on_error, self.on_start, self.on_end);
+        let has_blocking = handlers.values().any(Handler::is_blocking);
+        let limit = if has_blocking { SLOTS_LIMIT } else { ASYNC_SLOTS_LIMIT };
+        if slots == 0 || slots > limit {
+            return Err(Error::Invalid(format!("a worker has 1 to {limit} slots, not {slots}")));
+        }
+        if let Some((kind, _)) = slots_of.iter().find(|(kind, slots)| **slots == 0 || !handlers.contains_key(*kind)) {
+            return Err(Error::Invalid(format!("a limit for kind `{kind}`, which has no handler, or of 0")));
+        }
+        let runtime = self.runtime.or_else(|| runtime::Handle::try_current().ok());
+        if runtime.is_none() && handlers.values().any(|handler| !handler.is_blocking()) {
+            return Err(Error::Invalid(
+                "async handlers need a tokio runtime: call `start` inside one, or give one with `runtime`".into(),
+            ));
         }
         if let Some(kind) = kinds.iter().find(|kind| !handlers.contains_key(*kind)) {
             return Err(Error::Invalid(format!("there is no handler for kind `{kind}`")));
@@ -152,7 +235,7 @@ impl Builder {
         }
         let kinds = if kinds.is_empty() { handlers.keys().cloned().collect() } else { kinds };
         let offer = WorkerCapacity::new(slots as u32, kinds.iter().cloned().collect());
-        let (registry, floor) = (Arc::new(registry.offering(offer)), Dispatcher::new(slots, prefetch));
+        let (registry, floor) = (Arc::new(registry.offering(offer)), Dispatcher::new(slots, slots_of, prefetch));
         let order = Arc::new(WorkerContext {
             registry: registry.clone(),
             floor: floor.clone(),
@@ -178,15 +261,15 @@ impl Builder {
             chores: None,
             finishers: Vec::new(),
         };
-        let handlers = Arc::new(handlers);
-        for _ in 0..slots {
+        let handlers = Arc::new(Handlers { by_kind: handlers, runtime, on_start });
+        for _ in 0..if has_blocking { slots } else { 1 } {
             let (floor, handlers) = (floor.clone(), handlers.clone());
-            worker.slots.push(spawn("outlive-slot", move || work(&floor, &handlers))?);
+            worker.slots.push(spawn("outlive-slot", move || handlers.serve(&floor))?);
         }
         let tidying = order.clone();
         worker.chores = Some(spawn("outlive-chores", move || maintenance::look_after(&tidying))?);
-        // While one waits for the store, another prepares the next writes.
-        for _ in 0..if slots >= MANY { 2 } else { 1 } {
+        // While one waits for the store, another prepares the next writes. A limit of a kind is counted by one alone.
+        for _ in 0..if slots >= MANY && !floor.limits_kinds() { 2 } else { 1 } {
             let (claiming, finishing) = (order.clone(), order.clone());
             worker.finishers.push(spawn("outlive-finish", move || completer::record_ends(&finishing))?);
             worker.claimers.push(spawn("outlive-claim", move || claimer::claim(&claiming))?);
@@ -198,28 +281,4 @@ impl Builder {
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
     let failed = |error| store::Error::Unavailable(format!("a thread of the worker cannot be started: {error}"));
     Ok(std::thread::Builder::new().name(name.into()).spawn(work).map_err(failed)?)
-}
-
-/// Does one task after the other.
-fn work(floor: &Dispatcher, handlers: &BTreeMap<String, Handler>) {
-    while let Some(task) = floor.next() {
-        let returned = std::panic::catch_unwind(AssertUnwindSafe(|| do_task(&task, handlers)));
-        let returned = returned.unwrap_or_else(|panic| Err(Failed::new("panic", panicked(&*panic))));
-        let answer = task.answer(returned);
-        floor.returned(task, answer);
-    }
-}
-
-fn do_task(task: &Arc<Task>, handlers: &BTreeMap<String, Handler>) -> Result<Done, Failed> {
-    let spec = task.handle.spec();
-    match handlers.get(&spec.kind) {
-        Some(handler) => handler(&Job { task: task.clone() }),
-        None => Err(Failed::new("kind", format!("its worker has no handler for kind `{}`", spec.kind))),
-    }
-}
-
-fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.map_or_else(|| "its handler panicked".into(), |text| format!("its handler panicked: {text}"))
 }

@@ -3,12 +3,15 @@
 //! A claim that brings all that it asked for says that there may be more: the next follows as soon as a slot is free.
 //! Otherwise the worker asks again after a while, or when a notification wakes it.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::builder::WorkerContext;
-use super::job::Task;
+use super::task::Task;
 use crate::engine::claims::Claims;
 use crate::error::Error;
+use crate::model::run::Run;
+use crate::util::sync::lock;
 
 /// The most runs of one claim.
 const BATCH: usize = 500;
@@ -51,7 +54,16 @@ struct Claimer<'a> {
 impl Claimer<'_> {
     /// Claims up to `room` runs. Answers whether there may be more.
     fn claim(&mut self, room: usize) -> Result<bool, Error> {
-        let claimed = pollster::block_on(self.claims.claim(&self.order.registry, room, &|_| true));
+        let left = Mutex::new(self.order.floor.free_of_kinds());
+        let is_wanted = |run: &Run| match lock(&left).get_mut(&run.spec.kind) {
+            None => true,
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+        };
+        let claimed = pollster::block_on(self.claims.claim(&self.order.registry, room, &is_wanted));
         let (tasks, more) = match claimed {
             Ok((handles, more)) => (handles.into_iter().map(Task::new).collect(), Ok(more)),
             Err(error) => (Vec::new(), Err(error)),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::builder::WorkerContext;
 use super::dispatcher::{Ended, Tally};
-use super::job::{Answer, Task};
+use super::task::{Answer, Task};
 use crate::error::{Code, Error};
 use crate::lifecycle::OwnerEnd;
 use crate::lifecycle::Verdict;
@@ -146,7 +146,7 @@ impl Batch<'_> {
 
     fn count(&mut self, end: &OwnerEnd) {
         match end {
-            OwnerEnd::Finished(Verdict::Succeeded) => self.tally.succeeded += 1,
+            OwnerEnd::Finished(Verdict::Succeeded { .. }) => self.tally.succeeded += 1,
             OwnerEnd::Finished(Verdict::Failed { .. }) => self.tally.failed += 1,
             OwnerEnd::Finished(Verdict::Cancelled) | OwnerEnd::Interrupted(_) => self.tally.stopped += 1,
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::job::{Answer, Task};
+use super::task::{Answer, Task};
 use crate::model::id::{Epoch, RunId};
 use crate::model::time::{Clock, SystemClock};
 use crate::util::sync::lock;
@@ -91,12 +91,15 @@ struct State {
     await_room: usize,
     await_end: usize,
     watchers: usize,
+    /// Claims that found nothing while nothing was being done.
+    found_nothing: u64,
     tally: Tally,
 }
 
 /// What the threads of a worker share.
 pub(super) struct Dispatcher {
     slots: usize,
+    slots_of: BTreeMap<String, usize>,
     prefetch: usize,
     state: Mutex<State>,
     /// There is something to begin.
@@ -124,9 +127,10 @@ impl Waker {
 }
 
 impl Dispatcher {
-    pub(super) fn new(slots: usize, prefetch: usize) -> Arc<Self> {
+    pub(super) fn new(slots: usize, slots_of: BTreeMap<String, usize>, prefetch: usize) -> Arc<Self> {
         Arc::new(Self {
             slots,
+            slots_of,
             prefetch,
             state: Mutex::default(),
             work: Condvar::new(),
@@ -155,6 +159,18 @@ impl Dispatcher {
         let mut state = self.state();
         state.watchers += 1;
         state = wait_while(&self.done, state, |state| !so(&state.tally));
+        state.watchers -= 1;
+    }
+
+    /// Waits until a claim that begins from now on finds nothing while nothing is being done.
+    pub(super) fn wait_until_drained(&self) {
+        let mut state = self.state();
+        // One may be under way that began before.
+        let seen = state.found_nothing + u64::from(state.claiming > 0);
+        state.look = true;
+        self.room.notify_all();
+        state.watchers += 1;
+        state = wait_while(&self.done, state, |state| state.found_nothing <= seen && state.stage == Stage::Working);
         state.watchers -= 1;
     }
 
@@ -201,6 +217,22 @@ impl Dispatcher {
         (self.slots + self.prefetch).saturating_sub(state.queue.len() + state.running.len() + state.claiming)
     }
 
+    pub(super) fn limits_kinds(&self) -> bool {
+        !self.slots_of.is_empty()
+    }
+
+    /// How many more runs may be claimed of each kind that is limited.
+    pub(super) fn free_of_kinds(&self) -> BTreeMap<String, usize> {
+        let mut free = self.slots_of.clone();
+        let state = self.state();
+        for task in state.queue.iter().chain(state.running.values()) {
+            if let Some(free) = free.get_mut(&task.handle.spec().kind) {
+                *free = free.saturating_sub(1);
+            }
+        }
+        free
+    }
+
     /// Waits until there is room and a reason to claim: `patience` is over, or a notification says that there is work. Answers
     /// with how many may be claimed, up to `limit`; `None` while draining. The caller must report back with what came of
     /// it.
@@ -239,6 +271,9 @@ impl Dispatcher {
         state.tally.claims += u64::from(!tasks.is_empty());
         state.tally.claimed += tasks.len() as u64;
         state.queue.extend(tasks);
+        let is_drained =
+            state.queue.len() + state.running.len() + state.ends.len() + state.writing + state.claiming == 0;
+        state.found_nothing += u64::from(is_drained);
         self.call(state);
     }
 
@@ -294,16 +329,21 @@ impl Dispatcher {
     }
 
     /// A handler has returned.
-    pub(super) fn returned(&self, task: Arc<Task>, answer: Answer) {
+    pub(super) fn returned(&self, task: &Arc<Task>, answer: Answer) {
         let claim = (task.handle.id(), task.handle.fence().epoch);
         let is_first = !task.ended.swap(true, Ordering::SeqCst);
+        let was_limited = self.slots_of.contains_key(&task.handle.spec().kind);
         let mut state = self.state();
         state.running.remove(&claim);
         state.tally.running = state.running.len();
         if is_first {
-            state.ends.push(Ended { task, answer });
+            state.ends.push(Ended { task: task.clone(), answer });
         }
         self.call(state);
+        if was_limited {
+            // Runs of its kind may have been passed over.
+            self.wake();
+        }
     }
 
     /// All ends that wait, up to `limit`; none once there will be none.

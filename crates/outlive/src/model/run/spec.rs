@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::{Actor, Command, Key, LIST_LIMIT, NAME_LIMIT, Output, Readiness, Withheld};
+use super::{Actor, Command, DOCUMENT_LIMIT, Key, LIST_LIMIT, NAME_LIMIT, Output, Readiness, Withheld};
 use crate::model::id::RunId;
 use crate::model::policy::{LONGEST, Policy};
 use crate::model::schedule::Schedule;
@@ -27,6 +28,9 @@ pub struct Spec {
     /// The command, for runs that are one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Command>,
+    /// What the work is about, for the handler of its kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Value>,
     /// What of the command is not here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withheld: Option<Withheld>,
@@ -85,6 +89,7 @@ impl Spec {
             kind: kind.into(),
             labels: BTreeMap::new(),
             command: None,
+            input: None,
             withheld: None,
             priority: 0,
             not_before: None,
@@ -104,6 +109,14 @@ impl Spec {
         }
     }
 
+    /// The spec with what its handler is to be given.
+    pub fn with_input(self, input: &impl Serialize) -> Result<Self, InvalidSpec> {
+        let written = serde_json::to_value(input);
+        let input =
+            written.map_err(|error| InvalidSpec(format!("an input that cannot be written as JSON: {error}")))?;
+        Ok(Self { input: Some(input), ..self })
+    }
+
     /// Refuses what no store should hold: empty, overlong or unprintable words, impossible limits.
     pub fn check(&self) -> Result<(), InvalidSpec> {
         word("kind", &self.kind)?;
@@ -120,6 +133,12 @@ impl Spec {
         }
         if let Some(step) = &self.step {
             word("step", &step.name)?;
+        }
+        let size = self.input.as_ref().map_or(0, |input| input.to_string().len());
+        if size > DOCUMENT_LIMIT {
+            return Err(InvalidSpec(format!(
+                "an input of {size} bytes; the longest is {DOCUMENT_LIMIT}: store it elsewhere and pass where it is"
+            )));
         }
         if self.step.is_some() != (self.kind == step::KIND) {
             return Err(InvalidSpec(format!(
@@ -170,6 +189,7 @@ impl fmt::Debug for Spec {
             .field("kind", &self.kind)
             .field("labels", &self.labels.iter().map(label).collect::<BTreeMap<_, _>>())
             .field("command", &self.command)
+            .field("input", &self.input.as_ref().map(|input| format!("{} bytes", input.to_string().len())))
             .field("withheld", &self.withheld)
             .field("priority", &self.priority)
             .field("not_before", &self.not_before)

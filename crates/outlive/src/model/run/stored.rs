@@ -36,6 +36,8 @@ struct Stored {
     #[serde(default)]
     checkpoint: Option<Value>,
     #[serde(default)]
+    result: Option<Arc<Value>>,
+    #[serde(default)]
     artifacts: Vec<String>,
     #[serde(default)]
     manifest_ref: Option<String>,
@@ -76,6 +78,7 @@ impl<'de> Deserialize<'de> for Run {
             cancel: stored.cancel,
             progress: stored.progress,
             checkpoint: stored.checkpoint,
+            result: stored.result,
             artifacts: stored.artifacts,
             manifest_ref: stored.manifest_ref,
             reaps: stored.reaps,

@@ -39,7 +39,7 @@ impl StepWriter<'_> {
         let done = || {
             let (claimed, mut events) = self.claimed(&step)?;
             let fence = Fence { worker: self.owner.worker, epoch: claimed.run.epoch };
-            let action = Action::Finish { fence, verdict: Verdict::Succeeded, exit };
+            let action = Action::Finish { fence, verdict: Verdict::SUCCEEDED, exit };
             let finished = apply(&claimed.run, &action, self.me, step.created_at)?;
             events.push(finished.event.clone());
             Ok((finished, events))

@@ -82,13 +82,18 @@ impl PostgresStore {
         format!("outlive_{}", self.id())
     }
 
+    /// The statement that tells workers of work.
+    pub(super) fn notify_work(&self) -> String {
+        format!("NOTIFY \"{}\"", self.channel())
+    }
+
     /// The notification to send behind a commit that makes something claimable: none if one was sent just now. Then its
     /// sender repeats it in a moment.
     pub(super) fn news_of_work(&self) -> Option<String> {
         let now = u64::try_from(SystemClock.awake().as_micros()).unwrap_or(u64::MAX);
         let rest = REST.as_micros() as u64;
         let last = self.notify_limiter().0.fetch_max(now, Ordering::Relaxed);
-        let notify = said(&format!("NOTIFY \"{}\"", self.channel()));
+        let notify = said(&self.notify_work());
         if now.saturating_sub(last) >= rest {
             return Some(notify);
         }

@@ -316,7 +316,7 @@ mod tests {
         };
         let end = |record: &Record| {
             let fence = Fence { worker, epoch: record.run.epoch };
-            let finish = Action::Finish { fence, verdict: Verdict::Succeeded, exit: None };
+            let finish = Action::Finish { fence, verdict: Verdict::SUCCEEDED, exit: None };
             let finished = apply(&record.run, &finish, &me, SystemClock.now()).unwrap();
             commit(Write::change(record, finished, stamp(&SystemEntropy)))
         };

@@ -25,7 +25,7 @@ fn work_is_begun_and_cancels_arrive_long_before_anybody_would_have_asked() {
     let (stopped, stops) = channel();
     let worker = Worker::builder(shared(&url))
         .times(deaf())
-        .handle("watched", move |job| {
+        .handle_blocking("watched", move |job| {
             begun.send(job.id()).unwrap();
             stopped.send(job.wait_for_stop(PATIENCE)).unwrap();
             Ok(Done::Stopped)
@@ -90,7 +90,7 @@ fn f_62_through_a_pooler_that_passes_no_news_on_work_is_found_by_asking() {
     );
     let worker = Worker::builder(shared(&pooler.url(&direct)))
         .times(times.unwrap())
-        .handle("found", |_| Ok(()))
+        .handle_blocking("found", |_| Ok(()))
         .start()
         .unwrap();
     for done in 1..=3 {

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlive::engine::worker::{Job, Tally, Worker, WorkerTiming};
+use outlive::engine::worker::{BlockingJob, Tally, Worker, WorkerTiming};
 use outlive::lifecycle::{Action, Fence, Observed, Verdict, apply};
 use outlive::owner::Evidence;
 use outlive::policy::{Lease, OrphanPolicy, Policy, Retry};
@@ -67,13 +67,14 @@ fn be_worker(url: &str) {
     };
     println!("clock {}", SystemClock.now().as_micros());
     let work = |lasts| {
-        move |job: &Job| {
+        move |job: &BlockingJob| {
             job.wait_for_stop(lasts);
             Ok(())
         }
     };
-    let worker = Worker::builder(registry).slots(8).prefetch(4).times(WorkerTiming::fast());
-    let worker = worker.handle("job", work(Duration::from_millis(200))).handle("scarce", work(SCARCE_WORK));
+    let worker = Worker::builder(registry).concurrency(8).prefetch(4).times(WorkerTiming::fast());
+    let worker =
+        worker.handle_blocking("job", work(Duration::from_millis(200))).handle_blocking("scarce", work(SCARCE_WORK));
     let worker = worker.start().unwrap();
     let input = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()));
     // Said as it happens: whoever is killed says nothing more.
@@ -168,7 +169,7 @@ fn action(run: &Run, event: &Event) -> Action {
     let fence = || Fence { worker: event.worker.unwrap(), epoch: run.epoch };
     match &*event.action {
         "claim" => Action::Claim { owner: owner(event), early: false, leftovers: Default::default() },
-        "finish" => Action::Finish { fence: fence(), verdict: Verdict::Succeeded, exit: None },
+        "finish" => Action::Finish { fence: fence(), verdict: Verdict::SUCCEEDED, exit: None },
         "interrupt" => {
             let interruption = Interruption { signal: None, reason: event.reason.clone().unwrap_or_default() };
             Action::Interrupt { fence: fence(), interruption, exit: None }

@@ -25,11 +25,12 @@ fn start(url: &str, home: &std::path::Path, ends: bool) -> Child {
 fn be_worker(url: &str) {
     let registry = pollster::block_on(Registry::open(url)).unwrap();
     let ends = std::env::var("OUTLIVE_TEST_ENDS").unwrap() == "1";
-    let worker = Worker::builder(registry).slots(2).times(WorkerTiming::fast()).handle("job", move |job| {
-        println!("begun {} {}", job.id(), job.run().attempt);
-        while !ends && job.wait_for_stop(std::time::Duration::from_secs(60)).is_none() {}
-        Ok(())
-    });
+    let worker =
+        Worker::builder(registry).concurrency(2).times(WorkerTiming::fast()).handle_blocking("job", move |job| {
+            println!("begun {} {}", job.id(), job.run().attempt);
+            while !ends && job.wait_for_stop(std::time::Duration::from_secs(60)).is_none() {}
+            Ok(())
+        });
     let worker = worker.start().unwrap();
     let _ = std::io::stdin().read_line(&mut String::new());
     worker.stop();

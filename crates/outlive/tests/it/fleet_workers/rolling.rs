@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
 
-use outlive::engine::worker::{Done, Failed, Job, Worker, WorkerTiming};
+use outlive::engine::worker::{BlockingJob, Done, Failed, Worker, WorkerTiming};
 use outlive::run::StateName;
 use outlive::testing::server::Server;
+use serde_json::Value;
 
 use super::{LONG, Shared, lasting};
 use outlive::id::RunId;
@@ -30,16 +31,16 @@ fn f07_what_a_worker_that_ends_leaves_is_news_to_another_which_goes_on_at_once()
     let (begun, begins) = channel();
     let worker = |name: &'static str| {
         let begun = begun.clone();
-        let work = move |job: &Job| -> Result<Done, Failed> {
+        let work = move |job: &BlockingJob| -> Result<Done, Failed> {
             begun.send((name, job.run().spec.kind.clone(), job.run().attempt)).unwrap();
             while name == "first" && job.wait_for_stop(LONG).is_none() {}
-            Ok(if name == "first" { Done::Stopped } else { Done::Succeeded })
+            Ok(if name == "first" { Done::Stopped } else { Done::Succeeded(Value::Null) })
         };
         let builder = Worker::builder(open(&url)).times(deaf()).grace(Duration::from_millis(1), LONG);
         if name == "first" {
-            builder.handle("job", work)
+            builder.handle_blocking("job", work)
         } else {
-            builder.handle("job", work.clone()).handle("other", work)
+            builder.handle_blocking("job", work.clone()).handle_blocking("other", work)
         }
     };
     let run = pollster::block_on(maker.enqueue(lasting("job"))).unwrap();
@@ -68,16 +69,18 @@ fn f07_a_rolling_restart_of_all_workers_fails_no_run_and_each_is_done_once() {
     let done = Shared::<BTreeMap<RunId, usize>>::new();
     let start = || {
         let done = done.clone();
-        let work = move |job: &Job| -> Result<Done, Failed> {
+        let work = move |job: &BlockingJob| -> Result<Done, Failed> {
             if job.wait_for_stop(Duration::from_millis(100)).is_some() {
                 return Ok(Done::Stopped);
             }
             done.change(|done| *done.entry(job.id()).or_default() += 1);
-            Ok(Done::Succeeded)
+            Ok(Done::Succeeded(Value::Null))
         };
-        let builder =
-            Worker::builder(open(&url)).slots(4).times(WorkerTiming::fast()).grace(Duration::from_millis(1), LONG);
-        builder.handle("job", work).start().unwrap()
+        let builder = Worker::builder(open(&url))
+            .concurrency(4)
+            .times(WorkerTiming::fast())
+            .grace(Duration::from_millis(1), LONG);
+        builder.handle_blocking("job", work).start().unwrap()
     };
     let mut workers: Vec<Worker> = (0..WORKERS).map(|_| start()).collect();
     let (mut made, mut stopped) = (Vec::new(), 0);

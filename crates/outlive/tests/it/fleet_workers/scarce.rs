@@ -69,7 +69,8 @@ fn a_rate_holds_for_all_workers_and_those_that_wait_say_for_what() {
             runs.push(maker.enqueue(rated).await.unwrap().id);
         }
         let free = maker.enqueue(spec("job")).await.unwrap();
-        let workers = [(); 2].map(|()| eager(world.process()).slots(4).handle("job", |_| Ok(())).start().unwrap());
+        let workers =
+            [(); 2].map(|()| eager(world.process()).concurrency(4).handle_blocking("job", |_| Ok(())).start().unwrap());
         let mut done = 0;
         for expected in [2, 4, RUNS] {
             let ended = || workers.iter().map(|worker| worker.tally().succeeded).sum::<u64>() as usize;

@@ -69,7 +69,7 @@ impl Lent {
         let claim = Action::Claim { owner: Owner::unknown(worker), early: false, leftovers: Default::default() };
         let claimed = self.act(&record, &claim, 1);
         let fence = Fence { worker, epoch: claimed.run.epoch };
-        self.act(&claimed, &Action::Finish { fence, verdict: Verdict::Succeeded, exit: None }, 2)
+        self.act(&claimed, &Action::Finish { fence, verdict: Verdict::SUCCEEDED, exit: None }, 2)
     }
 
     fn story(&self, id: RunId) -> Vec<Event> {

@@ -1,0 +1,102 @@
+//! Outcomes: what a handler may answer, and what is recorded of it.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::model::run::DOCUMENT_LIMIT;
+
+/// How a job came out that has not failed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Done {
+    /// It did what it was to do, and returned this. `Null` is no result.
+    Succeeded(Value),
+    /// It waits for something, such as a person; the caller that wakes the run continues it.
+    Suspended(String),
+    /// It stopped because it was asked to, and is recorded as what was asked for.
+    Stopped,
+}
+
+/// How a job failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    /// A class that a policy can name.
+    pub error_type: String,
+    /// For people.
+    pub error_message: String,
+}
+
+impl Failed {
+    /// A failure of this class.
+    pub fn new(error_type: impl Into<String>, error_message: impl Into<String>) -> Self {
+        Self { error_type: error_type.into(), error_message: error_message.into() }
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failed {
+    /// A failure of the class `error`, with the causes of the error.
+    fn from(error: E) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let said = error.to_string();
+            if !message.contains(&said) {
+                message = format!("{message}: {said}");
+            }
+            cause = error.source();
+        }
+        Self::new("error", message)
+    }
+}
+
+/// What a handler may return: anything that serialises, which becomes the run's result, or a [`Done`].
+pub trait IntoDone {
+    /// The outcome. Fails where the value cannot be written as JSON, or is too large to be kept with a run.
+    fn into_done(self) -> Result<Done, Failed>;
+}
+
+impl<T: Serialize> IntoDone for T {
+    fn into_done(self) -> Result<Done, Failed> {
+        let value = serde_json::to_value(self)
+            .map_err(|error| Failed::new("result", format!("its result cannot be written as JSON: {error}")))?;
+        Done::Succeeded(value).into_done()
+    }
+}
+
+impl IntoDone for Done {
+    fn into_done(self) -> Result<Done, Failed> {
+        match &self {
+            Self::Succeeded(result) => match result.to_string().len() {
+                size if size > DOCUMENT_LIMIT => Err(Failed::new(
+                    "result",
+                    format!("its result has {size} bytes, more than {DOCUMENT_LIMIT}: store it elsewhere"),
+                )),
+                _ => Ok(self),
+            },
+            Self::Suspended(_) | Self::Stopped => Ok(self),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_becomes_the_result_and_one_too_large_a_failure() {
+        assert_eq!(().into_done(), Ok(Done::Succeeded(Value::Null)));
+        assert_eq!(vec![1, 2].into_done(), Ok(Done::Succeeded(serde_json::json!([1, 2]))));
+        assert_eq!(Done::Stopped.into_done(), Ok(Done::Stopped));
+        assert_eq!("x".repeat(DOCUMENT_LIMIT).into_done().unwrap_err().error_type, "result");
+        let keyed: std::collections::BTreeMap<Vec<u8>, u8> = [(vec![1], 1)].into();
+        assert_eq!(keyed.into_done().unwrap_err().error_type, "result");
+    }
+
+    #[test]
+    fn a_failure_names_the_causes_of_its_error_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the import failed")]
+        struct Import(#[source] std::io::Error);
+        let failed = Failed::from(Import(std::io::Error::other("no such table")));
+        assert_eq!(failed.error_message, "the import failed: no such table");
+    }
+}

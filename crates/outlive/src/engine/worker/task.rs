@@ -1,0 +1,173 @@
+//! A task: a claimed run on its way through a worker, and the request to stop that reaches its handler.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::outcome::{Done, Failed};
+use crate::lifecycle::{OwnerEnd, Verdict};
+use crate::model::run::Interruption;
+use crate::model::time::{Clock, SystemClock};
+use crate::ownership::Stop;
+use crate::ownership::handle::RunHandle;
+use crate::util::sync::lock;
+
+/// Why a handler should stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StopReason {
+    /// Something about its run.
+    Run(Stop),
+    /// Its worker is to end, and has waited for as long as it may.
+    WorkerEnds,
+}
+
+/// What is to be recorded of a task.
+pub(super) enum Answer {
+    End(OwnerEnd),
+    Suspend(String),
+}
+
+impl Answer {
+    /// The attempt is over without its handler having said how.
+    pub(super) fn interrupted(reason: &str) -> Self {
+        Self::End(OwnerEnd::Interrupted(Interruption { signal: None, reason: reason.into() }))
+    }
+}
+
+#[derive(Default)]
+struct StopSignal {
+    state: Mutex<StopState>,
+    /// Wakes handlers that wait on a thread.
+    rung: Condvar,
+    /// Wakes handlers that are futures.
+    notified: Notify,
+}
+
+#[derive(Default)]
+struct StopState {
+    stop: Option<Stop>,
+    ends: bool,
+}
+
+impl StopState {
+    fn reason(&self) -> Option<StopReason> {
+        self.stop.clone().map(StopReason::Run).or_else(|| self.ends.then_some(StopReason::WorkerEnds))
+    }
+}
+
+impl StopSignal {
+    fn ring(&self, change: impl FnOnce(&mut StopState)) {
+        change(&mut lock(&self.state));
+        self.rung.notify_all();
+        self.notified.notify_waiters();
+    }
+}
+
+/// A claimed run, from its claim until its end is recorded.
+pub(super) struct Task {
+    pub(super) handle: RunHandle,
+    /// Its end has been reported. A second report is ignored.
+    pub(super) ended: AtomicBool,
+    signal: Arc<StopSignal>,
+    watched: OnceLock<()>,
+    /// Ends its handler, where that is a future.
+    abort: OnceLock<AbortHandle>,
+}
+
+impl Task {
+    pub(super) fn new(handle: RunHandle) -> Arc<Self> {
+        let (ended, signal) = (AtomicBool::new(false), Arc::default());
+        Arc::new(Self { handle, ended, signal, watched: OnceLock::new(), abort: OnceLock::new() })
+    }
+
+    /// Tells the handler that its worker ends.
+    pub(super) fn tell_end(&self) {
+        self.signal.ring(|state| state.ends = true);
+    }
+
+    /// From now on the handler can be aborted. It is at once, where its worker gave up on it before it was spawned.
+    pub(super) fn aborted_by(&self, abort: AbortHandle) {
+        let _ = self.abort.set(abort);
+        if self.ended.load(Ordering::SeqCst) {
+            self.abort();
+        }
+    }
+
+    /// Ends a handler that is a future at its next await. One on a thread continues; what it answers is ignored.
+    pub(super) fn abort(&self) {
+        if let Some(abort) = self.abort.get() {
+            abort.abort();
+        }
+    }
+
+    pub(super) fn stop_reason(&self) -> Option<StopReason> {
+        let own = || lock(&self.signal.state).reason();
+        self.handle.stop_requested().map(StopReason::Run).or_else(own)
+    }
+
+    /// From now on the handler hears of a request to stop at once, and is trusted to stop at its timeout, too.
+    fn watch(&self) {
+        self.watched.get_or_init(|| {
+            let signal = self.signal.clone();
+            self.handle.on_stop(move |stop| signal.ring(|state| state.stop = Some(stop.clone())));
+        });
+    }
+
+    /// Blocks until there is a reason to stop, for at most `patience`.
+    pub(super) fn wait_for_stop(&self, patience: Duration) -> Option<StopReason> {
+        self.watch();
+        let deadline = SystemClock.awake() + patience;
+        let mut state = lock(&self.signal.state);
+        loop {
+            let left = deadline.saturating_sub(SystemClock.awake());
+            let reason = state.reason();
+            if reason.is_some() || left.is_zero() {
+                return reason;
+            }
+            state = self.signal.rung.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until there is a reason to stop.
+    pub(super) async fn stopped(&self) -> StopReason {
+        self.watch();
+        loop {
+            let notified = self.signal.notified.notified();
+            // Made before the state is read: what rings in between is not missed.
+            let reason = lock(&self.signal.state).reason();
+            match reason {
+                Some(reason) => return reason,
+                None => notified.await,
+            }
+        }
+    }
+
+    /// What is recorded of a handler that returned so.
+    pub(super) fn answer(&self, returned: Result<Done, Failed>) -> Answer {
+        let failed = |failed: Failed| {
+            let Failed { error_type, error_message } = failed;
+            Answer::End(OwnerEnd::Finished(Verdict::Failed { error_type, error_message }))
+        };
+        match returned {
+            Ok(Done::Suspended(reason)) => Answer::Suspend(reason),
+            Ok(Done::Succeeded(Value::Null)) => Answer::End(OwnerEnd::Finished(Verdict::SUCCEEDED)),
+            Ok(Done::Succeeded(result)) => {
+                Answer::End(OwnerEnd::Finished(Verdict::Succeeded { result: Some(Arc::new(result)) }))
+            }
+            Err(error) => failed(error),
+            Ok(Done::Stopped) => match self.stop_reason() {
+                Some(StopReason::Run(Stop::Cancelled(_))) => Answer::End(OwnerEnd::Finished(Verdict::Cancelled)),
+                Some(StopReason::Run(Stop::TimedOut)) => {
+                    failed(Failed::new("timeout", "it ran for longer than its timeout"))
+                }
+                Some(StopReason::Run(Stop::LeaseOver)) => Answer::interrupted("its registry could not be reached"),
+                Some(StopReason::WorkerEnds) => Answer::interrupted("its worker was asked to end"),
+                Some(StopReason::Run(Stop::Lost)) | None => Answer::interrupted("it stopped"),
+            },
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Async handlers: typed input and result, cancellation, panics, limits by kind, and stops that leave nothing behind.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use outlive::run::{DOCUMENT_LIMIT, StateName};
+use outlive::testing::spec;
+use outlive::{Done, End, Failed, Job, Stop, StopReason};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{LONG, eager, lasting, state};
+use crate::world::on_each;
+
+#[derive(Serialize, Deserialize)]
+struct Migrate {
+    tenant: String,
+    rows: u64,
+}
+
+/// A runtime of two threads, as a service would have.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
+}
+
+#[test]
+fn a_typed_input_is_read_and_what_its_handler_returns_is_the_result() {
+    let runtime = runtime();
+    on_each(async |world| {
+        let maker = world.process();
+        let input = Migrate { tenant: "acme".into(), rows: 7 };
+        let run = maker.enqueue(maker.spec("migrate").with_input(&input).unwrap()).await.unwrap();
+        let odd = maker.enqueue(maker.spec("migrate").with_input(&"no tenant").unwrap()).await.unwrap();
+        let none = maker.enqueue(maker.spec("migrate")).await.unwrap();
+        let plain = maker.enqueue(maker.spec("plain")).await.unwrap();
+        let large = maker.enqueue(maker.spec("large")).await.unwrap();
+        let worker = eager(world.process())
+            .concurrency(8)
+            .runtime(runtime.handle().clone())
+            .handle("migrate", |job: Job<Migrate>| async move {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                job.set_checkpoint(json!({"rows": job.input.rows})).await?;
+                Ok::<_, Failed>(json!({"tenant": job.input.tenant, "rows": job.input.rows}))
+            })
+            .handle("plain", |job: Job| async move {
+                assert_eq!(job.input, Value::Null);
+                Ok::<_, Failed>(())
+            })
+            .handle_blocking("large", |_| Ok("x".repeat(DOCUMENT_LIMIT)))
+            .start()
+            .unwrap();
+        worker.wait_until(|tally| tally.succeeded == 2 && tally.failed == 3);
+        worker.stop();
+        let done = world.record(run.id).await.run;
+        assert_eq!(done.spec.input, Some(json!({"tenant": "acme", "rows": 7})));
+        assert_eq!(done.result.as_deref(), Some(&json!({"tenant": "acme", "rows": 7})));
+        assert_eq!(done.checkpoint, Some(json!({"rows": 7})));
+        assert_eq!(world.record(plain.id).await.run.result, None);
+        for (run, error_type) in [(&odd, "input"), (&none, "input"), (&large, "result")] {
+            let run = world.record(run.id).await.run;
+            let End::Failed(failure) = &run.ending().unwrap().how else { panic!("{run:?}") };
+            assert_eq!((failure.error_type.as_str(), &run.result), (error_type, &None), "{failure:?}");
+        }
+    });
+}
+
+#[test]
+fn a_cancelled_async_handler_is_woken_at_once_and_a_panic_is_contained() {
+    let runtime = runtime();
+    on_each(async |world| {
+        let maker = world.process();
+        let waits = maker.enqueue(spec("waits")).await.unwrap();
+        let boom = maker.enqueue(spec("boom")).await.unwrap();
+        let worker = eager(world.process())
+            .concurrency(4)
+            .runtime(runtime.handle().clone())
+            .handle("waits", |job: Job| async move {
+                match job.stopped().await {
+                    StopReason::Run(Stop::Cancelled(_)) => Ok(Done::Stopped),
+                    other => Err(Failed::new("test", format!("{other:?}"))),
+                }
+            })
+            .handle("boom", |job: Job| async move {
+                assert!(job.checkpoint().is_some(), "there is none");
+                Ok::<_, Failed>(())
+            })
+            .start()
+            .unwrap();
+        worker.wait_until(|tally| tally.running == 1 && tally.failed == 1);
+        maker.cancel(waits.id, None).await.unwrap();
+        worker.registry().tick().await.unwrap();
+        worker.wait_until(|tally| tally.stopped == 1);
+        worker.stop();
+        assert_eq!(state(&world, &waits).await, StateName::Cancelled);
+        let run = world.record(boom.id).await.run;
+        let End::Failed(failure) = &run.ending().unwrap().how else { panic!("{run:?}") };
+        assert_eq!(failure.error_type, "panic");
+        assert!(failure.error_message.contains("there is none"), "{failure:?}");
+    });
+}
+
+#[test]
+fn an_async_handler_past_its_grace_is_aborted_and_its_run_is_tried_elsewhere() {
+    struct Dropped(Arc<AtomicUsize>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let runtime = runtime();
+    on_each(async |world| {
+        let run = world.process().enqueue(lasting("job")).await.unwrap();
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let seen = dropped.clone();
+        let worker = eager(world.process())
+            .grace(Duration::ZERO, Duration::ZERO)
+            .runtime(runtime.handle().clone())
+            .handle("job", move |_: Job| {
+                let guard = Dropped(seen.clone());
+                async move {
+                    let _guard = guard;
+                    std::future::pending::<Result<(), Failed>>().await
+                }
+            })
+            .start()
+            .unwrap();
+        worker.wait_until(|tally| tally.running == 1);
+        assert_eq!(worker.stop().stopped, 1);
+        assert_eq!(state(&world, &run).await, StateName::Pending);
+        let until = std::time::Instant::now() + LONG;
+        while dropped.load(Ordering::SeqCst) == 0 {
+            assert!(std::time::Instant::now() < until, "its future was not dropped");
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn no_more_runs_of_a_kind_are_done_at_a_time_than_its_limit() {
+    const RUNS: u64 = 12;
+    let runtime = runtime();
+    on_each(async |world| {
+        let maker = world.process();
+        for _ in 0..RUNS {
+            maker.enqueue(spec("scarce")).await.unwrap();
+            maker.enqueue(spec("free")).await.unwrap();
+        }
+        let (at_once, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counted, seen) = (at_once.clone(), most.clone());
+        let worker = eager(world.process())
+            .concurrency(6)
+            .concurrency_of("scarce", 2)
+            .runtime(runtime.handle().clone())
+            .handle("scarce", move |_: Job| {
+                let (at_once, most) = (counted.clone(), seen.clone());
+                async move {
+                    most.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                    at_once.fetch_sub(1, Ordering::SeqCst);
+                    Ok::<_, Failed>(())
+                }
+            })
+            .handle("free", |_: Job| async { Ok::<_, Failed>(()) })
+            .start()
+            .unwrap();
+        worker.wait_until(|tally| tally.succeeded == 2 * RUNS);
+        worker.stop();
+        let most = most.load(Ordering::SeqCst);
+        assert!((1..=2).contains(&most), "{most} at once");
+    });
+}
+
+#[test]
+fn a_worker_drains_on_its_callers_runtime_and_is_refused_without_one() {
+    let runtime = runtime();
+    on_each(async |world| {
+        let maker = world.process();
+        for _ in 0..5 {
+            maker.enqueue(spec("job")).await.unwrap();
+        }
+        let worker = |world: &crate::world::World| {
+            eager(world.process()).concurrency(2).handle("job", |_: Job| async { Ok::<_, Failed>(()) })
+        };
+        let refused = worker(&world).start().err().unwrap().to_string();
+        assert!(refused.contains("need a tokio runtime"), "{refused}");
+        let draining = worker(&world);
+        let tally = runtime.block_on(draining.drain()).unwrap();
+        assert_eq!((tally.succeeded, tally.running), (5, 0));
+        let idle = runtime.block_on(worker(&world).run_until(async {})).unwrap();
+        assert_eq!(idle.succeeded, 0);
+    });
+}
