@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod packaging;
+mod test_ids;
 
 use crate::features;
 use crate::layers::{self, CRATES};
@@ -42,6 +43,7 @@ fn house_rules() -> Result<(), Failed> {
     for layers in CRATES {
         found.extend(layers::check(&root(), &layers).map_err(unreadable)?);
     }
+    found.extend(test_ids::check(&root()).map_err(unreadable)?);
     for violation in &found {
         println!("{violation}");
     }
