@@ -11,6 +11,7 @@ mod bucket;
 mod cancel_trees;
 mod cancelling;
 mod clients;
+mod console;
 mod deleting;
 mod detaching;
 mod environment;
