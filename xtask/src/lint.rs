@@ -1,5 +1,6 @@
 //! `cargo xtask lint`: what can be said of the code without running it.
 
+mod book;
 mod dependencies;
 mod packaging;
 mod test_ids;
@@ -15,6 +16,7 @@ pub fn run(_: &[String]) -> Result<(), Failed> {
         step(&cargo(), &["fmt", "--all", "--check"]),
         step(&cargo(), &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
         house_rules(),
+        book::build(),
     ];
     let clippy = |of: &[&str], features: &[&str]| {
         step(&cargo(), &[&["clippy", "--package"], of, features, &["--", "-D", "warnings"]].concat())
@@ -44,6 +46,7 @@ fn house_rules() -> Result<(), Failed> {
         found.extend(layers::check(&root(), &layers).map_err(unreadable)?);
     }
     found.extend(test_ids::check(&root()).map_err(unreadable)?);
+    found.extend(book::check(&root()).map_err(unreadable)?);
     for violation in &found {
         println!("{violation}");
     }

