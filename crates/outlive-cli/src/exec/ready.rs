@@ -75,7 +75,7 @@ impl ReadyFlags {
         checks.extend(self.ready_command.clone().map(ReadyCheck::Command));
         let said = [&self.ready_http, &self.ready_command];
         if said.into_iter().flatten().any(|text| Redactor::default().text(text) != *text) {
-            let why = "a readiness check is on record and must not contain a secret: use a variable of the environment";
+            let why = "a readiness check is stored and must not contain a secret: use a variable of the environment";
             return Err(Error::Invalid(why.into()));
         }
         if checks.is_empty() && self.ready_within.is_some() {

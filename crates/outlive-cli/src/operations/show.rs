@@ -264,7 +264,7 @@ impl fmt::Display for Shown {
             line("log", Some(format!("{path} ({}, attempt {})", show_bytes(log.bytes), log.attempt)))?;
         }
         let host = plain(run.host.as_deref().unwrap_or("?"));
-        let process = run.owner_pid.map_or_else(|| "not on record".into(), |pid| format!("pid {pid} on {host}"));
+        let process = run.owner_pid.map_or_else(|| "not recorded".into(), |pid| format!("pid {pid} on {host}"));
         line("owner", run.owner.map(|_| process))?;
         line("last beat", run.last_beat_at.map(moment))?;
         line("lease until", self.lease_until.map(|at| at.to_string()))?;

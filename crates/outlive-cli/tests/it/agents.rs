@@ -31,8 +31,8 @@ fn s_24_s_25_agents_only_look_until_they_are_allowed_more() {
             .all(|tool| tool["name"] != "queue_add")
     );
     // What a tool says of itself is what is in the program, word for word.
-    let told: Vec<String> = all.iter().map(|tool| format!("{}: {}", tool["name"], tool["description"])).collect();
-    insta::assert_snapshot!("tools", told.join("\n"));
+    let tools: Vec<String> = all.iter().map(|tool| format!("{}: {}", tool["name"], tool["description"])).collect();
+    insta::assert_snapshot!("tools", tools.join("\n"));
 }
 
 /// What a token may have done and what the server lets agents do: the lesser of the two holds.

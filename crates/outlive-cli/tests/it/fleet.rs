@@ -373,7 +373,7 @@ fn f08_a_run_whose_owner_is_not_on_record_is_shown_so() {
     let listed = on(&sandbox, &url, &["ps", "--json"]).json();
     assert_eq!(listed["runs"][0]["reason"], "its owner is unknown: it has no record", "{listed}");
     let shown = on(&sandbox, &url, &["show", "kept"]).succeeds();
-    assert!(shown.lines().any(|line| line.starts_with("owner") && line.ends_with("not on record")), "{shown}");
+    assert!(shown.lines().any(|line| line.starts_with("owner") && line.ends_with("not recorded")), "{shown}");
     assert_eq!(on(&sandbox, &url, &["reap", "--json"]).json()["live"], 1);
     std::fs::write(sandbox.work().join("go"), "").unwrap();
     on(&sandbox, &url, &["wait", "kept"]).succeeds();

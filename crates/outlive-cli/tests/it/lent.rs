@@ -203,8 +203,8 @@ fn what_is_said_of_a_server_that_cannot_be_used() {
     told("no token", reader.outlive(&["ps"]).env_remove("OUTLIVE_TOKEN"));
     told("a token in the URL", reader.outlive(&["ps"]).env("OUTLIVE_REGISTRY", "http://me:secret@127.0.0.1:1"));
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    told("nobody there", reader.outlive(&["ps"]).env("OUTLIVE_REGISTRY", format!("http://{gone}")));
-    all = all.replace(&gone.to_string(), "[NOBODY]");
+    told("no server there", reader.outlive(&["ps"]).env("OUTLIVE_REGISTRY", format!("http://{gone}")));
+    all = all.replace(&gone.to_string(), "[GONE]");
     for (what, status, body) in [
         (
             "a later version",

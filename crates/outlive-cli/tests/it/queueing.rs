@@ -268,11 +268,11 @@ fn bad_input_is_refused_with_the_reason_and_adds_nothing() {
         std::fs::write(sandbox.work().join("plan"), text).unwrap();
     };
     let argv = serde_json::json!(["true"]);
-    let mut told = Vec::new();
+    let mut refusals = Vec::new();
     let mut refuse = |words: &[&str]| {
         let refused = sandbox.outlive(["queue", "add"].iter().chain(words)).output().unwrap();
         assert!(!refused.status.success(), "{words:?} was taken");
-        told.push(format!("{words:?}: {}", settled(&sandbox, &text(&refused.stderr))));
+        refusals.push(format!("{words:?}: {}", settled(&sandbox, &text(&refused.stderr))));
     };
     refuse(&["--needs", "nosuch", "--", "true"]);
     refuse(&["--cron", "0 0 31 2 *", "--", "true"]);
@@ -293,7 +293,7 @@ fn bad_input_is_refused_with_the_reason_and_adds_nothing() {
     refuse(&["--file", "plan"]);
     plan(&[serde_json::json!({ "name": "a", "argv": argv }), serde_json::json!({ "naem": "b", "argv": argv })]);
     refuse(&["--file", "plan"]);
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(refusals.join("\n"));
     let names: Vec<Value> = sandbox.runs().iter().map(|run| run["name"].clone()).collect();
     assert_eq!(names, ["there"], "something was added in spite of it");
 }

@@ -426,8 +426,8 @@ fn r10_steps_inside_steps_are_a_tree_that_replay_leaves_alone() {
     assert_eq!(parents(&sandbox.wait_for_state("apart", "succeeded"), 1), tree(&[("apart", None)]));
     let shown = sandbox.outlive(["show", "job"]).succeeds();
     let lines = shown.lines().skip_while(|line| !line.starts_with("steps")).skip(1);
-    let told: Vec<&str> = lines.map(|line| line.rsplit_once("  ").unwrap().0.trim_end()).collect();
-    insta::assert_snapshot!("nested", told.join("\n"));
+    let listed: Vec<&str> = lines.map(|line| line.rsplit_once("  ").unwrap().0.trim_end()).collect();
+    insta::assert_snapshot!("nested", listed.join("\n"));
     // The outer one had failed and is done again. What is inside it had not, and what is inside that is not come to.
     let run = resume(&sandbox, 2);
     assert_eq!(done(&sandbox), [""; 0]);

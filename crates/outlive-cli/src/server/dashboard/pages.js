@@ -56,7 +56,7 @@ function entries(all) {
     el("td", {}, about(entry), entry.note ? el("div", { class: "quiet" }, entry.note) : null),
     el("td", {}, badge(entry)),
     el("td", { class: "num" }, String(entry.priority)),
-    el("td", {}, entry.reason ?? (entry.state === "pending" ? "waits for somebody to take it" : "")),
+    el("td", {}, entry.reason ?? (entry.state === "pending" ? "waits for an executor" : "")),
     el("td", {}, el("code", {}, entry.repo ?? "")));
   return [el("h2", {}, "Entries of all repositories"), table("Entries of all repositories", ["About", "State", "Priority", "Reason", "Repository"], all.map(row), "queue")];
 }

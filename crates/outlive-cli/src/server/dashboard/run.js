@@ -85,7 +85,7 @@ function about(run, refresh) {
 function actions(run, refresh) {
   const offers = [
     ["cancel", "Cancel", "It is asked to stop, and killed if it does not.", "danger"],
-    ["resume", "Resume", "The same run goes on with its next attempt.", "primary"],
+    ["resume", "Resume", "The same run continues with its next attempt.", "primary"],
     ["rerun", "Rerun", "A new run with the same spec is made, linked to this one.", ""],
     ["archive", "Archive", "It is hidden from lists. Nothing is deleted.", ""],
     ["unarchive", "Unarchive", "It is listed again.", ""],
