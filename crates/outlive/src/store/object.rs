@@ -9,6 +9,7 @@ mod beats;
 mod bucket;
 mod cache;
 mod charter;
+mod client;
 mod commits;
 mod credentials;
 mod delete;

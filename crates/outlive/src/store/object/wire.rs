@@ -15,18 +15,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{DATE, SERVER};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use tokio::sync::Barrier;
 
+use super::client::{Client, ResponseBody, http_error};
 use super::server_time::ServerTime;
 use crate::util::sync::lock;
 
-/// How long a connection may take to be made.
-const CONNECTING: Duration = Duration::from_secs(3);
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -293,22 +292,15 @@ pub(super) struct Connector(pub(super) Arc<Wire>);
 
 impl HttpConnector for Connector {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        // An installed provider will do.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .user_agent(concat!("outlive/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECTING)
-            .read_timeout(PATIENCE)
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|error| object_store::Error::Generic { store: "http", source: Box::new(error) })?;
+        let unusable = |error| object_store::Error::Generic { store: "http", source: Box::new(error) };
+        let client = Client::new().map_err(unusable)?;
         Ok(HttpClient::new(Line { client, wire: self.0.clone() }))
     }
 }
 
 #[derive(Debug)]
 struct Line {
-    client: reqwest::Client,
+    client: Client,
     wire: Arc<Wire>,
 }
 
@@ -349,31 +341,16 @@ impl HttpService for Line {
 impl Line {
     async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (parts, body) = request.into_parts();
-        let unusable = |error| HttpError::new(HttpErrorKind::Request, error);
-        let url: reqwest::Url = parts.uri.to_string().parse().map_err(unusable)?;
-        let mut request = reqwest::Request::new(parts.method, url);
-        *request.headers_mut() = parts.headers;
         // A few kilobytes at most: what is large is never written here.
         let bytes = body.collect().await?.to_bytes();
-        *request.body_mut() = Some(match GATE.try_with(Clone::clone) {
-            Ok(gate) => reqwest::Body::wrap(HeldBack::new(bytes, gate)),
-            Err(_) => bytes.into(),
-        });
-        let response = self.client.execute(request).await.map_err(http_error)?;
-        let (parts, body) = http::Response::<reqwest::Body>::from(response).into_parts();
-        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body.map_err(http_error))))
+        let body = match GATE.try_with(Clone::clone) {
+            Ok(gate) => HeldBack::new(bytes, gate).boxed(),
+            Err(_) => Full::new(bytes).boxed(),
+        };
+        let answered = self.client.send(http::Request::from_parts(parts, body)).await;
+        let (parts, body) = answered.map_err(http_error)?.into_parts();
+        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(ResponseBody::new(body, PATIENCE))))
     }
-}
-
-fn http_error(error: reqwest::Error) -> HttpError {
-    let kind = if error.is_connect() {
-        HttpErrorKind::Connect
-    } else if error.is_timeout() {
-        HttpErrorKind::Timeout
-    } else {
-        HttpErrorKind::Interrupted
-    };
-    HttpError::new(kind, error)
 }
 
 type Waiting = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
