@@ -39,16 +39,21 @@ pub fn directory(target: &str) -> PathBuf {
 /// Builds what `words` name, and answers with the target it is built for.
 pub fn build(words: &[&str]) -> Result<String, Failed> {
     let target = host()?;
-    let flags = remapped()
-        .iter()
-        .fold(FLAGS.to_owned(), |flags, (from, to)| format!("{flags} --remap-path-prefix={}={to}", from.display()));
-    let rust = format!("CARGO_TARGET_{}_RUSTFLAGS={flags}", target.to_uppercase().replace('-', "_"));
-    let c = format!("CFLAGS=-ffile-prefix-map={}=/outlive", root().display());
+    let [rust, c] = environment(&target, FLAGS);
     let (cargo, profile) = (cargo(), profile());
     let mut line = vec![rust.as_str(), &c, &cargo, "build", "--profile", &profile, "--target", &target];
     line.extend(words);
     step("env", &line)?;
     Ok(target)
+}
+
+/// The variables by which compilers are given `flags` and keep paths of this machine out of what they make.
+pub fn environment(target: &str, flags: &str) -> [String; 2] {
+    let mapped = remapped();
+    let rust = mapped.iter().map(|(from, to)| format!(" --remap-path-prefix={}={to}", from.display()));
+    let c: Vec<String> = mapped.iter().map(|(from, to)| format!("-ffile-prefix-map={}={to}", from.display())).collect();
+    let target = target.to_uppercase().replace('-', "_");
+    [format!("CARGO_TARGET_{target}_RUSTFLAGS={flags}{}", rust.collect::<String>()), format!("CFLAGS={}", c.join(" "))]
 }
 
 /// Directories of this machine, and what they are called in what is built: the repository, and the sources of each registry.

@@ -18,7 +18,7 @@ const CHORES: [Chore; 7] = [
     ("bench", "[NAME]  the benchmarks in bench/, or one of them, built as the command is shipped", bench::run),
     (
         "dist",
-        "[--check]  what a release has: archive, Debian package, sums, SBOM; --check tries them in chroots",
+        "[--check]  what a release has: archive, Debian package, wheel, sums, SBOM; --check installs each and tries it",
         dist::run,
     ),
     (

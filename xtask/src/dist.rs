@@ -11,12 +11,13 @@ mod install_tests;
 mod licences;
 mod packages;
 mod sbom;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 
 use self::packages::Packages;
-use crate::build::{build, directory, profile};
-use crate::steps::{Failed, output, root, step, succeeds};
+use crate::build::{build, directory};
+use crate::steps::{Failed, output, root, step};
 
 /// The shells whose completions are shipped, and the names of their files.
 const COMPLETIONS: [(&str, &str); 5] = [
@@ -54,7 +55,7 @@ pub fn run(words: &[String]) -> Result<(), Failed> {
         _ => return Err(Failed("usage: cargo xtask dist [--check]".into())),
     }
     let target = build(&["--package", "outlive-cli", "--locked"])?;
-    let packages = Packages::read(&target)?;
+    let packages = Packages::read(&target, &["outlive-cli"])?;
     let out = root().join("target/dist");
     let _ = std::fs::remove_dir_all(&out);
     let release = Release {
@@ -67,7 +68,7 @@ pub fn run(words: &[String]) -> Result<(), Failed> {
     stage(&release, &packages)?;
     archive::make(&release)?;
     deb::make(&release)?;
-    wheel(&release)?;
+    wheel::make(&release)?;
     write(&release.out.join(format!("{}.cdx.json", release.name())), &sbom::render(&release, &packages))?;
     std::fs::remove_dir_all(release.out.join("stage")).map_err(|error| Failed(format!("`stage`: {error}")))?;
     archive::sums(&release)?;
@@ -92,20 +93,6 @@ fn stage(release: &Release, packages: &Packages) -> Result<(), Failed> {
         write(&stage.join("completions").join(file), &(output(&program, &["completions", shell])? + "\n"))?;
     }
     write(&stage.join("LICENSES-THIRD-PARTY.txt"), &licences::collect(packages)?)
-}
-
-/// The Python wheel, where maturin is there to make it.
-fn wheel(release: &Release) -> Result<(), Failed> {
-    let manifest = root().join("crates/outlive-py/Cargo.toml");
-    if !manifest.exists() || !succeeds("maturin", &["--version"]) {
-        println!("xtask dist: no wheel is made, because crates/outlive-py or maturin is missing");
-        return Ok(());
-    }
-    let (manifest, out) = (manifest.to_string_lossy().into_owned(), release.out.to_string_lossy().into_owned());
-    let epoch = format!("SOURCE_DATE_EPOCH={}", release.epoch);
-    let profile = profile();
-    let words = ["build", "--profile", &profile, "--locked", "--manifest-path", &manifest, "--out", &out];
-    step("env", &[&[epoch.as_str(), "maturin"], words.as_slice()].concat())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), Failed> {

@@ -1,11 +1,27 @@
 //! `cargo xtask dist --check`: installs what was made where nothing else is, and tries it out. Needs root.
 //!
-//! The archive goes into an empty chroot, by `install.sh` into a directory, and the Debian package into a chroot that
-//! `debootstrap` makes.
+//! The archive goes into an empty chroot, by `install.sh` into a directory, the wheel into a virtual environment, and the
+//! Debian package into a chroot that `debootstrap` makes.
 
 use std::path::Path;
 
+use crate::build::profile;
 use crate::steps::{Failed, output, step};
+
+/// The most bytes that the binary and each package of a release may have.
+const SIZE_LIMIT: u64 = 25_000_000;
+
+/// Names what is larger than it may be.
+const SIZES: &str = r#"
+set -eu
+out=$1 scratch=$2 limit=$3
+mkdir "$scratch/sizes"
+tar -xzf "$out"/outlive-*.tar.gz -C "$scratch/sizes" --strip-components=2 --wildcards '*/bin/outlive'
+set -- "$out"/outlive* "$scratch/sizes/outlive"
+stat -c '%s bytes in %n' -- "$@"
+test -z "$(find "$@" -size +"$limit"c)"
+echo "nothing has more than $limit bytes"
+"#;
 
 /// Runs in a chroot whose only file is the program. What a process is, /proc tells, so that is mounted, as in every container.
 const IN_EMPTY_CHROOT: &str = r#"
@@ -35,6 +51,25 @@ for archive in "$scratch"/tampered/*.tar.gz; do printf x >> "$archive"; done
 if sh "$out/install.sh" --from "$scratch/tampered" --prefix "$scratch/never"; then exit 1; fi
 test ! -e "$scratch/never"
 echo "install.sh installs the archive and refuses one with another sum"
+"#;
+
+/// Installs the wheel in an environment of its own, and says how long its import takes.
+const OF_PYTHON: &str = r#"
+set -eu
+out=$1 scratch=$2
+python3 -m venv "$scratch/venv"
+"$scratch/venv/bin/pip" install --quiet --no-index "$out"/outlive-*.whl
+cd "$scratch"
+PATH="$scratch/venv/bin:$PATH" OUTLIVE_HOME="$scratch/home"
+export PATH OUTLIVE_HOME
+python -c 'import outlive'
+test "$(outlive run --name inner -- python -c 'print(1)')" = 1
+outlive ps --all | grep -q inner
+test "$(command -v outlive)" = "$scratch/venv/bin/outlive"
+for round in 1 2 3 4 5 6 7 8 9 10; do
+    python -X importtime -c 'import outlive' 2>&1 | sed -n 's/.*| *\([0-9]*\) | outlive$/\1/p'
+done | sort -n | sed -n '1s/$/ µs for `import outlive`, at best/p'
+echo "the wheel installs, imports and has the command"
 "#;
 
 /// Installs, tries and removes the package.
@@ -67,7 +102,8 @@ pub fn run(out: &Path) -> Result<(), Failed> {
     let scratch = output("mktemp", &["-d"])?;
     let place = out.to_string_lossy().into_owned();
     let package = output("sh", &["-c", "ls \"$1\"/outlive_*.deb", "sh", &place])?;
-    let checks = [IN_EMPTY_CHROOT, BY_SCRIPT, OF_DEBIAN].map(|script| step_script(script, &place, &scratch));
+    let checks =
+        [SIZES, IN_EMPTY_CHROOT, BY_SCRIPT, OF_PYTHON, OF_DEBIAN].map(|script| step_script(script, &place, &scratch));
     let lint = step("lintian", &["--fail-on", "error", &package]);
     let failed: Vec<String> =
         checks.into_iter().chain([lint]).filter_map(Result::err).map(|Failed(what)| what).collect();
@@ -77,5 +113,7 @@ pub fn run(out: &Path) -> Result<(), Failed> {
 
 /// Runs a script of this file, which is named by its last line.
 fn step_script(script: &str, out: &str, scratch: &str) -> Result<(), Failed> {
-    step("sh", &["-c", script, "sh", out, scratch])
+    // What is not optimised, to try packages out, may be larger.
+    let limit = if profile() == "dist" { SIZE_LIMIT } else { u64::MAX >> 1 };
+    step("sh", &["-c", script, "sh", out, scratch, &limit.to_string()])
 }

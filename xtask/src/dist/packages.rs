@@ -1,4 +1,4 @@
-//! The packages that the shipped binary is compiled from, as `cargo metadata` tells them.
+//! The packages that what is shipped is compiled from, as `cargo metadata` tells them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -6,9 +6,6 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::steps::{Failed, cargo, output};
-
-/// The package of the command.
-const COMMAND: &str = "outlive-cli";
 
 /// One package.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +26,7 @@ impl Package {
     }
 }
 
-/// The packages of the command, by name and version, and what each depends on.
+/// The packages that some packages of ours are compiled from, with these, by name and version, and what each depends on.
 #[derive(Debug)]
 pub struct Packages {
     pub all: Vec<Package>,
@@ -39,29 +36,30 @@ pub struct Packages {
 }
 
 impl Packages {
-    /// Asks cargo.
-    pub fn read(target: &str) -> Result<Self, Failed> {
+    /// Asks cargo for what `roots`, packages of ours, are compiled from.
+    pub fn read(target: &str, roots: &[&str]) -> Result<Self, Failed> {
         let words = ["metadata", "--locked", "--format-version", "1", "--filter-platform", target];
         let told = output(&cargo(), &words)?;
         let told = serde_json::from_str(&told).map_err(|error| Failed(format!("`cargo metadata`: {error}")))?;
-        Self::of(&told).ok_or_else(|| Failed(format!("`cargo metadata` does not tell of `{COMMAND}`")))
+        Self::of(&told, roots).ok_or_else(|| Failed(format!("`cargo metadata` does not list `{}`", roots.join("`, `"))))
     }
 
-    /// The version of the command.
+    /// The version of the first root.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Those that the command reaches by normal dependencies.
-    fn of(metadata: &Value) -> Option<Self> {
+    /// Those that the roots reach by normal dependencies.
+    fn of(metadata: &Value, roots: &[&str]) -> Option<Self> {
         let packages = metadata["packages"].as_array()?.iter().filter_map(|told| Some((told["id"].as_str()?, told)));
         let packages: BTreeMap<&str, &Value> = packages.collect();
         let nodes =
             metadata["resolve"]["nodes"].as_array()?.iter().filter_map(|node| Some((node["id"].as_str()?, node)));
         let nodes: BTreeMap<&str, &Value> = nodes.collect();
-        let (root, command) = packages.iter().find(|(_, told)| told["name"] == COMMAND)?;
+        let root = |name: &&str| packages.iter().find(|(_, told)| told["name"] == **name);
+        let roots: Vec<(&&str, &&Value)> = roots.iter().map(root).collect::<Option<_>>()?;
         let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        let mut open = vec![*root];
+        let mut open: Vec<&str> = roots.iter().map(|(id, _)| **id).collect();
         while let Some(id) = open.pop() {
             if found.contains_key(id) {
                 continue;
@@ -76,7 +74,7 @@ impl Packages {
         });
         let mut all: Vec<Package> = found.keys().filter_map(|id| package(packages.get(id)?)).collect();
         all.sort();
-        Some(Self { needs: needs.collect(), all, version: command["version"].as_str()?.to_owned() })
+        Some(Self { needs: needs.collect(), all, version: roots.first()?.1["version"].as_str()?.to_owned() })
     }
 }
 
@@ -119,7 +117,7 @@ mod tests {
                 { "id": "only-tests", "deps": [] },
             ] }
         });
-        let packages = Packages::of(&metadata).unwrap();
+        let packages = Packages::of(&metadata, &["outlive-cli"]).unwrap();
         let names: Vec<&str> = packages.all.iter().map(|package| package.name.as_str()).collect();
         assert_eq!(names, ["a", "b", "outlive-cli"]);
         assert_eq!(packages.version(), "1.0.0");
