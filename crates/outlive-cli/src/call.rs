@@ -17,8 +17,8 @@ mod context;
 mod failure;
 mod fields;
 pub mod inside;
-pub mod progress;
 pub mod json_word;
+pub mod progress;
 #[cfg(feature = "server")]
 pub mod tokens;
 

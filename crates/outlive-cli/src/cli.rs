@@ -22,9 +22,13 @@ use crate::mcp;
 use crate::operations::TABLE;
 #[cfg(feature = "server")]
 use crate::server;
-use crate::ui::talk;
+use crate::ui::{progress, talk};
 use crate::workers::{supervise, work};
 use crate::{exec, logs};
+
+/// Verbs that look at or change many runs: they show a progress bar when that takes long.
+const SLOW: [&str; 9] =
+    ["archive", "cancel", "doctor", "gc", "registry refresh", "registry show", "rm", "sweep", "unarchive"];
 
 /// The nouns that group verbs, with what they are about.
 const NOUNS: [(&str, &str); 7] = [
@@ -117,7 +121,7 @@ fn verb(words: &[OsString]) -> Option<String> {
     let mut words = words.iter().skip(1).map(|word| word.to_str());
     loop {
         match words.next()?? {
-            "--json" => {}
+            "--json" | "--quiet" => {}
             "--registry" => _ = words.next()?,
             flag if flag.starts_with("--registry=") => {}
             noun if NOUNS.iter().any(|(known, _)| *known == noun) => return Some(format!("{noun} {}", words.next()??)),
@@ -155,7 +159,8 @@ pub fn command(verb: Option<&str>) -> Command {
             "The registry: sqlite:PATH, postgres://..., s3://BUCKET/PREFIX or http://SERVER (default: the nearest .outlive, else \
                      the user's)",
         ))
-        .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Print JSON"));
+        .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Print JSON"))
+        .arg(Arg::new("quiet").long("quiet").global(true).action(ArgAction::SetTrue).help("Show no progress bars"));
     match verb {
         Some(exec::NAME) => return root.subcommand(exec::command()),
         Some(step::NAME) => return root.subcommand(step::command()),
@@ -220,11 +225,26 @@ fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> u
     };
     let operation = TABLE.iter().find(|operation| operation.name == name);
     let form = if json { Form::Json } else { Form::Text };
-    match operation.map(|operation| (operation.call)(matches, context, form)) {
+    let call = |operation: &Operation| (operation.call)(matches, context, form);
+    let answer = operation.map(|operation| {
+        if matches.get_flag("quiet") || !takes_long(&name, matches) {
+            return call(operation);
+        }
+        let progress = context.progress().clone();
+        progress::during(&name, move || progress.far(), || call(operation))
+    });
+    match answer {
         Some(Ok(answer)) => say(&answer),
         Some(Err(error)) => fail(&error, json),
         None => 2,
     }
+}
+
+/// Whether a call may take long enough for a progress bar. One that waits says itself what it waits for.
+fn takes_long(name: &str, matches: &ArgMatches) -> bool {
+    let waits = matches!(matches.try_get_one::<bool>("wait"), Ok(Some(true)));
+    let is_file = || matches!(matches.try_contains_id("file"), Ok(true));
+    !waits && (SLOW.contains(&name) || name == "queue add" && is_file())
 }
 
 fn say(answer: &Answer) -> u8 {

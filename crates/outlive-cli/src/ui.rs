@@ -2,6 +2,7 @@
 //!
 //! stdout is data, stderr is talk.
 
+pub mod progress;
 pub mod run_view;
 pub mod table;
 
@@ -19,7 +20,7 @@ const NARROWEST: usize = 40;
 /// Prints a message for people, to standard error.
 pub fn talk(text: &str) {
     // A failure to report a failure is ignored.
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    progress::suspend(|| _ = std::io::stderr().write_all(text.as_bytes()));
 }
 
 /// Prints a line of data, to standard output.

@@ -30,6 +30,8 @@ pub struct Context {
     config: OnceCell<Config>,
     form: Cell<Form>,
     caller: Option<Caller>,
+    /// How far a call of the command line is.
+    progress: CallProgress,
     /// Builds the command tree, which the command line gives: it stands above all operations.
     tree: fn() -> Command,
 }
@@ -61,6 +63,7 @@ impl Context {
             config: OnceCell::new(),
             form: Cell::new(Form::Json),
             caller: None,
+            progress: CallProgress::default(),
             tree: || Command::new("outlive"),
         }
     }
@@ -83,7 +86,8 @@ impl Context {
     /// The context of the same call for another registry: the same caller, with the same permissions.
     pub fn at(&self, url: String) -> Self {
         let caller = self.caller.clone().map(|caller| Caller { registry: None, ..caller });
-        Self { caller, form: self.form.clone(), tree: self.tree, ..Self::new(Some(url)) }
+        let progress = self.progress.clone();
+        Self { caller, form: self.form.clone(), progress, tree: self.tree, ..Self::new(Some(url)) }
     }
 
     /// Whether runs of other registries cannot be meant: a command names its registry, or a caller may use this one
@@ -117,7 +121,12 @@ impl Context {
 
     /// Here the call may be stopped, with so many done of so many. An error where the caller has gone away.
     pub fn pass(&self, done: usize, total: usize) -> Result<(), Error> {
-        self.caller.as_ref().map_or(Ok(()), |caller| caller.going.pass(done, total))
+        self.progress().pass(done, total)
+    }
+
+    /// How far the call is.
+    pub fn progress(&self) -> &CallProgress {
+        self.caller.as_ref().map_or(&self.progress, |caller| &caller.going)
     }
 
     /// Refuses what the caller has no permission for.

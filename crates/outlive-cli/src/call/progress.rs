@@ -36,9 +36,14 @@ impl CallProgress {
 
     /// Here it may be stopped, with so many done of so many. An error where no caller waits for the rest.
     pub fn pass(&self, done: usize, total: usize) -> Result<(), Error> {
+        self.report(done, total);
+        if self.is_given_up() { Err(given_up()) } else { Ok(()) }
+    }
+
+    /// So many are done of so many, of a call that is not to be stopped here.
+    pub fn report(&self, done: usize, total: usize) {
         self.0.done.store(done, Ordering::Relaxed);
         self.0.total.store(total, Ordering::Relaxed);
-        if self.is_given_up() { Err(given_up()) } else { Ok(()) }
     }
 
     /// How many are done, and of how many, where that is known.

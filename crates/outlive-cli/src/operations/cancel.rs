@@ -113,7 +113,9 @@ impl Operate for Cancel {
         let located = self.meant(context).await?;
         let mut known = BTreeSet::new();
         let mut asked = Vec::new();
-        for (registry, seen) in located.each().filter(|(_, seen)| known.insert(seen.run.id)) {
+        let total = located.each().count();
+        for (done, (registry, seen)) in located.each().enumerate().filter(|(_, (_, seen))| known.insert(seen.run.id)) {
+            context.progress().report(done, total);
             if self.dry_run {
                 cancelled.runs.push(would_cancel(seen));
                 continue;

@@ -35,6 +35,7 @@ mod logs;
 mod many;
 mod one_table;
 mod plane;
+mod progress_bars;
 mod queueing;
 mod resuming;
 mod running;
