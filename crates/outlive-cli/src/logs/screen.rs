@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use outlive::error::Error;
 use outlive::logs::{Part, Piece, Stream, show_bytes};
 use outlive::time::Timestamp;
@@ -146,7 +148,7 @@ impl Side {
         let at = self.at;
         self.line(&match String::from_utf8(bytes) {
             Ok(text) => json!({ "at": at, "stream": stream.as_str(), "text": text }),
-            Err(error) => json!({ "at": at, "stream": stream.as_str(), "data": base64(error.as_bytes()) }),
+            Err(error) => json!({ "at": at, "stream": stream.as_str(), "data": STANDARD.encode(error.as_bytes()) }),
         })
     }
 
@@ -160,31 +162,5 @@ impl Side {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Trouble::Unread),
             Err(error) => Err(Trouble::Failed(Error::Invalid(format!("the log cannot be shown: {error}")))),
         }
-    }
-}
-
-/// Bytes as JSON can carry them (RFC 4648, with padding).
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let bits = (0..3).fold(0, |bits, index| bits << 8 | u32::from(group.get(index).copied().unwrap_or(0)));
-        for place in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= group.len() { char::from(letter) } else { '=' });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_in_base_64_are_as_the_standard_says() {
-        let vectors = ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|text| base64(text.as_bytes()));
-        assert_eq!(vectors, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"]);
-        assert_eq!(base64(&[0xff, 0xfe, 0xfb]), "//77");
     }
 }
