@@ -12,9 +12,10 @@ use axum::Router;
 use axum::extract::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use outlive::error::Error;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -107,7 +108,7 @@ impl Door {
 
     /// Lets requests in, on so many connections at a time, until a signal says to stop; then those that are in may end.
     pub async fn serve(self, router: Router, connections: usize, open: &watch::Sender<bool>) {
-        let connections = Arc::new(Semaphore::new(connections));
+        let (connections, router) = (Arc::new(Semaphore::new(connections)), TowerToHyperService::new(router));
         let graceful = GracefulShutdown::new();
         let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
             return talk("outlive: no signal could be caught\n");
@@ -140,7 +141,7 @@ impl Door {
                 };
                 let service = service_fn(move |mut request: Request<Incoming>| {
                     request.extensions_mut().insert(peer);
-                    tower_call(router.clone(), request)
+                    router.call(request)
                 });
                 let mut server = http1::Builder::new();
                 server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).max_headers(64);
@@ -154,14 +155,6 @@ impl Door {
             talk("outlive: some requests did not end in time\n");
         }
     }
-}
-
-async fn tower_call(
-    mut router: Router,
-    request: Request<Incoming>,
-) -> Result<axum::response::Response, std::convert::Infallible> {
-    use tower_service::Service;
-    router.call(request.map(axum::body::Body::new)).await
 }
 
 impl Drop for Door {
