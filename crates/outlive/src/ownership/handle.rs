@@ -150,7 +150,7 @@ impl RunHandle {
         let report = self.with_progress(masking::report(&self.redactor, report));
         let progress = report.progress.clone();
         let action = Action::Report { fence: self.fence(), report };
-        self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut UnresolvedWrite::default()).await?;
+        self.change(None, &action, Stamp::draw(&*self.keeping.entropy), &mut UnresolvedWrite::default()).await?;
         if let Some(progress) = progress {
             self.held.note_written(&progress, self.keeping.clock.awake());
         }
@@ -173,7 +173,7 @@ impl RunHandle {
     pub async fn suspend_shared(&self, reason: String) -> Result<(), Error> {
         let reason = self.redactor.text(&reason);
         let action = Action::Suspend { fence: self.fence(), reason };
-        self.change(&action, Stamp::draw(&*self.keeping.entropy), &mut UnresolvedWrite::default()).await?;
+        self.change(None, &action, Stamp::draw(&*self.keeping.entropy), &mut UnresolvedWrite::default()).await?;
         self.close();
         Ok(())
     }
@@ -215,7 +215,7 @@ impl RunHandle {
 
     /// Ends the run. A store that is away does not lose the result: it is kept on disk and delivered later.
     pub async fn end(self, end: OwnerEnd, exit: Option<Exit>) -> Result<Persisted, Error> {
-        self.end_with(None, end, exit).await
+        self.end_shared(None, end, exit).await
     }
 
     /// Ends the run and says something of it with the same write. What is said is lost where the result must be kept on
@@ -239,7 +239,7 @@ impl RunHandle {
         let said = said.map(|report| Action::Report { fence: self.fence(), report });
         let stamp = Stamp::draw(&*self.keeping.entropy);
         let mut doubt = UnresolvedWrite::default();
-        let mut changed = self.change_saying(said.as_ref(), &action, stamp, &mut doubt).await;
+        let mut changed = self.change(said.as_ref(), &action, stamp, &mut doubt).await;
         if let (true, Err(Error::Refused { refusal: Refusal::Lost { .. }, .. })) = (doubt.remains(), &changed) {
             // Others may have gone on from the own end before it was read back: then the run was not lost.
             changed = match self.has_ended_it(&action).await {
@@ -267,13 +267,9 @@ impl RunHandle {
         }
     }
 
-    /// Applies an owner's action to what is on record, starting from what is known of it.
-    async fn change(&self, action: &Action, stamp: Stamp, doubt: &mut UnresolvedWrite) -> Result<(), Error> {
-        self.change_saying(None, action, stamp, doubt).await
-    }
-
-    /// Applies an action, with a report before it, in one write.
-    async fn change_saying(
+    /// Applies an owner's action to what is on record, starting from what is known of it. What is `said` is reported before
+    /// it, in the same write.
+    async fn change(
         &self,
         said: Option<&Action>,
         action: &Action,
