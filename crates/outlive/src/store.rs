@@ -237,10 +237,7 @@ impl Listing {
             let after = after.sort_key(page.order);
             records.retain(|record| Cursor::at(&record.run).sort_key(page.order) > after);
         }
-        let limit = page.limit.clamp(1, PAGE_LIMIT);
-        let more = records.len() > limit;
-        records.truncate(limit);
-        let next = records.last().filter(|_| more).map(|record| Cursor::at(&record.run));
+        let next = page.cut(&mut records, |record| Cursor::at(&record.run));
         Self { records, next }
     }
 }

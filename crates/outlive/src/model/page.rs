@@ -29,6 +29,20 @@ impl Default for Page {
     }
 }
 
+impl Page {
+    /// How many runs it may hold.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.clamp(1, PAGE_LIMIT)
+    }
+
+    /// Cuts what was found to the page. The cursor is that of the last run on it, where more was found.
+    pub(crate) fn cut<T>(&self, found: &mut Vec<T>, cursor: impl Fn(&T) -> Cursor) -> Option<Cursor> {
+        let has_more = found.len() > self.limit();
+        found.truncate(self.limit());
+        found.last().filter(|_| has_more).map(cursor)
+    }
+}
+
 /// An order of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

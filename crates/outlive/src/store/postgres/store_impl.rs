@@ -18,8 +18,8 @@ use crate::model::id::RunId;
 use crate::model::run::{Event, Key, StateName};
 use crate::model::time::Timestamp;
 use crate::store::{
-    Beat, BeatReply, Count, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Tally,
-    Worker, Write, WriteOutcome,
+    Beat, BeatReply, Count, Cursor, Error, Listing, Order, Page, Record, Rule, Selection, Store, Tally, Worker, Write,
+    WriteOutcome,
 };
 
 impl PostgresStore {
@@ -92,7 +92,7 @@ impl Store for PostgresStore {
     }
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
-        let limit = page.limit.clamp(1, PAGE_LIMIT);
+        let limit = page.limit();
         let tables = Table::searched(filter);
         let (mut records, mut after) = (Vec::new(), page.after);
         while !tables.is_empty() {
@@ -111,9 +111,7 @@ impl Store for PostgresStore {
                 break;
             }
         }
-        let more = records.len() > limit;
-        records.truncate(limit);
-        let next = records.last().filter(|_| more).map(|record| Cursor::at(&record.run));
+        let next = page.cut(&mut records, |record| Cursor::at(&record.run));
         Ok(Listing { records, next })
     }
 

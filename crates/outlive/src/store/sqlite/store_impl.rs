@@ -12,8 +12,8 @@ use crate::model::filter::Filter;
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{Event, Key, Run};
 use crate::store::{
-    Beat, BeatReply, Count, Cursor, Error, Listing, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker, Write,
-    WriteOutcome, counts,
+    Beat, BeatReply, Count, Cursor, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
+    counts,
 };
 use crate::util::sync::lock;
 
@@ -35,7 +35,7 @@ impl Store for SqliteStore {
     }
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
-        let limit = page.limit.clamp(1, PAGE_LIMIT);
+        let limit = page.limit();
         // An end that only a file knows makes a running row match as ended.
         let mut wide = filter.clone();
         if let Some(states) = &mut wide.states {
@@ -53,9 +53,7 @@ impl Store for SqliteStore {
             })?;
             Ok(records)
         })?;
-        let more = records.len() > limit;
-        records.truncate(limit);
-        let next = records.last().filter(|_| more).map(|record| Cursor::at(&record.run));
+        let next = page.cut(&mut records, |record| Cursor::at(&record.run));
         Ok(Listing { records, next })
     }
 

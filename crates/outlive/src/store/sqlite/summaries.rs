@@ -4,7 +4,7 @@ use super::SqliteStore;
 use super::rows::{self, Listed};
 use crate::model::filter::Filter;
 use crate::model::run::{Run, RunSummary, StateName};
-use crate::store::{Cursor, Error, PAGE_LIMIT, Page};
+use crate::store::{Cursor, Error, Page};
 
 /// A run in a list, as it is on record.
 pub(crate) enum OnRecord {
@@ -23,13 +23,13 @@ impl SqliteStore {
         if !is_in_summary || filter.step_of.is_some() || self.lock()?.place.copied {
             return Ok(None);
         }
-        let limit = page.limit.clamp(1, PAGE_LIMIT);
+        let limit = page.limit();
         let mut wide = filter.clone();
         if let Some(states) = &mut wide.states {
             // An end that only a file knows makes a running row match as ended.
             states.insert(StateName::Running);
         }
-        let (mut found, places) = self.look(|inner| {
+        let (mut found, mut places) = self.look(|inner| {
             let (mut found, mut places, now) = (Vec::with_capacity(limit + 1), Vec::new(), self.now());
             let damaged = |damaged: rows::Damaged| inner.damage.note(&damaged.id, &damaged.why);
             rows::scan_briefly(inner.connection(), &wide, page.order, page.after, damaged, |listed| {
@@ -54,9 +54,8 @@ impl SqliteStore {
             })?;
             Ok((found, places))
         })?;
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let next = if more { places.get(limit - 1).copied() } else { None };
+        let next = page.cut(&mut places, |place| *place);
+        found.truncate(places.len());
         Ok(Some((found, next)))
     }
 }
