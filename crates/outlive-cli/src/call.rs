@@ -33,7 +33,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-pub use self::context::{Caller, Context, deliver};
+pub use self::context::{Context, deliver};
 pub use self::failure::{Failure, body, error_body, fail};
 #[cfg(feature = "server")]
 pub use self::fields::from_query;

@@ -11,8 +11,9 @@ use outlive::registry::Registry;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::call::context::Caller;
 use crate::call::progress::CallProgress;
-use crate::call::{Answer, Caller, Context, Effect, Failure, Operation};
+use crate::call::{Answer, Context, Effect, Failure, Operation};
 use crate::settings::Location;
 
 /// The most calls that are worked on at a time.
