@@ -61,7 +61,7 @@ struct Supervise {
     /// How many runs of the queue to execute at a time; runs that were started otherwise need no slot to go on
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1024))]
     slots: u16,
-    /// Look once, have go on what should, and end
+    /// Do everything that is due once, and exit
     #[arg(long)]
     once: bool,
 }
