@@ -5,6 +5,7 @@ mod dependencies;
 mod packaging;
 mod test_ids;
 mod verb_map;
+mod words;
 
 use crate::features;
 use crate::layers::{self, CRATES};
@@ -47,6 +48,7 @@ fn house_rules() -> Result<(), Failed> {
         found.extend(layers::check(&root(), &layers).map_err(unreadable)?);
     }
     found.extend(test_ids::check(&root()).map_err(unreadable)?);
+    found.extend(words::check(&root()).map_err(unreadable)?);
     found.extend(verb_map::check(&root()).map_err(unreadable)?);
     found.extend(book::check(&root()).map_err(unreadable)?);
     for violation in &found {
