@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: everything that a release of this machine's target consists of, in `target/dist`.
+//! `cargo xtask dist`: everything that a release of this machine's target consists of, in `target/packages`.
 //!
 //! What is made should depend on the commit and the toolchain alone: paths of the builder are mapped to fixed ones, times are
 //! the commit's, and members of archives are sorted. `--check` installs what was made in chroots, which needs root.
@@ -28,6 +28,9 @@ const COMPLETIONS: [(&str, &str); 5] = [
     ("zsh", "_outlive"),
 ];
 
+/// Where packages go. Cargo itself writes to `target/dist`, which has the name of the profile.
+const OUT: &str = "target/packages";
+
 /// What goes into every package, and where the packages go.
 struct Release {
     version: String,
@@ -51,12 +54,12 @@ impl Release {
 pub fn run(words: &[String]) -> Result<(), Failed> {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => {}
-        ["--check"] => return check::run(&root().join("target/dist")),
+        ["--check"] => return check::run(&root().join(OUT)),
         _ => return Err(Failed("usage: cargo xtask dist [--check]".into())),
     }
     let target = build(&["--package", "outlive-cli", "--locked"])?;
     let packages = Packages::read(&target, &["outlive-cli"])?;
-    let out = root().join("target/dist");
+    let out = root().join(OUT);
     let _ = std::fs::remove_dir_all(&out);
     let release = Release {
         version: packages.version().to_owned(),
