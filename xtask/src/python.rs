@@ -11,7 +11,8 @@ const WHEELS: &str = "target/wheels";
 const MANIFEST: &str = "crates/outlive-py/Cargo.toml";
 
 /// What builds and tests the package, and the framework that every run of the tests has.
-const PACKAGES: [&str; 4] = ["distributed==2026.8.0", "maturin==1.16.0", "mypy==2.4.1", "pytest==9.2.0"];
+const PACKAGES: [&str; 5] =
+    ["distributed==2026.8.0", "maturin==1.16.0", "mypy==2.4.1", "pydantic==2.12.5", "pytest==9.2.0"];
 /// The frameworks that are tested where `--all` asks for them.
 const FRAMEWORKS: [&str; 2] = ["pyspark==4.3.0", "ray==2.60.0"];
 

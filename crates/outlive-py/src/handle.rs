@@ -11,6 +11,7 @@ use outlive::ownership::handle::{Persisted, RunHandle};
 use outlive::run::{Exit, Interruption, Progress};
 use outlive::step::Outcome;
 use pyo3::prelude::*;
+use serde_json::Value;
 
 use crate::blocking::{call, wait};
 use crate::errors::{invalid, raise};
@@ -100,7 +101,7 @@ impl Handle {
     }
 
     /// Ends the run, once. Answers whether it is on record `now` or will be `later`.
-    #[pyo3(signature = (how, error_type="", message="", signal=None, code=None, report=None))]
+    #[pyo3(signature = (how, error_type="", message="", signal=None, code=None, report=None, result=None))]
     #[allow(clippy::too_many_arguments, reason = "each is a named argument in Python")]
     fn end(
         &self,
@@ -111,11 +112,13 @@ impl Handle {
         signal: Option<i32>,
         code: Option<i32>,
         report: Option<&str>,
+        result: Option<&str>,
     ) -> PyResult<&'static str> {
         let report = report.map(|report| read::<ReportInput>(py, report)).transpose()?.map(Report::from);
+        let result = result.map(|result| read::<Value>(py, result)).transpose()?.map(Arc::new);
         let failed = || Verdict::Failed { error_type: error_type.into(), error_message: message.into() };
         let end = match how {
-            "succeeded" => OwnerEnd::Finished(Verdict::SUCCEEDED),
+            "succeeded" => OwnerEnd::Finished(Verdict::Succeeded { result }),
             "failed" => OwnerEnd::Finished(failed()),
             "cancelled" => OwnerEnd::Finished(Verdict::Cancelled),
             "interrupted" => OwnerEnd::Interrupted(Interruption { signal, reason: message.into() }),

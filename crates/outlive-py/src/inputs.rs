@@ -23,6 +23,8 @@ use crate::errors::invalid;
 pub struct SpecInput {
     name: Option<String>,
     kind: String,
+    /// What its handler is given; JSON's null is none.
+    input: Option<Value>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
     #[serde(default)]
@@ -68,6 +70,7 @@ impl SpecInput {
         let mut spec = Spec::new(self.kind.clone(), registry.me().clone());
         spec.name.clone_from(&self.name);
         spec.labels.clone_from(&self.labels);
+        spec.input.clone_from(&self.input);
         spec.priority = self.priority;
         spec.keys = self.keys.iter().map(KeyInput::key).collect::<Result<_, _>>()?;
         spec.policy = self.policy()?;

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import signal
+import subprocess
 import threading
+from collections.abc import Callable
 
 import outlive
+import pydantic
 import pytest
 from conftest import Script, until
 
@@ -100,3 +105,69 @@ def test_worker_without_handlers_is_refused(registry: outlive.Registry) -> None:
     with pytest.raises(outlive.Invalid) as refused:
         outlive.Worker({}, registry=registry)
     assert refused.value.hint
+
+
+@dataclasses.dataclass
+class Resize:
+    path: str
+    width: int = 640
+
+
+class Thumbnail(pydantic.BaseModel):
+    path: str
+    bytes: int
+
+
+def test_input_is_typed_and_what_a_handler_returns_is_the_result(registry: outlive.Registry) -> None:
+    def resize(run: outlive.OwnedRun, wanted: Resize) -> Thumbnail:
+        assert run.input == {"path": wanted.path, "width": wanted.width}
+        return Thumbnail(path=wanted.path, bytes=wanted.width * 2)
+
+    def check(run: outlive.OwnedRun, thumbnail: Thumbnail) -> list[int]:
+        return [thumbnail.bytes, run.attempt]
+
+    made = registry.enqueue("resize", Resize("a.png", 320))
+    plain = registry.enqueue("plain", {"a": [1, None]})
+    with outlive.Worker({"resize": resize, "check": check, "plain": lambda run: run.input}, registry=registry):
+        result = registry.wait(made, "20s").result
+        checked = registry.wait(registry.enqueue("check", result), "20s")
+        same = registry.wait(plain, "20s")
+    assert result == {"path": "a.png", "bytes": 640}
+    assert checked.result == [640, 1]
+    assert (same.input, same.result) == ({"a": [1, None]}, {"a": [1, None]})
+
+
+def test_input_that_does_not_fit_and_result_that_is_not_json_fail_the_run(registry: outlive.Registry) -> None:
+    def takes(run: outlive.OwnedRun, wanted: Resize) -> None:
+        raise AssertionError("called with what does not fit")
+
+    def model(run: outlive.OwnedRun, wanted: Thumbnail) -> None:
+        raise AssertionError("called with what does not fit")
+
+    odd = [registry.enqueue("takes", {"paths": 1}), registry.enqueue("model", {"path": "a"}), registry.enqueue("gives")]
+    with outlive.Worker({"takes": takes, "model": model, "gives": lambda run: object()}, registry=registry):
+        ended = [registry.wait(each, "20s") for each in odd]
+    assert {each.state for each in ended} == {"failed"}
+    assert {each.error_type for each in ended} == {"outlive.errors.Invalid"}
+    assert "cannot be read as Resize" in str(ended[0].error_message)
+    assert "the result cannot be kept as JSON" in str(ended[2].error_message)
+    with pytest.raises(outlive.Invalid):
+        registry.enqueue("takes", object())
+    with pytest.raises(outlive.Invalid, match="longest"):
+        registry.enqueue("takes", "x" * (1 << 20))
+
+
+def test_command_enqueues_for_a_handler_and_prints_its_result(
+    registry: outlive.Registry, command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    words = ("--registry", registry.url)
+    added = command(*words, "queue", "add", "--kind", "square", "--name", "nine", "--input", '{"n": 3}')
+    assert added.returncode == 0, added.stderr
+    early = command(*words, "result", "nine")
+    assert early.returncode != 0 and "has no result: it is pending" in early.stderr
+    with outlive.Worker({"square": lambda run, input: {"square": input["n"] ** 2}}, registry=registry):
+        registry.wait("nine", "20s")
+    printed = command(*words, "result", "nine")
+    assert (printed.returncode, printed.stdout) == (0, '{"square":9}\n'), printed.stderr
+    shown = json.loads(command(*words, "show", "nine", "--json").stdout)
+    assert (shown["input"], shown["result"], shown["result_bytes"]) == ({"n": 3}, {"square": 9}, 12)

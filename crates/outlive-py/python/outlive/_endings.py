@@ -22,6 +22,8 @@ class Ending(NamedTuple):
     message: str = ""
     signal: int | None = None
     code: int | None = None
+    #: What it returned, as JSON.
+    result: str | None = None
 
 
 def ending_of(error: BaseException | None, stop: Stop | None) -> Ending:

@@ -157,9 +157,8 @@ class OwnedRun(Run):
                 raise Error("the registry could not be reached, so the run was never recorded", code="unavailable")
             handle = self._held()
             try:
-                return handle.end(
-                    ending.how, ending.error_type, ending.message, ending.signal, ending.code, self._unsaved
-                )
+                how, error_type, message, signal, code, result = ending
+                return handle.end(how, error_type, message, signal, code, self._unsaved, result)
             finally:
                 if handle.is_ended:
                     self._close()

@@ -53,11 +53,11 @@ class Registry:
 
         return start(name, registry=self, **options)
 
-    def enqueue(self, kind: str, **options: Any) -> RunView:
+    def enqueue(self, kind: str, input: Any = None, **options: Any) -> RunView:
         """Makes a run that a worker does, as `outlive.enqueue` does."""
         from ._work import enqueue
 
-        return enqueue(kind, registry=self, **options)
+        return enqueue(kind, input, registry=self, **options)
 
     def find(self, text: str) -> RunView:
         """The run that `text` means: an id, the beginning of one, a name, `@last` or `@~2`."""

@@ -71,6 +71,11 @@ class Run:
         return int(self._record.get("epoch", 0))
 
     @property
+    def input(self) -> Any:
+        """What it was enqueued with; none where it was enqueued with nothing."""
+        return self._record.get("spec", {}).get("input")
+
+    @property
     def checkpoint(self) -> Any:
         """What was saved last, by this attempt or an earlier one; none at first."""
         return self._record.get("checkpoint")
@@ -188,9 +193,9 @@ class Run:
         """The run as others see it now."""
         return self.registry.find(self.id)
 
-    def _end_with(self, error: BaseException | None) -> None:
+    def _end_with(self, error: BaseException | None, result: str | None = None) -> None:
         """Records how a block ended. What fails here never hides how the block ended."""
-        ending = ending_of(error, self.stop_requested)
+        ending = ending_of(error, self.stop_requested)._replace(result=result)
         try:
             if ending.how != "lost":
                 self._end(ending)

@@ -98,6 +98,14 @@ class RunView:
         return int(self.raw["epoch"])
 
     @property
+    def input(self) -> Any:
+        return self.raw["spec"].get("input")
+
+    @property
+    def result(self) -> Any:
+        return self.raw.get("result")
+
+    @property
     def checkpoint(self) -> Any:
         return self.raw.get("checkpoint")
 

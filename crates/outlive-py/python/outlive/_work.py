@@ -1,18 +1,14 @@
-"""Work: runs that wait in the registry, and the workers that do them.
-
-A queued run has no input or result of its own yet. What it needs goes into its labels, 64 at most of 256 bytes each, or into
-a file that a label names; what it has found out goes into its checkpoint, up to 1 MiB.
-"""
+"""Work: runs that wait in the registry, and the workers that do them."""
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _lifecycle, _outlive
-from ._inputs import Duration, Keys, keys_of, labels_of, seconds
+from ._documents import input_type, plain, read_as
+from ._inputs import Duration, Keys, dumped, keys_of, labels_of, seconds
 from ._lifecycle import log
 from ._owned import OwnedRun
 from ._registry import Registry, opened
@@ -22,14 +18,17 @@ from .errors import Error, Invalid
 if TYPE_CHECKING:
     from types import TracebackType
 
-F = TypeVar("F", bound=Callable[[OwnedRun], Any])
+#: What does the runs of a kind: it takes the run, and its input as well where it has a second parameter.
+Handler = Callable[..., Any]
+F = TypeVar("F", bound=Handler)
 
-_handlers: dict[str, Callable[[OwnedRun], Any]] = {}
+_handlers: dict[str, Handler] = {}
 _SHORTEST, _LONGEST, _REAP_EVERY = 0.05, 1.0, 10.0
 
 
 def enqueue(
     kind: str,
+    input: Any = None,
     *,
     name: str | None = None,
     labels: Mapping[str, object] | None = None,
@@ -41,11 +40,12 @@ def enqueue(
 ) -> RunView:
     """Makes a run that waits for a worker with a handler of its kind. Lower priorities are claimed first.
 
-    Where another run that has not ended has the same unique key, that run is the answer.
+    The input is JSON of at most 1 MiB, a dataclass or a pydantic model. Where another run that has not ended has the same
+    unique key, that run is the answer.
 
     >>> registry = Registry("memory:")
-    >>> enqueue("resize", labels={"path": "a.png"}, registry=registry).state
-    'pending'
+    >>> enqueue("resize", {"path": "a.png"}, registry=registry).input
+    {'path': 'a.png'}
     """
     found = opened(registry)
     spec = {
@@ -57,12 +57,17 @@ def enqueue(
         "timeout": seconds(timeout),
         "max_attempts": max_attempts,
     }
-    id, _ = found._native.enqueue(json.dumps(spec))
+    text = dumped(spec | {"input": plain(input)}, "input")
+    id, _ = found._native.enqueue(text)
     return found.find(id)
 
 
 def handler(kind: str) -> Callable[[F], F]:
-    """Has workers of this process call a function with every run of a kind that they claim."""
+    """Has workers of this process call a function with every run of a kind that they claim.
+
+    The function takes the run, and its input where it has a second parameter: as JSON, or as the dataclass or pydantic
+    model that the parameter is annotated with. What it returns is the run's result.
+    """
 
     def decorate(function: F) -> F:
         _handlers[kind] = function
@@ -74,25 +79,26 @@ def handler(kind: str) -> Callable[[F], F]:
 class Worker:
     """Claims waiting runs and has handlers do them, on as many threads as it has slots.
 
-    A handler is called with the run. Its return is a success, its exception a failure, as in `with outlive.run(...)`. Runs
-    of workers that are gone are marked dead.
+    A handler is called with the run, and its input where it takes that. What it returns is the result, its exception a
+    failure, as in `with outlive.run(...)`. Runs of workers that are gone are marked dead.
 
     >>> registry = Registry("memory:")
-    >>> queued = registry.enqueue("greet", labels={"name": "ada"})
-    >>> with Worker({"greet": lambda run: run.save("hello " + run.labels["name"])}, registry=registry):
-    ...     registry.wait(queued, "30s").checkpoint
+    >>> queued = registry.enqueue("greet", {"name": "ada"})
+    >>> with Worker({"greet": lambda run, input: "hello " + input["name"]}, registry=registry):
+    ...     registry.wait(queued, "30s").result
     'hello ada'
     """
 
     def __init__(
         self,
-        handlers: Mapping[str, Callable[[OwnedRun], Any]] | None = None,
+        handlers: Mapping[str, Handler] | None = None,
         *,
         slots: int = 1,
         registry: str | Registry | None = None,
         grace: Duration = 10.0,
     ) -> None:
-        self._handlers = dict(_handlers if handlers is None else handlers)
+        given = _handlers if handlers is None else handlers
+        self._handlers = {kind: (handler, input_type(handler)) for kind, handler in given.items()}
         if not self._handlers:
             raise Invalid("a worker without handlers does nothing", hint='decorate a function with `@outlive.handler("kind")`')
         if slots < 1:
@@ -155,8 +161,11 @@ class Worker:
         self._held.add(run)
         before = _lifecycle.current_run.set(run)
         error: BaseException | None = None
+        result: str | None = None
         try:
-            self._handlers[run.kind](run)
+            handler, takes = self._handlers[run.kind]
+            returned = handler(run) if takes is None else handler(run, read_as(takes, run.input))
+            result = None if returned is None else dumped(plain(returned), "result")
         except BaseException as raised:  # A handler's end, whatever it is, is the run's and not the worker's.
             error = raised
         finally:
@@ -164,7 +173,7 @@ class Worker:
             self._held.discard(run)
         if not run.is_over:
             try:
-                run._end_with(error)
+                run._end_with(error, result)
             except BaseException as lost:
                 log.warning("outlive: run %s: %s", run.id, lost)
 
