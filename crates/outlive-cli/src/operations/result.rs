@@ -30,7 +30,7 @@ pub struct Returned {
 impl Operate for GetResult {
     const NAME: &'static str = "result";
     const EFFECT: Effect = Effect::Read;
-    const EXAMPLES: &'static str = "outlive result migrate\noutlive result @last | jq .rows";
+    const EXAMPLES: &'static str = "outlive result migrate\noutlive result @last --json";
     type Output = Returned;
 
     async fn operate(self, context: &Context) -> Result<Returned, Error> {

@@ -70,6 +70,12 @@ fn calls(run: &Value) -> Vec<Call> {
         call("wait", &["busy", "--timeout", "10ms"], json!({ "runs": ["busy"], "timeout": "10ms" })),
         call("wait", &[], json!({ "runs": [] })),
         call("wait", &["busy", "--timeout", "soon"], json!({ "runs": ["busy"], "timeout": "soon" })),
+        call("result", &["migrate"], json!({ "run": "migrate" })),
+        call("result", &["good"], json!({ "run": "good" })),
+        call("show", &["migrate"], json!({ "run": "migrate" })),
+        call("queue add", &["--kind", "a", "--input", "[1]"], json!({ "kind": "a", "input": [1] })),
+        call("queue add", &["--kind", "a", "--input", "\"@x\""], json!({ "kind": "a", "input": "@x" })),
+        call("queue add", &["--input", "1"], json!({ "input": 1 })),
         call("output", &["good"], json!({ "run": "good" })),
         call("output", &["good", "--stdout", "--stderr"], json!({ "run": "good", "stdout": true, "stderr": true })),
         call("output", &["good", "--attempt", "9"], json!({ "run": "good", "attempt": 9 })),
@@ -170,6 +176,7 @@ const NO_TOOLS: [&str; 2] = ["completions", "man"];
 #[test]
 fn s01_s02_every_operation_answers_alike_on_every_surface_and_fails_alike() {
     let sandbox = Sandbox::new();
+    super::sandbox::make_result(&sandbox, "migrate");
     sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
     sandbox.outlive(["run", "--name", "bad", "--", "sh", "-c", "exit 3"]).status().unwrap();
     for _ in 0..2 {

@@ -309,3 +309,16 @@ fn settle_word(word: &str) -> String {
     }
     word.into()
 }
+
+/// Makes a run of this name that a handler has done, with an input and a result.
+pub fn make_result(sandbox: &Sandbox, name: &str) {
+    let url = format!("sqlite:{}", sandbox.work().join(".outlive").display());
+    let registry = pollster::block_on(outlive::Registry::open(&url)).unwrap();
+    let spec = registry.spec("migrate").with_input(&serde_json::json!({"tenant": "acme"})).unwrap();
+    let spec = outlive::Spec { name: Some(name.into()), ..spec };
+    pollster::block_on(registry.enqueue(spec)).unwrap();
+    let rows = |_: &outlive::BlockingJob| Ok(serde_json::json!({"rows": 7}));
+    let worker = outlive::Worker::builder(registry).handle_blocking("migrate", rows).start().unwrap();
+    worker.wait_until(|tally| tally.succeeded == 1);
+    worker.stop();
+}

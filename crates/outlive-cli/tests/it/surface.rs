@@ -3,7 +3,7 @@
 use super::sandbox::{Ends, Sandbox, Started, binary, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 56] = [
+const VERBS: [(&str, bool); 57] = [
     ("step", true),
     ("ps", false),
     ("show", false),
@@ -58,6 +58,7 @@ const VERBS: [(&str, bool); 56] = [
     ("trust", false),
     ("doctor", false),
     ("mcp install", false),
+    ("result", false),
     ("completions", false),
     ("man", false),
 ];
@@ -90,6 +91,10 @@ fn prepare(sandbox: &Sandbox, verb: &str) -> Vec<Started> {
         }
         "queue show" | "queue cancel" => {
             sandbox.outlive(["queue", "add", "--name", "nightly", "--", "true"]).succeeds();
+            return Vec::new();
+        }
+        "result" => {
+            super::sandbox::make_result(sandbox, "migrate");
             return Vec::new();
         }
         "queue add" => {

@@ -4,6 +4,7 @@
 
 mod bucket;
 mod docs;
+mod examples;
 mod filters;
 mod fleet;
 mod fleet_workers;

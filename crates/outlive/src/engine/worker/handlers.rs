@@ -13,6 +13,7 @@ use std::task::Poll;
 
 use serde::de::DeserializeOwned;
 use tokio::runtime;
+use tracing::{Instrument, info_span};
 
 use super::OnStart;
 use super::dispatcher::Dispatcher;
@@ -72,7 +73,9 @@ impl Handlers {
     pub(super) fn serve(&self, floor: &Arc<Dispatcher>) {
         while let Some(task) = floor.next() {
             (self.on_start)(&task.handle);
-            let kind = task.handle.spec().kind.clone();
+            let (kind, run) = (task.handle.spec().kind.clone(), task.handle.run());
+            let span = info_span!("outlive_job", run = %run.id, kind, attempt = run.attempt, epoch = run.epoch.0);
+            let _entered = span.enter();
             match (self.by_kind.get(&kind), &self.runtime) {
                 (Some(Handler::Async(handler)), Some(runtime)) => spawn(floor, runtime, task, handler),
                 (Some(Handler::Blocking(handler)), _) => {
@@ -121,14 +124,14 @@ fn spawn(
 ) {
     let mut work = handler(task.clone());
     let report = Report { floor: floor.clone(), task: task.clone(), answer: None };
-    let spawned = runtime.spawn(async move {
+    let spawned = runtime.spawn(Instrument::in_current_span(async move {
         let polled = poll_fn(|context| {
             let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
             polled.unwrap_or_else(|panic| Poll::Ready(panicked(panic)))
         });
         let returned = polled.await;
         report.say(returned);
-    });
+    }));
     task.aborted_by(spawned.abort_handle());
 }
 

@@ -1,0 +1,50 @@
+//! An async worker with typed input and result, in a registry of any kind.
+//!
+//! `cargo run --example worker -- URL` enqueues three migrations, does them and prints what they returned.
+
+use std::time::Duration;
+
+use outlive::{Error, Failed, Job, Key, Registry, Spec, Worker};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Migrate {
+    tenant: String,
+    rows: u64,
+}
+
+#[derive(Serialize)]
+struct Migrated {
+    rows: u64,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".into());
+    let registry = Registry::open(&url).await?;
+    let mut runs = Vec::new();
+    for (tenant, rows) in [("acme", 7), ("umbrella", 3), ("acme", 5)] {
+        let spec = registry.spec("migrate").with_input(&Migrate { tenant: tenant.into(), rows })?;
+        // One migration of a tenant at a time, on all workers together; tried again if it fails.
+        let mut spec = Spec { keys: vec![Key::limit(format!("tenant {tenant}"), 1)], ..spec };
+        (spec.policy.retry.on_failure, spec.policy.retry.max_attempts) = (true, 3);
+        runs.push(registry.enqueue(spec).await?.id);
+    }
+    let worker = Worker::builder(&registry).concurrency(100).handle("migrate", |job: Job<Migrate>| async move {
+        let work = async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Ok::<_, Failed>(Migrated { rows: job.input.rows })
+        };
+        tokio::select! {
+            done = work => done,
+            reason = job.stopped() => Err(Failed::new("stopped", format!("{reason:?}"))),
+        }
+    });
+    // A service waits for its signal to shut down instead: `worker.run_until(shutdown).await?`
+    worker.drain().await?;
+    for id in runs {
+        let run = registry.get(id).await?.run;
+        println!("{} {}", run.state.name(), run.result.unwrap_or_default());
+    }
+    Ok(())
+}
