@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use outlive::registry::{Planned, Registry};
 use outlive::run::{DOCUMENT_LIMIT, StateName};
+use outlive::testing::server::Server;
 use outlive::testing::spec;
 use outlive::time::{Clock, SystemClock};
-use outlive::{Done, End, Failed, Job, Stop, StopReason};
+use outlive::{Done, End, Failed, Job, Stop, StopReason, Worker};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -191,4 +193,41 @@ fn a_worker_drains_on_its_callers_runtime_and_is_refused_without_one() {
         let idle = runtime.block_on(worker(&world).run_until(async {})).unwrap();
         assert_eq!(idle.succeeded, 0);
     });
+}
+
+#[test]
+fn ten_thousand_async_handlers_at_once_need_little_memory_and_few_threads() {
+    const RUNS: usize = 10_000;
+    let runtime = runtime();
+    let registry = pollster::block_on(Registry::open(&Server::shared().fresh_url())).unwrap();
+    let plan = (0..RUNS).map(|_| Planned { spec: registry.spec("sleeps"), after: Vec::new() }).collect();
+    pollster::block_on(registry.enqueue_all(plan)).unwrap();
+    let (before, (awake, waking)) = (status("VmRSS:"), tokio::sync::watch::channel(false));
+    let worker = Worker::builder(&registry)
+        .concurrency(RUNS)
+        .runtime(runtime.handle().clone())
+        .handle("sleeps", move |_: Job| {
+            let mut waking = waking.clone();
+            async move {
+                waking.wait_for(|awake| *awake).await?;
+                Ok::<_, Failed>(())
+            }
+        })
+        .start()
+        .unwrap();
+    worker.wait_until(|tally| tally.running == RUNS);
+    let (grown, threads) = (status("VmRSS:").saturating_sub(before), status("Threads:"));
+    println!("{grown} KiB more for {RUNS} handlers, {threads} threads");
+    assert!(grown < 100 << 10, "{grown} KiB");
+    assert!(threads < 24, "{threads} threads");
+    awake.send(true).unwrap();
+    worker.wait_until(|tally| tally.succeeded == RUNS as u64);
+    assert_eq!(worker.stop().most_at_once, RUNS);
+}
+
+/// A number that the kernel tells of this process.
+fn status(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
