@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example embed -- DIRECTORY` imports ten files and stops half-way the first time.
 
+#![allow(clippy::print_stdout, reason = "an example prints what it does")]
+
 use outlive::{Error, Progress, Registry, RunHandle};
 
 const FILES: u64 = 10;

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example transaction --features postgres -- URL SCHEMA` needs a PostgreSQL database.
 
+#![allow(clippy::print_stdout, reason = "an example prints what it does")]
+
 use outlive::{Failed, Job, Registry, Worker};
 use serde_json::{Value, json};
 

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example worker -- URL` enqueues three migrations, does them and prints what they returned.
 
+#![allow(clippy::print_stdout, reason = "an example prints what it does")]
+
 use std::time::Duration;
 
 use outlive::{Error, Failed, Job, Key, Registry, Spec, Worker};

@@ -79,7 +79,6 @@ fn calls(run: &Value) -> Vec<Call> {
         call("output", &["good"], json!({ "run": "good" })),
         call("output", &["good", "--stdout", "--stderr"], json!({ "run": "good", "stdout": true, "stderr": true })),
         call("output", &["good", "--attempt", "9"], json!({ "run": "good", "attempt": 9 })),
-        call("result", &["good"], json!({ "run": "good" })),
         call("cancel", &["busy", "--dry-run"], json!({ "runs": ["busy"], "dry_run": true })),
         call("cancel", &["good"], json!({ "runs": ["good"] })),
         call("cancel", &["--all", "busy"], json!({ "runs": ["busy"], "all": true })),
