@@ -6,6 +6,7 @@ import json
 import os
 import select
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _STOPS: dict[str, type[Stopped]] = {"lost": Lost, "timed_out": TimedOut, "lease_over": LeaseOver}
 
 
-class Run:
+class Run(ABC):
     """A run that this process does, or a part of: what `with outlive.run(...)` gives.
 
     All methods may be called from any thread. A run cannot be pickled; `run.ref` can.
@@ -124,10 +125,11 @@ class Run:
         raise _STOPS.get(stop.kind, Stopped)(f"run `{self.id}`: {stop.kind.replace('_', ' ')}")
 
     @property
+    @abstractmethod
     def stop_requested(self) -> Stop | None:
         """Why the work should stop; none while it should not."""
-        raise NotImplementedError
 
+    @abstractmethod
     def progress(
         self,
         done: int | None = None,
@@ -138,13 +140,14 @@ class Run:
         **data: Any,
     ) -> None:
         """Says how far the work is. Takes microseconds; the last value is written, at most once a second."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _report(self, report: str, keeps_checkpoint: bool = False) -> bool:
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def _end(self, ending: Ending) -> str:
-        raise NotImplementedError
+        ...
 
     def succeed(self) -> str:
         """The work did what it was to do. `now` where that is on record, `later` where it is spooled."""
@@ -160,9 +163,9 @@ class Run:
         """The work was asked to stop, by a signal or a shutdown. It can be resumed."""
         return self._end(Ending("interrupted", message=reason))
 
+    @abstractmethod
     def suspend(self, reason: str) -> str:
         """Lets go of the run until somebody wakes it, for what `reason` says."""
-        raise NotImplementedError
 
     def on_stop(self, callback: Callable[[Stop], object]) -> None:
         """Has `callback` called once, on a thread of its own, as soon as there is a reason to stop."""
@@ -174,9 +177,9 @@ class Run:
 
         threading.Thread(target=wait, name="outlive-on-stop", daemon=True).start()
 
+    @abstractmethod
     def wait_for_stop(self, timeout: Duration | None = None) -> Stop | None:
         """Waits for a reason to stop, until the run ends here or for as long as `timeout`."""
-        raise NotImplementedError
 
     def step(self, name: str, *inputs: Any) -> Step:
         """A part of the work that is done once, however often the run is resumed; see `Step`."""
