@@ -63,7 +63,7 @@ fn l22_f08_an_older_format_is_brought_up_to_date_by_one_of_many_and_its_runs_are
     Server::shared().psql(&format!(
         "SET search_path = {schema}; DROP TABLE start; ALTER TABLE worker DROP COLUMN room, ADD COLUMN body text;
          UPDATE worker SET body = process.body FROM process WHERE process.id = worker.id; DROP TABLE process;
-         DROP FUNCTION room; DROP INDEX live_by_time;
+         DROP FUNCTION room, enqueue; DROP INDEX live_by_time;
          DROP FUNCTION count_waiting CASCADE; DROP FUNCTION count_ended CASCADE; DROP FUNCTION fold;
          DROP TABLE tally, label; DROP INDEX waiting_by_time, waiting_later, waiting_by_kind_due, ended_by_state;
          ALTER TABLE waiting DROP COLUMN keys, DROP COLUMN claims;

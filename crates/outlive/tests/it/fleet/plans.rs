@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::*;
+use super::transactions::connect;
 use outlive::filter::Filter;
 use outlive::lifecycle::{Action, apply};
 use outlive::ownership::reaper::Reaper;
@@ -117,6 +118,19 @@ async fn work(worker: &Registry) {
 }
 
 /// Has runs cancelled by one commit that takes several statements.
+/// Enqueues inside a transaction of a caller's own, by the library and by SQL.
+fn enqueue_in_a_transaction(url: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let registry = Registry::open(url).await.unwrap();
+        let mut client = connect(url).await;
+        let transaction = client.transaction().await.unwrap();
+        registry.enqueue_in(&transaction, registry.spec("other")).await.unwrap();
+        transaction.execute(&format!("SELECT {}.enqueue('other')", schema_of(url)), &[]).await.unwrap();
+        transaction.commit().await.unwrap();
+    });
+}
+
 async fn cancel_some(store: &PostgresStore, owner: &Registry) {
     let keyed = |key: &str| Spec { keys: vec![Key::limit(key, 1)], ..spec("keyed") };
     let (one, two) = (owner.start(keyed("one")).await.unwrap(), owner.start(keyed("two")).await.unwrap());
@@ -211,6 +225,7 @@ fn t7_07_every_statement_reads_few_of_200_000_runs() {
             counts.iter().any(|count| count.state == StateName::Succeeded && count.runs >= RUNS as u64),
             "{counts:?}"
         );
+        enqueue_in_a_transaction(&url);
         store.workers().await.unwrap();
         store.starts(&[Key::rate("api", 9, PATIENCE)]).await.unwrap();
         store.next_due(&Filter::default()).await.unwrap();

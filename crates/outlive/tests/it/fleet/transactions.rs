@@ -20,7 +20,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// A connection of the caller's own, as an application would have one.
-async fn connect(url: &str) -> Client {
+pub(super) async fn connect(url: &str) -> Client {
     let (config, _) = url.split_once('?').unwrap_or((url, ""));
     let (client, connection) = tokio_postgres::connect(config, NoTls).await.unwrap();
     tokio::spawn(connection);
