@@ -95,7 +95,10 @@ impl SpecInput {
         }
         policy.limits.timeout = self.timeout.map(|timeout| duration("timeout", timeout)).transpose()?;
         policy.limits.stall_after = self.stall_after.map(|after| duration("stall_after", after)).transpose()?;
-        policy.retry.max_attempts = self.max_attempts.unwrap_or(policy.retry.max_attempts);
+        if let Some(max_attempts) = self.max_attempts {
+            policy.retry.max_attempts = max_attempts;
+            policy.retry.on_failure |= max_attempts > 1;
+        }
         if let Some(backoff) = self.backoff {
             policy.retry.backoff = duration("backoff", backoff)?;
         }

@@ -171,3 +171,15 @@ def test_command_enqueues_for_a_handler_and_prints_its_result(
     assert (printed.returncode, printed.stdout) == (0, '{"square":9}\n'), printed.stderr
     shown = json.loads(command(*words, "show", "nine", "--json").stdout)
     assert (shown["input"], shown["result"], shown["result_bytes"]) == ({"n": 3}, {"square": 9}, 12)
+
+
+def test_run_with_attempts_left_is_tried_again(registry: outlive.Registry) -> None:
+    def fragile(run: outlive.OwnedRun) -> int:
+        if run.attempt < 2:
+            raise RuntimeError("not yet")
+        return run.attempt
+
+    queued = registry.enqueue("fragile", max_attempts=3)
+    with outlive.Worker({"fragile": fragile}, registry=registry):
+        view = registry.wait(queued, "60s")
+    assert (view.state, view.result) == ("succeeded", 2)

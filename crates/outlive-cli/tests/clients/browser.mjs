@@ -165,7 +165,7 @@ const waits = (region, row) => page.getByRole("region", { name: region, exact: t
 await waits("Queue", "second").filter({ hasText: "waits for `" }).waitFor();
 await waits("Entries of all repositories", "app later").filter({ hasText: "waits until " }).waitFor();
 await waits("Entries of all repositories", "app blocked").filter({ hasText: "waits for key `db`, held by `" }).waitFor();
-await waits("Entries of all repositories", "app free").filter({ hasText: "somebody to take it" }).waitFor();
+await waits("Entries of all repositories", "app free").filter({ hasText: "waits for an executor" }).waitFor();
 
 // Whoever owns a run is a worker.
 const busy = shell("run", "-d", "--name", "busy", "--", "sleep", "300").trim();

@@ -23,9 +23,10 @@ fn python() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/bin/python")
 }
 
-/// Those that cannot be called without a run that is in flight, is parked, or is an entry of the queue; and the check of a
-/// bucket.
-const REFUSED: [&str; 11] = [
+/// Those that cannot be called without a run that has a result, is in flight, is parked, or is an entry of the queue; and
+/// the check of a bucket.
+const REFUSED: [&str; 12] = [
+    "result",
     "unpark",
     "unarchive",
     "queue_beat",

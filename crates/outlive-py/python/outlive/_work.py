@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -123,8 +124,9 @@ class Worker:
         self._stopping.set()
         if self.stop in _lifecycle.before_exit:
             _lifecycle.before_exit.remove(self.stop)
+        deadline = time.monotonic() + self._grace
         for thread in self._threads:
-            thread.join(self._grace)
+            thread.join(max(0.0, deadline - time.monotonic()))
         for run in list(self._held):
             run._end_quietly("interrupted", message="its worker was asked to end")
 
@@ -170,12 +172,12 @@ class Worker:
             error = raised
         finally:
             _lifecycle.current_run.reset(before)
-            self._held.discard(run)
         if not run.is_over:
             try:
                 run._end_with(error, result)
             except BaseException as lost:
                 log.warning("outlive: run %s: %s", run.id, lost)
+        self._held.discard(run)
 
     def __enter__(self) -> Worker:
         return self.start()

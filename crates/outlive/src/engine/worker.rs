@@ -100,7 +100,8 @@ impl Worker {
         self.floor.wait_until(so);
     }
 
-    /// Waits until it finds nothing more to do. A run that is due later, or waits for another that is not done here,
+    /// Waits until it finds nothing more to do. Blocks, as [`Worker::stop`] does: async callers use [`Builder::drain`] and
+    /// [`Builder::run_until`]. A run that is due later, or waits for another that is not done here,
     /// does not count.
     pub fn wait_until_drained(&self) {
         self.floor.wait_until_drained();

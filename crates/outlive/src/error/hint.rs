@@ -90,7 +90,9 @@ fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
             format!("`outlive show {run}` shows its state")
         }
         Refusal::NoAttemptsLeft(_) => format!("`outlive show {run}` has its command, to start a new run with"),
-        Refusal::TooLarge { .. } | Refusal::TooMany { .. } => "keep it in a file, and name that".into(),
+        Refusal::TooLarge { .. } | Refusal::TooDeep { .. } | Refusal::TooMany { .. } => {
+            "keep it in a file, and name that".into()
+        }
         Refusal::Copied => "change it in the registry that this one was copied from".into(),
         Refusal::Swept => format!("`outlive show {run}` has its command, to start a new run with"),
         Refusal::BeingSwept(_) => format!("`outlive why {run}` shows its event log"),

@@ -9,7 +9,8 @@ use crate::model::id::WorkerId;
 use crate::model::owner::Evidence;
 use crate::model::owner::LiveProcesses;
 use crate::model::run::{
-    Actor, DOCUMENT_LIMIT, End, Ending, LIST_LIMIT, Pending, Progress, Run, Running, Swept, truncate_message,
+    Actor, DEPTH_LIMIT, DOCUMENT_LIMIT, End, Ending, LIST_LIMIT, Pending, Progress, Run, Running, Swept, is_deeper,
+    truncate_message,
 };
 use crate::model::time::Timestamp;
 
@@ -66,6 +67,9 @@ pub(super) fn take_report(next: &mut Run, report: &Report) -> Result<(), Refusal
 }
 
 pub(super) fn check_size(what: &'static str, document: Option<&Value>) -> Result<(), Refusal> {
+    if document.is_some_and(|document| is_deeper(document, DEPTH_LIMIT)) {
+        return Err(Refusal::TooDeep { what, limit: DEPTH_LIMIT });
+    }
     let size = document.map_or(0, |document| document.to_string().len());
     if size > DOCUMENT_LIMIT { Err(Refusal::TooLarge { what, size, limit: DOCUMENT_LIMIT }) } else { Ok(()) }
 }

@@ -81,6 +81,14 @@ pub enum Refusal {
         /// How large it may be.
         limit: usize,
     },
+    /// It is nested too deeply to be read back everywhere.
+    #[error("a {what} that is nested more than {limit} levels deep")]
+    TooDeep {
+        /// What is.
+        what: &'static str,
+        /// How many levels it may have.
+        limit: usize,
+    },
     /// There are too many to keep.
     #[error("it has {limit} {what}, and no room for more")]
     TooMany {

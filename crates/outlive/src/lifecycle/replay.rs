@@ -78,6 +78,9 @@ fn restored(before: Option<&Run>, sent: &Sent<'_>) -> Result<Replayed, String> {
     let Some(owner) = sent.run.owner().filter(|_| was_open) else {
         return Err("a change is written with the event that tells of it".into());
     };
+    if sent.run.result.is_some() {
+        return Err("a run has a result when it has succeeded, and not before".into());
+    }
     let event = Event {
         at: sent.run.updated_at,
         action: "restore".into(),

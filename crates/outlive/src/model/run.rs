@@ -40,6 +40,8 @@ pub const NAME_LIMIT: usize = 256;
 pub const LIST_LIMIT: usize = 64;
 /// The longest checkpoint, progress document, input or result, in bytes of JSON.
 pub const DOCUMENT_LIMIT: usize = 1 << 20;
+/// The most levels that such a document is nested. Readers of records have limits of their own, which are higher.
+pub const DEPTH_LIMIT: usize = 48;
 /// The longest message kept with progress, an error or a reason, in bytes.
 pub const MESSAGE_LIMIT: usize = 4 << 10;
 
@@ -538,6 +540,15 @@ pub struct Event {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+/// Whether a document is nested more than `limit` levels deep.
+pub(crate) fn is_deeper(document: &Value, limit: usize) -> bool {
+    match document {
+        Value::Array(values) => limit == 0 || values.iter().any(|value| is_deeper(value, limit - 1)),
+        Value::Object(fields) => limit == 0 || fields.values().any(|value| is_deeper(value, limit - 1)),
+        _ => false,
+    }
 }
 
 /// Text cut to [`MESSAGE_LIMIT`] at a character's border.

@@ -14,11 +14,12 @@ use sha2::{Digest, Sha256};
 use crate::lifecycle::{Action, Fence, OwnerEnd};
 use crate::model::hex::hex;
 use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
-use crate::model::run::Exit;
+use crate::model::run::{DOCUMENT_LIMIT, Exit};
 use crate::model::time::Timestamp;
 use crate::util::files::{self, Prepared};
 
-const LIMIT: u64 = 1 << 20;
+/// The longest file: an end with the longest result.
+const LIMIT: u64 = DOCUMENT_LIMIT as u64 + (64 << 10);
 
 /// How a run ended, waiting to be recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

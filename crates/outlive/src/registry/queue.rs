@@ -47,7 +47,8 @@ impl Registry {
     /// Makes a run that waits to be claimed, inside a transaction of the caller's own on the same database: it is there
     /// when that commits, and never otherwise. Answers with its id.
     ///
-    /// A run with keys takes them when it is made, which a transaction that may last cannot: it is refused. In SQL, or
+    /// A run with a unique key takes it when it is made, which a transaction that may last cannot: it is refused. The runs
+    /// that it waits for are there already. In SQL, or
     /// through another driver, `SELECT outlive.enqueue(kind, input)` makes a run for a handler the same way.
     #[cfg(feature = "postgres")]
     pub async fn enqueue_in(&self, client: &impl tokio_postgres::GenericClient, spec: Spec) -> Result<RunId, Error> {
@@ -63,8 +64,11 @@ impl Registry {
         let run = self.draft(Spec { queued: true, ..spec })?;
         let (id, events) = (run.id, vec![enqueued(&run, &self.me)]);
         let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
-        database.enqueue_in(client, &[write]).await?;
-        Ok(id)
+        let made = database.enqueue_in(client, &[write]).await;
+        if made.is_err() {
+            let _ = self.forget_sealed(id);
+        }
+        Ok(made.map(|()| id)?)
     }
 
     /// Makes a run that waits to be claimed, unless one that has not ended has a unique key of it. Answers with the run

@@ -153,6 +153,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::LeftoversAlive(_) => "leftovers",
         Refusal::NoAttemptsLeft(_) => "no attempts left",
         Refusal::TooLarge { .. } => "too large",
+        Refusal::TooDeep { .. } => "too deep",
         Refusal::TooMany { .. } => "too many",
         Refusal::Copied => "copied",
         Refusal::Swept => "swept",

@@ -213,6 +213,9 @@ impl Builder {
     pub fn start(self) -> Result<Worker, Error> {
         let Self { registry, slots, slots_of, prefetch, times, grace, last_grace, kinds, handlers, .. } = self;
         let (on_error, on_start, on_end) = (self.on_error, self.on_start, self.on_end);
+        let on_error: OnError = Arc::new(move |error| contained(|| on_error(error)));
+        let on_start: OnStart = Arc::new(move |run| contained(|| on_start(run)));
+        let on_end: OnEnd = Arc::new(move |run| contained(|| on_end(run)));
         let has_blocking = handlers.values().any(Handler::is_blocking);
         let limit = if has_blocking { SLOTS_LIMIT } else { ASYNC_SLOTS_LIMIT };
         if slots == 0 || slots > limit {
@@ -276,6 +279,11 @@ impl Builder {
         }
         Ok(worker)
     }
+}
+
+/// Calls a callback of the caller's. What it panics with is printed, and ends no thread of the worker.
+fn contained(callback: impl FnOnce()) {
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(callback));
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {

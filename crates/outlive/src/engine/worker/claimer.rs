@@ -65,8 +65,8 @@ impl Claimer<'_> {
         };
         let claimed = pollster::block_on(self.claims.claim(&self.order.registry, room, &is_wanted));
         let (tasks, more) = match claimed {
-            Ok((handles, more)) => (handles.into_iter().map(Task::new).collect(), Ok(more)),
-            Err(error) => (Vec::new(), Err(error)),
+            Ok((handles, more)) => (Some(handles.into_iter().map(Task::new).collect()), Ok(more)),
+            Err(error) => (None, Err(error)),
         };
         self.order.floor.claimed(room, tasks);
         let more = more?;

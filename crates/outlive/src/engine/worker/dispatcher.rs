@@ -177,12 +177,13 @@ impl Dispatcher {
     /// Releases the state, and wakes the threads that wait for what it has become.
     fn call(&self, mut state: MutexGuard<'_, State>) {
         // A slot that has come calls the next: where work is short, few wake.
-        let work = !state.queue.is_empty() && state.idle > 0 && !state.is_called;
+        let can_begin = self.can_begin(&state);
+        let work = can_begin && state.idle > 0 && !state.is_called;
         state.is_called |= work;
         let room = state.await_room > 0 && self.free(&state) > 0;
         let ended = state.await_end > 0 && !state.ends.is_empty();
         // While free slots have something to begin, more is done at once: watchers are woken after that.
-        let is_quiet = state.queue.is_empty() || state.idle == 0 || state.stage > Stage::Working;
+        let is_quiet = !can_begin || state.idle == 0 || state.stage > Stage::Working;
         let done = state.watchers > 0 && is_quiet;
         drop(state);
         for (is_awaited, condvar) in [(work, &self.work), (room, &self.room), (ended, &self.ended)] {
@@ -208,6 +209,11 @@ impl Dispatcher {
         }
         drop(state);
         [&self.work, &self.room, &self.ended, &self.done, &self.over].into_iter().for_each(Condvar::notify_all);
+    }
+
+    /// Whether a task can be begun: one is prefetched for a slot, and not beside it.
+    fn can_begin(&self, state: &State) -> bool {
+        !state.queue.is_empty() && state.running.len() < self.slots
     }
 
     fn free(&self, state: &State) -> usize {
@@ -264,16 +270,18 @@ impl Dispatcher {
         Some(room)
     }
 
-    /// A claim of up to so many has brought these.
-    pub(super) fn claimed(&self, room: usize, tasks: Vec<Arc<Task>>) {
+    /// A claim of up to so many has brought these; none where it failed.
+    pub(super) fn claimed(&self, room: usize, tasks: Option<Vec<Arc<Task>>>) {
         let mut state = self.state();
         state.claiming = state.claiming.saturating_sub(room);
+        // One that failed has found out nothing, and a reason to look again may have come meanwhile.
+        let is_known = tasks.is_some() && !state.look;
+        let tasks = tasks.unwrap_or_default();
         state.tally.claims += u64::from(!tasks.is_empty());
         state.tally.claimed += tasks.len() as u64;
         state.queue.extend(tasks);
-        let is_drained =
-            state.queue.len() + state.running.len() + state.ends.len() + state.writing + state.claiming == 0;
-        state.found_nothing += u64::from(is_drained);
+        let at_work = state.queue.len() + state.running.len() + state.ends.len() + state.writing + state.claiming;
+        state.found_nothing += u64::from(is_known && at_work == 0);
         self.call(state);
     }
 
@@ -286,7 +294,7 @@ impl Dispatcher {
 
     /// The next task for a slot; none once there will be none.
     pub(super) fn next(&self) -> Option<Arc<Task>> {
-        let idle = |state: &mut State| state.queue.is_empty() && state.stage == Stage::Working;
+        let idle = |state: &mut State| !self.can_begin(state) && state.stage == Stage::Working;
         let mut state = self.state();
         if idle(&mut state) {
             state.idle += 1;
@@ -320,10 +328,10 @@ impl Dispatcher {
 
     /// Records how a task ended. The first report wins.
     pub(super) fn end(&self, task: Arc<Task>, answer: Answer) {
+        let mut state = self.state();
         if task.ended.swap(true, Ordering::SeqCst) {
             return;
         }
-        let mut state = self.state();
         state.ends.push(Ended { task, answer });
         self.call(state);
     }
@@ -331,9 +339,12 @@ impl Dispatcher {
     /// A handler has returned.
     pub(super) fn returned(&self, task: &Arc<Task>, answer: Answer) {
         let claim = (task.handle.id(), task.handle.fence().epoch);
-        let is_first = !task.ended.swap(true, Ordering::SeqCst);
         let was_limited = self.slots_of.contains_key(&task.handle.spec().kind);
         let mut state = self.state();
+        // With the state locked: what has ended is among the ends, or is still to be ended.
+        let is_first = !task.ended.swap(true, Ordering::SeqCst);
+        // Runs of its kind may have been passed over.
+        state.look |= was_limited;
         state.running.remove(&claim);
         state.tally.running = state.running.len();
         if is_first {
@@ -341,8 +352,7 @@ impl Dispatcher {
         }
         self.call(state);
         if was_limited {
-            // Runs of its kind may have been passed over.
-            self.wake();
+            self.room.notify_all();
         }
     }
 

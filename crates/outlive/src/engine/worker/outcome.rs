@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::model::run::DOCUMENT_LIMIT;
+use crate::model::run::{DEPTH_LIMIT, DOCUMENT_LIMIT, is_deeper};
 
 /// How a job came out that has not failed.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +70,9 @@ impl IntoDone for Done {
                     "result",
                     format!("its result has {size} bytes, more than {DOCUMENT_LIMIT}: store it elsewhere"),
                 )),
+                _ if is_deeper(result, DEPTH_LIMIT) => {
+                    Err(Failed::new("result", format!("its result is nested more than {DEPTH_LIMIT} levels deep")))
+                }
                 _ => Ok(self),
             },
             Self::Suspended(_) | Self::Stopped => Ok(self),
@@ -87,6 +90,8 @@ mod tests {
         assert_eq!(vec![1, 2].into_done(), Ok(Done::Succeeded(serde_json::json!([1, 2]))));
         assert_eq!(Done::Stopped.into_done(), Ok(Done::Stopped));
         assert_eq!("x".repeat(DOCUMENT_LIMIT).into_done().unwrap_err().error_type, "result");
+        let deep = (0..60).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
+        assert_eq!(deep.into_done().unwrap_err().error_message, "its result is nested more than 48 levels deep");
         let keyed: std::collections::BTreeMap<Vec<u8>, u8> = [(vec![1], 1)].into();
         assert_eq!(keyed.into_done().unwrap_err().error_type, "result");
     }

@@ -6,7 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Actor, Command, DOCUMENT_LIMIT, Key, LIST_LIMIT, NAME_LIMIT, Output, Readiness, Withheld};
+use super::{
+    Actor, Command, DEPTH_LIMIT, DOCUMENT_LIMIT, Key, LIST_LIMIT, NAME_LIMIT, Output, Readiness, Withheld, is_deeper,
+};
 use crate::model::id::RunId;
 use crate::model::policy::{LONGEST, Policy};
 use crate::model::schedule::Schedule;
@@ -133,6 +135,9 @@ impl Spec {
         }
         if let Some(step) = &self.step {
             word("step", &step.name)?;
+        }
+        if self.input.as_ref().is_some_and(|input| is_deeper(input, DEPTH_LIMIT)) {
+            return Err(InvalidSpec(format!("an input that is nested more than {DEPTH_LIMIT} levels deep")));
         }
         let size = self.input.as_ref().map_or(0, |input| input.to_string().len());
         if size > DOCUMENT_LIMIT {

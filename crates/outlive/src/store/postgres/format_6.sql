@@ -27,11 +27,26 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     FOREACH word IN ARRAY words LOOP
-        IF octet_length(word) > 256 OR word ~ '[[:cntrl:]]' THEN
-            RAISE EXCEPTION 'a kind, name or label has more than 256 bytes or a control character'
+        IF octet_length(word) > 256 OR word ~ '[[:cntrl:]]' OR btrim(word) = '' THEN
+            RAISE EXCEPTION 'a kind, name or label is empty, has more than 256 bytes or a control character'
                 USING ERRCODE = 'invalid_parameter_value';
         END IF;
     END LOOP;
+    -- It could be taken for another way to say which run is meant.
+    IF enqueue.name ~ '^@' OR enqueue.name ~* '^0[0-9a-f-]{7,35}$' THEN
+        RAISE EXCEPTION 'the name % could be taken for an id', quote_literal(enqueue.name)
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    -- What a reader of the record would refuse.
+    IF jsonb_path_exists(enqueue.input, '$.**{49 to last}')
+        OR jsonb_path_exists(enqueue.input, '$.** ? (@.type() == "number" && (@ > 1e300 || @ < -1e300))') THEN
+        RAISE EXCEPTION 'an input that is nested too deeply, or has a number out of range'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF enqueue.not_before >= '9999-01-01' THEN
+        RAISE EXCEPTION 'not before %: no worker would ever take it', enqueue.not_before
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     IF (SELECT count(*) FROM jsonb_object_keys(enqueue.labels)) > 64 THEN
         RAISE EXCEPTION 'more than 64 labels' USING ERRCODE = 'invalid_parameter_value';
     END IF;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::*;
 use super::transactions::connect;
+use super::*;
 use outlive::filter::Filter;
 use outlive::lifecycle::{Action, apply};
 use outlive::ownership::reaper::Reaper;

@@ -113,6 +113,11 @@ fn a_role_with_the_right_to_enqueue_can_do_nothing_else() {
             ("NULL", "kind NULL is not for handlers"),
             ("repeat('k', 257)", "more than 256 bytes"),
             ("'a', to_jsonb(repeat('x', 1048576))", "the longest is 1048576"),
+            ("'a', name => '@last'", "could be taken for an id"),
+            ("'a', name => '01a1ed2b'", "could be taken for an id"),
+            ("'a', '{\"n\": 1e400}'", "a number out of range"),
+            ("'a', (repeat('[', 60) || repeat(']', 60))::jsonb", "nested too deeply"),
+            ("'a', not_before => '9999-12-31'", "no worker would ever take it"),
             ("'a', max_attempts => 0", "at least one attempt"),
             ("'a', name => E'a\\tb'", "control character"),
         ] {

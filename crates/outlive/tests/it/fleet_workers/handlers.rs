@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{LONG, eager, lasting, state};
-use crate::world::on_each;
+use crate::world::{Watched, on_each, unseen};
 
 #[derive(Serialize, Deserialize)]
 struct Migrate {
@@ -230,4 +230,51 @@ fn status(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_drain_does_not_take_a_store_that_is_away_or_a_busy_kind_for_an_empty_queue() {
+    const RUNS: u64 = 6;
+    let runtime = runtime();
+    on_each(async |world| {
+        for _ in 0..RUNS {
+            world.process().enqueue(spec("scarce")).await.unwrap();
+        }
+        let failures = Arc::new(AtomicUsize::new(3));
+        let left = failures.clone();
+        let watched = Watched::new(world.store.clone(), move |call| {
+            let fails = call == "update"
+                && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+            if fails { Err(outlive::store::Error::Unavailable("it is away".into())) } else { Ok(()) }
+        });
+        let worker = eager(world.process_on(watched, unseen(1)))
+            .concurrency(4)
+            .concurrency_of("scarce", 1)
+            .on_start(|_| panic!("a defect of a callback"))
+            .on_end(|_| panic!("a defect of a callback"))
+            .handle("scarce", |_: Job| async { Ok::<_, Failed>(()) });
+        let tally = runtime.block_on(worker.drain()).unwrap();
+        assert_eq!((tally.succeeded, failures.load(Ordering::SeqCst)), (RUNS, 0));
+    });
+}
+
+#[test]
+fn what_is_prefetched_is_not_begun_beside_the_slots() {
+    let runtime = runtime();
+    on_each(async |world| {
+        for _ in 0..12 {
+            world.process().enqueue(spec("job")).await.unwrap();
+        }
+        let worker = eager(world.process()).concurrency(2).prefetch(10).runtime(runtime.handle().clone()).handle(
+            "job",
+            |_: Job| async {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                Ok::<_, Failed>(())
+            },
+        );
+        let worker = worker.start().unwrap();
+        worker.wait_until(|tally| tally.succeeded == 12);
+        let most = worker.stop().most_at_once;
+        assert!(most <= 2, "{most} at once");
+    });
 }
