@@ -65,6 +65,14 @@ pub struct CommandInput {
 }
 
 impl SpecInput {
+    /// The spec of a run that waits for a worker. With attempts left it is tried again when it fails.
+    pub fn into_queued_spec(self, registry: &Registry) -> Result<Spec, Error> {
+        let is_retried = self.max_attempts.is_some_and(|attempts| attempts > 1);
+        let mut spec = self.into_spec(registry, None)?;
+        spec.policy.retry.on_failure = is_retried;
+        Ok(spec)
+    }
+
     /// The spec, with the command that resumes it and the environment of this process for that command.
     pub fn into_spec(self, registry: &Registry, command: Option<CommandInput>) -> Result<Spec, Error> {
         let mut spec = Spec::new(self.kind.clone(), registry.me().clone());
@@ -95,10 +103,7 @@ impl SpecInput {
         }
         policy.limits.timeout = self.timeout.map(|timeout| duration("timeout", timeout)).transpose()?;
         policy.limits.stall_after = self.stall_after.map(|after| duration("stall_after", after)).transpose()?;
-        if let Some(max_attempts) = self.max_attempts {
-            policy.retry.max_attempts = max_attempts;
-            policy.retry.on_failure |= max_attempts > 1;
-        }
+        policy.retry.max_attempts = self.max_attempts.unwrap_or(policy.retry.max_attempts);
         if let Some(backoff) = self.backoff {
             policy.retry.backoff = duration("backoff", backoff)?;
         }

@@ -87,7 +87,7 @@ impl NativeRegistry {
     /// Makes a run that waits to be claimed. With a unique key, the answer may be the run that has it.
     fn enqueue(&self, py: Python<'_>, spec: &str) -> PyResult<(String, bool)> {
         let registry = self.opened(py)?;
-        let spec = read::<SpecInput>(py, spec)?.into_spec(&registry, None).map_err(|error| raise(py, &error))?;
+        let spec = read::<SpecInput>(py, spec)?.into_queued_spec(&registry).map_err(|error| raise(py, &error))?;
         let (run, made) = wait(py, registry.enqueue_once(spec))?;
         Ok((run.id.to_string(), made))
     }
