@@ -3,6 +3,7 @@
 //! A claim that brings all that it asked for says that there may be more: the next follows as soon as a slot is free.
 //! Otherwise the worker asks again after a while, or when a notification wakes it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::builder::WorkerContext;
 use super::task::Task;
 use crate::engine::claims::Claims;
 use crate::error::Error;
+use crate::model::id::RunId;
 use crate::model::run::Run;
 use crate::util::sync::lock;
 
@@ -54,14 +56,14 @@ struct Claimer<'a> {
 impl Claimer<'_> {
     /// Claims up to `room` runs. Answers whether there may be more.
     fn claim(&mut self, room: usize) -> Result<bool, Error> {
-        let left = Mutex::new(self.order.floor.free_of_kinds());
-        let is_wanted = |run: &Run| match lock(&left).get_mut(&run.spec.kind) {
-            None => true,
-            Some(0) => false,
-            Some(left) => {
-                *left -= 1;
-                true
-            }
+        let limits = self.order.floor.free_of_kinds();
+        let granted: Mutex<BTreeMap<&String, BTreeSet<RunId>>> = Mutex::default();
+        let is_wanted = |run: &Run| {
+            let Some((kind, limit)) = limits.get_key_value(&run.spec.kind) else { return true };
+            let mut granted = lock(&granted);
+            let of_kind = granted.entry(kind).or_default();
+            // A store may ask about a run more than once.
+            of_kind.contains(&run.id) || of_kind.len() < *limit && of_kind.insert(run.id)
         };
         let claimed = pollster::block_on(self.claims.claim(&self.order.registry, room, &is_wanted));
         let (tasks, more) = match claimed {

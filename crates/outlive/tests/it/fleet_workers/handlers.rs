@@ -13,7 +13,7 @@ use outlive::{Done, End, Failed, Job, Stop, StopReason, Worker};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{LONG, eager, lasting, state};
+use super::{LONG, Shared, eager, lasting, state};
 use crate::world::{Watched, on_each, unseen};
 
 #[derive(Serialize, Deserialize)]
@@ -115,20 +115,22 @@ fn an_async_handler_past_its_grace_is_aborted_and_its_run_is_tried_elsewhere() {
     on_each(async |world| {
         let run = world.process().enqueue(lasting("job")).await.unwrap();
         let dropped = Arc::new(AtomicUsize::new(0));
-        let seen = dropped.clone();
+        let (seen, begun) = (dropped.clone(), Shared::<bool>::new());
+        let began = begun.clone();
         let worker = eager(world.process())
             .grace(Duration::ZERO, Duration::ZERO)
             .runtime(runtime.handle().clone())
             .handle("job", move |_: Job| {
-                let guard = Dropped(seen.clone());
+                let (guard, began) = (Dropped(seen.clone()), began.clone());
                 async move {
                     let _guard = guard;
+                    began.change(|begun| *begun = true);
                     std::future::pending::<Result<(), Failed>>().await
                 }
             })
             .start()
             .unwrap();
-        worker.wait_until(|tally| tally.running == 1);
+        begun.wait(|begun| *begun);
         assert_eq!(worker.stop().stopped, 1);
         assert_eq!(state(&world, &run).await, StateName::Pending);
         let until = SystemClock.awake() + LONG;
