@@ -301,7 +301,7 @@ impl Operate for Add {
     }
 }
 
-/// Adds what is planned. Where there is one like it already, and its owner is dead, that is put on record first: it
+/// Adds what is planned. Where there is one like it already, and its owner is dead, that is recorded first: it
 /// must not keep the living out.
 async fn enqueue(registry: &Registry, plan: Vec<Planned>) -> Result<Vec<(Run, bool)>, Error> {
     let again = (plan.len() == 1 && plan[0].spec.keys.iter().any(Key::is_unique)).then(|| plan.clone());
