@@ -24,7 +24,7 @@ pub fn run(_: &[String]) -> Result<(), Failed> {
         step(&cargo(), &[&["clippy", "--package"], of, features, &["--", "-D", "warnings"]].concat())
     };
     checks.extend(features::LIBRARY.iter().map(|features| clippy(&["outlive", "--lib"], features)));
-    checks.extend(features::COMMAND.iter().map(|features| clippy(&["outlive-cli", "--bins"], features)));
+    checks.extend(features::COMMAND.iter().map(|features| clippy(&["outlive-cli", "--lib", "--bins"], features)));
     checks.extend(packaging::check());
     checks.push(dependencies::check());
     if succeeds(&cargo(), &["deny", "--version"]) {

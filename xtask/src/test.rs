@@ -28,7 +28,7 @@ pub fn run(words: &[String]) -> Result<(), Failed> {
         step(&cargo(), &[&["nextest", "run", "--package", "outlive", "--lib"], *features].concat())?;
     }
     if words.is_empty() {
-        step(&cargo(), &["nextest", "run", "--package", "outlive-cli", "--bins", "--no-default-features", "left_out"])?;
+        step(&cargo(), &["nextest", "run", "--package", "outlive-cli", "--lib", "--no-default-features", "left_out"])?;
     }
     step(&cargo(), &["test", "--workspace", "--doc"])?;
     if words.is_empty() {
