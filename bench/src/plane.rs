@@ -236,7 +236,7 @@ impl Plane {
             pollster::block_on(async { registry.start(spec).await?.succeed().await })?;
         }
         pollster::block_on(registry.close());
-        let mut command = self.command("home", &["archive", "--older-than", "0s", "--json"]);
+        let mut command = self.command("home", &["archive", "--older-than", "0s", "--yes", "--json"]);
         command.current_dir(self.dir.join("archived"));
         let mut said = String::new();
         let took = measure(|| {

@@ -2,6 +2,7 @@
 
 pub mod archive;
 pub mod artifact;
+pub mod bulk;
 pub mod cancel;
 pub mod checkpoint;
 pub mod completions;

@@ -6,6 +6,7 @@
 mod adopt;
 #[cfg(feature = "object")]
 mod bucket;
+mod bulk;
 mod cancel;
 mod change;
 mod claim;
@@ -76,6 +77,7 @@ pub use self::log_directory::LogDirectory;
 use self::log_directory::home_directory;
 pub use self::notify::WorkReady;
 pub use self::queue::{Parent, Planned, next_due};
+pub use self::rerun::RerunOptions;
 pub use self::spool::Delivered;
 use self::spool::spool_key;
 pub use self::summary::ListItem;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::call::{Effect, Operation};
 use crate::operations::TABLE;
+use crate::operations::bulk::SELECTING;
 
 /// The tool that tells of all others and calls them.
 pub const MORE: &str = "more";
@@ -210,7 +211,10 @@ fn core_tool(core: &Core, operation: &Operation) -> Tool {
 fn brief(operation: &'static Operation) -> Tool {
     let input = operation.input();
     let mut properties = Map::new();
-    for (field, property) in input["properties"].as_object().into_iter().flatten() {
+    // The filters of verbs that select runs are told by `more` alone.
+    let is_selection = input["properties"]["yes"].is_object() && input["properties"]["since"].is_object();
+    let is_told = |field: &str| !is_selection || field != "yes" && !SELECTING.contains(&field);
+    for (field, property) in input["properties"].as_object().into_iter().flatten().filter(|(field, _)| is_told(field)) {
         let text = property["description"].as_str().map(|text| first_words(text, FIELD_TEXT));
         let mut property = slim(property.clone());
         if let Some(text) = text {
@@ -218,7 +222,11 @@ fn brief(operation: &'static Operation) -> Tool {
         }
         properties.insert(field.clone(), property);
     }
-    tool(operation, first_words(&operation.about().0, TOOL_TEXT), properties, &input)
+    let mut text = first_words(&operation.about().0, TOOL_TEXT);
+    if is_selection {
+        text.push_str("; `more` has its filters");
+    }
+    tool(operation, text, properties, &input)
 }
 
 /// A property without what a model can do without: its text, and a default that says nothing.

@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::call::{Context, Effect, Form, Operate};
 use crate::exec::hooks;
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index, narrowed};
+use crate::operations::bulk::{BulkFilter, each_batch};
 use crate::operations::listing::repo_name;
 use crate::ui::plain;
 use crate::ui::run_view::RunView;
@@ -30,9 +31,10 @@ use crate::ui::run_view::RunView;
 /// Hide finished runs from lists
 ///
 /// `outlive ps` no longer lists them; `outlive ps --all` does. Nothing is deleted, and `outlive unarchive` shows them
-/// again. Runs whose owner is gone are marked dead first. With --older-than every run that ended longer ago is
-/// archived in one write; nothing is archived automatically unless the configuration says so. The mark of a run of
-/// cool-workflow is kept in outlive's home: its repository is not changed, and cool-workflow does not see the mark.
+/// again. Runs whose owner is gone are marked dead first. With --status, --older-than, --kind, --name, --label, --since
+/// or --until, the runs that match are listed, and archived with --yes; nothing is archived automatically unless the
+/// configuration says so. The mark of a run of cool-workflow is kept in outlive's home: its repository is not changed,
+/// and cool-workflow does not see the mark.
 #[derive(Debug, Default, Args)]
 pub struct Archive {
     /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID
@@ -49,13 +51,15 @@ pub struct Archive {
     /// Every run that ended longer ago than this
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "runs")]
     pub older_than: Option<Duration>,
-    /// With --status or --older-than: the runs of the registry here, or of every one that is known [default: repo]
+    #[command(flatten)]
+    pub filter: BulkFilter,
+    /// Of a selection: the runs of the registry here, or of every one that is known [default: repo]
     #[arg(long, value_enum, conflicts_with = "runs")]
     pub scope: Option<Scope>,
     /// The reason, kept with the mark
     #[arg(long)]
     pub reason: Option<String>,
-    /// Only print what would be archived
+    /// Only print what would be archived, which is also the default of a selection
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -84,29 +88,40 @@ pub struct Marked {
     /// The title of each for people, where they are of several repositories: as it can be named anywhere.
     #[serde(skip)]
     titles: BTreeMap<String, String>,
+    /// They were selected, not named.
+    #[serde(skip)]
+    is_selection: bool,
 }
 
 impl Operate for Archive {
     const NAME: &'static str = "archive";
     const EFFECT: Effect = Effect::Write;
     const EXAMPLES: &'static str = "outlive archive --status dead --status interrupted\n\
-                                    outlive archive --status failed --dry-run\n\
-                                    outlive archive --older-than 30d --state succeeded --scope home";
+                                    outlive archive --kind import --label tenant=acme --yes\n\
+                                    outlive archive --older-than 30d --state succeeded --scope home --yes";
     type Output = Marked;
+
+    fn effect(&self) -> Effect {
+        if self.runs.is_empty() && !self.filter.yes { Effect::Read } else { Self::EFFECT }
+    }
 
     fn is_beyond(&self) -> bool {
         self.scope == Some(Scope::Home)
     }
 
-    async fn operate(self, context: &Context) -> Result<Marked, Error> {
-        let mut marked = Marked { archived: true, dry_run: self.dry_run, ..Marked::default() };
+    async fn operate(mut self, context: &Context) -> Result<Marked, Error> {
+        self.filter.check(&self.status, !self.runs.is_empty())?;
+        self.dry_run |= self.runs.is_empty() && !self.filter.yes;
+        let is_selection = self.runs.is_empty();
+        let mut marked = Marked { archived: true, dry_run: self.dry_run, is_selection, ..Marked::default() };
         if !self.runs.is_empty() {
             let mark = Mark { archived: true, reason: self.reason.as_deref(), dry_run: self.dry_run };
             marked.runs = mark_named((context, Scope::Home), &self.runs, mark).await?;
             return Ok(marked);
         }
-        if self.status.is_empty() && self.older_than.is_none() {
-            let which = "name the runs to archive, or say which with --status STATE or --older-than DURATION";
+        if self.status.is_empty() && self.older_than.is_none() && !self.filter.is_any() {
+            let which =
+                "name the runs to archive, or say which with --status STATE, --older-than DURATION, --kind KIND …";
             return Err(Error::Invalid(which.into()));
         }
         let statuses: Result<BTreeSet<Lifecycle>, _> = self.status.iter().map(|state| state.parse()).collect();
@@ -118,12 +133,14 @@ impl Operate for Archive {
             state.is_ended() && (statuses.is_empty() || statuses.contains(&Lifecycle::from(*state)))
         };
         let states: BTreeSet<StateName> = StateName::ALL.into_iter().filter(is_meant).collect();
-        if !context.is_confined() {
+        // What a filter says of runs beside their state, no run of cool-workflow has.
+        if !context.is_confined() && !self.filter.is_any() {
             marked.runs = self.mark_foreign(&statuses)?;
         }
         if self.scope != Some(Scope::Home) {
-            if let Some(registry) = context.to_change().await?.filter(|_| !states.is_empty()) {
-                marked.runs.extend(self.mark_all(&registry, &states).await?.iter().map(ToString::to_string));
+            let opened = if self.dry_run { context.existing().await? } else { context.to_change().await? };
+            if let Some(registry) = opened.filter(|_| !states.is_empty()) {
+                marked.runs.extend(self.mark_all(context, &registry, &states).await?.iter().map(ToString::to_string));
             }
             return Ok(marked);
         }
@@ -131,9 +148,11 @@ impl Operate for Archive {
             return Ok(marked);
         }
         for known in index()?.sources()?.iter().filter(|known| known.address.kind == Kind::Outlive) {
-            match context.at(known.address.url.clone()).to_change().await {
+            let there = context.at(known.address.url.clone());
+            let opened = if self.dry_run { there.existing().await } else { there.to_change().await };
+            match opened {
                 Ok(Some(registry)) => {
-                    let runs = self.mark_all(&registry, &states).await?;
+                    let runs = self.mark_all(context, &registry, &states).await?;
                     if context.form() == Form::Text {
                         marked.titles.extend(titles(&registry, &runs, &known.address.repo()).await?);
                     }
@@ -151,21 +170,30 @@ impl Operate for Archive {
 }
 
 impl Archive {
-    /// Marks every run of a registry that stands so and, where it is asked for, ended long enough ago.
-    async fn mark_all(&self, registry: &Registry, states: &BTreeSet<StateName>) -> Result<Vec<RunId>, Error> {
-        // Steps are out of sight with the runs that they are steps of.
-        let filter =
-            Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states(states.iter().copied()) };
-        let Some(before) = self.before(registry.clock().now()) else {
-            let mark = Mark { archived: true, reason: self.reason.as_deref(), dry_run: self.dry_run };
-            return mark_in(registry, registry.all(&filter).await?, mark).await;
-        };
-        if !self.dry_run {
+    /// Marks every run of a registry that is selected and, where it is asked for, ended long enough ago.
+    async fn mark_all(
+        &self,
+        context: &Context,
+        registry: &Registry,
+        states: &BTreeSet<StateName>,
+    ) -> Result<Vec<RunId>, Error> {
+        let filter = self.filter.filter(states.iter().copied(), registry.clock().now())?;
+        let before = self.before(registry.clock().now());
+        let mut marked = Vec::new();
+        if let (Some(before), false) = (before, self.dry_run) {
             registry.deliver_spooled().await?;
             return registry.archive_all(filter, before, self.reason.clone()).await;
         }
-        let is_old = |seen: &&RunStatus| seen.run.ending().is_some_and(|ending| ending.at < before);
-        Ok(registry.all(&filter).await?.iter().filter(is_old).map(|seen| seen.run.id).collect())
+        let is_old =
+            |seen: &RunStatus| before.is_none_or(|before| seen.run.ending().is_some_and(|ending| ending.at < before));
+        let mark = Mark { archived: true, reason: self.reason.as_deref(), dry_run: self.dry_run };
+        each_batch((context, registry), &filter, async |mut seen| {
+            seen.retain(is_old);
+            marked.extend(mark_in(registry, seen, mark).await?);
+            Ok(())
+        })
+        .await?;
+        Ok(marked)
     }
 }
 
@@ -359,6 +387,10 @@ impl fmt::Display for Marked {
         for id in &self.runs {
             writeln!(f, "{} {word}", self.titles.get(id).map_or_else(|| plain(id), Clone::clone))?;
         }
-        if self.runs.is_empty() { writeln!(f, "nothing to archive") } else { Ok(()) }
+        match (self.runs.len(), self.is_selection && self.dry_run) {
+            (0, _) => writeln!(f, "nothing to archive"),
+            (count, true) => writeln!(f, "{count} selected; nothing was archived; --yes archives"),
+            _ => Ok(()),
+        }
     }
 }

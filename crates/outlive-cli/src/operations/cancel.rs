@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
@@ -17,6 +18,7 @@ use outlive::time::parse_duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::bulk::{Bulk, BulkFilter, SELECTING, each_batch, states};
 use super::wait::until_ended;
 use crate::call::{Context, Effect, Operate, deliver};
 use crate::lookup::located::{Located, RegistryRef, locate};
@@ -29,15 +31,30 @@ use crate::ui::plain;
 /// pids that live. The processes of a run whose owner is gone, or that is dead, interrupted or waits for another
 /// attempt, are ended here, and the run is final. Processes on another host cannot be ended from here: the answer
 /// names that host. The first request stands. If one of several runs cannot be cancelled, none is.
+///
+/// With --status, --kind, --name, --label, --since or --until, the runs that match are counted, and cancelled with
+/// --yes: in flight, unless --status says otherwise. A thousand runs are one write.
 #[derive(Debug, Default, Args)]
-#[command(override_usage = "outlive cancel [OPTIONS] <RUNS>...\n       outlive cancel [OPTIONS] --all")]
+#[command(
+    override_usage = "outlive cancel [OPTIONS] <RUNS>...\n       outlive cancel [OPTIONS] --all\n       outlive cancel [OPTIONS] --kind KIND|--label KEY=VALUE|… [--yes]"
+)]
 pub struct Cancel {
     /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID
-    #[arg(required_unless_present = "all")]
+    #[arg(required_unless_present_any = SELECTING.into_iter().chain(["all"]))]
     pub runs: Vec<String>,
     /// Every run of this registry that is in flight
     #[arg(long, conflicts_with = "runs")]
     pub all: bool,
+    /// Select runs in this state (repeatable)
+    #[arg(
+        long = "status",
+        visible_alias = "state",
+        value_name = "STATE",
+        value_parser = PossibleValuesParser::new(StateName::ALL.map(StateName::as_str))
+    )]
+    pub status: Vec<String>,
+    #[command(flatten)]
+    pub filter: BulkFilter,
     /// The reason, kept in the event log
     #[arg(long)]
     pub reason: Option<String>,
@@ -60,6 +77,8 @@ pub struct Cancel {
 pub struct Cancelled {
     dry_run: bool,
     runs: Vec<Outcome>,
+    /// Of a call that selected runs by a filter: what became of them.
+    bulk: Option<Bulk>,
     #[serde(skip)]
     waited: bool,
 }
@@ -97,6 +116,10 @@ enum Word {
     WouldCancel,
 }
 
+/// The states of runs that have not ended.
+const IN_FLIGHT: [StateName; 3] = [StateName::Pending, StateName::Running, StateName::Suspended];
+/// How many runs are cancelled by one write.
+const BATCH: usize = 1_000;
 /// How often `--wait` looks whether an owner is left that could stop the run.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
@@ -105,28 +128,46 @@ impl Operate for Cancel {
     const EFFECT: Effect = Effect::Stop;
     const EXAMPLES: &'static str = "outlive cancel train --reason 'wrong data'\n\
                                     outlive cancel train --grace 2m --wait\n\
-                                    outlive cancel --all --dry-run";
+                                    outlive cancel --all --dry-run\n\
+                                    outlive cancel --kind import --label tenant=acme --status pending";
     type Output = Cancelled;
 
+    fn effect(&self) -> Effect {
+        if self.is_bulk() && !self.filter.yes { Effect::Read } else { Self::EFFECT }
+    }
+
     async fn operate(self, context: &Context) -> Result<Cancelled, Error> {
-        let mut cancelled = Cancelled { dry_run: self.dry_run, runs: Vec::new(), waited: self.wait };
+        self.filter.check(&self.status, self.all || !self.runs.is_empty())?;
+        let mut cancelled = Cancelled { dry_run: self.dry_run, runs: Vec::new(), bulk: None, waited: self.wait };
+        if self.is_bulk() {
+            let bulk = self.in_bulk(context).await?;
+            return Ok(Cancelled { dry_run: !self.filter.yes, bulk: Some(bulk), ..cancelled });
+        }
         let located = self.meant(context).await?;
-        let mut known = BTreeSet::new();
         let mut asked = Vec::new();
-        let total = located.each().count();
-        for (done, (registry, seen)) in located.each().enumerate().filter(|(_, (_, seen))| known.insert(seen.run.id)) {
-            context.progress().report(done, total);
-            if self.dry_run {
-                cancelled.runs.push(would_cancel(seen));
-                continue;
-            }
-            match self.cancel(registry, seen).await {
-                // It ended by itself since it was listed.
-                Err(Error::Refused { refusal: Refusal::WrongState { .. }, .. }) if self.all => {}
-                one => {
-                    asked.push(registry);
-                    cancelled.runs.push(one?);
+        if self.all && !self.dry_run {
+            if let Some(place) = located.places.first() {
+                let seen: Vec<&RunStatus> = located.runs.iter().map(|(_, seen)| seen).collect();
+                for part in seen.chunks(BATCH) {
+                    context.progress().report(cancelled.runs.len(), seen.len());
+                    let done = self.cancel_many(&place.registry, part).await?;
+                    // Those that ended by themselves since they were listed are left out.
+                    cancelled.runs.extend(done.into_iter().flatten());
                 }
+                asked.resize(cancelled.runs.len(), &place.registry);
+            }
+        } else {
+            let mut known = BTreeSet::new();
+            let total = located.each().count();
+            let each = located.each().enumerate().filter(|(_, (_, seen))| known.insert(seen.run.id));
+            for (done, (registry, seen)) in each {
+                context.progress().report(done, total);
+                if self.dry_run {
+                    cancelled.runs.push(would_cancel(seen));
+                    continue;
+                }
+                asked.push(registry);
+                cancelled.runs.push(self.cancel(registry, seen).await?);
             }
         }
         if self.wait {
@@ -140,11 +181,83 @@ impl Operate for Cancel {
 
     fn exit_status(cancelled: &Cancelled) -> u8 {
         let is_left = |run: &Outcome| run.outcome == Word::CancelRequested;
-        (cancelled.waited && cancelled.runs.iter().any(is_left)).into()
+        let left = u8::from(cancelled.waited && cancelled.runs.iter().any(is_left));
+        cancelled.bulk.as_ref().map_or(left, Bulk::exit_status)
     }
 }
 
 impl Cancel {
+    /// Whether runs are selected by a filter.
+    fn is_bulk(&self) -> bool {
+        self.filter.is_any() || !self.status.is_empty()
+    }
+
+    /// Counts the runs that the filter selects, and cancels them where that is wanted.
+    pub(super) async fn in_bulk(&self, context: &Context) -> Result<Bulk, Error> {
+        let mut bulk = Bulk::new("cancelled", !self.filter.yes);
+        if self.wait {
+            return Err(Error::Invalid(
+                "`--wait` goes with runs that are named; `outlive wait` waits for others".into(),
+            ));
+        }
+        let opened = if self.filter.yes { context.to_change().await? } else { context.existing().await? };
+        let Some(registry) = opened else { return Ok(bulk) };
+        let filter = self.filter.filter(states(&self.status, &IN_FLIGHT)?, registry.clock().now())?;
+        if self.filter.yes {
+            deliver(&registry).await?;
+        }
+        each_batch((context, &registry), &filter, async |seen| {
+            bulk.select(&seen);
+            if !self.filter.yes {
+                return Ok(());
+            }
+            for done in self.cancel_many(&registry, &seen.iter().collect::<Vec<_>>()).await? {
+                match done {
+                    Ok(one) if one.outcome == Word::CancelRequested => bulk.request(1),
+                    Ok(_) => bulk.change(1),
+                    Err(error) => bulk.leave(&error),
+                }
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(bulk)
+    }
+
+    /// Cancels many runs of one registry: those that have not begun in one write, those whose owners will stop them in
+    /// another, and the rest one by one, since their processes are ended here. An answer that is an error is that of a
+    /// run which cannot be cancelled any more.
+    async fn cancel_many(
+        &self,
+        registry: &Registry,
+        seen: &[&RunStatus],
+    ) -> Result<Vec<Result<Outcome, Error>>, Error> {
+        let is_waiting = |seen: &&&RunStatus| seen.run.state.name() == StateName::Pending;
+        let waiting: Vec<RunId> = seen.iter().filter(is_waiting).map(|seen| seen.run.id).collect();
+        let ended = registry.cancel_unbegun(&waiting, self.reason.clone()).await?;
+        let is_owned = |seen: &&&RunStatus| seen.run.owner().is_some() && !seen.is_without_owner() && !self.force;
+        let owned: Vec<RunId> = seen.iter().filter(is_owned).map(|seen| seen.run.id).collect();
+        let asked = registry.request_cancel_each(&owned, self.reason.clone(), self.grace).await?;
+        let (ended, asked): (BTreeSet<RunId>, BTreeSet<RunId>) =
+            (ended.iter().map(|run| run.id).collect(), asked.iter().map(|run| run.id).collect());
+        let mut all = Vec::new();
+        for seen in seen {
+            let id = seen.run.id;
+            let one = Outcome { outcome: Word::Cancelled, state: StateName::Cancelled, ..would_cancel(seen) };
+            all.push(if ended.contains(&id) {
+                Ok(one)
+            } else if asked.contains(&id) {
+                Ok(Outcome { outcome: Word::CancelRequested, state: seen.state, ..one })
+            } else {
+                match self.cancel(registry, seen).await {
+                    Err(error @ (Error::Refused { .. } | Error::NotFound(_))) => Err(error),
+                    done => Ok(done?),
+                }
+            });
+        }
+        Ok(all)
+    }
+
     /// The runs to stop. All of them are looked up before any is asked to: a wrong name changes nothing.
     async fn meant(&self, context: &Context) -> Result<Located, Error> {
         if self.all {
@@ -172,9 +285,8 @@ impl Cancel {
         if !self.dry_run {
             deliver(&registry).await?;
         }
-        let in_flight = [StateName::Pending, StateName::Running, StateName::Suspended];
         // Steps end with the runs that they are steps of.
-        let runs = registry.all(&Filter { is_step: Some(false), ..Filter::in_states(in_flight) }).await?;
+        let runs = registry.all(&Filter { is_step: Some(false), ..Filter::in_states(IN_FLIGHT) }).await?;
         let runs = runs.into_iter().map(|seen| (0, seen)).collect();
         Ok(Located { places: vec![RegistryRef { context: None, registry }], runs })
     }
@@ -272,6 +384,9 @@ fn would_cancel(seen: &RunStatus) -> Outcome {
 
 impl fmt::Display for Cancelled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(bulk) = &self.bulk {
+            return bulk.fmt(f);
+        }
         if self.runs.is_empty() {
             return writeln!(f, "nothing to cancel");
         }

@@ -32,6 +32,7 @@ use crate::call::json_word::JsonWord;
 use crate::call::{Context, Effect, Operate};
 use crate::exec::flags::SpecFlags;
 use crate::exec::hooks;
+use crate::operations::bulk::{Bulk, BulkFilter};
 use crate::operations::wait::{Ended, Wait};
 use crate::settings::QueueOrder;
 use crate::ui::plain;
@@ -105,15 +106,18 @@ pub struct Show {
 
 /// Remove waiting runs from the queue
 ///
-/// Only waiting runs; `outlive cancel` stops a running one. The schedule of a recurring run ends.
+/// Only waiting runs; `outlive cancel` stops a running one. The schedule of a recurring run ends. With --kind, --name,
+/// --label, --since or --until, the runs that match are counted, and removed with --yes.
 #[derive(Debug, Default, Args)]
 pub struct Cancel {
     /// Runs: ids or unique prefixes, names, @last, or @~2
-    #[arg(required_unless_present = "all")]
+    #[arg(required_unless_present_any = ["all", "kind", "name", "labels", "since", "until"])]
     pub runs: Vec<String>,
     /// All that wait
     #[arg(long, conflicts_with = "runs")]
     pub all: bool,
+    #[command(flatten)]
+    pub filter: BulkFilter,
     /// Why
     #[arg(long)]
     pub reason: Option<String>,
@@ -155,6 +159,8 @@ pub struct Taken {
     cancelled: Vec<RunId>,
     /// Those that were claimed meanwhile, or whose last attempt has live processes: they are asked to stop.
     requested: Vec<RunId>,
+    /// Of a call that selected runs by a filter: what became of them.
+    bulk: Option<Bulk>,
 }
 
 impl Add {
@@ -352,11 +358,27 @@ impl Operate for Show {
 impl Operate for Cancel {
     const NAME: &'static str = "queue cancel";
     const EFFECT: Effect = Effect::Stop;
-    const EXAMPLES: &'static str = "outlive queue cancel nightly\noutlive queue cancel --all --dry-run";
+    const EXAMPLES: &'static str = "outlive queue cancel nightly\noutlive queue cancel --all --dry-run\n\
+                                    outlive queue cancel --label tenant=acme";
     type Output = Taken;
 
+    fn effect(&self) -> Effect {
+        if self.filter.is_any() && !self.filter.yes { Effect::Read } else { Self::EFFECT }
+    }
+
+    fn exit_status(taken: &Taken) -> u8 {
+        taken.bulk.as_ref().map_or(0, Bulk::exit_status)
+    }
+
     async fn operate(self, context: &Context) -> Result<Taken, Error> {
-        let mut taken = Taken { dry_run: self.dry_run, cancelled: Vec::new(), requested: Vec::new() };
+        let mut taken = Taken { dry_run: self.dry_run, cancelled: Vec::new(), requested: Vec::new(), bulk: None };
+        self.filter.check(&[], self.all || !self.runs.is_empty())?;
+        if self.filter.is_any() {
+            let (status, filter) = (vec![StateName::Pending.as_str().into()], self.filter.clone());
+            let cancel = super::cancel::Cancel { status, filter, reason: self.reason, ..Default::default() };
+            let bulk = Some(cancel.in_bulk(context).await?);
+            return Ok(Taken { dry_run: !self.filter.yes, bulk, ..taken });
+        }
         // All of them are looked up before any is cancelled: a wrong name changes nothing.
         let mut found = find_queued(context, &self.runs).await?;
         if let Some((_, run)) = found.iter().find(|(_, run)| run.state.name() != StateName::Pending) {
@@ -448,6 +470,9 @@ impl fmt::Display for QueuePosition {
 
 impl fmt::Display for Taken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(bulk) = &self.bulk {
+            return bulk.fmt(f);
+        }
         let verb = if self.dry_run { "would be cancelled" } else { "cancelled" };
         self.cancelled.iter().try_for_each(|id| writeln!(f, "{id} {verb}"))?;
         let requested = "cancel requested; `outlive cancel --wait";

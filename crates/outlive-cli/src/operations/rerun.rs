@@ -3,11 +3,13 @@
 use std::fmt;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::index::SearchHit;
-use outlive::run::{Run, Variables};
+use outlive::registry::{Registry, RerunOptions};
+use outlive::run::{Run, StateName, Variables};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -15,8 +17,13 @@ use crate::call::{Context, Effect, Operate};
 use crate::exec::detach::Starting;
 use crate::exec::take_up;
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone};
+use crate::operations::bulk::{Bulk, BulkFilter, SELECTING, each_batch, states};
 use crate::operations::delegate::{delegate, foreign_name};
 use crate::ui::plain;
+
+/// The states of runs that have ended.
+const ENDED: [StateName; 5] =
+    [StateName::Succeeded, StateName::Failed, StateName::Cancelled, StateName::Interrupted, StateName::Dead];
 
 /// Start a finished run again as a new, linked run
 ///
@@ -25,10 +32,27 @@ use crate::ui::plain;
 /// the run of the first. A run of cool-workflow is repeated by cool-workflow as a tracked run of the home registry,
 /// where `[cool_workflow] command` of the home's configuration names the program; otherwise the command to type is
 /// printed.
+///
+/// With --status, --kind, --name, --label, --since or --until, the ended runs that match are counted, and repeated with
+/// --yes, a thousand in one write. With an --idempotency-key each of them is repeated once, however often this is called.
 #[derive(Debug, Default, Args)]
 pub struct Rerun {
     /// A run: id or unique prefix, name, @last, @~2, or REPOSITORY:ID
-    pub run: String,
+    #[arg(required_unless_present_any = SELECTING)]
+    pub run: Option<String>,
+    /// Select runs in this state (repeatable)
+    #[arg(
+        long = "status",
+        visible_alias = "state",
+        value_name = "STATE",
+        value_parser = PossibleValuesParser::new(ENDED.map(StateName::as_str))
+    )]
+    pub status: Vec<String>,
+    #[command(flatten)]
+    pub filter: BulkFilter,
+    /// Only count what would be repeated, which is also the default of a filter
+    #[arg(long, conflicts_with = "run")]
+    pub dry_run: bool,
     /// Why
     #[arg(long)]
     pub reason: Option<String>,
@@ -44,12 +68,12 @@ pub struct Rerun {
 }
 
 /// The run that repeats another.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Again {
     /// The new run, or the run that has cool-workflow make it; none where the command is to be typed.
     id: Option<RunId>,
     name: Option<String>,
-    rerun_of: String,
+    rerun_of: Option<String>,
     rerun_of_repo: Option<String>,
     origin: Option<RunId>,
     generation: Option<u32>,
@@ -58,50 +82,111 @@ pub struct Again {
     made: bool,
     /// The command of cool-workflow that repeats a run of its own.
     command: Option<String>,
+    /// Of a call that selected runs by a filter: what became of them.
+    bulk: Option<Bulk>,
 }
 
 impl Operate for Rerun {
     const NAME: &'static str = "rerun";
     const EFFECT: Effect = Effect::Write;
-    const EXAMPLES: &'static str = "outlive run --name job -- true && outlive rerun job --reason 'new data'";
+    const EXAMPLES: &'static str = "outlive run --name job -- true && outlive rerun job --reason 'new data'\n\
+                                    outlive rerun --kind import --status failed --since 1d";
     type Output = Again;
 
+    fn effect(&self) -> Effect {
+        if self.run.is_none() && !self.filter.yes { Effect::Read } else { Self::EFFECT }
+    }
+
     async fn operate(self, context: &Context) -> Result<Again, Error> {
-        let found = match context.for_change(&self.run).await {
-            Ok(registry) => registry.find(&self.run).await.map(|seen| (registry, seen.run.id)),
+        self.filter.check(&self.status, self.run.is_some())?;
+        let Some(word) = self.run.clone() else {
+            return Ok(Again { bulk: Some(self.in_bulk(context).await?), ..Again::default() });
+        };
+        let found = match context.for_change(&word).await {
+            Ok(registry) => registry.find(&word).await.map(|seen| (registry, seen.run.id)),
             Err(error) => Err(error),
         };
         let (registry, id) = match found {
             Ok(found) => found,
             Err(error) => {
-                return match elsewhere(context, self.scope, &self.run, error).await? {
+                return match elsewhere(context, self.scope, &word, error).await? {
                     Elsewhere::Registry(context, run) => {
-                        Box::pin(Self { run, scope: Scope::Repo, ..self }.operate(&context)).await
+                        Box::pin(Self { run: Some(run), scope: Scope::Repo, ..self }.operate(&context)).await
                     }
                     Elsewhere::Foreign(listed) => self.foreign(context, &listed).await,
                     Elsewhere::Gone(listed) => Err(gone(&listed)),
                 };
             }
         };
-        let environment = (!context.is_served()).then(|| Variables::without_session(std::env::vars_os()));
-        let key = self.idempotency_key.as_deref();
-        let (run, made) = registry.rerun(id, self.reason.clone(), key, self.force, environment).await?;
-        if made && !run.spec.queued && run.spec.command.is_some() {
-            let words = take_up::words(&registry, run.id, false, false);
-            let started = Starting::begin(&words, &SigSet::empty()).and_then(Starting::wait);
-            let started = started.map_err(|error| Error::Invalid(format!("its owner cannot be started: {error}")))?;
-            // A worker that was free has claimed it: that is what was wanted.
-            let is_claimed = started.id.is_some() || registry.glance(run.id).await?.run.epoch > run.epoch;
-            if !is_claimed {
-                let why = started.talk.unwrap_or_else(|| "its owner could not begin it".into());
-                return Err(Error::Invalid(format!("run `{}` was made and waits: {why}", run.id)));
-            }
+        let (run, made) = registry.rerun(id, &self.options(context)).await?;
+        if made {
+            begin(&registry, &run).await?;
         }
         Ok(Again::new(id, &run, made))
     }
+
+    fn exit_status(again: &Again) -> u8 {
+        again.bulk.as_ref().map_or(0, Bulk::exit_status)
+    }
+}
+
+/// Starts the owner of a run that does not wait for a worker.
+async fn begin(registry: &Registry, run: &Run) -> Result<(), Error> {
+    if run.spec.queued || run.spec.command.is_none() {
+        return Ok(());
+    }
+    let words = take_up::words(registry, run.id, false, false);
+    let started = Starting::begin(&words, &SigSet::empty()).and_then(Starting::wait);
+    let started = started.map_err(|error| Error::Invalid(format!("its owner cannot be started: {error}")))?;
+    // A worker that was free has claimed it: that is what was wanted.
+    if started.id.is_some() || registry.glance(run.id).await?.run.epoch > run.epoch {
+        return Ok(());
+    }
+    let why = started.talk.unwrap_or_else(|| "its owner could not begin it".into());
+    Err(Error::Invalid(format!("run `{}` was made and waits: {why}", run.id)))
 }
 
 impl Rerun {
+    fn options(&self, context: &Context) -> RerunOptions {
+        let environment = (!context.is_served()).then(|| Variables::without_session(std::env::vars_os()));
+        let (reason, key) = (self.reason.clone(), self.idempotency_key.clone());
+        RerunOptions { reason, key, forced: self.force, environment }
+    }
+
+    /// Counts the runs that the filter selects, and repeats them where that is wanted.
+    async fn in_bulk(&self, context: &Context) -> Result<Bulk, Error> {
+        let is_dry = !self.filter.yes;
+        let mut bulk = Bulk::new("repeated", is_dry);
+        let opened = if is_dry { context.existing().await? } else { context.to_change().await? };
+        let Some(registry) = opened else { return Ok(bulk) };
+        let now = registry.clock().now();
+        let mut filter = self.filter.filter(states(&self.status, &ENDED)?, now)?;
+        // What is made here may match too, and is not repeated again.
+        filter.until = Some(filter.until.map_or(now, |until| until.min(now)));
+        let how = self.options(context);
+        each_batch((context, &registry), &filter, async |seen| {
+            bulk.select(&seen);
+            if is_dry {
+                return Ok(());
+            }
+            for again in registry.rerun_each(&seen, &how).await? {
+                let begun = match again {
+                    Ok((run, true)) => begin(&registry, &run).await.map(|()| 1),
+                    // An earlier call with the same key has repeated it.
+                    Ok((_, false)) => Ok(0),
+                    Err(error) => Err(error),
+                };
+                match begun {
+                    Ok(made) => bulk.change(made),
+                    Err(error) => bulk.leave(&error),
+                }
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(bulk)
+    }
+
     /// Has cool-workflow repeat a run of its own, where its command is configured.
     async fn foreign(&self, context: &Context, listed: &SearchHit) -> Result<Again, Error> {
         let reason = self.reason.as_deref().map(|reason| ["--reason", reason]);
@@ -111,13 +196,14 @@ impl Rerun {
         Ok(Again {
             id: delegated.run,
             name: None,
-            rerun_of: listed.record.run_id.clone(),
+            rerun_of: Some(listed.record.run_id.clone()),
             rerun_of_repo: Some(listed.record.repo.clone()),
             origin: None,
             generation: None,
             reason: self.reason.clone(),
             made: delegated.run.is_some(),
             command: Some(delegated.command),
+            bulk: None,
         })
     }
 }
@@ -128,27 +214,30 @@ impl Again {
         Self {
             id: Some(run.id),
             name: run.spec.name.clone(),
-            rerun_of: of.to_string(),
-            rerun_of_repo: None,
+            rerun_of: Some(of.to_string()),
             origin: lineage.map(|lineage| lineage.origin),
             generation: lineage.map(|lineage| lineage.generation),
             reason: lineage.and_then(|lineage| lineage.reason.clone()),
             made,
-            command: None,
+            ..Self::default()
         }
     }
 }
 
 impl fmt::Display for Again {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(bulk) = &self.bulk {
+            return bulk.fmt(f);
+        }
+        let rerun_of = plain(self.rerun_of.as_deref().unwrap_or_default());
         match (&self.id, &self.command) {
             (Some(id), Some(command)) => {
-                writeln!(f, "{id} has cool-workflow repeat {}: {}", plain(&self.rerun_of), plain(command))?;
+                writeln!(f, "{id} has cool-workflow repeat {rerun_of}: {}", plain(command))?;
                 writeln!(f, "next: `outlive logs {id}` shows what it says")
             }
             (Some(id), None) => {
                 let made = if self.made { "repeats" } else { "was made earlier, and repeats" };
-                writeln!(f, "{id} {made} {} (generation {})", self.rerun_of, self.generation.unwrap_or(1))?;
+                writeln!(f, "{id} {made} {rerun_of} (generation {})", self.generation.unwrap_or(1))?;
                 writeln!(f, "next: `outlive wait {id}` waits for its end")
             }
             (None, command) => writeln!(f, "next: {}", command.as_deref().unwrap_or_default()),

@@ -1,9 +1,11 @@
 //! `outlive resume`: goes on with runs that did not come to their end, and `outlive unpark`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::filter::Filter;
@@ -23,12 +25,15 @@ use crate::exec::detach::Starting;
 use crate::exec::own::{Job, changed_program};
 use crate::exec::{hooks, take_up};
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone, index};
+use crate::operations::bulk::{Bulk, BulkFilter, each_batch, states};
 use crate::operations::delegate::{delegate, foreign_name};
 use crate::operations::queue::find_queued;
 use crate::ui::plain;
 
 /// How many next tasks of a run of cool-workflow are named, where the call says nothing else.
 const TASKS: usize = 5;
+/// The states of runs that can be resumed.
+const RESUMABLE: [StateName; 3] = [StateName::Dead, StateName::Interrupted, StateName::Failed];
 /// How long processes of an earlier attempt may take to end before they are killed.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -39,10 +44,13 @@ const GRACE: Duration = Duration::from_secs(10);
 /// runs that were cancelled, runs stopped with Ctrl-C and runs with `--resume-on never`. Concurrent calls resume each
 /// run once.
 ///
+/// With --status, --kind, --name, --label, --since or --until, the runs that match are counted, and resumed with --yes:
+/// runs that came from the queue wait for a worker again, a thousand in one write; others continue in the background.
+///
 /// For a run of cool-workflow, the next tasks and the commands that continue it are printed and nothing is changed.
 /// With --drive or --once cool-workflow continues it as a tracked run of the home registry, where `[cool_workflow]
 /// command` of the home's configuration names the program.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, Clone, Args)]
 pub struct Resume {
     /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID
     pub runs: Vec<String>,
@@ -52,6 +60,16 @@ pub struct Resume {
     /// Also runs that failed
     #[arg(long)]
     pub failed: bool,
+    /// Select runs in this state (repeatable)
+    #[arg(
+        long = "status",
+        visible_alias = "state",
+        value_name = "STATE",
+        value_parser = PossibleValuesParser::new(RESUMABLE.map(StateName::as_str))
+    )]
+    pub status: Vec<String>,
+    #[command(flatten)]
+    pub filter: BulkFilter,
     /// Terminate live processes of the earlier attempt first
     #[arg(long)]
     pub end_leftovers: bool,
@@ -96,6 +114,8 @@ pub struct Resumed {
     foreign: Vec<Foreign>,
     /// What to type for runs of sources that are only read.
     commands: Vec<String>,
+    /// Of a call that selected runs by a filter: what became of them.
+    bulk: Option<Bulk>,
 }
 
 /// A run of cool-workflow, and what to do next with it.
@@ -113,6 +133,9 @@ impl Resumed {
         self.left.extend(other.left);
         self.foreign.extend(other.foreign);
         self.commands.extend(other.commands);
+        if let Some(bulk) = other.bulk {
+            self.bulk.get_or_insert_default().absorb(bulk);
+        }
     }
 }
 
@@ -136,14 +159,21 @@ impl Operate for Resume {
     const NAME: &'static str = "resume";
     const EFFECT: Effect = Effect::Write;
     const EXAMPLES: &'static str = "outlive resume train\noutlive resume --all --dry-run\noutlive resume train --end-leftovers\n\
-         outlive resume --all --scope home --dry-run";
+         outlive resume --all --scope home --dry-run\noutlive resume --kind import --status dead --since 1d";
     type Output = Resumed;
 
     fn effect(&self) -> Effect {
-        if self.end_leftovers { Effect::Stop } else { Self::EFFECT }
+        if self.is_bulk() && !self.filter.yes {
+            Effect::Read
+        } else if self.end_leftovers {
+            Effect::Stop
+        } else {
+            Self::EFFECT
+        }
     }
 
     async fn operate(self, context: &Context) -> Result<Resumed, Error> {
+        self.filter.check(&self.status, self.all || !self.runs.is_empty())?;
         if self.runs.is_empty() && self.scope == Some(Scope::Home) {
             return self.everywhere(context).await;
         }
@@ -166,7 +196,8 @@ impl Operate for Resume {
     }
 
     fn exit_status(resumed: &Resumed) -> u8 {
-        u8::from(!resumed.left.is_empty())
+        let left = u8::from(!resumed.left.is_empty());
+        resumed.bulk.as_ref().map_or(left, Bulk::exit_status)
     }
 }
 
@@ -214,7 +245,7 @@ impl Resume {
     async fn one_by_one(self, context: &Context) -> Result<Resumed, Error> {
         let mut all = Resumed { dry_run: self.dry_run, ..Resumed::default() };
         for run in self.runs.clone() {
-            let one = Self { runs: vec![run], ..self };
+            let one = Self { runs: vec![run], ..self.clone() };
             all.absorb(Box::pin(one.operate(context)).await?);
         }
         Ok(all)
@@ -222,6 +253,10 @@ impl Resume {
 
     async fn here(&self, context: &Context) -> Result<Resumed, Error> {
         let mut resumed = Resumed { dry_run: self.dry_run, ..Resumed::default() };
+        if self.is_bulk() {
+            let bulk = Some(self.in_bulk(context).await?);
+            return Ok(Resumed { dry_run: !self.filter.yes, bulk, ..resumed });
+        }
         let registry = if self.dry_run { context.existing().await? } else { context.to_change().await? };
         let Some(registry) = registry else {
             return match self.runs.first() {
@@ -260,6 +295,48 @@ impl Resume {
             }
         }
         Ok(resumed)
+    }
+
+    /// Whether runs are selected by a filter.
+    fn is_bulk(&self) -> bool {
+        self.filter.is_any() || !self.status.is_empty()
+    }
+
+    /// Counts the runs that the filter selects, and resumes them where that is wanted.
+    async fn in_bulk(&self, context: &Context) -> Result<Bulk, Error> {
+        let is_dry = !self.filter.yes;
+        let mut bulk = Bulk::new("resumed", is_dry);
+        let opened = if is_dry { context.existing().await? } else { context.to_change().await? };
+        let Some(registry) = opened else { return Ok(bulk) };
+        let failed = self.failed || self.status.iter().any(|state| state == StateName::Failed.as_str());
+        let usual = if failed { &RESUMABLE[..] } else { &RESUMABLE[..2] };
+        if !is_dry {
+            deliver(&registry).await?;
+            hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::default()).await?;
+        }
+        let how = Self { failed, end_leftovers: self.end_leftovers, ..Self::default() };
+        let filter = self.filter.filter(states(&self.status, usual)?, registry.clock().now())?;
+        each_batch((context, &registry), &filter, async |mut seen| {
+            seen.retain(|seen| !self.status.is_empty() || resumes_unnamed(&seen.run));
+            bulk.select(&seen);
+            if is_dry {
+                return Ok(());
+            }
+            let queued = seen.iter().filter(|seen| seen.run.spec.queued).map(|seen| seen.run.id);
+            let waiting = registry.requeue_each(&queued.collect::<Vec<RunId>>(), failed).await?;
+            bulk.change(waiting.len());
+            let waiting: BTreeSet<RunId> = waiting.iter().map(|run| run.id).collect();
+            for seen in seen.iter().filter(|seen| !waiting.contains(&seen.run.id)) {
+                let done = if seen.run.spec.queued { how.check(&registry, seen) } else { Ok(()) };
+                match done.and_then(|()| how.resume(&registry, seen, true)) {
+                    Ok(line) => bulk.change(line.into_iter().count()),
+                    Err(error) => bulk.leave(&error),
+                }
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(bulk)
     }
 
     /// The runs that are named, each once.
@@ -377,6 +454,9 @@ impl fmt::Display for Unparked {
 
 impl fmt::Display for Resumed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(bulk) = &self.bulk {
+            return bulk.fmt(f);
+        }
         let title = |id: &RunId, name: &Option<String>| {
             name.as_ref().map_or_else(|| id.to_string(), |name| format!("{id} {}", plain(name)))
         };

@@ -83,9 +83,10 @@ fn what_is_archived_is_hidden_and_not_gone() {
     let refused = sandbox.outlive(["rerun", "alive"]).fails_with(103);
     assert!(refused.contains("outlive rerun --force"), "{refused}");
     let dry = sandbox.outlive(["archive", "--status", "dead", "--dry-run"]).succeeds();
-    assert!(dry.ends_with(" would be archived\n") && sandbox.show("dead")["archived"] == false, "{dry}");
+    assert!(dry.contains(" would be archived\n1 selected; nothing was archived; --yes archives\n"), "{dry}");
+    assert!(sandbox.show("dead")["archived"] == false, "{dry}");
     // Nobody has put its death on record yet: that is done on the way.
-    assert!(sandbox.outlive(["archive", "--status", "dead"]).succeeds().ends_with(" archived\n"));
+    assert!(sandbox.outlive(["archive", "--status", "dead", "--yes"]).succeeds().ends_with(" archived\n"));
     let listed = |words: &[&str]| sandbox.outlive(words).json()["runs"].as_array().unwrap().len();
     assert_eq!((listed(&["ps", "--json"]), listed(&["ps", "--all", "--json"])), (1, 2));
     let run = sandbox.show("dead");

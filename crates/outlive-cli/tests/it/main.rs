@@ -8,6 +8,7 @@ mod attaching;
 mod attacks;
 mod bad_input;
 mod bucket;
+mod bulk;
 mod cancel_trees;
 mod cancelling;
 mod clients;

@@ -186,8 +186,10 @@ fn c08_runs_are_archived_by_age_everywhere_and_shown_again() {
     assert_eq!(ids(&["archive", "--older-than", "30d", "--scope", "home", "--json"]), 0);
     assert_eq!(ids(&["archive", "--older-than", "0s", "--state", "failed", "--scope", "home", "--json"]), 0);
     assert_eq!(ids(&["archive", "--older-than", "0s", "--dry-run", "--json"]), 2);
-    let archived =
-        sandbox.outlive(["archive", "--older-than", "0s", "--scope", "home", "--json"]).current_dir("/").json();
+    let archived = sandbox
+        .outlive(["archive", "--older-than", "0s", "--scope", "home", "--yes", "--json"])
+        .current_dir("/")
+        .json();
     assert_eq!(archived["runs"].as_array().unwrap().len(), 2);
     refresh(&sandbox);
     let found = sandbox.outlive(["search", "--status", "succeeded", "--json"]).json();
@@ -196,10 +198,11 @@ fn c08_runs_are_archived_by_age_everywhere_and_shown_again() {
     assert_eq!(sandbox.show("one")["archived"], false);
     // What was archived everywhere is said by repository and name, and shown again by what was said.
     let archive = ["archive", "--older-than", "0s", "--scope", "home"];
-    let dry = sandbox.outlive(archive.iter().chain(&["--dry-run"])).current_dir("/").succeeds();
-    let said = sandbox.outlive(archive).current_dir("/").succeeds();
+    let dry = sandbox.outlive(archive).current_dir("/").succeeds();
+    let said = sandbox.outlive(archive.iter().chain(&["--yes"])).current_dir("/").succeeds();
     assert!(said.starts_with("work:") && said.ends_with(" one archived\n"), "{said}");
-    assert_eq!(dry, said.replace("archived", "would be archived"));
+    let would = said.replace("archived", "would be archived");
+    assert_eq!(dry, format!("{would}1 selected; nothing was archived; --yes archives\n"));
     sandbox.outlive(["unarchive", said.split(' ').next().unwrap()]).current_dir("/").succeeds();
     assert_eq!(sandbox.show("one")["archived"], false);
 }

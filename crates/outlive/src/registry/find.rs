@@ -39,6 +39,14 @@ impl Registry {
         self.explain(found).await
     }
 
+    /// A page of the runs that match as they are seen, without what the waiting ones wait for, and where the next page
+    /// begins, if there is one. A page may have fewer runs than were asked for.
+    pub async fn batch(&self, filter: &Filter, page: &Page) -> Result<(Vec<RunStatus>, Option<Cursor>), Error> {
+        let listing = self.store.list(&widened(filter), page).await?;
+        let runs = listing.records.into_iter().map(|record| record.run).collect();
+        Ok((self.see_those(runs, filter).await?, listing.next))
+    }
+
     async fn see_those(&self, runs: Vec<Run>, filter: &Filter) -> Result<Vec<RunStatus>, Error> {
         let wanted = |seen: &RunStatus| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state));
         Ok(self.see(runs).await?.into_iter().filter(wanted).collect())

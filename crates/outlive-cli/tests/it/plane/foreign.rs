@@ -43,8 +43,8 @@ fn t2_04_runs_of_cool_workflow_are_archived_by_name_and_by_age() {
     sandbox.outlive(["archive", "a"]).fails_with(2);
     let by_age =
         ["archive", "--older-than", "30d", "--state", "completed", "--state", "failed", "--scope", "home", "--json"];
-    let dry = sandbox.outlive(by_age.iter().chain(&["--dry-run"])).json();
-    let done = sandbox.outlive(by_age).json();
+    let dry = sandbox.outlive(by_age).json();
+    let done = sandbox.outlive(by_age.iter().chain(&["--yes"])).json();
     assert_eq!(dry["runs"], done["runs"]);
     assert_eq!(done["runs"].as_array().unwrap().len(), 1, "{done}");
     assert_eq!(runs(&sandbox.outlive(["list", "--unarchived", "--json"]).json()), ["c"]);

@@ -194,6 +194,7 @@ impl PostgresStore {
             let (sql, values) = batch.statement(*way, &own, Rows::Locked);
             let rows = link.commit_with(&self.sql(&sql), &values).await?;
             let long = outcome.note(part, &rows);
+            self.alert(link, &outcome).await;
             self.put_aside(link, long).await;
             return Ok(outcome.done);
         }
@@ -204,6 +205,7 @@ impl PostgresStore {
             self.write_part(link, way, &part, &mut outcome).await?;
         }
         link.commit().await?;
+        self.alert(link, &outcome).await;
         Ok(outcome.done)
     }
 

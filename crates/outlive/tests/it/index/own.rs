@@ -1,7 +1,7 @@
 //! Registries of outlive as sources: what is in flight, what has ended, and what changes nothing.
 
 use outlive::index::{Address, Lifecycle, Query, Standing};
-use outlive::registry::{Planned, Registry};
+use outlive::registry::{Planned, Registry, RerunOptions};
 use outlive::run::Spec;
 use outlive::store::sqlite::Sharing;
 use outlive::time::Timestamp;
@@ -164,19 +164,22 @@ fn c08_1400_runs_are_archived_by_age_in_one_transaction_and_none_by_default() {
 fn c09_a_rerun_is_linked_its_origin_pinned_and_a_key_makes_it_once() {
     let yard = Yard::new();
     let registry = registry(&yard, "one");
+    let keyed = || RerunOptions { key: Some("k".into()), ..RerunOptions::default() };
     pollster::block_on(async {
         let first = registry.start(named(&registry, "job")).await.unwrap();
         let id = first.run().id;
-        let refused = registry.rerun(id, None, None, false, None).await.unwrap_err();
+        let refused = registry.rerun(id, &RerunOptions::default()).await.unwrap_err();
         assert!(refused.to_string().contains("it is running"), "{refused}");
         first.fail("exit", "code 3").await.unwrap();
         let before = registry.glance(id).await.unwrap().run;
-        let (again, made) = registry.rerun(id, Some("new data".into()), Some("k"), false, None).await.unwrap();
+        let (again, made) =
+            registry.rerun(id, &RerunOptions { reason: Some("new data".into()), ..keyed() }).await.unwrap();
         let lineage = again.spec.lineage.clone().unwrap();
         assert_eq!((made, lineage.generation, lineage.origin, lineage.rerun_of), (true, 1, id, id));
-        let (same, made) = registry.rerun(id, None, Some("k"), false, None).await.unwrap();
+        let (same, made) = registry.rerun(id, &keyed()).await.unwrap();
         assert_eq!((same.id, made), (again.id, false));
-        let (forced, _) = registry.rerun(again.id, None, None, true, None).await.unwrap();
+        let (forced, _) =
+            registry.rerun(again.id, &RerunOptions { forced: true, ..RerunOptions::default() }).await.unwrap();
         let lineage = forced.spec.lineage.clone().unwrap();
         assert_eq!((lineage.generation, lineage.origin, lineage.rerun_of), (2, id, again.id));
         assert_eq!(registry.glance(id).await.unwrap().run, before);

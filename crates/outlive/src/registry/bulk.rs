@@ -1,0 +1,105 @@
+//! Changes of many runs at once: each batch is one conditional write, and the lifecycle decides about every run of it.
+
+use std::time::Duration;
+
+use super::Registry;
+use crate::error::Error;
+use crate::lifecycle::{Action, apply};
+use crate::model::filter::Filter;
+use crate::model::id::{RunId, Stamp};
+use crate::model::owner::LiveProcesses;
+use crate::model::run::{Run, StateName};
+use crate::model::time::Timestamp;
+use crate::store::{Change, Order, Selection};
+
+/// The most runs that are put away in one write.
+const MOST: usize = 100_000;
+
+impl Registry {
+    /// Hides every run that matches and ended before a moment, in one write. Answers with which.
+    pub async fn archive_all(
+        &self,
+        filter: Filter,
+        before: Timestamp,
+        reason: Option<String>,
+    ) -> Result<Vec<RunId>, Error> {
+        let filter = Filter { archived: Some(false), ..filter };
+        let action = Action::Archive { reason: self.redacted(reason) };
+        let is_old = |run: &Run| run.ending().is_some_and(|ending| ending.at < before);
+        Ok(ids(&self.change_each(filter, |run| is_old(run).then(|| action.clone())).await?))
+    }
+
+    /// Hides these runs, or shows them again, in one write. Answers with those that were changed.
+    pub async fn archive_each(
+        &self,
+        runs: &[RunId],
+        archived: bool,
+        reason: Option<String>,
+    ) -> Result<Vec<RunId>, Error> {
+        let action = if archived { Action::Archive { reason: self.redacted(reason) } } else { Action::Unarchive };
+        Ok(ids(&self.change_these(runs, |_| Some(action.clone())).await?))
+    }
+
+    /// Cancels those of these runs that wait for their first attempt, in one write, and answers with them: they have no
+    /// processes that could live on.
+    pub async fn cancel_unbegun(&self, runs: &[RunId], reason: Option<String>) -> Result<Vec<Run>, Error> {
+        let action =
+            Action::RequestCancel { reason: self.redacted(reason), grace: None, live: LiveProcesses::default() };
+        let is_unbegun = |run: &Run| run.state.name() == StateName::Pending && run.attempt <= 1;
+        self.change_these(runs, |run| is_unbegun(run).then(|| action.clone())).await
+    }
+
+    /// Requests, in one write, that those of these runs be cancelled that have an owner and were not asked before. Answers
+    /// with them: their owners stop them.
+    pub async fn request_cancel_each(
+        &self,
+        runs: &[RunId],
+        reason: Option<String>,
+        grace: Option<Duration>,
+    ) -> Result<Vec<Run>, Error> {
+        let action = Action::RequestCancel { reason: self.redacted(reason), grace, live: LiveProcesses::default() };
+        let is_asked = |run: &Run| run.owner().is_some() && run.cancel.is_none();
+        self.change_these(runs, |run| is_asked(run).then(|| action.clone())).await
+    }
+
+    /// Has those of these runs wait for their next attempt that may have one and came from a queue, in one write. Answers
+    /// with them.
+    pub async fn requeue_each(&self, runs: &[RunId], failed_too: bool) -> Result<Vec<Run>, Error> {
+        let action = Action::Resume { failed_too, leftovers: LiveProcesses::default(), owner: None };
+        self.change_these(runs, |run| run.spec.queued.then(|| action.clone())).await
+    }
+
+    fn redacted(&self, reason: Option<String>) -> Option<String> {
+        reason.map(|reason| self.redactor.text(&reason))
+    }
+
+    async fn change_these(
+        &self,
+        runs: &[RunId],
+        action: impl Fn(&Run) -> Option<Action> + Send + Sync,
+    ) -> Result<Vec<Run>, Error> {
+        // No run at all is not every run.
+        if runs.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.change_each(Filter::of(runs.iter().copied()), action).await
+    }
+
+    /// Applies an action to every run that matches and allows it, in one write. Answers with those that were changed.
+    async fn change_each(
+        &self,
+        filter: Filter,
+        action: impl Fn(&Run) -> Option<Action> + Send + Sync,
+    ) -> Result<Vec<Run>, Error> {
+        let rule = |run: &Run, now| {
+            let transition = apply(run, &action(run)?, &self.me, now).ok()?;
+            Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
+        };
+        let selection = Selection { filter, order: Order::Oldest, limit: MOST, due: false };
+        Ok(self.store.update(&selection, &rule).await?.into_iter().map(|record| record.run).collect())
+    }
+}
+
+fn ids(runs: &[Run]) -> Vec<RunId> {
+    runs.iter().map(|run| run.id).collect()
+}
