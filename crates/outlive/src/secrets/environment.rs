@@ -1,9 +1,9 @@
 //! Kept environments: the variables with which a run was made, for its later attempts.
 //!
 //! An environment holds secrets, so it never goes into a registry. It is kept in its maker's home, readable by its owner
-//! alone and sealed with the key that signs specs, and names the host on which it means anything. Most runs of a user
-//! share one environment: its content is one file, and each run has a link to it, so that the content goes with the last
-//! run that needs it.
+//! alone and sealed with the key that signs specs, and names the host on which it means anything. Most queued runs of a
+//! user share one environment: its content is one file, and each run has a link to it, so that the content goes with the
+//! last run that needs it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -32,25 +32,45 @@ struct Kept {
     seal: String,
 }
 
-/// Keeps an environment for a run, before the run is on record.
-pub(crate) fn keep(trust: &Trust, host: &str, id: RunId, variables: Variables) -> io::Result<()> {
+/// Keeps an environment for a run, before the run is on record. With `durable` it survives a power failure from now on;
+/// without, from when the kernel writes it out. What such a failure spoils has no valid seal, and is written again for
+/// the next run.
+pub(crate) fn keep(trust: &Trust, host: &str, id: RunId, variables: Variables, durable: bool) -> io::Result<()> {
     let (contents, runs) = open(trust.home(), true)?;
     let seal = trust.seal(&message(host, &variables)?);
     let shared = PathBuf::from(format!("{seal}.json"));
-    let link = || rustix::fs::linkat(&contents, &shared, &runs, name(id), AtFlags::empty());
-    match link() {
-        // An environment that no other run has.
-        Err(Errno::NOENT) => {}
-        Err(Errno::MLINK | Errno::PERM | Errno::OPNOTSUPP) => {
-            let bytes = serde_json::to_vec(&Kept { host: host.into(), variables, seal })?;
-            Prepared::new(&runs, &bytes, Mode::from_raw_mode(0o600), false)?.publish(&runs, &name(id))?;
-            return Ok(());
-        }
-        linked => return Ok(linked?),
-    }
     let bytes = serde_json::to_vec(&Kept { host: host.into(), variables, seal })?;
-    Prepared::new(&contents, &bytes, Mode::from_raw_mode(0o600), true)?.publish(&contents, &shared)?;
-    Ok(link()?)
+    let alone =
+        || Prepared::new(&runs, &bytes, Mode::from_raw_mode(0o600), durable)?.publish(&runs, &name(id)).map(drop);
+    if !has(&contents, &shared, &bytes, durable)? {
+        // A run that its caller waits for may soon be over: one file is made and deleted for it, not two.
+        if !durable {
+            return alone();
+        }
+        Prepared::new(&contents, &bytes, Mode::from_raw_mode(0o600), true)?.publish(&contents, &shared)?;
+    }
+    match rustix::fs::linkat(&contents, &shared, &runs, name(id), AtFlags::empty()) {
+        // Its last run was forgotten at this moment, or the file system has no more links for it.
+        Err(Errno::NOENT | Errno::MLINK | Errno::PERM | Errno::OPNOTSUPP) => alone(),
+        linked => Ok(linked?),
+    }
+}
+
+/// Whether the directory has this content. One that a power failure spoiled is deleted.
+fn has(contents: &OwnedFd, shared: &Path, bytes: &[u8], durable: bool) -> io::Result<bool> {
+    let found = match files::read(contents, shared, LIMIT) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        found => found?,
+    };
+    if found != bytes {
+        rustix::fs::unlinkat(contents, shared, AtFlags::empty())?;
+        return Ok(false);
+    }
+    if durable {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::fdatasync(rustix::fs::openat(contents, shared, flags, Mode::empty())?)?;
+    }
+    Ok(true)
 }
 
 pub(crate) fn read(trust: &Trust, host: &str, id: RunId) -> Option<Variables> {
@@ -66,7 +86,8 @@ pub(crate) fn forget(home: &Path, id: RunId) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
-    let kept = files::read(&runs, &name(id), LIMIT).ok();
+    let is_shared = rustix::fs::statat(&runs, name(id), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_nlink > 1);
+    let kept = if is_shared { files::read(&runs, &name(id), LIMIT).ok() } else { None };
     match rustix::fs::unlinkat(&runs, name(id), AtFlags::empty()) {
         Ok(()) => {}
         Err(Errno::NOENT) => return Ok(()),
@@ -135,9 +156,9 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let trust = Trust::open(home.path(), &SystemEntropy).unwrap();
         let ids = [1, 2, 3].map(|at| RunId::draw(Timestamp::from_micros(at), &SystemEntropy));
-        keep(&trust, "here", ids[0], variables("a")).unwrap();
-        keep(&trust, "here", ids[1], variables("a")).unwrap();
-        keep(&trust, "here", ids[2], variables("b")).unwrap();
+        keep(&trust, "here", ids[0], variables("a"), true).unwrap();
+        keep(&trust, "here", ids[1], variables("a"), true).unwrap();
+        keep(&trust, "here", ids[2], variables("b"), true).unwrap();
         assert_eq!(contents(home.path()).len(), 2, "equal environments are one file");
         for path in contents(home.path()) {
             assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
@@ -152,14 +173,26 @@ mod tests {
     }
 
     #[test]
+    fn an_environment_that_a_power_failure_spoiled_is_written_again() {
+        let home = tempfile::tempdir().unwrap();
+        let trust = Trust::open(home.path(), &SystemEntropy).unwrap();
+        let ids = [1, 2].map(|at| RunId::draw(Timestamp::from_micros(at), &SystemEntropy));
+        keep(&trust, "here", ids[0], variables("a"), true).unwrap();
+        std::fs::write(&contents(home.path())[0], "").unwrap();
+        assert_eq!(read(&trust, "here", ids[0]), None, "a spoiled environment was given");
+        keep(&trust, "here", ids[1], variables("a"), false).unwrap();
+        assert_eq!(read(&trust, "here", ids[1]), Some(variables("a")));
+    }
+
+    #[test]
     fn t1_15_an_environment_of_another_host_or_key_is_not_given() {
         let (mine, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let me = Trust::open(mine.path(), &SystemEntropy).unwrap();
         let them = Trust::open(theirs.path(), &SystemEntropy).unwrap();
         let id = RunId::draw(Timestamp::from_micros(1), &SystemEntropy);
-        keep(&me, "here", id, variables("canary")).unwrap();
+        keep(&me, "here", id, variables("canary"), false).unwrap();
         assert_eq!(read(&me, "there", id), None, "the environment of another host was given");
-        keep(&them, "here", id, variables("other")).unwrap();
+        keep(&them, "here", id, variables("other"), true).unwrap();
         let file = |home: &Path| home.join(DIRECTORY).join(BY_RUN).join(name(id));
         std::fs::copy(file(mine.path()), file(theirs.path())).unwrap();
         assert_eq!(read(&them, "here", id), None, "the seal of another user was accepted");

@@ -42,8 +42,9 @@ pub(crate) fn draft(
 ) {
     let sealed = take_sealed(redactor, draft);
     if let (Some(variables), Some(trust)) = (sealed, trust) {
-        // Without it a later attempt has the environment of the process that executes it.
-        let _ = environment::keep(trust, &draft.created_by.host, id, variables);
+        // Without it a later attempt has the environment of the process that executes it. A run that is not queued has
+        // it from its caller: only a later attempt reads what is kept.
+        let _ = environment::keep(trust, &draft.created_by.host, id, variables, draft.queued);
     }
     let masked = spec(redactor, draft);
     if let (Some(argv), Some(trust), Some(Withheld::Secrets)) = (masked, trust, draft.withheld) {

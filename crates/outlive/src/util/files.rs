@@ -169,6 +169,11 @@ pub(crate) fn open_dir(dir: impl AsFd, name: &Path) -> io::Result<OwnedFd> {
 
 /// Opens a directory below `dir`, made if it is missing.
 pub(crate) fn make_dir(dir: impl AsFd, name: &Path, mode: Mode) -> io::Result<OwnedFd> {
+    // Most are there, and to look is cheaper than to fail to make one.
+    match open_dir(&dir, name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
     match rustix::fs::mkdirat(&dir, name, mode) {
         Ok(()) => {
             let made = match open_dir(&dir, name) {
