@@ -40,7 +40,8 @@ impl Serving {
         let id = seen.run.id;
         match &text {
             Some(Waits { text, is_unserved }) => {
-                let hint = if *is_unserved { "hint: `outlive work` starts a worker\n" } else { "" };
+                let is_workers = *is_unserved && !is_for_handler(&seen.run);
+                let hint = if is_workers { "hint: `outlive work` starts a worker\n" } else { "" };
                 talk(&format!("outlive: run `{id}` {}\n{hint}", plain(text)));
             }
             None if waits => talk(&format!("outlive: run `{id}` is {}; a worker serves it\n", seen.state)),
@@ -68,6 +69,10 @@ async fn waits_for(registry: &Registry, seen: &RunStatus) -> Result<Option<Waits
         let is_waiting = !reason.is_empty() && matches!(seen.run.state, State::Pending(_));
         return Ok(is_waiting.then(|| Waits { text: format!("is pending{reason}"), is_unserved: false }));
     }
+    if is_for_handler(&seen.run) {
+        let text = format!("is pending{reason}; {}", for_handler(&plain(&seen.run.spec.kind)));
+        return Ok(Some(Waits { text, is_unserved: true }));
+    }
     let (state, what) = match seen.state {
         StateName::Dead => ("dead", "to retry it"),
         _ => ("pending", "to execute it"),
@@ -76,12 +81,27 @@ async fn waits_for(registry: &Registry, seen: &RunStatus) -> Result<Option<Waits
     Ok(Some(Waits { text, is_unserved: true }))
 }
 
+/// Whether a run has no command: only a program with a handler of its kind can execute it.
+pub fn is_for_handler(run: &Run) -> bool {
+    run.spec.command.is_none() && run.spec.kind != EXTERNAL_KIND
+}
+
+/// Who executes a run of this kind that has no command.
+pub fn for_handler(kind: &str) -> String {
+    format!("only a program whose worker has a handler for `{kind}` executes such runs")
+}
+
 /// Whether a worker that is alive takes runs of this kind, or a supervisor is.
 pub async fn is_served(registry: &Registry, run: &Run) -> Result<bool, Error> {
-    let takes = |worker: &outlive::store::Worker| worker.offer.takes(&run.spec.kind);
+    // `outlive work` takes every kind, and executes only commands.
+    let has_handler = |worker: &outlive::store::Worker| !is_for_handler(run) || !worker.offer.kinds.is_empty();
+    let takes = |worker: &outlive::store::Worker| worker.offer.takes(&run.spec.kind) && has_handler(worker);
     let workers = registry.workers().await?;
     if workers.iter().any(|(worker, judged)| takes(worker) && *judged == OwnerStatus::Live) {
         return Ok(true);
+    }
+    if is_for_handler(run) {
+        return Ok(false);
     }
     let supervisors = Filter { kind: Some(SUPERVISOR_KIND.into()), ..Filter::in_states([StateName::Running]) };
     let supervisors = registry.all(&supervisors).await?;

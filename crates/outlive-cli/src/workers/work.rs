@@ -6,7 +6,7 @@
 mod hand;
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -27,6 +27,7 @@ use crate::exec::collect_ended;
 use crate::exec::descriptors::wait_for;
 use crate::exec::detach::Starting;
 use crate::exec::signals::Signals;
+use crate::lookup::serving::for_handler;
 use crate::ui::{plain, say_line, talk};
 
 /// The verb.
@@ -91,7 +92,9 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         failed: 0,
         executed: 0,
         refused: false,
+        drains: input.drain,
         untrusted: BTreeSet::new(),
+        handlers: BTreeMap::new(),
     };
     match worker.work(input.slots) {
         Ok(()) if input.drain => {
@@ -116,8 +119,12 @@ struct Worker {
     failed: usize,
     /// One of its hands could not go on.
     refused: bool,
+    /// It ends once nothing is left that it can execute.
+    drains: bool,
     /// Runs that were left because this user may not, or cannot, execute them.
     untrusted: BTreeSet<String>,
+    /// Runs that were left to the handlers of programs, by kind.
+    handlers: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// A process that executes runs, as seen by its parent.
@@ -136,6 +143,9 @@ impl Worker {
                 "outlive: {} left: this user may not execute them; see the warnings above\n",
                 self.untrusted.len()
             ));
+        }
+        for (kind, left) in &self.handlers {
+            talk(&format!("outlive: {} left: {}\n", left.len(), for_handler(kind)));
         }
     }
 
@@ -160,6 +170,14 @@ impl Worker {
             }
             Ordering::Greater => {}
         }
+    }
+
+    /// Counts a run without a command, and names its kind the first time.
+    fn leave_to_handler(&mut self, id: String, kind: String) {
+        if !self.handlers.contains_key(&kind) && !self.json && !self.drains {
+            talk(&format!("outlive: warning: {id} is left: {}\n", for_handler(&kind)));
+        }
+        self.handlers.entry(kind).or_default().insert(id);
     }
 
     fn work(&mut self, slots: u16) -> std::io::Result<()> {
@@ -274,6 +292,7 @@ impl Worker {
                 }
             }
             Some("untrusted") => self.warn(text("id"), &text("reason")),
+            Some("handler") => self.leave_to_handler(text("id"), text("kind")),
             Some("trouble") if !self.json => talk(&format!("outlive: {}\n", text("reason"))),
             _ => {}
         }

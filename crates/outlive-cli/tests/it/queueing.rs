@@ -39,6 +39,19 @@ fn the_queue_is_executed_by_priority_and_then_by_age() {
 }
 
 #[test]
+fn a_run_for_a_handler_is_left_by_work_and_said_to_need_a_program() {
+    let sandbox = Sandbox::new();
+    for kind in ["migrate", "migrate", "resize"] {
+        sandbox.outlive(["queue", "add", "--kind", kind, "--input", "{}"]).succeeds();
+    }
+    let mut said = settled(&sandbox, &sandbox.outlive(["queue", "list"]).succeeds());
+    let drained = sandbox.outlive(["work", "--drain", "--slots", "2"]).output().unwrap();
+    assert_eq!(drained.status.code(), Some(0));
+    said.push_str(&text(&drained.stderr));
+    insta::assert_snapshot!(said);
+}
+
+#[test]
 fn whoever_adds_a_run_may_wait_for_it_and_ends_with_its_exit_status() {
     let sandbox = Sandbox::new();
     let mut worker = sandbox.outlive(["work"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::entry::{EntryView, home_registry};
 use crate::call::{Context, Effect, Form, Operate};
+use crate::lookup::serving::for_handler;
 use crate::operations::ps::AT_A_TIME;
 use crate::settings::QueueOrder;
 use crate::ui::run_view::{RunView, short_ids};
@@ -318,8 +319,13 @@ impl Queued {
         let table = Table::new(&["ID", "RUN", "STATE", "PRIORITY", "REASON"], rows);
         let steps = [Step::LeaveOut("PRIORITY"), Step::Narrow("RUN", 24)];
         writeln!(f, "{}", table.show(Look::of_stdout(), &steps, &[]))?;
-        if self.running.is_empty() && self.waiting.iter().any(|run| run.reason.is_none()) {
+        let (commands, handled): (Vec<&RunView>, Vec<&RunView>) =
+            self.waiting.iter().filter(|run| run.reason.is_none()).partition(|run| run.command.is_some());
+        if self.running.is_empty() && !commands.is_empty() {
             writeln!(f, "next: `outlive work --drain` executes what is due; `outlive supervise` stays")?;
+        }
+        if let Some(run) = handled.first() {
+            writeln!(f, "note: {}", for_handler(&plain(&run.kind)))?;
         }
         Ok(())
     }

@@ -31,6 +31,7 @@ use crate::exec::detach::Report;
 use crate::exec::hooks;
 use crate::exec::own::{Job, Owning};
 use crate::exec::signals::Signals;
+use crate::lookup::serving::is_for_handler;
 use crate::ui::run_view::RunView;
 
 /// The word by which this program knows that it is to be a hand.
@@ -240,7 +241,7 @@ impl Hand<'_> {
             if self.flags.drain {
                 let waiting = pollster::block_on(self.registry.waiting())?;
                 if !self.is_anything_left(&waiting)? {
-                    self.tell_untrusted(&waiting);
+                    self.tell_left(&waiting);
                     return Ok(());
                 }
             }
@@ -313,7 +314,7 @@ impl Hand<'_> {
             is_executable
         };
         let claimed = pollster::block_on(self.claims.claim(registry, 1, &wanted))?.0.pop();
-        self.tell_untrusted(&unclaimed.into_inner().unwrap_or_default());
+        self.tell_left(&unclaimed.into_inner().unwrap_or_default());
         Ok(claimed)
     }
 
@@ -349,15 +350,18 @@ impl Hand<'_> {
         Ok(pollster::block_on(self.maintenance.release(registry))? > 0 || changed)
     }
 
-    /// Reports runs that wait for nothing but a user who may execute them, each once.
-    fn tell_untrusted(&mut self, waiting: &[Run]) {
+    /// Reports runs that wait for nothing but a user who may execute them, or a program that has a handler for them,
+    /// each once.
+    fn tell_left(&mut self, waiting: &[Run]) {
         let now = self.registry.clock().now();
         for run in waiting {
             let is_due = matches!(&run.state, State::Pending(pending) if pending.is_due(now));
             if !is_due || !self.is_wanted(run) || !self.passed.insert(run.id) {
                 continue;
             }
-            if let Some(reason) = self.registry.why_not_started(run) {
+            if is_for_handler(run) {
+                self.said.say(&json!({ "event": "handler", "id": run.id, "kind": run.spec.kind }));
+            } else if let Some(reason) = self.registry.why_not_started(run) {
                 self.said.say(&json!({ "event": "untrusted", "id": run.id, "reason": reason }));
             }
         }
