@@ -35,6 +35,7 @@ pub const CRATES: [Layers; 2] = [
             "registry",
             "engine",
             "index",
+            "settings",
             "testing",
             "conformance",
             "simulation",
@@ -42,7 +43,7 @@ pub const CRATES: [Layers; 2] = [
     },
     Layers {
         source: "crates/outlive-cli/src",
-        order: &["ui", "settings", "call", "lookup", "logs", "exec", "workers", "operations", "mcp", "server", "cli"],
+        order: &["ui", "call", "lookup", "logs", "exec", "workers", "operations", "mcp", "server", "cli"],
     },
 ];
 

@@ -8,7 +8,6 @@ mod lookup;
 mod mcp;
 mod operations;
 mod server;
-mod settings;
 mod ui;
 mod workers;
 

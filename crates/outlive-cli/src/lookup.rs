@@ -8,6 +8,7 @@ pub mod serving;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use outlive::discovery::{DIRECTORY, is_registry};
 use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::index::{Address, Freshness, Index, Kind, Lookup, Registered, SearchHit};
@@ -16,7 +17,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Context;
-use crate::settings::{DIRECTORY, is_registry};
 use crate::ui::command_line;
 
 /// How many runs or repositories are named where there are several.

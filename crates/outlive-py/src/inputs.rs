@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use outlive::discovery;
 use outlive::error::Error;
 use outlive::lifecycle::Report;
 use outlive::policy::{Lease, Policy};
@@ -15,7 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::errors::invalid;
+use crate::errors::{invalid, raise};
 
 /// A run that is to be made. Durations are in seconds.
 #[derive(Deserialize)]
@@ -75,13 +76,13 @@ impl SpecInput {
 
     /// The spec, with the command that resumes it and the environment of this process for that command.
     pub fn into_spec(self, registry: &Registry, command: Option<CommandInput>) -> Result<Spec, Error> {
-        let mut spec = Spec::new(self.kind.clone(), registry.me().clone());
+        let mut spec = registry.spec(self.kind.clone());
         spec.name.clone_from(&self.name);
         spec.labels.clone_from(&self.labels);
         spec.input.clone_from(&self.input);
         spec.priority = self.priority;
         spec.keys = self.keys.iter().map(KeyInput::key).collect::<Result<_, _>>()?;
-        spec.policy = self.policy()?;
+        self.set_policy(&mut spec.policy)?;
         spec.output = self.output;
         spec.command = command.map(|command| {
             let argv = command.argv.iter().map(|word| word.as_os_str().into()).collect();
@@ -92,8 +93,8 @@ impl SpecInput {
         Ok(spec)
     }
 
-    fn policy(&self) -> Result<Policy, Error> {
-        let mut policy = Policy::default();
+    /// Changes what the caller asks for; the rest stays as the configuration has it.
+    fn set_policy(&self, policy: &mut Policy) -> Result<(), Error> {
         if self.lease.is_some() || self.beat.is_some() {
             let lasts = self.lease.map(|lease| duration("lease", lease)).transpose()?;
             let beat = self.beat.map(|beat| duration("beat", beat)).transpose()?;
@@ -101,13 +102,17 @@ impl SpecInput {
             let beat = beat.unwrap_or_else(|| policy.lease.beat().min(lasts / 3));
             policy.lease = Lease::new(beat, lasts).map_err(|error| Error::Invalid(error.to_string()))?;
         }
-        policy.limits.timeout = self.timeout.map(|timeout| duration("timeout", timeout)).transpose()?;
-        policy.limits.stall_after = self.stall_after.map(|after| duration("stall_after", after)).transpose()?;
+        if let Some(timeout) = self.timeout {
+            policy.limits.timeout = Some(duration("timeout", timeout)?);
+        }
+        if let Some(after) = self.stall_after {
+            policy.limits.stall_after = Some(duration("stall_after", after)?);
+        }
         policy.retry.max_attempts = self.max_attempts.unwrap_or(policy.retry.max_attempts);
         if let Some(backoff) = self.backoff {
             policy.retry.backoff = duration("backoff", backoff)?;
         }
-        Ok(policy)
+        Ok(())
     }
 }
 
@@ -153,6 +158,14 @@ pub fn id<T: std::str::FromStr<Err: std::fmt::Display>>(py: Python<'_>, text: &s
 pub fn duration(what: &str, seconds: f64) -> Result<Duration, Error> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| Error::Invalid(format!("`{what}` is {seconds}, which is no number of seconds")))
+}
+
+/// The run that this process belongs to by its environment, and the epoch of the claim.
+#[pyfunction]
+pub fn inside(py: Python<'_>) -> PyResult<Option<(String, u64)>> {
+    let own = || Ok(discovery::own_run()?.zip(discovery::own_epoch()?));
+    let own = own().map_err(|error: Error| raise(py, &error))?;
+    Ok(own.map(|(run, epoch)| (run.to_string(), epoch.0)))
 }
 
 /// The seconds of a duration as people write it: `90s`, `1h30m`, `7d`.

@@ -16,5 +16,6 @@ fn _outlive(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("STEP_VARIABLE", outlive::host::STEP_VARIABLE)?;
     module.add_class::<NativeRegistry>()?;
     module.add_class::<Handle>()?;
+    module.add_function(wrap_pyfunction!(crate::inputs::inside, module)?)?;
     module.add_function(wrap_pyfunction!(crate::inputs::seconds, module)?)
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use outlive::discovery::Location;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::{Epoch, RunId};
@@ -12,7 +11,6 @@ use outlive::ownership::reaper::Reaper;
 use outlive::ownership::steps::Next;
 use outlive::registry::{CancelOptions, Registry};
 use outlive::step::{Fingerprint, Outcome};
-use outlive::store::sqlite::Sharing;
 use outlive::store::{Cursor, Page};
 use pyo3::prelude::*;
 use serde_json::Value;
@@ -40,12 +38,14 @@ enum Begun {
 
 #[pymethods]
 impl NativeRegistry {
-    /// Opens the registry that is named, or found as the command finds it. What earlier processes could not record is
-    /// delivered first.
+    /// Opens the registry that is named, or found as the command finds it, with its configuration. What earlier processes
+    /// could not record is delivered first.
     #[staticmethod]
     #[pyo3(signature = (named=None, create=true))]
     fn open(py: Python<'_>, named: Option<&str>, create: bool) -> PyResult<Self> {
-        let registry = wait(py, open(named, create))?;
+        let registry = wait(py, async {
+            if create { Registry::discover(named).await } else { Registry::discover_existing(named).await }
+        })?;
         let (url, shown) = (registry.url().to_owned(), registry.shown());
         Ok(Self { registry: Mutex::new(Some(Arc::new(registry))), url, shown })
     }
@@ -214,23 +214,6 @@ impl NativeRegistry {
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner).clone();
         registry.ok_or_else(|| invalid(py, format!("the registry `{}` is closed", self.shown)))
     }
-}
-
-async fn open(named: Option<&str>, create: bool) -> Result<Registry, Error> {
-    let registry = match Location::find(named)? {
-        Location::Directory(path) => {
-            if let Some(home) = outlive::host::home::home().filter(|home| create && path.parent() == Some(home)) {
-                outlive::registry::make_home(&home)?;
-            }
-            Registry::open_local(&path, create.then_some(Sharing::Private))?
-        }
-        Location::Url(url) => Registry::open(&url).await?,
-    };
-    if create {
-        outlive::index::register_own(&registry);
-    }
-    registry.deliver_spooled().await?;
-    Ok(registry)
 }
 
 async fn begin_step(

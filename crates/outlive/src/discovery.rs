@@ -1,4 +1,4 @@
-//! Discovery: which registry is meant where a caller names none.
+//! Discovery: which registry is meant where a caller names none, and which run this process belongs to.
 //!
 //! The command and every program that uses the library find the same registry from the same directory and environment.
 
@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::host::home::home;
+use crate::host::{EPOCH_VARIABLE, RUN_VARIABLE};
+use crate::model::id::{Epoch, RunId};
 use crate::redact::Redactor;
 
 /// The variable that names the registry.
@@ -27,8 +29,7 @@ pub enum Location {
 impl Location {
     /// The registry that the caller or the environment names.
     pub fn named(url: Option<&str>) -> Option<Self> {
-        let variable = || std::env::var(REGISTRY_VARIABLE).ok().filter(|url| !url.is_empty());
-        let url = url.map(str::to_owned).or_else(variable)?;
+        let url = url.map(str::to_owned).or_else(|| variable(REGISTRY_VARIABLE))?;
         Some(match url.strip_prefix("sqlite:") {
             Some(path) if !path.is_empty() => Self::Directory(path.into()),
             _ => Self::Url(url),
@@ -58,6 +59,14 @@ impl Location {
         let home = home().ok_or_else(|| Error::Invalid("no registry: neither HOME nor OUTLIVE_HOME is set".into()))?;
         Ok(Self::Directory(home.join("registry")))
     }
+
+    /// The URL of the registry there, which may bear a password.
+    pub fn url(&self) -> String {
+        match self {
+            Self::Directory(path) => format!("sqlite:{}", path.display()),
+            Self::Url(url) => url.clone(),
+        }
+    }
 }
 
 impl fmt::Debug for Location {
@@ -68,6 +77,50 @@ impl fmt::Debug for Location {
             Self::Url(url) => f.debug_tuple("Url").field(&Redactor::default().text(url)).finish(),
         }
     }
+}
+
+/// Whether there is no registry here yet, or another process is creating it. A registry that may not be read, or that
+/// lost its identity, is not missing.
+///
+/// The order matters: a creator writes the identity before it records a run or makes the database, so what is found
+/// after a missing identity proves either that the registry is incomplete, or that it is complete by now.
+pub fn is_missing(path: &Path) -> bool {
+    is_absent(&path.join("registry.id")) && has_no_runs(&path.join("runs")) && is_absent(&path.join("registry.db"))
+}
+
+fn has_no_runs(runs: &Path) -> bool {
+    match std::fs::read_dir(runs) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+/// Whether a directory is a registry.
+pub fn is_registry(path: &Path) -> bool {
+    !is_absent(&path.join("registry.id"))
+}
+
+fn is_absent(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// The run that this process belongs to, as its environment says; none outside a run.
+pub fn own_run() -> Result<Option<RunId>, Error> {
+    let invalid = |error| Error::Invalid(format!("{RUN_VARIABLE}: {error}"));
+    variable(RUN_VARIABLE).map(|id| id.parse().map_err(invalid)).transpose()
+}
+
+/// The epoch of the attempt that this process belongs to, as its environment says.
+pub fn own_epoch() -> Result<Option<Epoch>, Error> {
+    let parse = |text: String| {
+        let epoch = text.parse().map_err(|_| Error::Invalid(format!("{EPOCH_VARIABLE}: `{text}` is not a number")));
+        epoch.map(Epoch)
+    };
+    variable(EPOCH_VARIABLE).map(parse).transpose()
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn is_writable(dir: &Path) -> bool {

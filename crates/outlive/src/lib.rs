@@ -88,6 +88,8 @@ pub mod redact;
 pub mod registry;
 #[doc(hidden)]
 pub mod secrets;
+#[doc(hidden)]
+pub mod settings;
 #[cfg(any(test, feature = "testing"))]
 pub mod simulation;
 pub mod store;

@@ -53,7 +53,7 @@ use crate::host::{LifeLock, MadeBy};
 use crate::lifecycle::{Action, Fence, Report};
 use crate::model::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
 use crate::model::owner::Identity;
-use crate::model::policy::Lease;
+use crate::model::policy::{Lease, Policies};
 use crate::model::run::{Actor, Event, Owner, Run};
 use crate::model::time::{Clock, SystemClock};
 use crate::ownership::heartbeat::{HeartbeatThread, WorkerState};
@@ -120,6 +120,8 @@ pub struct Registry {
     name: Option<String>,
     /// The lease of runs that ask for none, where it is another than elsewhere.
     lease: Option<Lease>,
+    /// The policies of new runs, by kind.
+    policies: Arc<Policies>,
     reopen: Reopen,
     listen: Option<Listen>,
     clock: Arc<dyn Clock>,
@@ -280,6 +282,7 @@ impl Registry {
             database: None,
             name: None,
             lease: None,
+            policies: Arc::default(),
             reopen,
             listen: None,
             clock: Arc::new(SystemClock),
@@ -333,6 +336,7 @@ impl Registry {
             database: None,
             name: None,
             lease: None,
+            policies: Arc::default(),
             reopen: Arc::new(move || Ok(reopened.clone())),
             listen: None,
             clock,
@@ -405,6 +409,13 @@ impl Registry {
     #[must_use]
     pub fn redacting(mut self, redactor: Redactor) -> Self {
         self.redactor = Arc::new(redactor);
+        self
+    }
+
+    /// Gives new runs these policies: see [`Registry::spec`].
+    #[must_use]
+    pub fn with_policies(mut self, policies: Policies) -> Self {
+        self.policies = Arc::new(policies);
         self
     }
 

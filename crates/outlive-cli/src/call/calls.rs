@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use clap::Command;
+use outlive::discovery::Location;
 use outlive::error::{Code, Error};
 use outlive::registry::Registry;
 use serde_json::Value;
@@ -14,7 +15,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::call::context::Caller;
 use crate::call::progress::CallProgress;
 use crate::call::{Answer, Context, Effect, Failure, Operation};
-use crate::settings::Location;
 
 /// The most calls that are worked on at a time.
 const AT_A_TIME: usize = 16;

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Command;
+use outlive::discovery::{Location, is_missing};
 use outlive::error::Error;
 use outlive::logs::LogPolicy;
 use outlive::policy::{Policy, Retention};
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
+#[cfg(feature = "postgres")]
+use outlive::settings::History;
+use outlive::settings::{Config, Hooks, with_logs};
 #[cfg(feature = "object")]
 use outlive::store::object;
 #[cfg(feature = "postgres")]
@@ -19,9 +23,6 @@ use outlive::store::sqlite::{Sharing, SqliteStore};
 
 use super::progress::CallProgress;
 use super::{Effect, Form};
-#[cfg(feature = "postgres")]
-use crate::settings::History;
-use crate::settings::{Config, Hooks, Location, is_missing, with_logs};
 use crate::ui::{plain, talk};
 
 /// What an operation works with.

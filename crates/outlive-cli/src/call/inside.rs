@@ -1,6 +1,7 @@
 //! Inside a run: which run, and by which claim, the commands mean that a run's own processes call.
 
 use clap::Args;
+use outlive::discovery;
 use outlive::error::Error;
 use outlive::host::RUN_VARIABLE;
 pub use outlive::host::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
@@ -27,9 +28,8 @@ pub struct Claim {
 }
 
 /// What the environment of a run's process says. A server's own says nothing of its clients.
-fn variable(name: &str, context: &Context) -> Option<String> {
-    let read = || std::env::var(name).ok().filter(|value| !value.is_empty());
-    if context.is_served() { None } else { read() }
+fn own<T>(read: impl FnOnce() -> Result<Option<T>, Error>, context: &Context) -> Result<Option<T>, Error> {
+    if context.is_served() { Ok(None) } else { read() }
 }
 
 fn outside(context: &Context) -> Error {
@@ -45,16 +45,16 @@ fn outside(context: &Context) -> Error {
 
 /// The step that this process belongs to. It only says where another is recorded: one that makes no sense is none.
 pub fn step(context: &Context) -> Option<RunId> {
-    variable(STEP_VARIABLE, context)?.parse().ok()
+    let read = || Ok(std::env::var(STEP_VARIABLE).ok().and_then(|id| id.parse().ok()));
+    own(read, context).ok().flatten()
 }
 
 impl Which {
     /// The run that is named, or that this process belongs to.
     pub fn run(&self, context: &Context) -> Result<RunId, Error> {
-        match (&self.run, variable(RUN_VARIABLE, context)) {
-            (Some(id), _) => id.parse().map_err(|error| Error::Invalid(format!("{error}"))),
-            (None, Some(id)) => id.parse().map_err(|error| Error::Invalid(format!("{RUN_VARIABLE}: {error}"))),
-            (None, None) => Err(outside(context)),
+        match &self.run {
+            Some(id) => id.parse().map_err(|error| Error::Invalid(format!("{error}"))),
+            None => own(discovery::own_run, context)?.ok_or_else(|| outside(context)),
         }
     }
 }
@@ -63,14 +63,12 @@ impl Claim {
     /// The attempt that is named, or that this process belongs to.
     pub fn attempt(&self, context: &Context) -> Result<(RunId, Epoch), Error> {
         let id = self.which.run(context)?;
-        let epoch = match (self.epoch, variable(EPOCH_VARIABLE, context)) {
-            (Some(epoch), _) => epoch,
+        let epoch = match self.epoch {
+            Some(epoch) => Some(Epoch(epoch)),
             // The epoch of this process says nothing of another run.
-            (None, Some(text)) if self.which.run.is_none() => {
-                text.parse().map_err(|_| Error::Invalid(format!("{EPOCH_VARIABLE}: `{text}` is not a number")))?
-            }
-            (None, _) => return Err(outside(context)),
+            None if self.which.run.is_some() => None,
+            None => own(discovery::own_epoch, context)?,
         };
-        Ok((id, Epoch(epoch)))
+        Ok((id, epoch.ok_or_else(|| outside(context))?))
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::libc;
+use outlive::discovery::REGISTRY_VARIABLE;
 use outlive::error::Code;
 use outlive::host::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::lifecycle::OwnerEnd;
@@ -35,7 +36,6 @@ use super::viewers::{Door, Viewers};
 use super::watches::{Leash, OwnStop, Watches, Word};
 use crate::call::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
 use crate::exec::descriptors::STANDARD;
-use crate::settings::REGISTRY_VARIABLE;
 
 /// How long a command that was asked to stop may take before it is killed.
 pub(super) const GRACE: Duration = Duration::from_secs(10);

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::SigSet;
+use outlive::discovery::REGISTRY_VARIABLE;
 use outlive::error::{Code, Error};
 use outlive::host::{DETACHED, REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::id::RunId;
@@ -26,7 +27,6 @@ use super::tree;
 use crate::call::codes::status;
 use crate::call::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
 use crate::call::{SCHEMA, body, error_body, fail};
-use crate::settings::REGISTRY_VARIABLE;
 use crate::ui::{say_line, talk};
 
 /// What the processes of a run have in their environment. A detached run that is started inside another is none of it.

@@ -18,6 +18,7 @@ use outlive::id::RunId;
 use outlive::ownership::reaper::{Reaped, Reaper};
 use outlive::registry::Registry;
 use outlive::run::{Run, StateName};
+use outlive::settings::Hooks;
 use outlive::store::sqlite::HookReceipts;
 use outlive::store::{Page, Pages};
 use serde_json::json;
@@ -25,7 +26,6 @@ use serde_json::json;
 use super::descriptors::wait_for;
 use super::detach::Starting;
 use crate::call::{Context, SCHEMA};
-use crate::settings::Hooks;
 use crate::ui::run_view::RunView;
 
 /// The word by which this program knows that it is to tell a hook.

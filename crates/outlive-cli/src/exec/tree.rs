@@ -58,7 +58,7 @@ pub fn keep_locks_to_ourselves() {
         let in_home = outlive::host::home::home().map(|home| home.join("logs"));
         let is_of_registry = |path: PathBuf| {
             in_home.as_ref().is_some_and(|home| path.starts_with(home))
-                || path.ancestors().skip(1).take(4).any(crate::settings::is_registry)
+                || path.ancestors().skip(1).take(4).any(outlive::discovery::is_registry)
         };
         if std::fs::read_link(entry.path()).is_ok_and(is_of_registry)
             && is_locked()

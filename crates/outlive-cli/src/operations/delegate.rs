@@ -8,12 +8,12 @@ use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::index::{Record, SearchHit};
 use outlive::run::{Command, Spec, StateName};
+use outlive::settings::CoolWorkflow;
 
 use crate::call::Context;
 use crate::exec::detach::Starting;
 use crate::exec::take_up;
 use crate::operations::queue::entry::home_registry;
-use crate::settings::CoolWorkflow;
 use crate::ui::command_line;
 
 /// The program where nothing else is configured.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use clap::Args;
+use outlive::discovery::Location;
 use outlive::error::Error;
 use outlive::host::may_have_group;
 use outlive::id::SystemEntropy;
@@ -14,7 +15,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate, deliver};
-use crate::settings::Location;
 use crate::ui::plain;
 
 /// Check the registry and this machine, and repair what can be repaired

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use clap::Args;
+use outlive::discovery::{DIRECTORY, Location};
 use outlive::error::Error;
 use outlive::registry::Registry;
 use outlive::store::sqlite::Sharing;
@@ -11,7 +12,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate};
-use crate::settings::{DIRECTORY, Location};
 
 /// Create a registry in this directory
 ///

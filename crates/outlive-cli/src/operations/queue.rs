@@ -20,6 +20,7 @@ use outlive::ownership::reaper::Reaper;
 use outlive::registry::{CancelOptions, Cancellation, EXTERNAL_KIND, Parent, Planned, Registry};
 use outlive::run::{Key, Release, Run, StateName};
 use outlive::schedule::{Missed, Schedule};
+use outlive::settings::QueueOrder;
 use outlive::time::{Timestamp, Towards, parse_duration, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -34,7 +35,6 @@ use crate::exec::flags::SpecFlags;
 use crate::exec::hooks;
 use crate::operations::bulk::{Bulk, BulkFilter};
 use crate::operations::wait::{Ended, Wait};
-use crate::settings::QueueOrder;
 use crate::ui::plain;
 use crate::ui::run_view::RunView;
 

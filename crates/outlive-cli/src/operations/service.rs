@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use outlive::discovery::Location;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
@@ -17,7 +18,6 @@ use sha2::{Digest, Sha256};
 
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::serving::SUPERVISOR_KIND;
-use crate::settings::Location;
 use crate::workers::supervise;
 
 /// Start `outlive supervise` at boot, by systemd or cron

@@ -7,13 +7,13 @@ use clap::Args;
 use outlive::engine::sweeper::{Report, SweepPolicy, sweep};
 use outlive::error::Error;
 use outlive::ownership::reaper::Reaper;
+use outlive::settings::Sweeps;
 use outlive::time::{parse_duration, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate, deliver};
 use crate::exec::hooks;
-use crate::settings::Sweeps;
 use crate::ui::{counted, plain};
 
 /// Delete artifacts that no run needs

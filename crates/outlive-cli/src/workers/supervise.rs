@@ -28,6 +28,7 @@ use outlive::ownership::reaper::Reaper;
 use outlive::policy::OrphanPolicy;
 use outlive::registry::{Registry, WorkReady};
 use outlive::run::{Key, Spec};
+use outlive::settings::Sweeps;
 use outlive::store::sqlite::{SqliteStore, Topic, Watch};
 use outlive::time::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -40,7 +41,6 @@ use crate::exec::detach::Starting;
 use crate::exec::signals::Signals;
 use crate::exec::{collect_ended, hooks};
 use crate::lookup::serving::SUPERVISOR_KIND;
-use crate::settings::Sweeps;
 use crate::ui::{plain, say_line, talk};
 
 /// The verb.

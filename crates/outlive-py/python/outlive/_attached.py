@@ -163,9 +163,4 @@ class AttachedRun(Run):
 
 def inside() -> tuple[str, int] | None:
     """The run that this process belongs to by its environment, and the epoch of the claim."""
-    id, epoch = os.environ.get(_outlive.RUN_VARIABLE), os.environ.get(_outlive.EPOCH_VARIABLE)
-    if not id or not epoch:
-        return None
-    if not epoch.isdigit():
-        raise Invalid(f"{_outlive.EPOCH_VARIABLE}: `{epoch}` is not a number")
-    return id, int(epoch)
+    return _outlive.inside()

@@ -15,6 +15,7 @@ class _Command(TypedDict):
     cwd: str
 
 def seconds(text: str) -> float: ...
+def inside() -> tuple[str, int] | None: ...
 
 class Handle:
     @property

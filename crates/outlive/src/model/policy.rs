@@ -3,6 +3,7 @@
 //! A policy is resolved once, when a run is made, and is part of its spec from then on: changing a setting changes
 //! later runs, never one in flight.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -269,6 +270,25 @@ impl Policy {
             return Err(InvalidPolicy("`max_attempts` of 0 would never run anything".into()));
         }
         Ok(())
+    }
+}
+
+/// The policies that new runs are given: for all kinds, and for single ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policies {
+    all: Policy,
+    kinds: BTreeMap<String, Policy>,
+}
+
+impl Policies {
+    /// `all` is the policy of every kind that `kinds` does not have.
+    pub fn new(all: Policy, kinds: BTreeMap<String, Policy>) -> Self {
+        Self { all, kinds }
+    }
+
+    /// The policy of a run of this kind.
+    pub fn of(&self, kind: &str) -> &Policy {
+        self.kinds.get(kind).unwrap_or(&self.all)
     }
 }
 

@@ -31,9 +31,12 @@ pub enum Parent {
 }
 
 impl Registry {
-    /// A spec of a kind, made by this process's user, to be changed and started or enqueued.
+    /// A spec of a kind, made by this process's user, to be changed and started or enqueued. Its policy is the one that the
+    /// configuration has for the kind, where the registry was opened with [`Registry::discover`].
     pub fn spec(&self, kind: impl Into<String>) -> Spec {
-        Spec::new(kind, self.me.clone())
+        let mut spec = Spec::new(kind, self.me.clone());
+        spec.policy.clone_from(self.policies.of(&spec.kind));
+        spec
     }
 
     /// Makes a run that waits to be claimed.

@@ -27,6 +27,7 @@ impl Registry {
             database: self.database.clone(),
             name: self.name.clone(),
             lease: self.lease,
+            policies: self.policies.clone(),
             reopen: self.reopen.clone(),
             listen: self.listen.clone(),
             clock: self.clock.clone(),

@@ -16,13 +16,13 @@ use outlive::lifecycle::health::{RunStatus, see};
 use outlive::policy::{Lease, OrphanPolicy};
 use outlive::registry::{EXTERNAL_KIND, ExternalLease, Registry};
 use outlive::run::{Run, Spec, StateName};
+use outlive::settings::QueueOrder;
 use outlive::time::{Clock, SystemClock, Timestamp, parse_duration, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::{home, repository};
-use crate::settings::QueueOrder;
 use crate::ui::plain;
 use crate::ui::run_view::with_names;
 

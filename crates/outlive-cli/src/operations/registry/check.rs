@@ -3,12 +3,12 @@
 use std::fmt;
 
 use clap::Args;
+use outlive::discovery::Location;
 use outlive::error::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate};
-use crate::settings::Location;
 use crate::ui::plain;
 
 /// Test the storage of the registry

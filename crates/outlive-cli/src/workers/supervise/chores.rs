@@ -9,6 +9,9 @@ use outlive::lifecycle::deletes_unnamed;
 use outlive::lifecycle::health::Health;
 use outlive::policy::Retention;
 use outlive::run::{Run, State, StateName};
+use outlive::settings::Hooks;
+#[cfg(feature = "object")]
+use outlive::settings::Sweeps;
 use outlive::store::{Page, Pages};
 use serde_json::json;
 
@@ -16,9 +19,6 @@ use super::Supervisor;
 #[cfg(feature = "object")]
 use super::sweeping::Sweeping;
 use crate::exec::hooks::{self, Event};
-use crate::settings::Hooks;
-#[cfg(feature = "object")]
-use crate::settings::Sweeps;
 
 /// How often those are looked for that make no progress.
 const STALLED_EVERY: Duration = Duration::from_secs(5);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use outlive::engine::sweeper::{Report, sweep};
 use outlive::error::Error;
+use outlive::settings::Sweeps;
 use serde_json::json;
 
 use super::{Supervisor, swept};
-use crate::settings::Sweeps;
 use crate::ui::counted;
 
 /// What is to be remembered between sweeps.

@@ -5,23 +5,23 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-#[cfg(feature = "object")]
-use outlive::engine::sweeper::{GRACE, SweepPolicy, UNSURE};
-use outlive::error::Error;
-use outlive::redact::Redactor;
-use outlive::registry::Registry;
-use outlive::run::Run;
-use outlive::secrets::trust::Named;
-use outlive::store::Order;
-#[cfg(feature = "object")]
-use outlive::store::object::RUNS;
-#[cfg(feature = "postgres")]
-use outlive::store::postgres::SCHEMA;
-use outlive::time::Timestamp;
 use serde::Deserialize;
 
 use super::CONFIG;
 use super::config::{Config, DELETION_ELSEWHERE, HISTORY_ELSEWHERE, config_text, duration};
+#[cfg(feature = "object")]
+use crate::engine::sweeper::{GRACE, SweepPolicy, UNSURE};
+use crate::error::Error;
+use crate::model::run::Run;
+use crate::model::time::Timestamp;
+use crate::redact::Redactor;
+use crate::registry::Registry;
+use crate::secrets::trust::Named;
+use crate::store::Order;
+#[cfg(feature = "object")]
+use crate::store::object::RUNS;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::SCHEMA;
 
 // Without the feature no such registry is opened, and whatever its URL leaves out is the same.
 #[cfg(not(feature = "object"))]
@@ -139,7 +139,7 @@ struct HomeConfig {
 impl HomeConfig {
     /// What it says, and where; none where there is none.
     fn read() -> Result<Option<(Self, PathBuf)>, Error> {
-        let Some(path) = outlive::host::home::home().map(|home| home.join(CONFIG)) else { return Ok(None) };
+        let Some(path) = crate::host::home::home().map(|home| home.join(CONFIG)) else { return Ok(None) };
         let Some(text) = config_text(&path)? else { return Ok(None) };
         let invalid = |error: toml::de::Error| Error::Invalid(format!("`{}`: {}", path.display(), error.message()));
         Ok(Some((toml::from_str::<Self>(&text).map_err(invalid)?, path)))

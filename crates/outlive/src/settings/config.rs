@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use outlive::error::Error;
-use outlive::logs::{LogPolicy, parse_bytes};
-use outlive::policy::{Lease, Policy, Retention};
-use outlive::redact::Redactor;
-use outlive::time::parse_duration;
 use serde::{Deserialize, Deserializer};
 
-use super::{CONFIG, Location};
+use super::CONFIG;
+use crate::discovery::Location;
+use crate::error::Error;
+use crate::logs::{LogPolicy, parse_bytes};
+use crate::model::policy::{Lease, Policies, Policy, Retention};
+use crate::model::time::parse_duration;
+use crate::redact::Redactor;
+use crate::store;
 
 const LIMIT: u64 = 1 << 20;
 /// The message of a history that cannot be dropped.
@@ -145,7 +147,7 @@ impl Config {
         match location {
             Location::Directory(path) => {
                 // Only what lies in this user's home was surely written by this user.
-                let is_own = outlive::host::home::home().is_some_and(|home| *path == home.join("registry"));
+                let is_own = crate::host::home::home().is_some_and(|home| *path == home.join("registry"));
                 Ok(Self { is_own, ..Self::read(&path.join(CONFIG))? })
             }
             Location::Url(url) => Self::of(url),
@@ -156,7 +158,7 @@ impl Config {
     pub fn check(&self) -> Result<(), Error> {
         self.redactor()?;
         if !self.redact.defaults && !self.is_own {
-            let home = outlive::host::home::home().unwrap_or_default().join("registry").join(CONFIG);
+            let home = crate::host::home::home().unwrap_or_default().join("registry").join(CONFIG);
             return Err(Error::Invalid(format!(
                 "`defaults = false` in `[redact]` of {CONFIG} is ignored: a repository may mask more, not less; \
                  only `{}` may say so, for runs of that registry",
@@ -174,7 +176,6 @@ impl Config {
     }
 
     /// For how long a database keeps what has ended, where the home says so.
-    #[cfg(feature = "postgres")]
     pub fn history(&self) -> Option<History> {
         self.retention.keep_history
     }
@@ -224,6 +225,12 @@ impl Config {
         }
         Ok(policy)
     }
+
+    /// The policies of runs of every kind. An impossible one is refused, whichever kind it is for.
+    pub fn policies(&self) -> Result<Policies, Error> {
+        let kinds = self.kinds.keys().map(|kind| Ok((kind.clone(), self.policy(kind)?)));
+        Ok(Policies::new(self.policy("")?, kinds.collect::<Result<_, Error>>()?))
+    }
 }
 
 impl Promises {
@@ -252,6 +259,10 @@ pub(super) fn config_text(path: &Path) -> Result<Option<String>, Error> {
     let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        // It is the registry that this user may not read, and not what is written there.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Err(Error::Store(store::Error::Denied(format!("`{}`: {error}", path.display()))));
+        }
         Err(error) => return Err(invalid(&error)),
     };
     if !file.metadata().is_ok_and(|found| found.is_file()) {
@@ -280,6 +291,19 @@ mod tests {
         assert_eq!(all.lease, Lease::new(Duration::from_secs(1), Duration::from_secs(3)).unwrap());
         assert_eq!(train.limits.timeout, Some(Duration::from_secs(2 * 86_400)));
         assert_eq!(train.lease, Lease::new(Duration::from_secs(1), Duration::from_secs(10)).unwrap());
+    }
+
+    #[test]
+    fn policies_have_a_kind_without_a_section_fall_back() {
+        let config = Config::parse("timeout = \"1h\"\n[kinds.train]\nmax_attempts = 3\n").unwrap();
+        let policies = config.policies().unwrap();
+        for kind in ["train", "python", ""] {
+            assert_eq!(*policies.of(kind), config.policy(kind).unwrap(), "{kind}");
+        }
+        assert_eq!(policies.of("train").retry.max_attempts, 3);
+        assert_eq!(policies.of("python").limits.timeout, Some(Duration::from_secs(3_600)));
+        let impossible = Config::parse("[kinds.train]\nbeat = \"5s\"\nlease = \"6s\"\n").unwrap();
+        assert!(impossible.policies().is_err());
     }
 
     #[test]
