@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,8 @@ from .errors import Error, Invalid
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from ._processes import Processes
 
 #: What does the runs of a kind: it takes the run, and its input as well where it has a second parameter.
 Handler = Callable[..., Any]
@@ -78,7 +81,9 @@ def handler(kind: str) -> Callable[[F], F]:
 
 
 class Worker:
-    """Claims waiting runs and has handlers do them, on as many threads as it has slots.
+    """Claims waiting runs and has handlers do them, on as many threads as it has slots; with `processes=N` on as many
+    threads in each of N processes, which are replaced when they die. Their handlers are functions at the top level of a
+    module, and the program that makes such a worker has an `if __name__ == "__main__":`, as `multiprocessing` asks.
 
     A handler is called with the run, and its input where it takes that. What it returns is the result, its exception a
     failure, as in `with outlive.run(...)`. Runs of workers that are gone are marked dead.
@@ -95,10 +100,12 @@ class Worker:
         handlers: Mapping[str, Handler] | None = None,
         *,
         slots: int = 1,
+        processes: int | None = None,
+        start_method: str = "spawn",
         registry: str | Registry | None = None,
         grace: Duration = 10.0,
     ) -> None:
-        given = _handlers if handlers is None else handlers
+        given = dict(_handlers if handlers is None else handlers)
         self._handlers = {kind: (handler, input_type(handler)) for kind, handler in given.items()}
         if not self._handlers:
             raise Invalid("a worker without handlers does nothing", hint='decorate a function with `@outlive.handler("kind")`')
@@ -109,9 +116,19 @@ class Worker:
         self._held: set[OwnedRun] = set()
         self._threads: list[threading.Thread] = []
         self._reap_turn = threading.Lock()
+        self._processes: Processes | None = None
+        if processes is not None:
+            from ._processes import Processes, checked
+
+            checked(processes, start_method, self._registry.url, given)
+            arguments = (self._registry.url, given, slots, self._grace)
+            self._processes = Processes(processes, start_method, arguments, self._grace)
 
     def start(self) -> Worker:
         """Begins to claim. At exit it is stopped."""
+        if self._processes is not None:
+            self._processes.start()
+            return self
         _lifecycle.before_exit.append(self.stop)
         for number in range(self._slots):
             thread = threading.Thread(target=self._work, name=f"outlive-slot-{number}", daemon=True)
@@ -122,6 +139,8 @@ class Worker:
     def stop(self) -> None:
         """Claims nothing more, waits for handlers for as long as its grace, and interrupts what is left then."""
         self._stopping.set()
+        if self._processes is not None:
+            self._processes.stop()
         if self.stop in _lifecycle.before_exit:
             _lifecycle.before_exit.remove(self.stop)
         deadline = time.monotonic() + self._grace
@@ -129,6 +148,11 @@ class Worker:
             thread.join(max(0.0, deadline - time.monotonic()))
         for run in list(self._held):
             run._end_quietly("interrupted", message="its worker was asked to end")
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that do the work: this one, or those that it has started."""
+        return [os.getpid()] if self._processes is None else self._processes.pids()
 
     def run(self) -> None:
         """Works until a signal or `stop` ends it."""
