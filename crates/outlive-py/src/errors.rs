@@ -30,6 +30,14 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
+/// The exception for a call that makes no sense as things stand, with what to do instead.
+pub fn refuse(py: Python<'_>, why: &str, hint: &str) -> PyErr {
+    let error = raise(py, &Error::Invalid(why.into()));
+    // Without the hint the error still says what is wrong.
+    let _ = error.value(py).call_method1("add_hint", (hint,));
+    error
+}
+
 /// The exception for a value that a caller got wrong.
 pub fn invalid(py: Python<'_>, why: impl Into<String>) -> PyErr {
     raise(py, &Error::Invalid(why.into()))

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use serde_json::Value;
 
 use crate::blocking::{call, wait};
-use crate::errors::{invalid, raise};
+use crate::errors::{invalid, raise, refuse};
 use crate::inputs::{ReportInput, read};
 use crate::stop::Announcement;
 use crate::views;
@@ -160,7 +160,8 @@ impl Handle {
         end: impl FnOnce() -> Result<Persisted, Error> + Send,
     ) -> PyResult<&'static str> {
         if self.ended.swap(true, Ordering::SeqCst) {
-            return Err(invalid(py, format!("run `{}` was ended here already", self.handle.id())));
+            let why = format!("run `{}` was ended here already", self.handle.id());
+            return Err(refuse(py, &why, "a run is ended once; start another, or resume it"));
         }
         let ended = py.detach(|| {
             let ended = end();

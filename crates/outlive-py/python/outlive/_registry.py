@@ -35,7 +35,12 @@ class Registry:
     """
 
     def __init__(self, url: str | None = None, *, create: bool = True) -> None:
-        self._native = _outlive.Registry.open(url, create)
+        try:
+            self._native = _outlive.Registry.open(url, create)
+        except Invalid as error:
+            if error.hint is None:
+                error.add_hint("`outlive.Registry(url)` takes what `--registry` of the command takes; `outlive doctor` checks it")
+            raise
 
     @classmethod
     def open(cls, url: str | None = None, *, create: bool = True) -> Registry:

@@ -45,9 +45,15 @@ class Error(Exception):
         if code is not None:
             self.code = code
         if hint is not None:
-            self.hint = hint
-            if hasattr(self, "add_note"):
-                self.add_note(f"hint: {hint}")
+            self.add_hint(hint)
+
+    def add_hint(self, hint: str) -> None:
+        """Says what to do, in `hint` and below the traceback."""
+        self.hint = hint
+        # Python 3.10 has no notes.
+        add_note = getattr(self, "add_note", None)
+        if add_note is not None:
+            add_note(f"hint: {hint}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (str(self),), self.__dict__)
