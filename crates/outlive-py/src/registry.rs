@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use serde_json::Value;
 
 use crate::blocking::wait;
-use crate::errors::{invalid, raise};
+use crate::errors::{raise, refuse};
 use crate::handle::Handle;
 use crate::inputs::{CommandInput, ReportInput, SpecInput, duration, id, read};
 use crate::views;
@@ -126,6 +126,12 @@ impl NativeRegistry {
         Ok((Value::Array(runs).to_string(), next.map(|next| next.to_string())))
     }
 
+    /// The URL of the object that has the record of a run, without credentials; none where the registry is no bucket.
+    fn record_url(&self, py: Python<'_>, run: &str) -> PyResult<Option<String>> {
+        let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
+        Ok(registry.bucket().map(|bucket| bucket.record_url(run)))
+    }
+
     /// The event log of a run, as JSON.
     fn events(&self, py: Python<'_>, run: &str) -> PyResult<String> {
         let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
@@ -212,7 +218,8 @@ impl NativeRegistry {
 impl NativeRegistry {
     fn opened(&self, py: Python<'_>) -> PyResult<Arc<Registry>> {
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        registry.ok_or_else(|| invalid(py, format!("the registry `{}` is closed", self.shown)))
+        let closed = || format!("the registry `{}` is closed", self.shown);
+        registry.ok_or_else(|| refuse(py, &closed(), "open it again: `outlive.Registry(url)`"))
     }
 }
 

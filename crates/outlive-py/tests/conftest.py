@@ -13,10 +13,13 @@ from pathlib import Path
 
 import outlive
 import pytest
+import servers
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = Path(os.environ.get("OUTLIVE_COMMAND", ROOT / "target/debug/outlive"))
 WAIT = 60.0
+#: Repeats a test that kills something.
+kill_rounds = pytest.mark.parametrize("round", range(int(os.environ.get("OUTLIVE_PY_KILLS", "1"))))
 
 
 def until(what: Callable[[], object], limit: float = WAIT) -> object:
@@ -54,6 +57,20 @@ def url(home: Path, tmp_path: Path) -> str:
 def registry(url: str) -> Iterator[outlive.Registry]:
     with outlive.Registry(url) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def database() -> Iterator[str]:
+    """A real PostgreSQL server, started by the first test that needs it."""
+    with servers.postgres() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[servers.Bucket]:
+    """A real S3 server, started by the first test that needs it."""
+    with servers.bucket() as started:
+        yield started
 
 
 def with_default_signals() -> None:

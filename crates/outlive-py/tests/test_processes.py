@@ -24,32 +24,6 @@ def ready(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
     return process
 
 
-def test_beats_go_on_while_native_code_holds_the_lock(script: Script, registry: outlive.Registry) -> None:
-    process = ready(
-        script.start(
-            f"""
-            import ctypes
-            with outlive.run('it', lease=1.5, beat=0.3) as run:
-                {READY}
-                ctypes.PyDLL(None).sleep(5)
-                run.progress(1, message="back", flush=True)
-                sys.stdin.readline()
-            """
-        )
-    )
-    seen, began = [], time.monotonic()
-    while time.monotonic() - began < 4.5:
-        view = registry.find("it")
-        seen.append((view.state, view.health))
-        time.sleep(0.05)
-        if len(seen) == 20:
-            registry.cancel("it", "while the lock is held")
-    assert not registry.find("it").progress, "the interpreter's lock was not held"
-    assert set(seen) == {("running", "healthy")}, sorted(set(seen))
-    until(lambda: registry.find("it").progress)
-    process.communicate("\n", timeout=60)
-
-
 def test_killed_script_is_dead_and_resumed_with_its_checkpoint(
     script: Script, registry: outlive.Registry, command: Command
 ) -> None:
@@ -104,48 +78,6 @@ def test_child_belongs_to_a_run_by_its_environment(registry: outlive.Registry) -
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == run.id
     assert registry.find("it").checkpoint == 1
-
-
-FORKED = """
-    import multiprocessing
-    def child(run=None):
-        found = []
-        for call in (lambda: run.check(), lambda: run.progress(1), lambda: run.save(1), lambda: run.succeed()):
-            try:
-                call(); found.append('allowed')
-            except outlive.ForkedRun as error:
-                assert error.hint
-                found.append('refused')
-        assert outlive.current() is None
-        with outlive.run('child') as own:
-            own.save('mine')
-        return found
-    if __name__ == '__main__':
-        with outlive.run('parent') as run:
-            {}
-            time.sleep(0.3)
-            run.check()
-            run.save('parent')
-"""
-
-
-@pytest.mark.parametrize(
-    "forks",
-    [
-        "pid = os.fork()\n            if pid == 0: print(child(run), flush=True); os._exit(0)\n            os.waitpid(pid, 0)",
-        "pid = os.fork()\n            if pid == 0: print(child(run), flush=True); sys.exit(0)\n            os.waitpid(pid, 0)",
-        "pid = os.fork()\n            if pid == 0: print(child(run), flush=True); del run; os._exit(0)\n"
-        "            os.waitpid(pid, 0)",
-        "process = multiprocessing.get_context('fork').Process(target=lambda: print(child(run), flush=True))\n"
-        "            process.start(); process.join()",
-    ],
-)
-def test_fork_leaves_the_parent_alone(script: Script, registry: outlive.Registry, forks: str) -> None:
-    done = script(FORKED.format(forks))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "['refused', 'refused', 'refused', 'refused']\n", done.stderr
-    assert registry.find("parent").state == "succeeded" and registry.find("parent").checkpoint == "parent"
-    assert registry.find("child").state == "succeeded" and registry.find("child").checkpoint == "mine"
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

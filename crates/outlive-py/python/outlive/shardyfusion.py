@@ -29,15 +29,17 @@ class RunRegistry:
         self._records: dict[str, Any] = {}
 
     def create(self, record: Any) -> str:
-        """Starts a run for the record of a writer. Answers with its id."""
+        """Starts a run for the record of a writer. Answers with the URL of `run.yaml` in a bucket, elsewhere with the run's
+        id."""
         artifacts = Artifacts(record.s3_prefix, record.shard_prefix, record.db_path_template, record.run_id)
         options = {"kind": record.writer_type, "artifacts": artifacts, "resume": False, "strict": True, **self._options}
         run = outlive.start(record.run_id, registry=self._url, **options)
         assert isinstance(run, OwnedRun)
+        ref = run.registry._native.record_url(run.id) or run.id
         with self._turn:
-            self._runs[run.id] = self._by_writer[record.run_id] = run
-            self._records[run.id] = record
-        return run.id
+            self._runs[ref] = self._by_writer[record.run_id] = run
+            self._records[ref] = record
+        return ref
 
     def update(self, ref: str, record: Any) -> None:
         """Records the manifest and the end that the record tells of."""
@@ -55,7 +57,10 @@ class RunRegistry:
     def load(self, ref: str) -> Any:
         """The record as the writer last told it; in another process the run as it stands."""
         found = self._records.get(ref)
-        return found if found is not None else outlive.Registry(self._url).find(ref)
+        if found is not None:
+            return found
+        # The name of a record in a bucket has the run's id in it.
+        return outlive.Registry(self._url).find(ref.partition("_run_id=")[2].partition("_")[0] or ref)
 
     def of_writer(self, run_id: str) -> OwnedRun | None:
         """The run that bears the writer's own id, where this process owns it."""

@@ -148,6 +148,13 @@ impl ObjectStore {
         &self.inner.address
     }
 
+    /// The URL of the object that has the record of a run, without credentials.
+    pub fn record_url(&self, id: RunId) -> String {
+        let (address, key) = (self.address(), self.key_of(id));
+        let below = key.strip_prefix(&address.prefix).unwrap_or(&key).trim_start_matches('/');
+        format!("{address}/{below}")
+    }
+
     /// How many requests it has made.
     pub fn counted(&self) -> Counted {
         self.bucket().counted()
