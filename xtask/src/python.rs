@@ -1,7 +1,7 @@
 //! `cargo xtask python`: the Python package, built and tested as users install it.
 //!
 //! The wheel goes into an environment of its own below `target/`, beside the frameworks that the tests talk to. Ray and
-//! Spark take half a gigabyte and a minute, so they are tested only where they are asked for.
+//! Spark take half a gigabyte and a minute, so they and notebooks are tested only where they are asked for.
 
 use crate::setup::once;
 use crate::steps::{Failed, cargo, root, step};
@@ -11,10 +11,18 @@ const WHEELS: &str = "target/wheels";
 const MANIFEST: &str = "crates/outlive-py/Cargo.toml";
 
 /// What builds and tests the package, and the framework that every run of the tests has.
-const PACKAGES: [&str; 5] =
-    ["distributed==2026.8.0", "maturin==1.16.0", "mypy==2.4.1", "pydantic==2.12.5", "pytest==9.2.0"];
-/// The frameworks that are tested where `--all` asks for them.
-const FRAMEWORKS: [&str; 2] = ["pyspark==4.3.0", "ray==2.60.0"];
+const PACKAGES: [&str; 6] = [
+    "basedpyright==1.40.2",
+    "distributed==2026.8.0",
+    "maturin==1.16.0",
+    "mypy==2.4.1",
+    "pydantic==2.12.5",
+    "pytest==9.2.0",
+];
+/// The frameworks that are tested where `--all` asks for them. Transformers is installed without `torch`, which is gigabytes
+/// of libraries for graphics cards on Linux.
+const FRAMEWORKS: [&str; 5] =
+    ["ipykernel==7.4.0", "papermill==2.7.0", "pyspark==4.3.0", "ray==2.60.0", "transformers==5.23.0"];
 
 /// Builds the command, with which the tests resume scripts, and tests the package.
 pub fn run(words: &[String]) -> Result<(), Failed> {
@@ -22,7 +30,7 @@ pub fn run(words: &[String]) -> Result<(), Failed> {
     test(words)
 }
 
-/// Builds the package, installs it and runs its tests: with `--all` also those that start Ray and Spark. What else is
+/// Builds the package, installs it and runs its tests: with `--all` also those that start large frameworks. What else is
 /// said beyond the chore's name is said to pytest. The command is the one that was built last.
 pub fn test(words: &[String]) -> Result<(), Failed> {
     let all = words.iter().any(|word| word == "--all");
