@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import outlive
-from conftest import until
+import pytest
+from conftest import kill_rounds, until
 
 PROLOGUE = """
 import os, sys, time
@@ -22,6 +23,13 @@ def part(number):
     run.verify()
     run.artifact(f"part-{number}")
     return run.id
+
+@ray.remote(max_retries=3)
+def once_killed(path):
+    if not os.path.exists(path):
+        with open(path, "w") as file:
+            file.write(f"{os.getpid()}\\n")
+        time.sleep(120)
 
 @ray.remote
 def forever(path):
@@ -68,17 +76,49 @@ with outlive.ray.run("it") as run:
     assert "Cancelled" in err and registry.find("it").state == "cancelled", err[-3000:]
 
 
-def test_killed_driver_is_seen_dead(tmp_path: Path, registry: outlive.Registry) -> None:
+#: What the driver says of the processes that can be killed: itself, the one that does the task, and the raylet.
+VICTIMS = """
+def raylet():
+    for each in os.listdir("/proc"):
+        try:
+            stat = open(f"/proc/{each}/stat").read()
+        except OSError:
+            continue
+        if stat.split("(")[1].split(")")[0] == "raylet" and int(stat.rsplit(")")[1].split()[1]) == os.getpid():
+            return int(each)
+"""
+
+
+@pytest.mark.parametrize(
+    ("victim", "expected"),
+    [
+        ("driver", {"dead"}),
+        # The task is done again by another process.
+        ("worker", {"succeeded"}),
+        # The driver cannot work without it, and ends with an error or at once.
+        ("raylet", {"dead", "failed"}),
+    ],
+)
+@kill_rounds
+def test_killed_process_is_seen(
+    tmp_path: Path, registry: outlive.Registry, victim: str, expected: set[str], round: int
+) -> None:
     begun = tmp_path / "begun"
     code = f"""
-with outlive.ray.run("it") as run:
-    print(os.getpid(), flush=True)
-    outlive.ray.get(run, [forever.options(**outlive.ray.options(run)).remote({str(begun)!r})])
+with outlive.ray.run("it", resume=False) as run:
+    print(os.getpid(), raylet(), flush=True)
+    outlive.ray.get(run, [once_killed.options(**outlive.ray.options(run)).remote({str(begun)!r})])
 """
-    process = start(tmp_path, code)
+    process = start(tmp_path, VICTIMS + code)
     assert process.stdout is not None
-    driver = int(process.stdout.readline())
-    until(begun.exists, 120)
-    os.kill(driver, signal.SIGKILL)
-    until(lambda: registry.find("it").state == "dead", 120)
-    process.communicate(timeout=60)
+    driver, raylet = map(int, process.stdout.readline().split())
+    until(lambda: begun.exists() and begun.read_text().endswith("\n"), 120)
+    worker = int(begun.read_text())
+    os.kill({"driver": driver, "worker": worker, "raylet": raylet}[victim], signal.SIGKILL)
+    if victim == "driver":
+        process.wait(60)
+        assert registry.find("it").state == "dead"
+    view = until(lambda: registry.find("it") if registry.find("it").is_over else None, 120)
+    assert isinstance(view, outlive.RunView) and view.state in expected, (view.state, view.reason)
+    process.communicate(timeout=120)
+    assert registry.find("it").state == view.state and view.attempt == 1

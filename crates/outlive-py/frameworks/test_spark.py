@@ -15,7 +15,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 import outlive
 import outlive.spark
 import pytest
-from conftest import Script, until
+from conftest import Script, kill_rounds, until
 from pyspark.sql import SparkSession
 
 
@@ -56,22 +56,38 @@ def test_cancel_cancels_the_job_group(spark: Any, registry: outlive.Registry) ->
     assert spark.range(10).count() == 10, "the session is of no use any more"
 
 
-@pytest.mark.parametrize("victim", ["driver", "jvm"])
-def test_killed_driver_or_jvm_is_seen(script: Script, registry: outlive.Registry, victim: str) -> None:
+@pytest.mark.parametrize(
+    ("victim", "expected"),
+    # Spark on one machine does a task once: without its Python worker the job fails, and with it the run.
+    [("driver", "dead"), ("jvm", "failed"), ("worker", "failed")],
+)
+@kill_rounds
+def test_killed_process_is_seen(
+    script: Script, registry: outlive.Registry, tmp_path: Any, victim: str, expected: str, round: int
+) -> None:
+    begun = tmp_path / "begun"
     process = script.start(
-        """
+        f"""
         import outlive.spark
         from pyspark.sql import SparkSession
         local = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')
         local = local.config('spark.driver.bindAddress', '127.0.0.1').config('spark.driver.host', '127.0.0.1')
         spark = local.getOrCreate()
-        with outlive.spark.run(spark, 'it'):
+        def work(_):
+            with open({str(begun)!r}, 'w') as file:
+                file.write(f'{{os.getpid()}}\\n')
+            time.sleep(60)
+        with outlive.spark.run(spark, 'it', resume=False):
             print(spark.sparkContext._gateway.proc.pid, flush=True)
-            spark.sparkContext.parallelize([1], 1).map(lambda _: time.sleep(60)).collect()
+            spark.sparkContext.parallelize([1], 1).map(work).collect()
         """
     )
     assert process.stdout is not None
     jvm = int(process.stdout.readline())
-    os.kill(process.pid if victim == "driver" else jvm, signal.SIGKILL)
-    expected = "dead" if victim == "driver" else "failed"
-    assert until(lambda: registry.find("it").state == expected)
+    until(lambda: begun.exists() and begun.read_text().endswith("\n"), 120)
+    os.kill({"driver": process.pid, "jvm": jvm, "worker": int(begun.read_text())}[victim], signal.SIGKILL)
+    if victim == "driver":
+        process.wait()
+        assert registry.find("it").state == "dead"
+    assert until(lambda: registry.find("it").is_over)
+    assert registry.find("it").state == expected and registry.find("it").attempt == 1

@@ -12,7 +12,7 @@ import distributed
 import outlive
 import outlive.dask
 import pytest
-from conftest import Script, until
+from conftest import Script, kill_rounds, until
 
 
 def part(number: int) -> tuple[str, int]:
@@ -26,6 +26,15 @@ def part(number: int) -> tuple[str, int]:
 def forever(path: str) -> None:
     open(path, "w").close()
     time.sleep(60)
+
+
+def once_killed(path: str) -> int:
+    """Waits to be killed; done again by another process, it answers with that."""
+    if not os.path.exists(path):
+        with open(path, "w") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(60)
+    return os.getpid()
 
 
 @pytest.fixture(scope="module")
@@ -62,18 +71,40 @@ def test_exception_of_a_task_fails_the_run(client: Any, registry: outlive.Regist
     assert registry.find("it").error_type == "ZeroDivisionError"
 
 
-def test_killed_driver_is_seen_dead(script: Script, registry: outlive.Registry) -> None:
+@kill_rounds
+def test_killed_worker_loses_no_task(client: Any, registry: outlive.Registry, tmp_path: Any, round: int) -> None:
+    begun = tmp_path / "begun"
+    with outlive.dask.run(client, "it", registry=registry.url):
+        future = client.submit(once_killed, str(begun), pure=False)
+        until(lambda: begun.exists() and begun.read_text().endswith("\n"))
+        os.kill(int(begun.read_text()), signal.SIGKILL)
+        view = registry.find("it")
+        assert (view.state, view.health) == ("running", "healthy"), view.reason
+        assert future.result(timeout=60) != int(begun.read_text())
+    assert registry.find("it").state == "succeeded"
+
+
+@kill_rounds
+def test_killed_driver_is_dead_and_resumed_once(
+    script: Script, registry: outlive.Registry, command: Any, round: int
+) -> None:
     process = script.start(
         """
         import distributed, outlive.dask
         if __name__ == '__main__':
             cluster = distributed.LocalCluster(n_workers=1, host='127.0.0.1', dashboard_address=None)
-            with distributed.Client(cluster) as client, outlive.dask.run(client, 'it'):
+            with distributed.Client(cluster) as client, outlive.dask.run(client, 'it') as run:
                 print('ready', flush=True)
-                client.submit(time.sleep, 60).result()
+                client.submit(time.sleep, 60 if run.attempt == 1 else 0).result()
         """
     )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.wait()
-    assert until(lambda: registry.find("it").state == "dead")
+    view = registry.find("it")
+    assert (view.state, view.attempt) == ("dead", 1), (view.health, view.reason)
+    resumed = command("resume", "it")
+    assert resumed.returncode == 0, resumed.stderr
+    view = registry.wait("it", "60s")
+    assert (view.state, view.attempt) == ("succeeded", 2)
+    assert command("resume", "it").stdout == "nothing to resume\n"

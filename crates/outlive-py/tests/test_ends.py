@@ -171,3 +171,36 @@ def test_generator_that_is_closed_is_interrupted(registry: outlive.Registry) -> 
     next(generator)  # type: ignore[call-overload]
     generator.close()  # type: ignore[attr-defined]
     assert recorded(registry)[0] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("ends_by", "status", "expected"),
+    [
+        ("pass", 0, ("succeeded", None, None)),
+        ("raise ValueError('boom')", 1, ("failed", "ValueError", None)),
+        ("assert 1 == 2", 1, ("failed", "AssertionError", None)),
+        ("sys.exit(0)", 1, ("succeeded", None, None)),
+        ("sys.exit(3)", 1, ("failed", "exit", None)),
+        ("raise KeyboardInterrupt", 2, ("interrupted", None, int(signal.SIGINT))),
+        ("os._exit(4)", 4, ("dead", None, None)),
+        ("os.kill(os.getpid(), 15)", -signal.SIGTERM, ("interrupted", None, int(signal.SIGTERM))),
+        ("run.succeed()", 0, ("succeeded", None, None)),
+    ],
+)
+def test_block_under_pytest_ends_as_recorded(
+    script: Script, registry: outlive.Registry, ends_by: str, status: int, expected: tuple[object, ...]
+) -> None:
+    test = f"import os, sys, outlive\ndef test_it():\n    with outlive.run('it') as run:\n        {ends_by}\n"
+    script.path.with_name("test_inner.py").write_text(test)
+    pytest_is_run = "raise SystemExit(pytest.main(['-q', '-p', 'no:cacheprovider', 'test_inner.py']))"
+    done = script(f"import pytest\n{pytest_is_run}\n")
+    assert done.returncode == status, done.stdout + done.stderr
+    assert recorded(registry) == expected
+
+
+def test_start_without_a_block_under_pytest_ends_with_pytest(script: Script, registry: outlive.Registry) -> None:
+    test = "import outlive\nheld = []\ndef test_it():\n    held.append(outlive.start('it'))\n"
+    script.path.with_name("test_inner.py").write_text(test)
+    done = script("import pytest\nraise SystemExit(pytest.main(['-q', '-p', 'no:cacheprovider', 'test_inner.py']))\n")
+    assert done.returncode == 0, done.stdout
+    assert recorded(registry)[0] == "interrupted"
