@@ -16,7 +16,7 @@ from conftest import ROOT
 PACKAGE = Path(outlive.__file__).parent
 EXAMPLES = sorted((ROOT / "examples/python").glob("*.py"))
 #: Modules that need a framework, whose own tests import them, and the native half, which has no examples.
-WITHOUT = {"_outlive", "dask", "pytest", "ray", "shardyfusion", "spark"}
+WITHOUT = {"_outlive", "dask", "lightning", "pytest", "ray", "shardyfusion", "spark", "transformers"}
 MODULES = sorted(f"outlive.{each.name}" for each in pkgutil.iter_modules(outlive.__path__) if each.name not in WITHOUT)
 
 
@@ -44,6 +44,13 @@ def test_types_of_package_and_examples_are_strict() -> None:
     words = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", *map(str, EXAMPLES)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=ROOT / "target")
     assert done.returncode == 0, done.stdout
+
+
+def test_pyright_finds_no_error_in_package_and_examples() -> None:
+    """Pyright from PyPI without Node from elsewhere. The examples are held to its strict mode (`pyproject.toml`)."""
+    words = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "-p", str(ROOT / "crates/outlive-py")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "0 errors, 0 warnings" in done.stdout, done.stdout
 
 
 def test_import_pulls_in_nothing_slow() -> None:

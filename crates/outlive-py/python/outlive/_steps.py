@@ -87,7 +87,7 @@ class Step:
 def step(function: F) -> F: ...
 @overload
 def step(*, name: str | None = None, version: object = None) -> Callable[[F], F]: ...
-def step(function: F | None = None, *, name: str | None = None, version: object = None) -> Any:
+def step(function: Callable[..., Any] | None = None, *, name: str | None = None, version: object = None) -> Any:
     """Makes a step of a function: called inside a run, its result is kept and returned again by later attempts.
 
     The result is JSON. It depends on the arguments and `version`; a function whose code has changed gets another version.

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import ray  # type: ignore[import-not-found,unused-ignore]
+from typing import TYPE_CHECKING, Any
 
 import outlive
+
+if TYPE_CHECKING:
+    ray: Any
+else:
+    import ray
 
 _SLICE = 0.5
 
@@ -44,7 +47,7 @@ def get(run: outlive.Run, refs: Sequence[Any], *, progress: bool = True) -> list
                 with contextlib.suppress(Exception):
                     ray.cancel(ref, force=True)
             run.check()
-        done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_SLICE)
+        _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_SLICE)
         if progress:
             run.progress(len(refs) - len(waiting), len(refs))
     results: list[Any] = ray.get(list(refs))
