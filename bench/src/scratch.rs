@@ -17,7 +17,7 @@ pub type Benchmark = (&'static str, fn(&Path) -> Outcome<bool>);
 
 const DIRECTORY_VARIABLE: &str = "OUTLIVE_BENCH_DIR";
 
-const BENCHMARKS: [Benchmark; 17] = [
+const BENCHMARKS: [Benchmark; 18] = [
     ("sqlite", sqlite::main),
     ("beats", beats::main),
     ("run", run::main),
@@ -35,6 +35,7 @@ const BENCHMARKS: [Benchmark; 17] = [
     ("plane", plane::main),
     ("sweep", sweep::main),
     ("peers", peers::main),
+    ("python", sqlite::python::main),
 ];
 
 /// Runs the benchmark that the command line names, or all of them.

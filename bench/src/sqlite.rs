@@ -4,6 +4,7 @@
 //! that lets a result survive the loss of its database. The yardstick commits the same rows as durably.
 
 mod plain;
+pub mod python;
 
 use std::path::Path;
 
