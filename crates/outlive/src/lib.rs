@@ -40,6 +40,7 @@
 //! - **Run** ([`Run`]): one piece of work, from its creation until its last attempt has ended.
 //! - **Spec** ([`Spec`]): what is to be done, and under which promises. Never changes.
 //! - **Registry** ([`Registry`]): where runs are stored: `sqlite:PATH`, `postgres://…`, `s3://…`, `http://…`, `memory:`.
+//!   [`Registry::discover`] opens the one that the command finds from here, with its `config.toml`.
 //! - **Worker** ([`Worker`]): a process that claims waiting runs and executes them.
 //! - **Owner**: the worker that a running run belongs to, until its lease has expired.
 //! - **Claim, epoch**: each claim of a run has a higher epoch; writes of an earlier one are refused ([`Fence`]).
