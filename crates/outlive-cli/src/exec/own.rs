@@ -25,7 +25,7 @@ use super::signals::Signals;
 use super::spawn::Environment;
 use super::start::Begun;
 use super::watches::Leash;
-use super::{hooks, keep_log, keep_no_log, leave_log, memory, notify, recorded_badly, remark, tree};
+use super::{hooks, keep_log, keep_no_log, leave_log, memory, notify, ready, recorded_badly, remark, tree};
 use crate::ui::{plain, talk};
 
 /// How often a process that waits for the next attempt looks whether there is still to be one.
@@ -207,7 +207,7 @@ impl Owning<'_> {
         if let Some(note) = job.foreign_environment(registry, &handle.run()) {
             recording.write(Stream::Err, format!("outlive: {note}\n").as_bytes());
         }
-        let entered = job.enter_directory();
+        let entered = job.enter_directory().and_then(|()| ready::check_free(&handle.run()));
         if self.detached && self.growth.is_none() {
             // Without it they are noted when they have ended.
             self.growth = Growth::new().ok();

@@ -155,10 +155,7 @@ impl Checking {
 
     fn holds(&mut self, check: &ReadyCheck) -> bool {
         match check {
-            ReadyCheck::Tcp(port) => ["127.0.0.1", "::1"].into_iter().any(|host| {
-                let address = host.parse().map(|host| SocketAddr::new(host, *port));
-                address.is_ok_and(|address| TcpStream::connect_timeout(&address, LOOK).is_ok())
-            }),
+            ReadyCheck::Tcp(port) => accepts(*port),
             ReadyCheck::Http(url) => answers(url).unwrap_or(false),
             ReadyCheck::Output(_) => {
                 let logs = self.logs.as_ref();
@@ -192,6 +189,30 @@ impl Checking {
         let _ = started.wait();
         Ok(said == "ready\n")
     }
+}
+
+/// Refuses to start a command while another process already answers where it is to be known as ready: the other would be
+/// taken for it.
+pub fn check_free(run: &Run) -> std::io::Result<()> {
+    let taken = |check: &ReadyCheck| match check {
+        ReadyCheck::Tcp(port) => accepts(*port).then(|| format!("port {port}")),
+        ReadyCheck::Http(url) => answers(url).unwrap_or(false).then(|| format!("`{url}`")),
+        ReadyCheck::Output(_) | ReadyCheck::Command(_) => None,
+    };
+    match run.spec.ready.iter().flat_map(|readiness| &readiness.checks).find_map(taken) {
+        Some(what) => {
+            Err(std::io::Error::other(format!("another process serves {what} already; `--port` leases a free port")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether a port of the loopback address accepts connections.
+fn accepts(port: u16) -> bool {
+    ["127.0.0.1", "::1"].into_iter().any(|host| {
+        let address = host.parse().map(|host| SocketAddr::new(host, port));
+        address.is_ok_and(|address| TcpStream::connect_timeout(&address, LOOK).is_ok())
+    })
 }
 
 /// Whether a URL is answered as by a server that is ready.

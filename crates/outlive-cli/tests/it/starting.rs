@@ -6,7 +6,7 @@ use outlive::time::{Clock, SystemClock};
 use serde_json::{Value, json};
 
 use super::sandbox::{Ends, Sandbox, signal_pid, until};
-use super::served::{Agent, Served, answered};
+use super::served::{Agent, Served};
 use super::serving::token_of;
 
 const EXECUTE: &[&str] = &["--allow", "execute"];
@@ -113,6 +113,17 @@ fn t3_01_bad_input_is_refused_and_leaves_no_run_and_no_process() {
         assert!(message.to_lowercase().contains(&why.to_lowercase()), "{why}: {message}");
     }
     assert!(sandbox.runs().is_empty(), "{:?}", sandbox.runs());
+    assert!(bearers(mark).is_empty());
+    // A port of another process says nothing of this one.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let refused = agent.call("run", &json!({ "argv": ["sleep", mark], "name": "taken", "ready_tcp": port }));
+    let message = refused["error"]["message"].as_str().unwrap_or_else(|| panic!("{refused}"));
+    assert!(message.contains(&format!("another process serves port {port} already")), "{message}");
+    assert_eq!(sandbox.show("taken")["error_type"], "spawn");
+    let never = json!({ "argv": ["sleep", mark], "ready_output": "up", "ready_within": "200ms", "watch": "20s" });
+    let failed = agent.call("run", &never);
+    assert_eq!(failed["run"]["error_type"], "not_ready", "{failed}");
     assert!(bearers(mark).is_empty());
 }
 
@@ -289,66 +300,6 @@ fn a_run_on_the_command_line_ends_with_the_process_that_it_is_tied_to() {
     other.kill().unwrap();
     other.wait().unwrap();
     sandbox.wait_for_state("tied", "interrupted");
-}
-
-/// Asks about a task.
-fn task(agent: &mut Agent, method: &str, id: &str) -> Value {
-    agent.ask(method, json!({ "taskId": id }))
-}
-
-/// The server and whoever started it die at any moment; the task is a run, and any other server knows it.
-#[test]
-fn a_task_is_a_run_and_any_server_answers_for_it_after_any_crash() {
-    let sandbox = Sandbox::new();
-    let rounds: u64 = std::env::var("OUTLIVE_TASK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(4);
-    for round in 0..rounds {
-        let mut agent = Agent::with_tasks(&sandbox, EXECUTE);
-        let script = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo line $i; sleep 0.02; done; exit $1";
-        let code = (round % 3).to_string();
-        let begun =
-            agent.ask("tools/call", json!({ "name": "run", "arguments": { "argv": ["sh", "-c", script, "x", code] } }));
-        let id = begun["result"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned();
-        assert_eq!((&begun["result"]["resultType"], &begun["result"]["status"]), (&json!("task"), &json!("working")));
-        std::thread::sleep(Duration::from_millis(round * 97 % 500));
-        agent.kill();
-        let mut agent = Agent::with_tasks(&sandbox, EXECUTE);
-        let mut now = Value::Null;
-        until("the task to be done", || {
-            now = task(&mut agent, "tasks/get", &id)["result"].clone();
-            assert!(now["pollIntervalMs"].is_u64() && now["taskId"] == *id, "{now}");
-            now["status"] != "working"
-        });
-        assert_eq!((&now["status"], &now["result"]["isError"]), (&json!("completed"), &json!(code != "0")), "{now}");
-        let told: Value = serde_json::from_str(now["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
-        let all: String = (1..=20).map(|line| format!("line {line}\n")).collect();
-        assert_eq!((&told["output"], told["run"]["exit_code"].to_string()), (&json!(all), code), "{told}");
-    }
-}
-
-#[test]
-fn a_task_can_be_cancelled_and_whoever_knows_no_tasks_is_given_none() {
-    let sandbox = Sandbox::new();
-    let mut agent = Agent::with_tasks(&sandbox, EXECUTE);
-    let call = json!({ "name": "run", "arguments": { "argv": ["sleep", "300"] } });
-    let begun = agent.ask("tools/call", call.clone());
-    let id = begun["result"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned();
-    let cancelled = task(&mut agent, "tasks/cancel", &id);
-    assert!(cancelled["result"].is_object(), "{cancelled}");
-    until("the task to be cancelled", || task(&mut agent, "tasks/get", &id)["result"]["status"] == "cancelled");
-    for unknown in ["dev", "", "00000000-0000-7000-8000-000000000000"] {
-        assert!(task(&mut agent, "tasks/get", unknown)["error"]["message"].is_string(), "{unknown}");
-    }
-    let watched = agent.call("run", &json!({ "argv": ["echo", "x"], "watch": "20s" }));
-    assert_eq!(watched["output"], "x\n", "a call that waits itself is no task");
-    let mut plain = Agent::start(&sandbox, EXECUTE);
-    let begun = answered(&plain.ask("tools/call", call));
-    assert!(begun["id"].is_string() && begun.get("taskId").is_none(), "{begun}");
-    assert!(task(&mut plain, "tasks/get", &id)["error"].is_object());
-    let mut looking = Agent::with_tasks(&sandbox, &[]);
-    let live = begun["id"].as_str().unwrap();
-    assert!(task(&mut looking, "tasks/cancel", live)["error"]["message"].is_string(), "a reader ended a run");
-    assert_eq!(task(&mut looking, "tasks/get", live)["result"]["status"], "working");
-    sandbox.outlive(["cancel", live, "--wait"]).succeeds();
 }
 
 #[test]
