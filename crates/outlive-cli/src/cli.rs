@@ -163,6 +163,7 @@ pub fn command(verb: Option<&str>) -> Command {
         .arg(Arg::new("quiet").long("quiet").global(true).action(ArgAction::SetTrue).help("Show no progress bars"));
     match verb {
         Some(exec::NAME) => return root.subcommand(exec::command()),
+        Some(adopt::NAME) => return root.subcommand(adopt::command()),
         Some(step::NAME) => return root.subcommand(step::command()),
         Some(take_up::NAME) => return root.subcommand(take_up::command()),
         Some(work::HAND) => return root.subcommand(work::hand_command()),
@@ -182,8 +183,9 @@ pub fn command(verb: Option<&str>) -> Command {
             None => alone,
         });
     }
-    // `run` is executed by `exec` on the command line.
-    let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ') && operation.name != exec::NAME);
+    // `run` and `adopt` are executed by `exec` on the command line.
+    let is_executed = |name: &str| [exec::NAME, adopt::NAME].contains(&name);
+    let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ') && !is_executed(operation.name));
     let alone = alone.map(|operation| aliased((operation.command)()));
     let interactive = [
         exec::command(),

@@ -13,6 +13,7 @@ pub mod flags;
 mod follow;
 mod glob;
 pub mod hooks;
+mod input;
 pub mod line_search;
 mod memory;
 pub mod own;
@@ -141,8 +142,14 @@ fn plainly(argv: &[OsString]) -> Run {
 }
 
 fn own(mut input: Run, context: &Context, json: bool, signals: Signals, report: Option<Report>) -> u8 {
-    if input.flags.spec.tty && report.is_none() {
-        let error = "a run in the foreground has the terminal that it is started at: `--tty` goes with `-d`";
+    let alone = [
+        (
+            input.flags.spec.tty,
+            "a run in the foreground has the terminal that it is started at: `--tty` goes with `-d`",
+        ),
+        (input.flags.spec.stdin, "a run in the foreground has the input of this call: `--stdin` goes with `-d`"),
+    ];
+    if let Some((_, error)) = alone.into_iter().find(|(is_set, _)| *is_set && report.is_none()) {
         return fail(&Error::Invalid(error.into()), json);
     }
     tree::make_room_for_lock();

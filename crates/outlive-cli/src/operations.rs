@@ -1,5 +1,6 @@
 //! The table of operations.
 
+pub mod adopt;
 pub mod archive;
 pub mod artifact;
 pub mod bulk;
@@ -31,6 +32,7 @@ pub mod resume;
 pub mod rm;
 pub mod run;
 pub mod search;
+pub mod send;
 pub mod service;
 pub mod show;
 pub mod stats;
@@ -54,7 +56,9 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<wait::Wait>(),
     Operation::of::<output::Output>(),
     Operation::of::<result::GetResult>(),
+    Operation::of::<send::Send>(),
     Operation::of::<cancel::Cancel>(),
+    Operation::of::<adopt::Adopt>(),
     Operation::of::<resume::Resume>(),
     Operation::of::<resume::Unpark>(),
     Operation::of::<rerun::Rerun>(),

@@ -115,6 +115,16 @@ pub enum Error {
     /// Others kept changing the run.
     #[error("run `{0}` kept changing while it was to be changed")]
     Contended(RunId),
+    /// Another process of outlive, which was to do it, reported this.
+    #[error("{message}")]
+    Reported {
+        /// Its kind.
+        code: Code,
+        /// What it says.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] store::Error),
@@ -218,6 +228,11 @@ impl Code {
         Self::Throttled,
     ];
 
+    /// The code that a word stands for.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == word)
+    }
+
     /// The word.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -258,6 +273,7 @@ impl Error {
             Self::Refused { .. } => Code::Refused,
             Self::KeyBusy { .. } | Self::Contended(_) => Code::Busy,
             Self::Untrusted { .. } => Code::Untrusted,
+            Self::Reported { code, .. } => *code,
             Self::Store(error) => match error {
                 store::Error::Unavailable(_) | store::Error::Unknown(_) => Code::Unavailable,
                 store::Error::Full(_) => Code::Full,

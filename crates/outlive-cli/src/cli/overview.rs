@@ -6,7 +6,7 @@ use clap::Command;
 const GROUPS: [(&str, &[&str]); 8] = [
     ("Run", &["run", "attach", "adopt", "resume", "rerun"]),
     ("Look", &["ps", "show", "why", "logs", "wait", "result", "top", "output"]),
-    ("Control", &["cancel", "reap", "unpark", "archive", "unarchive", "rm", "sweep"]),
+    ("Control", &["send", "cancel", "reap", "unpark", "archive", "unarchive", "rm", "sweep"]),
     ("Queue", &["queue", "work", "supervise", "service"]),
     ("Fleet", &["serve", "mcp", "workers", "token", "trust"]),
     ("Repositories", &["registry", "search", "history", "list", "stats", "gc"]),

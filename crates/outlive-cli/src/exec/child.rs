@@ -24,6 +24,7 @@ use rustix::process::{
 };
 
 use super::contain::{self, Containment};
+use super::input::Input;
 use super::own::Job;
 use super::pty::Pty;
 use super::recording::Recording;
@@ -134,6 +135,11 @@ impl Child {
         let (mut copying, mut placed) = Copying::start(ways, &recording)?;
         let mut unwritten = None;
         if detached && !has_tty {
+            if run.spec.stdin {
+                let (input, fd) = Input::open(registry, &run)?;
+                placed.push(Placed { fd, number: 0 });
+                copying.feed(input)?;
+            }
             for (stream, number) in [(Stream::Out, 1), (Stream::Err, 2)] {
                 placed.extend(recording.file(stream).map(|fd| Placed { fd, number }));
             }

@@ -115,6 +115,19 @@ pub struct Started {
     pub error: Option<Value>,
 }
 
+impl Started {
+    /// The run that is owned, or the error that kept it from being owned.
+    pub fn owned(self) -> Result<Self, Error> {
+        if self.status == 0 {
+            return Ok(self);
+        }
+        let said = |name: &str| self.error.as_ref().and_then(|body| body["error"][name].as_str());
+        let code = said("code").and_then(Code::of_word).unwrap_or(Code::Invalid);
+        let message = said("message").or(self.talk.as_deref()).unwrap_or("the run has no owner");
+        Err(Error::Reported { code, message: message.into(), hint: said("hint").map(Into::into) })
+    }
+}
+
 impl Starting {
     /// Starts this program with these words to own a run, in a session of its own.
     pub fn begin(words: &[OsString], mask: &SigSet) -> std::io::Result<Self> {

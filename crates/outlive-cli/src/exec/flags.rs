@@ -115,6 +115,9 @@ pub struct SpecFlags {
     /// Allocate a terminal, for `outlive attach`: with --detach
     #[arg(long)]
     pub tty: bool,
+    /// Keep standard input open, for `outlive send`: with --detach
+    #[arg(long)]
+    pub stdin: bool,
     /// Execute the words, joined by spaces, with a shell
     #[arg(long)]
     pub shell: bool,
@@ -224,6 +227,7 @@ impl SpecFlags {
         spec.command = Some(command);
         spec.no_log = self.no_log;
         spec.tty = self.tty;
+        spec.stdin = self.stdin;
         spec.ready = self.ready.readiness(self.leased.get(FIRST_PORT).and_then(|port| port.parse().ok()))?;
         spec.notify.clone_from(&self.notify);
         spec.output = self.output()?;

@@ -20,6 +20,7 @@ use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::input::Input;
 use super::pty::{Screen, is_readable};
 use super::recording::Recording;
 use super::spawn::{Environment, Start, handed};
@@ -202,6 +203,17 @@ impl Copying {
             None
         };
         self.threads.push(std::thread::Builder::new().name("outlive-screen".into()).spawn(work)?);
+        Ok(())
+    }
+
+    /// Passes on what is sent to a detached command.
+    pub fn feed(&mut self, input: Input) -> io::Result<()> {
+        let (stop, kept) = (self.stop.clone(), self.kept.0.clone());
+        let work = move || {
+            input.serve(&stop, &kept);
+            None
+        };
+        self.threads.push(std::thread::Builder::new().name("outlive-input".into()).spawn(work)?);
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,6 +53,22 @@ impl Door {
         let socket = wire::listen(&dir, &name).ok()?;
         super::streams::set_waiting(&socket, false).ok()?;
         Some(Self { socket, dir, name })
+    }
+
+    /// The processes of this user that have come in since the last call, as far as there is room for more.
+    pub fn accept(&self, room: usize) -> impl Iterator<Item = UnixStream> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let come = std::iter::from_fn(move || rustix::net::accept_with(&self.socket, flags).ok());
+        come.filter(|socket| wire::is_this_user(socket))
+            .enumerate()
+            .filter(move |(place, _)| *place < room)
+            .map(|(_, socket)| socket.into())
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -131,7 +147,7 @@ impl Viewers {
     fn wait(&self, stop: &OwnedFd) -> bool {
         let keys = if self.typed.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         let mut fds = vec![PollFd::new(stop, PollFlags::IN), PollFd::new(self.screen.master(), PollFlags::IN | keys)];
-        fds.extend(self.door.as_ref().map(|door| PollFd::new(&door.socket, PollFlags::IN)));
+        fds.extend(self.door.as_ref().map(|door| PollFd::new(door, PollFlags::IN)));
         for viewer in &self.viewers {
             let hears = if self.typed.len() < TYPED { PollFlags::IN } else { PollFlags::empty() };
             let sends = if viewer.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
@@ -150,13 +166,10 @@ impl Viewers {
 
     fn let_in(&mut self) {
         let Some(door) = &self.door else { return };
-        while let Ok(socket) = rustix::net::accept_with(&door.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            if !wire::is_this_user(&socket) || self.viewers.len() >= VIEWERS {
-                continue;
-            }
+        for stream in door.accept(VIEWERS.saturating_sub(self.viewers.len())) {
             let recent: Vec<u8> = self.recent.iter().copied().collect();
             let unsent = wire::message(wire::SHOWN, &recent).into();
-            self.viewers.push(Viewer { stream: socket.into(), heard: Incoming::default(), unsent, has_size: false });
+            self.viewers.push(Viewer { stream, heard: Incoming::default(), unsent, has_size: false });
         }
     }
 

@@ -16,7 +16,7 @@ use crate::operations::bulk::SELECTING;
 /// The tool that tells of all others and calls them.
 pub const MORE: &str = "more";
 /// The longest text of a field outside the core set.
-const FIELD_TEXT: usize = 70;
+const FIELD_TEXT: usize = 52;
 /// The longest text of a tool outside the core set.
 const TOOL_TEXT: usize = 160;
 
@@ -25,7 +25,7 @@ const TOOL_TEXT: usize = 160;
 pub enum Group {
     /// Start, look, read output, wait, cancel and search; and `more`, which reaches all others
     Core,
-    /// What else is done with runs: why, resume, rerun, reap, archive, rm, sweep, workers, doctor
+    /// What else is done with runs: send, adopt, why, resume, rerun, reap, archive, rm, sweep, workers, doctor
     Runs,
     /// Runs that wait for a worker
     Queue,
@@ -67,6 +67,7 @@ const CORE: &[Core] = &[
             ("ready_http", "ready when this URL answers; $PORT is the leased port"),
             ("ready_output", "ready when a line matches this regex"),
             ("leash", "session: it ends with this session. Default none"),
+            ("stdin", "keep its input open for the tool send"),
         ],
     },
     Core {
@@ -140,8 +141,22 @@ const CORE: &[Core] = &[
     },
 ];
 
-const RUNS: &[&str] =
-    &["why", "result", "resume", "unpark", "rerun", "reap", "archive", "unarchive", "rm", "sweep", "workers", "doctor"];
+const RUNS: &[&str] = &[
+    "send",
+    "adopt",
+    "why",
+    "result",
+    "resume",
+    "unpark",
+    "rerun",
+    "reap",
+    "archive",
+    "unarchive",
+    "rm",
+    "sweep",
+    "workers",
+    "doctor",
+];
 
 /// What is for a shell or the reader of this machine, and of no use to an agent.
 const NO_TOOLS: [&str; 2] = ["completions", "man"];
@@ -272,7 +287,7 @@ fn tool(operation: &Operation, text: String, properties: Map<String, Value>, inp
 }
 
 fn more(may: Effect) -> Tool {
-    let text = "Every other tool (queue, resume, rerun, why, history, archive ...). Without fields: their names. With `tool`: \
+    let text = "Every other tool (send, queue, resume, rerun, why, history, archive ...). Without fields: their names. With `tool`: \
                 its fields. With `tool` and `input`: calls it.";
     let schema = json!({
         "type": "object",

@@ -167,6 +167,11 @@ impl Written {
     pub fn into_text(self) -> Option<String> {
         self.text
     }
+
+    /// What was written, and where the next page begins.
+    pub fn into_page(self) -> (String, String) {
+        (self.text.unwrap_or_default(), self.next)
+    }
 }
 
 fn unreadable(error: &std::io::Error) -> Error {

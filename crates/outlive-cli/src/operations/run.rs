@@ -85,8 +85,7 @@ impl Operate for Run {
         let starting = starting.map_err(failed)?;
         collect(starting.pid);
         let started = starting.wait().map_err(failed)?;
-        let refused = || Error::Invalid(started.talk.clone().unwrap_or_else(|| "the run cannot be started".into()));
-        let begun = started.begun.clone().filter(|_| started.status == 0).ok_or_else(refused)?;
+        let begun = started.owned()?.begun.ok_or_else(|| Error::Invalid("the run cannot be started".into()))?;
         let Some(watch) = self.watch else { return Ok(Started { begun, run: None, output: None }) };
         until(context, vec![(&registry, begun.id)], false, Some(watch), &Until::Ready).await?;
         let run = RunView::new(&registry.glance(begun.id).await?, &registry);

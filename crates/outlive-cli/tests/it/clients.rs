@@ -25,8 +25,10 @@ fn python() -> PathBuf {
 
 /// Those that cannot be called without a run that has a result, is in flight, is parked, or is an entry of the queue; and
 /// the check of a bucket.
-const REFUSED: [&str; 12] = [
+const REFUSED: [&str; 14] = [
     "result",
+    "send",
+    "adopt",
     "unpark",
     "unarchive",
     "queue_beat",

@@ -3,7 +3,7 @@
 use super::sandbox::{Ends, Sandbox, Started, binary, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 57] = [
+const VERBS: [(&str, bool); 58] = [
     ("step", true),
     ("ps", false),
     ("show", false),
@@ -13,6 +13,7 @@ const VERBS: [(&str, bool); 57] = [
     ("logs", false),
     ("attach", false),
     ("adopt", false),
+    ("send", false),
     ("cancel", false),
     ("resume", false),
     ("unpark", false),
@@ -96,6 +97,10 @@ fn prepare(sandbox: &Sandbox, verb: &str) -> Vec<Started> {
         "result" => {
             super::sandbox::make_result(sandbox, "migrate");
             return Vec::new();
+        }
+        "send" => {
+            let words = ["run", "-d", "--stdin", "--name", "repl", "--", "sh", "-c", "read line; echo \"$line\""];
+            sandbox.outlive(words).succeeds();
         }
         "queue add" => {
             sandbox.outlive(["queue", "add", "--name", "build", "--", "true"]).succeeds();

@@ -28,6 +28,7 @@ impl Error {
             }
             Self::KeyBusy { holders, .. } => format!("`outlive show {}` tells about the holder", holders.first()?),
             Self::Untrusted { run, why } => why.hint(*run),
+            Self::Reported { hint, .. } => return hint.clone(),
             Self::CannotDelete(_) => "`outlive archive` hides runs; `keep_history` deletes old runs of a database and \
                                       `[sweep] forget_after` those of a bucket"
                 .into(),

@@ -15,6 +15,10 @@ pub const KEYS: u8 = b'k';
 pub const SIZE: u8 = b's';
 /// What is shown, from the owner.
 pub const SHOWN: u8 = b'o';
+/// The input ends here, to the owner.
+pub const END: u8 = b'e';
+/// What was sent is taken, from the owner.
+pub const TAKEN: u8 = b't';
 /// The longest message. A longer one is none.
 const LIMIT: usize = 64 << 10;
 /// A kind and a length.

@@ -73,6 +73,9 @@ pub struct Spec {
     /// In the background it has a terminal of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tty: bool,
+    /// In the background its standard input stays open for `outlive send`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stdin: bool,
     /// By what it is known that an attempt is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<Readiness>,
@@ -105,6 +108,7 @@ impl Spec {
             output: None,
             no_log: false,
             tty: false,
+            stdin: false,
             ready: None,
             notify: None,
             created_by,
@@ -208,6 +212,7 @@ impl fmt::Debug for Spec {
             .field("output", &self.output)
             .field("no_log", &self.no_log)
             .field("tty", &self.tty)
+            .field("stdin", &self.stdin)
             .field("ready", &self.ready)
             .field("notify", &self.notify.as_deref().map(|command| redactor.text(command)))
             .field("created_by", &self.created_by)
