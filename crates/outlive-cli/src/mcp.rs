@@ -6,6 +6,8 @@
 
 mod answer;
 mod harmless;
+mod listening;
+mod resources;
 mod tasks;
 pub mod toolset;
 
@@ -16,18 +18,21 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use outlive::error::{Code, Error};
 use outlive::time::{parse_duration, show_duration};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, ErrorData, GetTaskParams,
-    GetTaskResult, Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, CustomRequest,
+    CustomResult, DiscoverResult, ErrorCode, ErrorData, GetTaskParams, GetTaskResult, Implementation,
+    InitializeRequestParams, InitializeResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
     PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, Resource, ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig, Tool,
-    UpdateTaskParams,
+    ResourceTemplate, ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
+    UnsubscribeRequestParams, UpdateTaskParams,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 
 use self::answer::{AnswerOptions, length};
 use self::harmless::harmless;
+use self::resources::Subscriptions;
 use self::toolset::{Group, MORE};
 use crate::call::allowed::Allowed;
 use crate::call::calls::{Calls, PATIENCE, Who};
@@ -40,9 +45,10 @@ pub const NAME: &str = "mcp";
 
 /// How long a call is silent at a time.
 const SILENT: Duration = Duration::from_secs(1);
-/// The most runs whose output is listed at a time, and the most bytes of it that are read.
-const LISTED: usize = 50;
-const READ: usize = 256 << 10;
+/// The most runs that are counted which still run when a session begins.
+const COUNTED: usize = 100;
+/// The most tasks that are followed to notify clients of their ends. Other clients poll.
+const NOTIFYING: usize = 32;
 /// How many runs a page has where the call does not say, and how many lines of output.
 const ROWS: usize = 12;
 const LINES: usize = 100;
@@ -86,7 +92,9 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
         let runtime = runtime.map_err(|error| failed(&error))?;
         let tools = Tools::new(Arc::new(calls), mcp.allow, &mcp.tools);
         let spoken = runtime.block_on(async {
-            let server = tools.serve(rmcp::transport::stdio()).await.map_err(|error| failed(&error))?;
+            let (input, output) = rmcp::transport::stdio();
+            let served = tools.serve((listening::renamed(input), output)).await;
+            let server = served.map_err(|error| failed(&error))?;
             server.waiting().await.map(|_| ()).map_err(|error| failed(&error))
         });
         // A call that still waits for a run does not delay the end.
@@ -129,12 +137,10 @@ pub struct Tools<D> {
     may: Effect,
     /// The groups of tools that are listed.
     groups: Arc<[Group]>,
-}
-
-impl<D> Clone for Tools<D> {
-    fn clone(&self) -> Self {
-        Self { desk: self.desk.clone(), may: self.may, groups: self.groups.clone() }
-    }
+    /// What this session has subscribed to.
+    subscriptions: Subscriptions,
+    /// How many more tasks may be followed to notify clients of their ends.
+    notifying: Arc<Semaphore>,
 }
 
 /// What a call leaves to us, said for it: pages that fit, and output as one text from its end.
@@ -165,7 +171,24 @@ fn has_pages(operation: &Operation) -> bool {
 impl<D: Desk> Tools<D> {
     /// The tools that a desk answers, as far as they are allowed, with these groups listed.
     pub fn new(desk: Arc<D>, allow: Allowed, groups: &[Group]) -> Self {
-        Self { desk, may: allow.effect(), groups: groups.into() }
+        Self {
+            desk,
+            may: allow.effect(),
+            groups: groups.into(),
+            subscriptions: Subscriptions::default(),
+            notifying: Arc::new(Semaphore::new(NOTIFYING)),
+        }
+    }
+
+    /// The tools for another session, which has subscribed to nothing.
+    pub fn of_session(&self) -> Self {
+        Self {
+            desk: self.desk.clone(),
+            may: self.may,
+            groups: self.groups.clone(),
+            subscriptions: Subscriptions::default(),
+            notifying: self.notifying.clone(),
+        }
     }
 
     /// Who asks: on the standard input, the user who started this process.
@@ -207,6 +230,23 @@ impl<D: Desk> Tools<D> {
                 let _ = context.peer.notify_progress(progress).await;
             }
         }
+    }
+
+    /// What a client is told of this server, with how many runs of earlier sessions still run. Their names are not in it:
+    /// those are words of others.
+    async fn with_earlier_runs(&self, mut info: ServerConfig, context: &RequestContext<RoleServer>) -> ServerConfig {
+        let input = json!({ "status": ["running"], "limit": COUNTED });
+        let page = match operation("ps") {
+            Ok(ps) => self.ask(ps, input, &self.who(context)).await.unwrap_or_default(),
+            Err(_) => Value::Null,
+        };
+        let running = page["runs"].as_array().map_or(0, Vec::len);
+        let count = if page["next"].is_string() { format!("{running} or more") } else { running.to_string() };
+        if let (Some(instructions), 1..) = (&mut info.instructions, running) {
+            let runs = if running == 1 { "run from an earlier session is" } else { "runs from earlier sessions are" };
+            instructions.push_str(&format!(" {count} {runs} still running: `ps` lists them."));
+        }
+        info
     }
 
     /// What a tool answers, in as many bytes as are wanted. A page that does not fit is asked for in less.
@@ -253,12 +293,11 @@ impl<D: Desk> Tools<D> {
             Some(_) => Err(Failure::new(Code::Invalid, "field `input`: it is an object")),
         }
     }
+}
 
-    async fn runs(&self, after: Option<String>, who: &Who) -> Result<Value, ErrorData> {
-        let ps = TABLE.iter().find(|operation| operation.name == "ps").ok_or_else(|| missing("ps"))?;
-        let input = json!({ "all": true, "limit": LISTED, "after": after });
-        self.ask(ps, input, who).await.map_err(|failure| ErrorData::invalid_params(failure.message().to_owned(), None))
-    }
+/// The operation of this name.
+fn operation(name: &str) -> Result<&'static Operation, ErrorData> {
+    TABLE.iter().find(|operation| operation.name == name).ok_or_else(|| missing(name))
 }
 
 fn missing(what: &str) -> ErrorData {
@@ -267,8 +306,14 @@ fn missing(what: &str) -> ErrorData {
 
 impl<D: Desk> ServerHandler for Tools<D> {
     fn get_info(&self) -> ServerConfig {
-        let mut info =
-            ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_resources().enable_tasks().build());
+        let mut info = ServerConfig::new(
+            ServerCapabilities::builder()
+                .enable_tools()
+                .enable_resources()
+                .enable_resources_subscribe()
+                .enable_tasks()
+                .build(),
+        );
         info.server_info = Implementation::new("outlive", env!("CARGO_PKG_VERSION"));
         info.instructions = Some(
             "Durable runs: commands that are tracked, keep their output and outlive this session. `ps` shows what is already \
@@ -277,6 +322,21 @@ impl<D: Desk> ServerHandler for Tools<D> {
                 .into(),
         );
         info
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        context.peer.set_peer_info(request.clone());
+        let info = self.negotiate_initialize(&request)?;
+        Ok(self.with_earlier_runs(info, &context).await)
+    }
+
+    async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let info = self.with_earlier_runs(self.get_info(), &context).await;
+        Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), info))
     }
 
     async fn list_tools(
@@ -308,7 +368,8 @@ impl<D: Desk> ServerHandler for Tools<D> {
             let is_task = tasks::is_wanted(operation, &input, &context);
             let answer = self.answer(operation, input, &context).await;
             if let (true, Ok(started)) = (is_task, &answer) {
-                return Ok(CallToolResponse::Task(self.begin_task(started, &self.who(&context)).await?));
+                end(operation.name, None);
+                return self.begin_task(started, &context).await.map(CallToolResponse::Task);
             }
             (operation.name, answer)
         };
@@ -329,8 +390,12 @@ impl<D: Desk> ServerHandler for Tools<D> {
         self.task(&request.task_id, &self.who(&context)).await.map(GetTaskResult::new)
     }
 
-    async fn update_task(&self, _: UpdateTaskParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        Err(ErrorData::invalid_params("no task waits for an answer", None))
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.answer_task(&request.task_id, &request.input_responses, &self.who(&context)).await
     }
 
     async fn cancel_task(
@@ -346,18 +411,7 @@ impl<D: Desk> ServerHandler for Tools<D> {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let page = self.runs(request.and_then(|request| request.cursor), &self.who(&context)).await?;
-        let resource = |run: &Value| {
-            let run = harmless(run.clone());
-            let id = run["id"].as_str().unwrap_or_default().to_owned();
-            let title = run["name"].as_str().unwrap_or(&id).to_owned();
-            Resource::new(format!("outlive://runs/{id}/output"), format!("output of {title}"))
-                .with_mime_type("text/plain")
-        };
-        let resources = page["runs"].as_array().into_iter().flatten().map(resource).collect();
-        let mut listed = ListResourcesResult::with_all_items(resources);
-        listed.next_cursor = page["next"].as_str().map(str::to_owned);
-        Ok(listed)
+        self.resources(request.and_then(|request| request.cursor), &self.who(&context)).await
     }
 
     async fn list_resource_templates(
@@ -376,19 +430,46 @@ impl<D: Desk> ServerHandler for Tools<D> {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let named = request.uri.strip_prefix("outlive://runs/").and_then(|rest| rest.strip_suffix("/output"));
-        let run = named.ok_or_else(|| ErrorData::resource_not_found("there is no such resource", None))?;
-        let output = TABLE.iter().find(|operation| operation.name == "output").ok_or_else(|| missing("output"))?;
-        let input = json!({ "run": run, "lines": 2_000, "limit": READ });
-        let page = self.ask(output, input, &self.who(&context)).await;
-        let page = page.map_err(|failure| ErrorData::resource_not_found(failure.message().to_owned(), None))?;
-        let pieces = harmless(page["pieces"].clone());
-        let text_of = |piece: &Value| match (piece["text"].as_str(), piece["left_out"].as_u64()) {
-            (Some(text), _) => text.to_owned(),
-            (None, Some(bytes)) => format!("\n[{bytes} bytes are left out]\n"),
-            (None, None) => "\n[bytes that are no text]\n".into(),
-        };
-        let text: String = pieces.as_array().into_iter().flatten().map(text_of).collect();
-        Ok(ReadResourceResult::new(vec![ResourceContents::text(text, request.uri)]).into())
+        self.read(request.uri, &self.who(&context)).await.map(Into::into)
+    }
+
+    fn accepted_subscription_filter(&self, asked: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        let uris = resources::accepted(asked.resource_subscriptions.as_deref().unwrap_or_default());
+        Some(SubscriptionFilter::builder().resource_subscriptions(uris).build())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        self.listen_to(context).await;
+        Ok(())
+    }
+
+    #[allow(deprecated, reason = "clients of earlier protocols subscribe so")]
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscribe_to(request.uri, &context).await
+    }
+
+    #[allow(deprecated, reason = "clients of earlier protocols unsubscribe so")]
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.unsubscribe_from(&request.uri);
+        Ok(())
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method == listening::LISTEN {
+            return self.listen_to_tasks(&request, &context).await;
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None))
     }
 }

@@ -3,37 +3,39 @@
 //! Whatever server is asked, after whatever crash, reads the run and answers. A run that says by what it is known to be
 //! ready is done as a task when it is ready: a server never ends.
 
+use std::time::Duration;
+
 use outlive::error::Code;
 use outlive::id::RunId;
 use rmcp::RoleServer;
 use rmcp::model::{
-    CallToolResult, ContentBlock, CreateTaskResult, DetailedTask, ErrorData, JsonObject, Task, TaskPayload, TaskStatus,
+    CallToolResult, ContentBlock, CreateTaskResult, DetailedTask, ErrorCode, ErrorData, InputRequests, InputResponses,
+    JsonObject, ServerNotification, Task, TaskPayload, TaskStatus, TaskStatusNotification,
 };
 use rmcp::service::RequestContext;
 use serde_json::{Map, Value, json};
 
 use super::answer::AnswerOptions;
 use super::harmless::harmless;
-use super::{Desk, Tools, missing};
+use super::{Desk, Tools, missing, operation};
 use crate::call::calls::Who;
 use crate::call::{Failure, Operation};
-use crate::operations::TABLE;
 
 /// How many lines and bytes of output a task's result has.
 const LINES: usize = 60;
 const BYTES: usize = 2048;
 /// After how long a client asks again, at the least and at the most, in milliseconds.
 const POLL: [u64; 2] = [500, 30_000];
+/// What is done with a parked run, and how a client is asked for it.
+const UNPARK: &str = "unpark";
+const NEXT: &str = "next";
+const RETRY: &str = "retry";
+const CANCEL: &str = "cancel";
 
 /// Whether a call is answered as a task: it starts a run, waits for nothing itself, and the client knows tasks.
 pub fn is_wanted(operation: &Operation, input: &Map<String, Value>, context: &RequestContext<RoleServer>) -> bool {
     let knows_tasks = context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
     knows_tasks && operation.name == crate::exec::NAME && !input.contains_key("watch")
-}
-
-/// The operation of this name.
-fn operation(name: &str) -> Result<&'static Operation, ErrorData> {
-    TABLE.iter().find(|operation| operation.name == name).ok_or_else(|| missing(name))
 }
 
 fn refused(failure: &Failure) -> ErrorData {
@@ -46,16 +48,53 @@ fn refused(failure: &Failure) -> ErrorData {
 }
 
 /// The run that a task is. A name is no task.
-fn run_of(task: &str) -> Result<String, ErrorData> {
+pub(super) fn run_of(task: &str) -> Result<String, ErrorData> {
     task.parse::<RunId>().map(|id| id.to_string()).map_err(|_| missing("task"))
 }
 
 impl<D: Desk> Tools<D> {
-    /// The task that a run is which was just started.
-    pub(super) async fn begin_task(&self, started: &Value, who: &Who) -> Result<CreateTaskResult, ErrorData> {
-        let id = started["id"].as_str().ok_or_else(|| missing("id"))?;
-        let run = self.look(id, who).await?;
+    /// The task that a run is which was just started. A client of an earlier protocol, which cannot subscribe to it, is
+    /// notified of its end.
+    pub(super) async fn begin_task(
+        &self,
+        started: &Value,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CreateTaskResult, ErrorData> {
+        let (id, who) = (started["id"].as_str().ok_or_else(|| missing("id"))?.to_owned(), self.who(context));
+        let run = self.look(&id, &who).await?;
+        if context.protocol_version().is_some_and(|version| version.has_initialize())
+            && let Ok(turn) = self.notifying.clone().try_acquire_owned()
+        {
+            let (tools, peer) = (self.of_session(), context.peer.clone());
+            tokio::spawn(async move {
+                let _turn = turn;
+                let mut known = None;
+                while let Some(now) = tools.changed_task(&id, known, &who).await {
+                    known = Some(now.status());
+                    let is_done = now.status().is_terminal();
+                    let notification = TaskStatusNotification::new(now.into());
+                    let sent = peer.send_notification(ServerNotification::TaskStatusNotification(notification)).await;
+                    if is_done || sent.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
         Ok(CreateTaskResult::new(described(&run, TaskStatus::Working)))
+    }
+
+    /// Waits until a task may have changed, for as long as a call is kept. None where it cannot be waited for.
+    pub(super) async fn wait_for_task(&self, task: &str, who: &Who) -> Option<()> {
+        let waited = self.ask(operation("wait").ok()?, json!({ "runs": [task], "ready": true }), who).await;
+        match waited {
+            Ok(_) => Some(()),
+            // Others wait already, and make room in time.
+            Err(failure) if failure.code == Code::Unavailable || failure.code == Code::Throttled => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Some(())
+            }
+            Err(_) => None,
+        }
     }
 
     /// How a task stands, with its result where it is done.
@@ -63,18 +102,40 @@ impl<D: Desk> Tools<D> {
         let run = self.look(&run_of(task)?, who).await?;
         let payload = match run["state"].as_str() {
             Some("cancelled") => TaskPayload::Cancelled,
-            Some("succeeded" | "failed" | "dead" | "interrupted") => self.result(&run, who).await,
+            // Its owner is gone, and with it the outcome.
+            Some("dead") => TaskPayload::Failed { error: lost(&run) },
+            Some("succeeded" | "failed" | "interrupted") => self.result(&run, who).await,
             Some("running") if run["ready"] == true => self.result(&run, who).await,
+            Some("suspended") if can(&run, UNPARK) => TaskPayload::InputRequired { input_requests: question(&run) },
             _ => TaskPayload::Working,
         };
         Ok(DetailedTask::new(described(&run, payload.status()), payload))
     }
 
-    /// Asks for the end of the run that a task is.
+    /// Asks for the end of the run that a task is. One that has ended stays as it is.
     pub(super) async fn end_task(&self, task: &str, who: &Who) -> Result<(), ErrorData> {
         let input = json!({ "runs": [run_of(task)?], "reason": "tasks/cancel" });
-        let ended = self.ask(operation("cancel")?, input, who).await;
-        ended.map(|_| ()).map_err(|failure| refused(&failure))
+        match self.ask(operation("cancel")?, input, who).await {
+            Err(failure) if failure.code != Code::Refused => Err(refused(&failure)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the answer to what a task asks for. Answers to anything else are ignored.
+    pub(super) async fn answer_task(&self, task: &str, said: &InputResponses, who: &Who) -> Result<(), ErrorData> {
+        let run = self.look(&run_of(task)?, who).await?;
+        let Some(said) = said.get(&key(&run)).filter(|_| can(&run, UNPARK)) else { return Ok(()) };
+        let input = json!({ "runs": [run["id"]] });
+        let verbs: &[&str] = match (said["action"].as_str(), said["content"][NEXT].as_str()) {
+            (Some("accept"), Some(RETRY)) => &["unpark", "resume"],
+            (Some("accept"), Some(CANCEL)) | (Some("decline"), _) => &["cancel"],
+            // It was put off.
+            _ => &[],
+        };
+        for verb in verbs {
+            self.ask(operation(verb)?, input.clone(), who).await.map_err(|failure| refused(&failure))?;
+        }
+        Ok(())
     }
 
     async fn look(&self, run: &str, who: &Who) -> Result<Value, ErrorData> {
@@ -97,6 +158,39 @@ impl<D: Desk> Tools<D> {
         let result = if is_well { CallToolResult::success(content) } else { CallToolResult::error(content) };
         TaskPayload::Completed { result: object(serde_json::to_value(result).unwrap_or_default()) }
     }
+}
+
+/// The error that a task fails with whose run is dead.
+fn lost(run: &Value) -> JsonObject {
+    let reason = run["reason"].as_str().unwrap_or("its owner is gone");
+    let message = format!("the run is dead: {reason}");
+    object(
+        json!({ "code": ErrorCode::INTERNAL_ERROR, "message": message, "data": { "id": run["id"], "can": run["can"] } }),
+    )
+}
+
+fn can(run: &Value, operation: &str) -> bool {
+    run["can"].as_array().into_iter().flatten().any(|can| can == operation)
+}
+
+/// The name of what a parked run asks for. Each time that it is parked it has another epoch.
+fn key(run: &Value) -> String {
+    format!("next-{}", run["epoch"])
+}
+
+/// What a client is asked for a parked run.
+fn question(run: &Value) -> InputRequests {
+    let reason = run["reason"].as_str().unwrap_or("its owners died again and again");
+    let asked = json!({ "method": "elicitation/create", "params": {
+        "mode": "form",
+        "message": format!("Run {} is parked: {reason}. Retry it, or cancel it?", run["id"].as_str().unwrap_or_default()),
+        "requestedSchema": {
+            "type": "object",
+            "properties": { (NEXT): { "type": "string", "enum": [RETRY, CANCEL] } },
+            "required": [NEXT],
+        },
+    } });
+    serde_json::from_value(asked).map(|asked| InputRequests::from([(key(run), asked)])).unwrap_or_default()
 }
 
 fn object(value: Value) -> JsonObject {

@@ -28,7 +28,7 @@ pub fn service(
 ) -> StreamableHttpService<Tools<Server>, LocalSessionManager> {
     let config = StreamableHttpServerConfig::default().disable_allowed_hosts();
     let tools = Tools::new(server, allow, groups);
-    StreamableHttpService::new(move || Ok(tools.clone()), Arc::default(), config)
+    StreamableHttpService::new(move || Ok(tools.of_session()), Arc::default(), config)
 }
 
 /// Says of a session that was ended that it has ended. Clients take "accepted", which is what the transport answers,

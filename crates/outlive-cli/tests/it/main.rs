@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "shown where a test fails, or was skipped")]
 
 mod agents;
+mod agents_at_once;
 mod as_if_bare;
 mod attaching;
 mod attacks;
@@ -42,6 +43,7 @@ mod resuming;
 mod running;
 mod sandbox;
 mod secrets;
+mod sending;
 mod served;
 mod services;
 mod serving;
@@ -53,6 +55,7 @@ mod steps;
 mod supervising;
 mod surface;
 mod sweeping;
+mod tasks;
 mod telemetry;
 mod tidy;
 mod top;

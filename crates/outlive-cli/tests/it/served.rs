@@ -152,6 +152,8 @@ pub(crate) struct Agent {
     input: Option<ChildStdin>,
     output: Option<BufReader<std::process::ChildStdout>>,
     asked: u64,
+    /// What the server told of itself when the session began.
+    pub(crate) instructions: String,
 }
 
 impl Drop for Agent {
@@ -171,16 +173,36 @@ impl Agent {
         Self::declaring(sandbox, words, &json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } }))
     }
 
+    /// A client that knows what a task is, whose server has another parent than this process.
+    pub(crate) fn below_a_parent(sandbox: &Sandbox, words: &[&str]) -> Self {
+        let server = format!("{} mcp {}; :", super::sandbox::binary().display(), words.join(" "));
+        let agent = Self::begun(&mut sandbox.command("sh", ["-c", &server]));
+        agent.hello(&json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } }))
+    }
+
+    /// A client that has said nothing yet.
+    pub(crate) fn silent(sandbox: &Sandbox, words: &[&str]) -> Self {
+        Self::begun(&mut sandbox.outlive(["mcp"].iter().chain(words)))
+    }
+
     fn declaring(sandbox: &Sandbox, words: &[&str], capabilities: &Value) -> Self {
-        let mut command = sandbox.outlive(["mcp"].iter().chain(words));
+        Self::silent(sandbox, words).hello(capabilities)
+    }
+
+    fn begun(command: &mut std::process::Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut agent = Self { child, input: Some(input), output: Some(output), asked: 0 };
+        Self { child, input: Some(input), output: Some(output), asked: 0, instructions: String::new() }
+    }
+
+    fn hello(mut self, capabilities: &Value) -> Self {
+        let agent = &mut self;
         let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": { "name": "test", "version": "1" } });
         let answer = agent.ask("initialize", hello);
         assert_eq!(answer["result"]["serverInfo"]["name"], "outlive", "{answer}");
+        agent.instructions = answer["result"]["instructions"].as_str().unwrap_or_default().to_owned();
         agent.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-        agent
+        self
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -202,6 +224,13 @@ impl Agent {
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Kills the parent of the server and then the server, neither of which may do anything about it.
+    pub(crate) fn kill_with_parent(&mut self) {
+        let server = super::running::child_of(self.pid());
+        self.kill();
+        super::sandbox::signal_pid(server, "KILL");
     }
 
     pub(crate) fn say(&mut self, message: &Value) {
