@@ -39,7 +39,7 @@ def executed(tmp_path: Path, *cells: str) -> tuple[int, str]:
     [
         ("pass", False, ("succeeded", None, None)),
         ("raise ValueError('boom')", True, ("failed", "ValueError", None)),
-        ("sys.exit(0)", True, ("succeeded", None, None)),
+        ("sys.exit(0)", False, ("succeeded", None, None)),
         ("sys.exit(3)", True, ("failed", "exit", None)),
         ("raise KeyboardInterrupt", True, ("interrupted", None, int(signal.SIGINT))),
         ("os.kill(os.getpid(), 9)", True, ("dead", None, None)),

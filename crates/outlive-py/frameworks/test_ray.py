@@ -29,7 +29,7 @@ def once_killed(path):
     if not os.path.exists(path):
         with open(path, "w") as file:
             file.write(f"{os.getpid()}\\n")
-        time.sleep(120)
+        time.sleep(20)
 
 @ray.remote
 def forever(path):
@@ -89,20 +89,9 @@ def raylet():
 """
 
 
-@pytest.mark.parametrize(
-    ("victim", "expected"),
-    [
-        ("driver", {"dead"}),
-        # The task is done again by another process.
-        ("worker", {"succeeded"}),
-        # The driver cannot work without it, and ends with an error or at once.
-        ("raylet", {"dead", "failed"}),
-    ],
-)
+@pytest.mark.parametrize("victim", ["driver", "worker", "raylet"])
 @kill_rounds
-def test_killed_process_is_seen(
-    tmp_path: Path, registry: outlive.Registry, victim: str, expected: set[str], round: int
-) -> None:
+def test_killed_process_is_seen(tmp_path: Path, registry: outlive.Registry, victim: str, round: int) -> None:
     begun = tmp_path / "begun"
     code = f"""
 with outlive.ray.run("it", resume=False) as run:
@@ -113,12 +102,24 @@ with outlive.ray.run("it", resume=False) as run:
     assert process.stdout is not None
     driver, raylet = map(int, process.stdout.readline().split())
     until(lambda: begun.exists() and begun.read_text().endswith("\n"), 120)
-    worker = int(begun.read_text())
-    os.kill({"driver": driver, "worker": worker, "raylet": raylet}[victim], signal.SIGKILL)
+    killed = {"driver": driver, "worker": int(begun.read_text()), "raylet": raylet}[victim]
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: not is_alive(killed))
     if victim == "driver":
         process.wait(60)
         assert registry.find("it").state == "dead"
-    view = until(lambda: registry.find("it") if registry.find("it").is_over else None, 120)
-    assert isinstance(view, outlive.RunView) and view.state in expected, (view.state, view.reason)
     process.communicate(timeout=120)
-    assert registry.find("it").state == view.state and view.attempt == 1
+    view = registry.find("it")
+    if victim == "worker":
+        # The task is done again by another process.
+        assert (process.returncode, view.state) == (0, "succeeded")
+    # The raylet's worker may finish without it. Whatever comes of that, the record says what the driver has seen.
+    assert view.is_over and (view.state == "succeeded") == (process.returncode == 0), (view.state, process.returncode)
+    assert view.attempt == 1
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[0] not in "ZX"
+    except OSError:
+        return False
