@@ -3,6 +3,7 @@
 mod book;
 mod dependencies;
 mod packaging;
+mod public_crate;
 mod test_ids;
 mod verb_map;
 mod words;
@@ -25,6 +26,7 @@ pub fn run(_: &[String]) -> Result<(), Failed> {
     };
     checks.extend(features::LIBRARY.iter().map(|features| clippy(&["outlive", "--lib"], features)));
     checks.extend(features::COMMAND.iter().map(|features| clippy(&["outlive-cli", "--lib", "--bins"], features)));
+    checks.extend(public_crate::check());
     checks.extend(packaging::check());
     checks.push(dependencies::check());
     if succeeds(&cargo(), &["deny", "--version"]) {

@@ -1,7 +1,7 @@
 //! Stores: where runs live, behind one small trait.
 //!
 //! A store keeps records and compares revisions; it knows no lifecycle. What a change may be is decided by
-//! [`crate::lifecycle`], and what a store must do is said here and checked by [`crate::conformance`].
+//! [`crate::lifecycle`], and what a store must do is said here and checked by `outlive::conformance` (feature `testing`).
 
 #[cfg(any(test, feature = "testing"))]
 pub mod called;

@@ -1,6 +1,6 @@
 //! Runs of one machine, in a directory: a database for what is in flight, write-once files for what has ended.
 //!
-//! The calls work on the caller's thread and wait for at most [the patience of a writer](schema): a transaction takes
+//! The calls work on the caller's thread and wait for at most the patience of a writer: a transaction takes
 //! about a millisecond, and what beats does so on a thread of its own. See ADR 0004 for how files and database agree.
 
 mod claims;

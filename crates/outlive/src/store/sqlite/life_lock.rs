@@ -60,7 +60,7 @@ impl SqliteStore {
     }
 
     /// Says that remote heartbeats can arrive here, and could since it was said last: it counts for
-    /// [`HEARD_WITHIN`].
+    /// [`HEARD_WITHIN`](super::HEARD_WITHIN).
     pub fn say_served(&self, lock: &OwnedFd) {
         let omitted = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
         let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
