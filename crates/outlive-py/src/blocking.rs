@@ -14,3 +14,21 @@ pub fn wait<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T, Erro
 pub fn call<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T, Error> + Send) -> PyResult<T> {
     py.detach(call).map_err(|error| raise(py, &error))
 }
+
+/// Waits until no thread writes to a registry: a forked child would inherit what such a thread holds.
+#[pyfunction]
+pub fn before_fork(py: Python<'_>) {
+    py.detach(outlive::host::before_fork);
+}
+
+/// Lets threads write again, in the process that has forked.
+#[pyfunction]
+pub fn after_fork_in_parent() {
+    outlive::host::after_fork_in_parent();
+}
+
+/// Lets the forked process write.
+#[pyfunction]
+pub fn after_fork_in_child() {
+    outlive::host::after_fork_in_child();
+}

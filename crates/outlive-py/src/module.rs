@@ -16,6 +16,9 @@ fn _outlive(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("STEP_VARIABLE", outlive::host::STEP_VARIABLE)?;
     module.add_class::<NativeRegistry>()?;
     module.add_class::<Handle>()?;
+    module.add_function(wrap_pyfunction!(crate::blocking::before_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::blocking::after_fork_in_parent, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::blocking::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(crate::inputs::inside, module)?)?;
     module.add_function(wrap_pyfunction!(crate::inputs::seconds, module)?)
 }

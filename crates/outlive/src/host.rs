@@ -13,7 +13,8 @@ mod process;
 mod tree;
 
 pub use self::command::{Command, Noted};
-pub(crate) use self::fork::{MadeBy, PerProcess};
+pub(crate) use self::fork::{MadeBy, PerProcess, Writing};
+pub use self::fork::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub use self::group::{Group, leave_group, may_have_group};
 pub(crate) use self::group::{attempts_nearby, name_of};
 pub use self::ladder::weigh;

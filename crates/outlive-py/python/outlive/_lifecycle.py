@@ -15,6 +15,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from . import _outlive
+
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
@@ -115,6 +117,7 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
+    _outlive.after_fork_in_child()
     # What is open is the parent's: this process neither ends it nor reports for it.
     _open.clear()
     before_exit.clear()
@@ -123,4 +126,6 @@ def _after_fork() -> None:
 
 
 atexit.register(_at_exit)
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(
+    before=_outlive.before_fork, after_in_parent=_outlive.after_fork_in_parent, after_in_child=_after_fork
+)

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::directory::{Place, from_io};
 use super::wait::{LOOK, Wait, say_holder, stopped_holder};
+use crate::host::Writing;
 use crate::store::Error;
 use crate::util::files;
 use crate::util::sync::lock;
@@ -74,6 +75,8 @@ impl QueuedWriter {
 /// A turn. Dropped, it is the next one's.
 pub(super) struct WriterTurn {
     file: Arc<OwnedFd>,
+    /// Held until the lock is freed.
+    _writing: Writing,
 }
 
 /// Waits until no process writes, and keeps it so while the answer lives. None where none has written yet, or another
@@ -94,8 +97,10 @@ impl Queue {
     /// Waits for a turn, for at most `patience`.
     pub(super) fn wait(&self, patience: Duration) -> Result<WriterTurn, Error> {
         let turn = || {
+            // Before the turn is used: a fork waits for what has begun, and this for a fork.
+            let _writing = Writing::begin();
             say_holder(&self.file);
-            WriterTurn { file: self.file.clone() }
+            WriterTurn { file: self.file.clone(), _writing }
         };
         let mut asked = self.asking.state();
         if !asked.waiting {
