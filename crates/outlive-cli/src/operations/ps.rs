@@ -53,6 +53,18 @@ pub struct Ps {
     /// Only runs that bear this label (repeatable)
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub labels: Vec<String>,
+    /// Only runs whose name, kind, labels or command contain this text, in any case
+    #[arg(long)]
+    pub text: Option<String>,
+    /// Made at or after this time: 2026-11-15T09:30:00+01:00, 2026-11-15, 2h (ago), today, yesterday
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Made before this time
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Leave out archived runs
+    #[arg(long)]
+    pub unarchived: bool,
     /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 100)]
     pub limit: usize,
@@ -379,17 +391,23 @@ impl Ps {
             let (key, value) = parse_label(label)?;
             labels.insert(key, value);
         }
-        let archived = if self.all { None } else { Some(false) };
+        let archived = if self.all && !self.unarchived { None } else { Some(false) };
+        let moment = |text: &Option<String>| {
+            let parsed = text.as_deref().map(|text| parse_moment(text, SystemClock.now(), Towards::Past)).transpose();
+            parsed.map_err(|error| Error::Invalid(error.to_string()))
+        };
+        let (since, until, text) = (moment(&self.since)?, moment(&self.until)?, self.text.clone());
         let states = states.or_else(usual);
         let is_step = if self.steps || self.kind.as_deref() == Some(KIND) { None } else { Some(false) };
         let (name, kind) = (self.name.clone(), self.kind.clone());
-        Ok(Filter { states, name, kind, labels, archived, is_step, ..Filter::default() })
+        Ok(Filter { states, name, kind, labels, archived, is_step, since, until, text, ..Filter::default() })
     }
 
     /// What to say where there is nothing to list.
     fn nothing(&self, registry: &str) -> String {
         let registry = plain(registry);
-        let narrowed = self.name.is_some() || self.kind.is_some() || !self.labels.is_empty() || !self.status.is_empty();
+        let one = [&self.name, &self.kind, &self.text, &self.since, &self.until];
+        let narrowed = one.iter().any(|one| one.is_some()) || !self.labels.is_empty() || !self.status.is_empty();
         match (narrowed || self.after.is_some(), self.all) {
             (true, true) => format!("no such runs in {registry}; `outlive ps --all` lists every run"),
             (true, false) => format!("no such runs in {registry}; add --all for those that have ended or are archived"),
@@ -409,9 +427,17 @@ impl Ps {
         words.extend(self.steps.then(|| "--steps".into()));
         words.extend(self.wide.then(|| "--wide".into()));
         words.extend(self.global.then(|| "--global".into()));
+        words.extend(self.unarchived.then(|| "--unarchived".into()));
         let status = self.status.iter().map(|word| ("--status", word));
         let labels = self.labels.iter().map(|word| ("--label", word));
-        let one = self.name.iter().map(|word| ("--name", word)).chain(self.kind.iter().map(|word| ("--kind", word)));
+        let named = [
+            ("--name", &self.name),
+            ("--kind", &self.kind),
+            ("--text", &self.text),
+            ("--since", &self.since),
+            ("--until", &self.until),
+        ];
+        let one = named.into_iter().filter_map(|(flag, word)| Some((flag, word.as_ref()?)));
         // In one word each, so that a value that looks like a flag is none.
         words.extend(status.chain(one).chain(labels).map(|(flag, value)| format!("{flag}={value}")));
         words.extend(["--limit".into(), self.limit.to_string(), format!("--after={next}")]);

@@ -65,8 +65,6 @@ pub struct Foreign {
 pub struct Shown {
     #[serde(flatten)]
     run: RunView,
-    /// When it comes again, such as `every 1h` or `cron 0 3 * * *`.
-    schedule: Option<String>,
     checkpoint_bytes: Option<usize>,
     /// What its handler is given, unless that is longer than 4 KiB.
     input: Option<Value>,
@@ -138,7 +136,6 @@ impl Show {
         let steps = registry.steps_of(run).await?;
         Ok(Shown {
             run: RunView::new(&seen, &registry),
-            schedule: run.spec.schedule.as_ref().map(ToString::to_string),
             checkpoint_bytes: run.checkpoint.as_ref().map(|checkpoint| checkpoint.to_string().len()),
             input: run.spec.input.as_ref().filter(|input| bytes(input) <= SHOWN).cloned(),
             input_bytes: run.spec.input.as_ref().map(bytes),
@@ -243,7 +240,7 @@ impl fmt::Display for Shown {
         line("command", run.command_line.clone())?;
         line("in", run.cwd.as_deref().map(|cwd| quote(cwd.as_bytes()).into_owned()))?;
         let labels = run.labels.iter().map(|(key, value)| plain(&format!("{key}={value}")));
-        line("schedule", self.schedule.as_deref().map(plain))?;
+        line("schedule", run.schedule.as_deref().map(plain))?;
         line("labels", Some(labels.collect::<Vec<_>>().join(" ")))?;
         line("state", Some(format!("{}{}", run.word(), if run.archived { ", archived" } else { "" })))?;
         line("reason", run.reason.as_deref().map(plain))?;

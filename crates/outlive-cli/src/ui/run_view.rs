@@ -10,7 +10,7 @@ use outlive::registry::Registry;
 use std::os::unix::ffi::OsStrExt;
 
 use outlive::lifecycle::{Operation, can, resumes_unnamed};
-use outlive::run::{Actor, Arg, Command, End, Exit, Owner, State, StateName};
+use outlive::run::{Actor, Arg, Command, End, Exit, Hold, Key, Owner, State, StateName};
 use outlive::time::{Timestamp, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -36,6 +36,10 @@ pub struct RunView {
     /// It is claimed from the queue.
     pub queued: bool,
     pub not_before: Option<Timestamp>,
+    /// When it comes again, such as `every 1h` or `cron 0 3 * * *`.
+    pub schedule: Option<String>,
+    /// The keys that it holds while it runs, or waits for.
+    pub keys: Vec<KeyView>,
     /// The runs whose end it still waits for.
     pub waits_for: Vec<RunId>,
     pub attempt: u32,
@@ -99,6 +103,27 @@ pub struct RunView {
     /// It could be resumed but for its live processes.
     #[serde(skip)]
     pub resumes_without_live: bool,
+}
+
+/// A key of a run.
+#[derive(Debug, Clone, JsonSchema, Serialize)]
+pub struct KeyView {
+    pub name: String,
+    /// How many runs may hold it at a time.
+    pub limit: u32,
+    /// For how long it is held: `running`, `active` (until the run has ended) or `start` (a rate).
+    pub hold: &'static str,
+}
+
+impl KeyView {
+    fn of(key: &Key) -> Self {
+        let hold = match key.hold {
+            Hold::Running => "running",
+            Hold::Active => "active",
+            Hold::Start { .. } => "start",
+        };
+        Self { name: key.name.clone(), limit: key.limit, hold }
+    }
 }
 
 /// The host of an owner, as far as it is on record.
@@ -227,6 +252,8 @@ impl RunView {
             priority: spec.priority,
             queued: spec.queued,
             not_before: waiting.and_then(|pending| pending.not_before),
+            schedule: spec.schedule.as_ref().map(ToString::to_string),
+            keys: spec.keys.iter().map(KeyView::of).collect(),
             waits_for: waiting.map(|pending| pending.waits_for.clone()).unwrap_or_default(),
             attempt: run.attempt,
             epoch: run.epoch.0,

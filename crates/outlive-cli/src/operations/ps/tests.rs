@@ -30,6 +30,8 @@ fn run(number: u32, name: Option<&str>) -> RunView {
         priority: 0,
         queued: false,
         not_before: None,
+        schedule: None,
+        keys: Vec::new(),
         waits_for: Vec::new(),
         attempt: 1,
         epoch: 1,
@@ -154,12 +156,16 @@ fn the_call_for_the_next_page_repeats_every_flag_and_can_be_pasted() {
         name: Some("it's".into()),
         kind: Some("train".into()),
         labels: vec!["team=a b".into()],
+        text: Some("lr 3".into()),
+        since: Some("2h".into()),
+        until: Some("1h".into()),
+        unarchived: true,
         limit: 2,
         after: None,
         wide: true,
     };
     let context = Context::new(Some("sqlite:/my runs".into()));
-    insta::assert_snapshot!(ps.again(&context, "0.1.x"), @r"outlive --registry 'sqlite:/my runs' ps --all --steps --wide --status=failed --status=orphaned '--name=it'\''s' --kind=train '--label=team=a b' --limit 2 --after=0.1.x");
+    insta::assert_snapshot!(ps.again(&context, "0.1.x"), @r"outlive --registry 'sqlite:/my runs' ps --all --steps --wide --unarchived --status=failed --status=orphaned '--name=it'\''s' --kind=train '--text=lr 3' --since=2h --until=1h '--label=team=a b' --limit 2 --after=0.1.x");
 }
 
 #[test]
