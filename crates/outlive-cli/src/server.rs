@@ -14,6 +14,8 @@ mod live;
 mod mcp;
 mod metrics;
 mod openapi;
+mod sessions;
+mod sign_in;
 mod traces;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,6 +66,9 @@ struct Serve {
     /// Its key, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<std::path::PathBuf>,
+    /// A TLS proxy stands in front: cookies are Secure where it sends `X-Forwarded-Proto: https`, and the link is an https one
+    #[arg(long, conflicts_with = "tls_cert")]
+    tls_proxy: bool,
     /// Open the dashboard in a browser
     #[arg(long)]
     open: bool,
@@ -95,6 +100,11 @@ pub struct Server {
     /// Commands may be started that a call names.
     starts_commands: bool,
     has_tls: bool,
+    /// A proxy in front of it speaks TLS and says so.
+    has_tls_proxy: bool,
+    /// This process's own user, and the registry, as people are shown them.
+    user: String,
+    shown_registry: String,
     /// Where spans of requests are sent; none without a collector.
     spans: Mutex<Option<Spans>>,
     /// Whether it goes on; streams end when it no longer does.
@@ -121,34 +131,53 @@ impl Serve {
         runtime.block_on(async {
             let traces = Traces::begin()?;
             let door = Door::open(&self.listen, self.tls_cert.as_deref().zip(self.tls_key.as_deref())).await?;
+            let url = door.url().map(|url| self.reached_at(url, door.port()));
             let access = Access::new(tokens, calls.id.clone(), door.port(), self.hosts, limits)?;
-            let link = door.url().map(|url| format!("{url}/#key={}", access.link()));
+            let link = url.map(|url| format!("{url}/#key={}", access.link()));
             announce(door.place(), link.as_deref(), &calls.registry, json);
             let server = Arc::new(Server {
-                calls,
                 access,
                 live: Live::within(limits),
                 counters: Counters::default(),
                 starts_commands: self.allow >= Allowed::Execute,
                 has_tls: door.has_tls(),
+                has_tls_proxy: self.tls_proxy,
+                user: calls.user.clone(),
+                shown_registry: outlive::redact::Redactor::default().text(&calls.registry),
+                calls,
                 spans: Mutex::new(traces.as_ref().map(|traces| traces.spans.clone())),
                 open: watch::Sender::new(true),
             });
-            if let Some(link) = link.filter(|_| self.open) {
-                tokio::spawn(browser::open(server.clone(), link));
-            }
             let operations = operations();
             #[cfg(feature = "mcp")]
             let operations = operations
                 .nest_service("/mcp", mcp::service(server.clone(), self.allow, &self.tools))
                 .layer(from_fn(mcp::tell_session_ended));
-            door.serve(router(&server, operations), limits.connections, &server.open).await;
+            let router = router(&server, operations);
+            if let Some(link) = link.filter(|_| self.open) {
+                tokio::spawn(browser::open(server.clone(), link));
+            }
+            door.serve(router, limits.connections, &server.open).await;
             if let Some(traces) = traces {
                 *server.spans.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 traces.end().await;
             }
             Ok(())
         })
+    }
+}
+
+impl Serve {
+    /// The URL that a browser opens: by the name that was given, where one was, and by TLS where a proxy speaks it.
+    fn reached_at(&self, url: String, port: u16) -> String {
+        match (self.hosts.first(), self.tls_proxy) {
+            (Some(host), true) => format!("https://{host}"),
+            (Some(host), false) => {
+                let scheme = url.split("://").next().unwrap_or("http");
+                format!("{scheme}://{host}:{port}")
+            }
+            (None, _) => url,
+        }
     }
 }
 
@@ -161,6 +190,8 @@ fn operations() -> Router<Arc<Server>> {
         .route("/v1/store/{call}", post(lending::lend))
         .route("/v1/{*operation}", any(api::operate))
         .route("/metrics", get(metrics::tell))
+        .route("/session", get(sign_in::tell).delete(sign_in::end))
+        .route("/session/link", post(sign_in::link))
 }
 
 fn router(server: &Arc<Server>, operations: Router<Arc<Server>>) -> Router {
@@ -168,7 +199,7 @@ fn router(server: &Arc<Server>, operations: Router<Arc<Server>>) -> Router {
     operations
         .layer(from_fn_with_state(server.clone(), guard::known))
         // A client that is not authenticated yet may look at the page, and log in.
-        .merge(open.route("/session", post(guard::begin_session)).route("/v1/store/prove", post(lending::prove)))
+        .merge(open.route("/session", post(sign_in::begin)).route("/v1/store/prove", post(lending::prove)))
         .fallback(api::nothing)
         .layer(from_fn_with_state(server.clone(), guard::every))
         .layer(from_fn_with_state(server.clone(), traces::trace))

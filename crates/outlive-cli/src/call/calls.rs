@@ -53,6 +53,8 @@ pub struct Calls {
     pub registry: String,
     /// What tells it from any other.
     pub id: Option<String>,
+    /// This process's own user.
+    pub user: String,
     shared: Option<Arc<Registry>>,
     tree: fn() -> Command,
     /// How long a call that waits for a run is kept.
@@ -90,7 +92,7 @@ impl Calls {
     pub fn on(context: &Context, prepare: fn(&Registry)) -> Result<Self, Error> {
         let opened = pollster::block_on(context.registry())?;
         prepare(&opened);
-        let id = opened.id();
+        let (id, user) = (opened.id(), opened.me().user.to_string());
         let (registry, shared) = match context.location()? {
             // A directory is opened by each call, as a shell's would; whatever has connections is opened once.
             Location::Directory(_) => (opened.url().to_owned(), None),
@@ -100,6 +102,7 @@ impl Calls {
         Ok(Self {
             registry,
             id,
+            user,
             shared,
             tree: context.tree(),
             patience: PATIENCE,

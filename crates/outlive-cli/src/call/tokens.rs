@@ -118,8 +118,19 @@ impl Tokens {
 
     /// This user's own token, made if it is missing.
     pub fn own(&self) -> Result<String, Error> {
+        self.secret(OWN)
+    }
+
+    /// A secret of 256 random bits in a file of the home, made if it is missing.
+    pub fn secret(&self, name: &str) -> Result<String, Error> {
+        let path = self.home.join(name);
+        // Once made it is only read.
+        if let Ok(Some(secret)) = read(&path)
+            && secret.trim().len() >= 64
+        {
+            return Ok(secret.trim().into());
+        }
         let _turn = self.turn()?;
-        let path = self.home.join(OWN);
         match read(&path) {
             Ok(Some(token)) if token.trim().len() >= 64 => return Ok(token.trim().into()),
             Ok(_) => {}

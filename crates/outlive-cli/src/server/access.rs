@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use super::door::Peer;
 use super::limits::Limits;
+use super::sessions::{Sessions, Subject};
 use crate::call::Failure;
 use crate::call::calls::Who;
 use crate::call::tokens::{Kept, Role, Tokens, digest, draw, is_same};
@@ -24,11 +25,11 @@ use crate::call::tokens::{Kept, Role, Tokens, digest, draw, is_same};
 /// How often a client may be wrong within [`WINDOW`] before it is refused.
 const WRONG: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(60);
-/// The most addresses that are remembered to have been wrong, and the most sessions of browsers.
+/// The most addresses that are remembered to have been wrong, and the most links that were not followed yet.
 const REMEMBERED: usize = 10_000;
-const SESSIONS: usize = 1_000;
-/// How long a browser is known.
-const SESSION: Duration = Duration::from_secs(12 * 60 * 60);
+const LINKS: usize = 100;
+/// For how long a link is good that a page made. The one that is printed is good until it is followed.
+const LINK: Duration = Duration::from_secs(10 * 60);
 
 /// The credentials that a client shows.
 pub enum Credential<'a> {
@@ -54,6 +55,7 @@ pub struct Access {
     /// The names by which the server may be asked for.
     pub hosts: Vec<String>,
     limits: Limits,
+    sessions: Sessions,
     memory: Mutex<Memory>,
     /// Notified when a browser has come with the link.
     begun: Notify,
@@ -61,7 +63,8 @@ pub struct Access {
 
 #[derive(Default)]
 struct Memory {
-    sessions: HashMap<String, Duration>,
+    /// Links that sign a browser in once, by the digest of their key: as whom, and until when.
+    links: HashMap<String, (Subject, Option<Duration>)>,
     wrong: HashMap<IpAddr, (u32, Duration)>,
     /// What is left of a client's rate, and since when.
     rates: HashMap<String, (f64, Duration)>,
@@ -79,8 +82,10 @@ impl Access {
         let own = digest(&tokens.own()?);
         let hosts = hosts.into_iter().map(|host| host.to_lowercase()).collect();
         let (link, cookie) = (draw(), format!("outlive_{port}"));
-        let (memory, begun) = (Mutex::default(), Notify::new());
-        Ok(Self { tokens, own, link, port, registry, cookie, hosts, limits, memory, begun })
+        let sessions = Sessions::at(tokens.home());
+        let links = HashMap::from([(digest(&link), (Subject::Own, None))]);
+        let (memory, begun) = (Mutex::new(Memory { links, ..Memory::default() }), Notify::new());
+        Ok(Self { tokens, own, link, port, registry, cookie, hosts, limits, sessions, memory, begun })
     }
 
     /// Where this user's tokens are.
@@ -111,9 +116,11 @@ impl Access {
             (Peer::User(_), _) => Err(Failure::new(Code::Forbidden, "this socket is another user's")),
             (Peer::Address(address), Credential::Token(token)) => self.by_token(address, token, own_user),
             (Peer::Address(address), Credential::Session(session)) => {
-                let now = SystemClock.awake();
-                let known = self.memory().sessions.get(&digest(session)).is_some_and(|until| now < *until);
-                if known { Ok(own_user) } else { Err(self.wrong(address)) }
+                match self.sessions.subject(&self.tokens, session) {
+                    Some(Subject::Own) => Ok(own_user),
+                    Some(Subject::Token(known)) => self.by_subject(&known),
+                    None => Err(self.wrong(address)),
+                }
             }
             (Peer::Address(_), Credential::Nothing) => Err(unknown()),
         }
@@ -126,7 +133,18 @@ impl Access {
             return Ok(own_user);
         }
         let kept = self.tokens.list().map_err(Failure::from)?.into_iter().find(|kept| is_same(&kept.digest, &digest));
-        let Some(Kept { name, role, registry, .. }) = kept else { return Err(self.wrong(address)) };
+        let Some(kept) = kept else { return Err(self.wrong(address)) };
+        self.allowed(kept)
+    }
+
+    /// The token of a session, as long as it is not revoked.
+    fn by_subject(&self, known: &str) -> Result<Who, Failure> {
+        let kept = self.tokens.list().map_err(Failure::from)?.into_iter();
+        let kept = kept.into_iter().find(|kept| is_same(&known_by(&kept.digest), known));
+        kept.map_or_else(|| Err(unknown()), |kept| self.allowed(kept))
+    }
+
+    fn allowed(&self, Kept { name, role, registry, .. }: Kept) -> Result<Who, Failure> {
         if registry.is_some() && registry != self.registry {
             return Err(Failure::new(Code::Forbidden, "this token is for another registry"));
         }
@@ -148,22 +166,60 @@ impl Access {
         }
     }
 
-    /// Makes a session for a browser that came with the link. Answers with its cookie.
+    /// Makes a session for a browser that came with a link, which is good once. Answers with its cookie.
     pub fn begin_session(&self, peer: Peer, key: &str) -> Result<String, Failure> {
-        if let Peer::Address(address) = peer
-            && !is_same(&digest(key), &digest(&self.link))
-        {
-            return Err(self.wrong(address));
-        }
-        let (session, now) = (draw(), SystemClock.awake());
-        let mut memory = self.memory();
-        memory.sessions.retain(|_, until| now < *until);
-        if memory.sessions.len() >= SESSIONS {
-            return Err(Failure::new(Code::Throttled, "too many browsers are known; start the server anew"));
-        }
-        memory.sessions.insert(digest(&session), now + SESSION);
+        let now = SystemClock.awake();
+        let subject = {
+            let mut memory = self.memory();
+            memory.links.retain(|_, (_, until)| until.is_none_or(|until| now < until));
+            memory.links.remove(&digest(key)).map(|(subject, _)| subject)
+        };
+        let subject = match (subject, peer) {
+            (Some(subject), _) => subject,
+            (None, Peer::User(_)) => Subject::Own,
+            (None, Peer::Address(address)) => return Err(self.wrong(address)),
+        };
+        let session = self.sessions.begin(&self.tokens, &subject).map_err(Failure::from)?;
         self.begun.notify_one();
         Ok(session)
+    }
+
+    /// Makes a session for a browser whose user has a token. It may do what the token may, and ends with it.
+    pub fn begin_session_by_token(&self, peer: Peer, token: &str) -> Result<String, Failure> {
+        self.who(peer, &Credential::Token(token))?;
+        let subject = self.subject(&Credential::Token(token));
+        self.sessions.begin(&self.tokens, &subject).map_err(Failure::from)
+    }
+
+    /// Whose these credentials are, which were accepted.
+    fn subject(&self, shown: &Credential<'_>) -> Subject {
+        match shown {
+            Credential::Token(token) if !is_same(&digest(token), &self.own) => Subject::Token(known_by(&digest(token))),
+            Credential::Session(session) => self.sessions.subject(&self.tokens, session).unwrap_or(Subject::Own),
+            Credential::Token(_) | Credential::Nothing => Subject::Own,
+        }
+    }
+
+    /// The key of a link that signs another browser in, once, as the same user.
+    pub fn new_link(&self, shown: &Credential<'_>) -> Result<String, Failure> {
+        let (key, now, subject) = (draw(), SystemClock.awake(), self.subject(shown));
+        let mut memory = self.memory();
+        memory.links.retain(|_, (_, until)| until.is_none_or(|until| now < until));
+        if memory.links.len() >= LINKS {
+            return Err(Failure::new(Code::Throttled, "too many links were made and not followed"));
+        }
+        memory.links.insert(digest(&key), (subject, Some(now + LINK)));
+        Ok(key)
+    }
+
+    /// Ends the session of a browser, or all sessions.
+    pub fn end_session(&self, shown: &Credential<'_>, everywhere: bool) -> Result<(), Failure> {
+        match shown {
+            _ if everywhere && self.subject(shown) == Subject::Own => self.sessions.end_all(),
+            Credential::Session(session) => self.sessions.end(session),
+            Credential::Token(_) | Credential::Nothing => Ok(()),
+        }
+        .map_err(Failure::from)
     }
 
     /// A client at this address was wrong.
@@ -261,11 +317,37 @@ mod tests {
             assert!(access.prove(peer, &known_by(&digest(token)), "question", None).is_ok());
             assert!(access.who(peer, &Credential::Token(token)).is_ok());
         }
-        let second = access.begin_session(peer, access.link()).ok().unwrap();
+        // The link was followed; another is made by a browser that is signed in.
+        let link = access.new_link(&Credential::Session(&cookie)).ok().unwrap();
+        let second = access.begin_session(peer, &link).ok().unwrap();
+        assert!(
+            [&link, access.link()].iter().all(|used| access.begin_session(peer, used).is_err()),
+            "a link is good once"
+        );
         assert!([cookie, second].iter().all(|cookie| access.who(peer, &Credential::Session(cookie)).is_ok()));
         // And elsewhere no client was wrong.
         let elsewhere = Peer::Address([192, 0, 2, 1].into());
         assert_eq!(access.who(elsewhere, &Credential::Token("guess")).unwrap_err().code, Code::Unauthorised);
+    }
+
+    #[test]
+    fn t4_10_a_session_by_token_has_its_role_and_ends_with_it() {
+        let (_home, tokens, access) = access();
+        let peer = Peer::Address([127, 0, 0, 1].into());
+        let token = tokens.create("ada", Role::Read, None, Timestamp::default()).unwrap();
+        let cookie = access.begin_session_by_token(peer, &token).ok().unwrap();
+        let who = access.who(peer, &Credential::Session(&cookie)).ok().unwrap();
+        assert_eq!((who.user.as_deref(), who.may), (Some("ada"), Role::Read.may()));
+        // A link that such a session makes is for the same user, and it ends no session of others.
+        let link = access.new_link(&Credential::Session(&cookie)).ok().unwrap();
+        let other = access.begin_session(peer, &link).ok().unwrap();
+        assert_eq!(access.who(peer, &Credential::Session(&other)).ok().unwrap().user.as_deref(), Some("ada"));
+        access.end_session(&Credential::Session(&cookie), true).ok().unwrap();
+        let knows = |cookie: &str| access.who(peer, &Credential::Session(cookie)).is_ok();
+        assert_eq!((knows(&cookie), knows(&other)), (false, true));
+        tokens.revoke("ada").unwrap();
+        assert!(!knows(&other));
+        assert!(access.begin_session_by_token(peer, &token).is_err());
     }
 
     #[test]

@@ -10,13 +10,12 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use outlive::error::Code;
-use serde_json::json;
 
 use super::Server;
 use super::access::Credential;
 use super::door::Peer;
+use crate::call::Failure;
 use crate::call::codes::{Status, status};
-use crate::call::{Failure, SCHEMA};
 
 /// Nothing but our own files is loaded, nothing is executed that stands in a page, and no page frames us.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -82,26 +81,8 @@ pub async fn known(State(server): State<Arc<Server>>, mut request: Request, next
     response
 }
 
-/// A browser that came with the link becomes known.
-pub async fn begin_session(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Failure> {
-    #[derive(serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Begin {
-        key: String,
-    }
-    let peer = request.extensions().get::<Peer>().copied();
-    let peer = peer.ok_or_else(|| Failure::new(Code::Unauthorised, "the peer is unknown"))?;
-    let body = super::api::body(request).await?;
-    let wrong = |error: serde_json::Error| Failure::new(Code::Invalid, &error.to_string());
-    let begin: Begin = serde_json::from_slice(&body).map_err(wrong)?;
-    let session = server.access.begin_session(peer, &begin.key)?;
-    // A browser would not send it back where there is no TLS.
-    let secure = if server.has_tls { "; Secure" } else { "" };
-    let cookie = format!("{}={session}; Path=/; HttpOnly; SameSite=Strict{secure}", server.access.cookie);
-    Ok(([(header::SET_COOKIE, cookie)], Json(json!({ "schema": SCHEMA }))).into_response())
-}
-
-fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Credential<'a> {
+/// The credentials of a request: a token before a cookie.
+pub fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Credential<'a> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(token) = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")) {
         return Credential::Token(token.trim());

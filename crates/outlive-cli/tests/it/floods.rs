@@ -187,9 +187,14 @@ fn s_17_s_20_whoever_guesses_is_soon_told_to_stop_and_keeps_nobody_else_out() {
     for token in [served.token.clone(), token_of(&sandbox, "ada", "read")] {
         assert_eq!(ps(("Authorization", &format!("Bearer {token}"))), 200);
     }
-    for cookie in [first, cookie(&begin(&key))] {
+    // The link was followed; a browser that is signed in makes another.
+    let made =
+        served.request("POST /session/link", &[("Cookie", &first), ("Content-Type", "application/json")], "{}").json();
+    let link = made["link"].as_str().unwrap().split("#key=").nth(1).unwrap().to_owned();
+    for cookie in [first, cookie(&begin(&link))] {
         assert_eq!(ps(("Cookie", &cookie)), 200);
     }
+    assert_eq!([begin(&key).status, begin(&link).status], [429, 429], "a link is good once");
     served.token = format!("{:064}", 0);
     assert_eq!(served.get("/v1/ps").status, 429, "they are no longer told to stop");
 }
