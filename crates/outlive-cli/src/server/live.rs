@@ -28,8 +28,9 @@ use tokio::sync::{Semaphore, broadcast, watch};
 use super::Server;
 use super::limits::Limits;
 use crate::call::calls::Who;
-use crate::call::{Context, Effect, Failure, from_query};
+use crate::call::{Context, Effect, Failure, Operate, from_query};
 use crate::operations::TABLE;
+use crate::operations::workers::Workers;
 use crate::ui::run_view::RunView;
 
 /// How many events a subscriber may be behind.
@@ -41,13 +42,18 @@ const REST: Duration = Duration::from_millis(200);
 /// The most runs in flight, and the most of the newest, that it looks at.
 const IN_FLIGHT: usize = 1_000;
 const NEWEST: usize = 100;
+/// The most attempts whose output it measures.
+const WRITERS: usize = 256;
 /// How long a follower of a run waits for more.
 const FOLLOW_EVERY: Duration = Duration::from_millis(150);
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
+/// An event as it is sent: its name and its data.
+type Told = (&'static str, Arc<str>);
+
 /// The subscribers, and what they receive.
 pub struct Live {
-    sender: broadcast::Sender<Arc<str>>,
+    sender: broadcast::Sender<Told>,
     is_watched: AtomicBool,
     /// The watcher has looked: whatever changes from now on is sent.
     has_looked: watch::Sender<bool>,
@@ -80,7 +86,9 @@ fn too_many() -> Failure {
 fn events(
     stream: impl Stream<Item = Result<Event, Infallible>> + Send + 'static,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    Sse::new(stream).keep_alive(KeepAlive::new().interval(ALIVE_EVERY))
+    // An event and no comment, so that a browser sees when a stream has fallen silent.
+    let alive = Event::default().event("alive").data("{}");
+    Sse::new(stream).keep_alive(KeepAlive::new().interval(ALIVE_EVERY).event(alive))
 }
 
 /// Until the server is about to end.
@@ -89,7 +97,8 @@ async fn closing(open: &mut watch::Receiver<bool>) {
     let _ = open.wait_for(|open| !open).await;
 }
 
-/// Changes to runs, as they happen: `hello` when whatever changes from then on is sent, `runs` with those that changed,
+/// Changes, as they happen: `hello` when whatever changes from then on is sent, `runs` with those that changed, `workers`
+/// with all of them when one came, left or changed its health, `output` with how much runs have written where that grew,
 /// `again` to a subscriber that has missed some.
 pub async fn changes(
     State(server): State<Arc<Server>>,
@@ -109,7 +118,7 @@ pub async fn changes(
             None => tokio::select! {
                 () = closing(&mut open) => return None,
                 received = receiver.recv() => match received {
-                    Ok(runs) => Event::default().event("runs").data(&*runs),
+                    Ok((name, data)) => Event::default().event(name).data(&*data),
                     Err(broadcast::error::RecvError::Lagged(_)) => Event::default().event("again").data("{}"),
                     Err(broadcast::error::RecvError::Closed) => return None,
                 },
@@ -148,9 +157,9 @@ async fn watch_over(server: Arc<Server>) {
                 Ok((back, news)) => {
                     watcher = back;
                     server.live.has_looked.send_replace(watcher.seen.is_some());
-                    if let Ok(Some(news)) = news {
+                    for (name, data) in news.unwrap_or_default() {
                         // A subscriber of a moment ago may be gone.
-                        let _ = server.live.sender.send(news.to_string().into());
+                        let _ = server.live.sender.send((name, data.to_string().into()));
                     }
                 }
                 // It will be looked at again.
@@ -166,24 +175,69 @@ async fn watch_over(server: Arc<Server>) {
 struct Watcher {
     watch: Option<Watch>,
     seen: Option<HashMap<RunId, u64>>,
+    workers: Option<u64>,
+    /// How much each attempt that is executed had written.
+    written: HashMap<RunId, (u32, u64)>,
 }
 
 impl Watcher {
-    /// The runs that are not as they were; none at the first look.
-    async fn look(&mut self, context: &Context) -> Result<Option<Value>, Error> {
-        let Some(registry) = context.existing().await? else { return Ok(None) };
+    /// What is not as it was: events to send. None at the first look.
+    async fn look(&mut self, context: &Context) -> Result<Vec<(&'static str, Value)>, Error> {
+        let Some(registry) = context.existing().await? else { return Ok(Vec::new()) };
         if let (None, Some(local)) = (&self.watch, registry.local()) {
             self.watch = Some(local.watch(&[Topic::Changes])?);
         }
         let found = self.find(&registry).await?;
-        let views = found.iter().map(|seen| json!(RunView::unsigned(seen, &registry)));
+        let is_first = self.seen.is_none();
+        let runs = self.changed_runs(&found, &registry);
+        let output = self.grown(&found, &registry);
+        let workers = self.changed_workers(context).await?;
+        let news = [("runs", runs), ("output", output), ("workers", workers)];
+        Ok(news.into_iter().filter_map(|(name, data)| Some((name, data?))).filter(|_| !is_first).collect())
+    }
+
+    fn changed_runs(&mut self, found: &[RunStatus], registry: &Registry) -> Option<Value> {
+        let views = found.iter().map(|seen| json!(RunView::unsigned(seen, registry)));
         let views: Vec<(RunId, Value)> = found.iter().map(|seen| seen.run.id).zip(views).collect();
         let now: HashMap<RunId, u64> = views.iter().map(|(id, view)| (*id, fingerprint(view))).collect();
-        let Some(before) = self.seen.replace(now) else { return Ok(None) };
+        let before = self.seen.replace(now)?;
         let now = self.seen.as_ref();
         let has_changed = |id: &RunId| before.get(id) != now.and_then(|now| now.get(id));
         let changed: Vec<Value> = views.into_iter().filter(|(id, _)| has_changed(id)).map(|(_, view)| view).collect();
-        Ok((!changed.is_empty()).then(|| json!({ "runs": changed })))
+        (!changed.is_empty()).then(|| json!({ "runs": changed }))
+    }
+
+    /// How much attempts have written, of those that wrote since the last look. The sizes of their files are enough.
+    fn grown(&mut self, found: &[RunStatus], registry: &Registry) -> Option<Value> {
+        let logs = registry.logs()?;
+        let mut grown = serde_json::Map::new();
+        let mut written = HashMap::new();
+        for run in found.iter().map(|seen| &seen.run).filter(|run| run.owner().is_some()).take(WRITERS) {
+            let dir = logs.path(run.id);
+            let size =
+                |stream: &str| dir.join(format!("{:04}.{stream}", run.attempt)).metadata().map_or(0, |of| of.len());
+            let now = (run.attempt, size("out") + size("err"));
+            if self.written.get(&run.id) != Some(&now) {
+                grown.insert(run.id.to_string(), json!({ "attempt": now.0, "bytes": now.1 }));
+            }
+            written.insert(run.id, now);
+        }
+        self.written = written;
+        (!grown.is_empty()).then(|| json!({ "output": grown }))
+    }
+
+    /// All workers, where one came, left or changed its health. That a worker has beaten is no change.
+    async fn changed_workers(&mut self, context: &Context) -> Result<Option<Value>, Error> {
+        let known = json!(Workers::default().operate(context).await?);
+        let mut hasher = DefaultHasher::new();
+        for worker in known["workers"].as_array().into_iter().flatten() {
+            for field in ["id", "health", "runs", "slots"] {
+                worker[field].to_string().hash(&mut hasher);
+            }
+        }
+        let now = hasher.finish();
+        let before = self.workers.replace(now);
+        Ok((before != Some(now)).then_some(known))
     }
 
     async fn find(&self, registry: &Registry) -> Result<Vec<RunStatus>, Error> {

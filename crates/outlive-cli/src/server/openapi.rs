@@ -25,6 +25,9 @@ fn render() -> Value {
     for operation in TABLE.iter().filter(|operation| operation.effect < Effect::Local) {
         paths.insert(path(operation), methods(operation));
     }
+    for (path, method) in [("/v1/changes", changes()), ("/v1/follow", follow())] {
+        paths.insert(path.into(), json!({ "get": method }));
+    }
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -32,6 +35,8 @@ fn render() -> Value {
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Every run outlives its process. The same operations as the commands of `outlive`.",
         },
+        "servers": [{ "url": "/", "description": "This server" }],
+        "tags": TAGS.map(|(name, description, _)| json!({ "name": name, "description": description })),
         "paths": paths,
         "security": [{ "token": [] }],
         "components": {
@@ -46,6 +51,57 @@ fn render() -> Value {
             },
         },
     })
+}
+
+/// What operations are about: the name of a tag, its description, and the first words of its operations.
+const TAGS: [(&str, &str, &[&str]); 6] = [
+    ("look", "Runs and what became of them", &["ps", "show", "why", "wait", "output", "result", "workers", "diff"]),
+    (
+        "act",
+        "Start, stop and repeat runs",
+        &["run", "cancel", "resume", "unpark", "rerun", "reap", "archive", "unarchive"],
+    ),
+    ("queue", "Runs that wait for a worker", &["queue"]),
+    ("index", "Runs of every repository", &["search", "history", "list", "stats", "registry", "gc"]),
+    ("report", "For programs inside a run", &["progress", "checkpoint", "artifact", "fence"]),
+    ("maintain", "Registry, artifacts and health", &[]),
+];
+
+fn tag(operation: &Operation) -> &'static str {
+    let first = operation.name.split(' ').next().unwrap_or_default();
+    TAGS.iter().find(|(.., verbs)| verbs.contains(&first)).map_or("maintain", |(name, ..)| name)
+}
+
+/// A stream of server-sent events.
+fn stream(summary: &str, description: &str, parameters: &Value) -> Value {
+    json!({
+        "summary": summary,
+        "description": description,
+        "tags": ["look"],
+        "parameters": parameters,
+        "responses": {
+            "200": {
+                "description": "Server-sent events, until the client leaves or the server ends",
+                "content": { "text/event-stream": { "schema": { "type": "string" } } },
+            },
+            "400": { "$ref": "#/components/responses/Error" },
+            "401": { "$ref": "#/components/responses/Error" },
+            "403": { "$ref": "#/components/responses/Error" },
+            "429": { "$ref": "#/components/responses/Error" },
+        },
+    })
+}
+
+fn changes() -> Value {
+    let events = "`hello`: every later change is sent. `runs`: those that changed. `workers`: all of them, when one came, left or \
+                  changed its health. `output`: how much runs have written, where that grew. `again`: some were missed.";
+    stream("Changes as they happen", events, &json!([]))
+}
+
+fn follow() -> Value {
+    let events = "`page`: as `output` answers it. `end`: the attempt has ended. `failed`: it cannot be read.";
+    let run = json!({ "name": "run", "in": "query", "required": true, "schema": { "type": "string" } });
+    stream("The output of a run as it is written", events, &json!([run]))
 }
 
 fn error() -> Value {
@@ -93,6 +149,7 @@ fn methods(operation: &Operation) -> Value {
     let mut methods = json!({
         "post": {
             "operationId": id,
+            "tags": [tag(operation)],
             "summary": summary,
             "description": description,
             "requestBody": { "required": false, "content": { "application/json": { "schema": input } } },
@@ -102,6 +159,7 @@ fn methods(operation: &Operation) -> Value {
     if operation.effect == Effect::Read {
         methods["get"] = json!({
             "operationId": format!("get_{id}"),
+            "tags": [tag(operation)],
             "summary": summary,
             "description": description,
             "parameters": parameters(&input),
