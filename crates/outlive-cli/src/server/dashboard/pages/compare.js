@@ -1,0 +1,77 @@
+// @ts-check
+// Two runs side by side: what differs comes first.
+import { compare, wordDiff } from "../model/compare.js";
+import { link } from "../model/route.js";
+import { title } from "../model/run.js";
+import { quote } from "../model/text.js";
+import { call } from "../net/net.js";
+import { badge, empty, runLink, since, table } from "../view/parts.js";
+import { h } from "../view/view.js";
+
+/** How many runs are offered to compare with. */
+const OFFERED = 12;
+
+/** `#/compare/LEFT/RIGHT` @param {import("./all.js").Frame} frame */
+export function comparePage({ route, redraw }) {
+  /** @type {any[]|null} */
+  let runs = null;
+  let problem = "";
+  Promise.all([call("show", { run: route.id }), call("show", { run: route.tab })]).then((found) => (runs = found), (error) => (problem = error.message)).then(redraw);
+  return {
+    title: () => "Compare",
+    ticks: () => false,
+    draw: () => [h("h1", null, "Compare"), problem ? empty(problem) : runs ? differences(runs[0], runs[1]) : h("p", { class: "loading" }, "Loading…")],
+  };
+}
+
+/** The Diff tab: with which run to compare, and the comparison. @param {any} page @param {any} run */
+export function compareTab(page, run) {
+  const chosen = page.current.query.get("with");
+  if (page.compared?.of !== `${run.id} ${chosen} ${run.updated_at}`) load(page, run, chosen);
+  const { others, other, problem } = page.compared;
+  if (problem) return empty(problem);
+  if (!others) return h("p", { class: "loading" }, "Loading…");
+  const now = Date.now();
+  return [
+    h("p", { class: "quiet" }, "Compare with another run", run.name ? " of the same name" : " of the same kind", ":"),
+    others.length ? h("ul", { class: "cards compact" }, others.map((/** @type {any} */ one) => h("li", { key: one.id, class: one.id === other?.id ? "chosen" : "" },
+      h("a", { class: "line", href: link(["run", run.id, "diff"], { with: one.id }), "aria-current": one.id === other?.id ? "true" : null }, badge(one), h("span", { class: "clip grow" }, title(one)), h("span", { class: "quiet num" }, since(one.created_at, now)))))) : empty("There is no other run to compare with."),
+    other ? differences(other, run) : null,
+  ];
+}
+
+/** @param {any} page @param {any} run @param {string|null} chosen */
+async function load(page, run, chosen) {
+  const kept = { of: `${run.id} ${chosen} ${run.updated_at}`, others: page.compared?.others ?? null, other: null, problem: "" };
+  page.compared = kept;
+  try {
+    const same = run.name ? { name: run.name } : { kind: run.kind };
+    const list = await call("ps", { all: true, limit: OFFERED + 1, ...same });
+    kept.others = list.runs.filter((/** @type {any} */ one) => one.id !== run.id).slice(0, OFFERED);
+    // Without a choice it is the run before it.
+    const before = kept.others.find((/** @type {any} */ one) => one.created_at < run.created_at) ?? kept.others[0];
+    const wanted = chosen ?? before?.id;
+    if (wanted) kept.other = await call("show", { run: wanted });
+  } catch (error) {
+    kept.problem = /** @type {Error} */ (error).message;
+  }
+  page.frame.redraw();
+}
+
+/** @param {any} left @param {any} right */
+export function differences(left, right) {
+  const rows = compare(left, right);
+  const [differ, same] = [rows.filter((row) => !row.same), rows.filter((row) => row.same)];
+  const row = (/** @type {any} */ one) => h("tr", { key: one.name, class: one.same ? "same" : "differs" }, h("th", { scope: "row" }, one.name), one.name === "command" && !one.same ? words(left, right) : [h("td", null, one.left), h("td", null, one.right)]);
+  return h("section", { class: "compare", "aria-label": "Differences" },
+    h("div", { class: "line" }, h("span", null, "from ", runLink(left), " ", badge(left)), h("span", null, "to ", runLink(right), " ", badge(right))),
+    differ.length ? table("What differs", ["Field", "From", "To"], differ.map(row), "diff") : empty("Nothing that is recorded differs."),
+    same.length ? h("details", null, h("summary", null, `${same.length} fields are the same`), table("What is the same", ["Field", "From", "To"], same.map(row), "diff")) : null);
+}
+
+/** The words of both commands, those marked that only one has. @param {any} left @param {any} right */
+function words(left, right) {
+  const all = wordDiff(left.command ?? [], right.command ?? []);
+  const side = (/** @type {string} */ which) => h("td", null, h("code", null, all.filter((one) => one.in === "both" || one.in === which).map((one, i) => [i ? " " : "", one.in === "both" ? quote(one.word) : h(which === "left" ? "del" : "ins", null, quote(one.word))])));
+  return [side("left"), side("right")];
+}

@@ -1,0 +1,87 @@
+// Texts for people, routes, queries, schedules and comparisons.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ago, commandLine, duration, moment, quote, size, visible, words } from "../../src/server/dashboard/model/text.js";
+import { keyOf, link, parse } from "../../src/server/dashboard/model/route.js";
+import { fields, fits, ordered, read, write } from "../../src/server/dashboard/model/query.js";
+import { describe, upcoming, values } from "../../src/server/dashboard/model/cron.js";
+import { compare, wordDiff } from "../../src/server/dashboard/model/compare.js";
+import { asCommand, needsAttention, remaining } from "../../src/server/dashboard/model/run.js";
+
+const run = { id: "a", name: "train", kind: "command", labels: { team: "ml" }, command: ["python", "train.py", "--lr", "3"], cwd: "/my dir", state: "failed", health: null, can: [], created_at: "2026-11-18T08:00:00Z", archived: false, step_of: null,
+  started_at: "2026-11-18T08:00:00Z", ended_at: null, duration_ms: null, progress_done: 25, progress_total: 100, signal: null, exit_code: 1, reason: null, host: "h", created_by: "u@h", attempt: 1, steps: [] };
+
+test("t4_08 a duration never has 60 seconds, and nothing is 0.0s", () => {
+  assert.deepEqual([0, 1, 999, 1000, 1500, 9999, 59_999, 60_000, 119_999, 3_599_999, 3_600_000, 86_400_000, 90_000_000].map(duration),
+    ["0ms", "1ms", "999ms", "1s", "1.5s", "9.9s", "59s", "1m 0s", "1m 59s", "59m 59s", "1h 0m", "1d 0h", "1d 1h"]);
+  for (let ms = 0; ms < 8_000_000; ms += 977) assert.doesNotMatch(duration(ms), /\b60[ms]|^0\.0s/, String(ms));
+});
+
+test("moments are the same on every machine, and say the distance", () => {
+  assert.equal(moment("2026-11-18T08:05:09Z", true), "2026-11-18 08:05:09 UTC");
+  const now = Date.parse("2026-11-18T09:00:00Z");
+  assert.deepEqual(["2026-11-18T08:59:55Z", "2026-11-18T09:10:00Z", "2026-11-18T09:00:00Z"].map((at) => ago(at, now)), ["5s ago", "in 10m 0s", "now"]);
+  assert.deepEqual([0, 1023, 1536, 1 << 30].map(size), ["0 B", "1023 B", "1.5 KiB", "1.0 GiB"]);
+});
+
+test("t4_06 commands are quoted as a shell needs them, and read back", () => {
+  const argv = ["echo", "a b", "it's", "", "$HOME", "x=1", "ü"];
+  assert.equal(commandLine(argv), "echo 'a b' 'it'\\''s' '' '$HOME' x=1 'ü'");
+  assert.deepEqual(words(commandLine(argv)), argv);
+  assert.deepEqual(words('a "b \\"c\\" $d" e\\ f'), ["a", 'b "c" $d', "e f"]);
+  assert.equal(words("a 'b"), null);
+  assert.equal(quote("plain/word"), "plain/word");
+  assert.equal(asCommand(run), "cd '/my dir' && outlive run --name train --label team=ml -- python train.py --lr 3");
+});
+
+test("hidden characters are written as escapes", () => {
+  assert.equal(visible("a\u202eb\x1b\u3164"), "a\\u{202e}b\\u{1b}\\u{3164}");
+});
+
+test("routes are read back from their links", () => {
+  assert.equal(link(["run", "a/b", "log"], { stream: "err" }, "L3-L9"), "#/run/a%2Fb/log?stream=err#L3-L9");
+  const route = parse("#/run/a%2Fb/log?stream=err#L3-L9");
+  assert.deepEqual([route.page, route.id, route.tab, route.query.get("stream"), route.line, route.until], ["run", "a/b", "log", "err", 3, 9]);
+  assert.deepEqual([parse("").page, parse("#/").page, parse("#/runs?text=%").page], ["overview", "overview", "runs"]);
+  assert.deepEqual([keyOf("#key=0af"), keyOf("#/runs")], ["0af", null]);
+});
+
+test("a query is kept in the address and asked of the server", () => {
+  const query = read(new URLSearchParams("view=failed&text=tr&label=team%3Dml&since=24h"));
+  assert.deepEqual(read(new URLSearchParams(link(["runs"], write(query)).split("?")[1])), query);
+  assert.deepEqual(fields(query, 10, null), { all: true, limit: 10, status: ["failed"], labels: ["team=ml"], unarchived: true, text: "tr", since: "24h" });
+});
+
+test("t4_08 archived runs fit no list that did not ask for them", () => {
+  const now = Date.parse("2026-11-18T09:00:00Z");
+  const fit = (text, of) => fits({ ...run, ...of }, read(new URLSearchParams(text)), now);
+  assert.deepEqual([fit("view=failed"), fit("view=failed", { archived: true }), fit("view=failed&archived=yes", { archived: true }), fit("view=succeeded")], [true, false, true, false]);
+  assert.deepEqual([fit("text=TRAIN.py"), fit("text=nothing"), fit("label=team%3Dml"), fit("label=team%3Dx"), fit("since=30m"), fit("since=2h"), fit("kind=x")], [true, false, true, false, false, true, false]);
+  assert.deepEqual(ordered([{ ...run, id: "a", duration_ms: 1 }, { ...run, id: "b", duration_ms: 5 }], "-duration").map((one) => one.id), ["b", "a"]);
+});
+
+test("progress tells when a run will be done", () => {
+  const now = Date.parse("2026-11-18T08:10:00Z");
+  assert.equal(remaining({ ...run, state: "running" }, now), 30 * 60_000);
+  assert.equal(remaining(run, now), null);
+  assert.deepEqual([{ state: "dead" }, { state: "running", health: "orphaned" }, { state: "running", health: "late" }, { state: "dead", archived: true }].map((of) => needsAttention({ ...run, ...of })), [true, true, false, false]);
+});
+
+test("schedules are sentences, and their times are found", () => {
+  assert.deepEqual(["cron 0 3 * * *", "cron */15 * * * *", "cron 30 9 * * 1-5", "cron 0 */6 * * *", "cron 5 4 1 * *", "cron * * * * *", "every 1h", "cron 0 0 * * sun", "cron x", "cron 7 * * * *", "cron 0 3 * * * (Europe/Berlin)"].map(describe), [
+    "every day at 03:00", "every 15 minutes", "at 09:30 on weekdays", "every 6 hours at minute 0", "at 04:05 on day 1 of the month", "every minute", "every 1h", "at 00:00 on Sunday", "cron x", "every hour at minute 7", "every day at 03:00 (Europe/Berlin)"]);
+  assert.deepEqual(values("1-9/3,20", 0), [1, 4, 7, 20]);
+  const from = new Date(2026, 10, 18, 2, 0).getTime();
+  assert.deepEqual(upcoming("cron 0 3,4 * * *", from, from + 864e5, null).map((at) => new Date(at).getHours()), [3, 4]);
+  const noon = Date.parse("2026-11-18T12:00:00Z");
+  assert.deepEqual(upcoming("cron 0 3 * * * (Asia/Tokyo)", noon, noon + 864e5, null), [Date.parse("2026-11-18T18:00:00Z")]);
+  assert.equal(upcoming("every 30m", from, from + 864e5, from + 60_000).length, 48);
+  assert.equal(upcoming("cron * * * * *", from, from + 864e5, null).length, 200, "a line has an end");
+});
+
+test("two runs are compared by what is recorded of them", () => {
+  const other = { ...run, command: ["python", "train.py", "--lr", "4"], state: "succeeded", exit_code: 0, labels: { team: "ml", host: "b" } };
+  const rows = compare(run, other);
+  assert.deepEqual(rows.filter((row) => !row.same).map((row) => row.name), ["state", "exit", "command", "label host"]);
+  assert.deepEqual(wordDiff(["a", "b", "c"], ["a", "x", "c"]).map((one) => `${one.in}:${one.word}`), ["both:a", "left:b", "right:x", "both:c"]);
+});
