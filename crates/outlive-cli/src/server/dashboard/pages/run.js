@@ -99,17 +99,25 @@ class RunPage {
   async refresh() {
     const turn = ++this.turn;
     try {
-      const [run, story] = await Promise.all([call("show", { run: this.id, ...(this.tab === "usage" ? { points: true } : {}) }), call("why", { run: this.id })]);
+      const [run, story] = await Promise.all([call("show", { run: this.id, ...(this.tab === "usage" && this.isMeasured() ? { points: true } : {}) }), call("why", { run: this.id })]);
       if (turn !== this.turn) return;
       const hasEnded = this.run?.state !== run.state;
+      const isFirst = !this.run;
       Object.assign(this, { run, story, problem: null });
       if (run.id && hasEnded) this.lastWords(run);
+      // Whether there are points to ask for is known only now.
+      if (isFirst && this.tab === "usage" && this.isMeasured()) this.refresh();
     } catch (error) {
       if (turn !== this.turn) return;
       if (this.run) failed(error);
       else this.problem = error;
     }
     this.frame.redraw();
+  }
+
+  /** Whether something is known of what it used. */
+  isMeasured() {
+    return (this.run?.cpu_ms ?? null) !== null;
   }
 
   /** @param {any} run */
