@@ -30,6 +30,7 @@ pub mod step;
 mod streams;
 pub mod take_up;
 mod tree;
+mod usage;
 mod viewers;
 mod watches;
 

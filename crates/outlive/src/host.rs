@@ -11,6 +11,7 @@ mod ladder;
 mod lock;
 mod process;
 mod tree;
+mod usage;
 
 pub use self::command::{Command, Noted};
 pub(crate) use self::fork::{MadeBy, PerProcess, Writing};
@@ -23,3 +24,4 @@ pub use self::process::{
     ATTEMPT_VARIABLE, EPOCH_VARIABLE, REGISTRY_ID_VARIABLE, RUN_VARIABLE, STEP_VARIABLE, read_proc, wait_gone,
 };
 pub use self::tree::{DETACHED, GONE_WITHIN, Member, Tree, carriers};
+pub use self::usage::{UsageReading, collected_by, usage_below, usage_of};

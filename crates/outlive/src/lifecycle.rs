@@ -17,6 +17,7 @@ mod refusal;
 #[cfg(feature = "http")]
 mod replay;
 mod succession;
+mod usage;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,7 @@ pub use self::refusal::Refusal;
 #[cfg(feature = "http")]
 pub(crate) use self::replay::{Sent, replay};
 pub use self::succession::{follows, has_passed};
+pub(crate) use self::usage::note_usage;
 
 use crate::model::id::{Epoch, RunId, WorkerId};
 use crate::model::owner::LiveProcesses;
@@ -533,7 +535,7 @@ impl Step<'_> {
         self.with(|next| {
             next.epoch = next.epoch.next();
             next.attempt = next.attempt.saturating_add(1);
-            next.progress = None;
+            (next.progress, next.usage) = (None, None);
             next.cancel = None;
             next.archived = None;
             next.state = match owner {
@@ -570,6 +572,9 @@ impl Step<'_> {
     /// The change with the event that tells of it.
     fn tell(&self, action: &Action, next: Next) -> Transition {
         let (before, after) = (self.run, next.run);
+        let has_ended = before.ending().is_none() && after.ending().is_some();
+        let ended = next.last_attempt.or_else(|| has_ended.then(|| Box::new(after.clone())));
+        let usage = ended.as_ref().and_then(|ended| ended.usage.as_ref());
         let event = Event {
             at: self.now,
             action: action.name().into(),
@@ -581,9 +586,8 @@ impl Step<'_> {
             worker: after.owner().or_else(|| before.owner()).map(|owner| owner.worker),
             reason: next.reason.or_else(|| event_reason(&after)).map(truncate_message),
             evidence: next.evidence,
+            usage: usage.map(|usage| Box::new(usage.without_points())),
         };
-        let has_ended = before.ending().is_none() && after.ending().is_some();
-        let ended = next.last_attempt.or_else(|| has_ended.then(|| Box::new(after.clone())));
         Transition { run: after, event, ended }
     }
 }
@@ -601,6 +605,7 @@ pub fn enqueued(run: &Run, by: &Actor) -> Event {
         worker: None,
         reason: None,
         evidence: None,
+        usage: None,
     }
 }
 

@@ -23,6 +23,7 @@ use super::own::note_final;
 use super::recording::Recording;
 use super::signals::Signals;
 use super::streams::{Copying, Way};
+use super::usage::Meter;
 use super::{hooks, keep_log, leave_log, prepare, recorded_badly, refuse, remark};
 use crate::call::{Context, Effect, SCHEMA};
 use crate::lookup::located::{RegistryRef, locate_one};
@@ -113,7 +114,10 @@ fn supervise(
     let mut asked = Asked::default();
     if let Some(tree) = registry.tree(&run) {
         let (stops, rung) = (&*stops, rung.as_ref());
-        let mut following = Following { registry, tree, command: command.as_ref(), signals: &mut signals, stops, rung };
+        let mut meter = Meter::begin(registry, &handle);
+        let (command, signals) = (command.as_ref(), &mut signals);
+        let meter = Some((&mut meter, &handle));
+        let mut following = Following { registry, tree, command, signals, stops, rung, meter };
         if !is_collected {
             following.wait(&mut asked);
         }

@@ -33,6 +33,7 @@ use super::signals::{self, Arrived, Signals};
 use super::spawn::Start;
 use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
+use super::usage::Meter;
 use super::viewers::{Door, Viewers};
 use super::watches::{Leash, OwnStop, Watches, Word};
 use crate::call::inside::{ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE};
@@ -194,6 +195,7 @@ impl Child {
         let is_job = self.pty.as_ref().is_some_and(|pty| pty.screen().is_of_real());
         let mut contained_from = (!is_job).then(|| now() + contain::AFTER);
         let mut containment = Containment::default();
+        let mut meter = Meter::begin(registry, handle);
         let exit = loop {
             if let Some(exit) = self.look() {
                 break exit;
@@ -207,7 +209,8 @@ impl Child {
                 contained_from = None;
                 containment.begin(registry, handle);
             }
-            let next = [kill_at, beats_from, contained_from].into_iter().flatten().min();
+            meter.look(registry, handle, || containment.usage());
+            let next = [kill_at, beats_from, contained_from, Some(meter.next())].into_iter().flatten().min();
             let left = next.map(|at| at.saturating_sub(now()));
             self.wait_for_something(signals, rung.as_ref(), left);
             while let Some(arrived) = signals.next() {
@@ -253,8 +256,9 @@ impl Child {
             let left = kill_at.map_or(GRACE, |at| at.saturating_sub(now()));
             tree::end(registry, &handle.run(), left);
         } else {
-            tree::see_off(registry, &handle.run(), signals, (&stops, rung.as_ref()), &mut asked);
+            tree::see_off(registry, &handle.run(), signals, (&stops, rung.as_ref()), &mut asked, (&mut meter, handle));
         }
+        meter.end(handle, containment.usage());
         containment.leave();
         self.end(exit, &asked)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use outlive::host::Group;
+use outlive::host::{Group, UsageReading, collected_by, usage_below};
 use outlive::ownership::handle::RunHandle;
 use outlive::registry::Registry;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
@@ -33,6 +33,17 @@ impl Containment {
             let work = move || take_in(&group);
             self.taking = std::thread::Builder::new().name("outlive-group".into()).spawn(work).ok();
         }
+    }
+
+    /// What the processes of the attempt have used: those of the group, or, where there is none yet, those below us.
+    pub fn usage(&self) -> UsageReading {
+        let shims = shims();
+        let is_taken_in = self.taking.as_ref().is_none_or(JoinHandle::is_finished);
+        let living = match self.group.as_ref().filter(|_| is_taken_in) {
+            Some(group) => group.usage(),
+            None => usage_below(std::process::id(), &shims),
+        };
+        UsageReading { cpu: living.cpu + collected_by(&shims), ..living }
     }
 
     /// The command has ended. Every process that it left behind is in the group when this returns.
@@ -64,7 +75,10 @@ impl Containment {
 }
 
 fn take_in(group: &Group) {
-    let ours: Vec<u32> = tree::shims().into_iter().map(|pid| pid.as_raw_nonzero().get().unsigned_abs()).collect();
     // A process outside of it is found as where there is none.
-    let _ = group.take_in(&ours);
+    let _ = group.take_in(&shims());
+}
+
+fn shims() -> Vec<u32> {
+    tree::shims().into_iter().map(|pid| pid.as_raw_nonzero().get().unsigned_abs()).collect()
 }

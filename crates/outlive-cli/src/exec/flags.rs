@@ -19,7 +19,7 @@ use super::ready::ReadyFlags;
 use crate::call::Context;
 
 /// What the names of variables begin with that tell a process of its run.
-const RESERVED: &str = "OUTLIVE_";
+pub const RESERVED: &str = "OUTLIVE_";
 
 /// What a run is to be.
 #[derive(Debug, Default, Args)]

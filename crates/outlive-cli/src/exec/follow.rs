@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::libc;
 use outlive::host::{Command, Member, Tree};
 use outlive::ownership::Stop;
+use outlive::ownership::handle::RunHandle;
 use outlive::registry::Registry;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -18,6 +19,7 @@ use rustix::process::Signal;
 use super::child::{Asked, grace};
 use super::signals::{self, Signals};
 use super::tree;
+use super::usage::Meter;
 
 /// How often to look again for those that nothing tells us of: processes that we may not look into.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -34,14 +36,18 @@ pub struct Following<'a> {
     /// Why the run is to stop, and what is rung when it is.
     pub stops: &'a Mutex<Vec<Stop>>,
     pub rung: Option<&'a OwnedFd>,
+    /// What samples them, and for whom.
+    pub meter: Option<(&'a mut Meter, &'a RunHandle)>,
 }
 
 impl Following<'_> {
     /// Waits until they have ended. A run that is to stop has ended only with the last of its processes.
     pub fn wait(&mut self, asked: &mut Asked) {
         let mut kill_at: Option<Duration> = None;
-        while let Some(living) = self.one_living() {
-            let left = kill_at.map(|at| at.saturating_sub(self.now()));
+        loop {
+            let next = self.sample();
+            let Some(living) = self.one_living() else { break };
+            let left = [kill_at, next].into_iter().flatten().min().map(|at| at.saturating_sub(self.now()));
             self.wait_for_something(living.as_ref(), left);
             while let Some(arrived) = self.signals.next() {
                 match arrived.signal {
@@ -71,6 +77,14 @@ impl Following<'_> {
         if let Some(stop) = &asked.stop {
             self.tree.end(kill_at.map_or_else(|| grace(stop), |at| at.saturating_sub(self.now())));
         }
+    }
+
+    /// Takes a sample of them where one is due. Answers when the next one is.
+    fn sample(&mut self) -> Option<Duration> {
+        let (meter, handle) = self.meter.as_mut()?;
+        let (tree, command) = (&self.tree, self.command.map(Command::pid));
+        meter.look(self.registry, handle, || tree.usage(command));
+        Some(meter.next())
     }
 
     fn now(&self) -> Duration {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use outlive::host::Tree;
 use outlive::ownership::Stop;
+use outlive::ownership::handle::RunHandle;
 use outlive::policy::TreePolicy;
 use outlive::registry::Registry;
 use outlive::run::Run;
@@ -21,6 +22,7 @@ use super::follow::Following;
 use super::shim::SHIM;
 use super::signals::Signals;
 use super::spawn::handed;
+use super::usage::Meter;
 
 /// Where the lock that the command's processes inherit is put, out of the way of programs that number their own files.
 const LOCK_FROM: i32 = 200;
@@ -95,6 +97,7 @@ pub fn see_off(
     signals: &mut Signals,
     (stops, rung): (&Mutex<Vec<Stop>>, Option<&OwnedFd>),
     asked: &mut Asked,
+    meter: (&mut Meter, &RunHandle),
 ) {
     let policy = run.spec.policy.tree;
     if policy == TreePolicy::Keep {
@@ -103,7 +106,9 @@ pub fn see_off(
     // Most leave no process behind, and that is cheap to find out.
     let Some(tree) = of(registry, run).filter(|tree| collect_orphans(&shims()) || tree.is_held()) else { return };
     match policy {
-        TreePolicy::Wait => Following { registry, tree, command: None, signals, stops, rung }.wait(asked),
+        TreePolicy::Wait => {
+            Following { registry, tree, command: None, signals, stops, rung, meter: Some(meter) }.wait(asked)
+        }
         _ => tree.end(GRACE),
     }
 }

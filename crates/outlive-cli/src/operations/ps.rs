@@ -12,6 +12,7 @@ use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::index::Kind;
 use outlive::lifecycle::health::{Health, why_ended};
+use outlive::logs::show_bytes;
 use outlive::registry::{ListItem, Registry};
 use outlive::run::{RunSummary, StateName, SummaryEnd};
 use outlive::step::KIND;
@@ -74,7 +75,7 @@ pub struct Ps {
     /// Runs of every repository that is known
     #[arg(short, long)]
     pub global: bool,
-    /// Show all columns, hosts included, and cut nothing
+    /// Show all columns, memory and hosts included, and cut nothing
     #[arg(short, long)]
     pub wide: bool,
 }
@@ -115,6 +116,8 @@ struct PsRow {
     duration: String,
     progress: String,
     percent: Option<u64>,
+    /// The memory that it has, or the most that it had, in bytes.
+    memory: Option<u64>,
     host: Option<String>,
     /// Its repository, where runs of several are listed.
     repo: Option<String>,
@@ -136,6 +139,7 @@ impl PsRow {
             duration: run.duration(),
             progress: run.progress(),
             percent: run.percent(),
+            memory: run.memory_bytes.or(run.peak_memory_bytes),
             host: run.host.clone(),
             repo: None,
             reason: reason(run),
@@ -166,6 +170,7 @@ impl PsRow {
             duration: run.end.as_ref().and_then(lasted).unwrap_or_default(),
             progress: progress_of(run.done, run.total),
             percent: percent_of(run.done, run.total),
+            memory: run.peak_memory_bytes,
             host: run.end.and_then(|end| end.host),
             repo: None,
             reason: reason.collect::<Vec<_>>().join("; "),
@@ -477,12 +482,18 @@ impl Runs {
         let ids: Vec<RunId> = self.lines.iter().map(|line| line.id).collect();
         let ids = if self.shown.wide { ids.iter().map(ToString::to_string).collect() } else { short_ids(&ids) };
         let repo = self.lines.iter().any(|line| line.repo.is_some());
-        let headings = ["ID", "REPO", "RUN", "STATE", "ATTEMPT", "TIME", "PROGRESS", "HOST", "REASON"];
-        let is_shown = |name: &&'static str| (host || *name != "HOST") && (repo || *name != "REPO");
+        let headings = ["ID", "REPO", "RUN", "STATE", "ATTEMPT", "TIME", "PROGRESS", "MEMORY", "HOST", "REASON"];
+        let is_shown = |name: &&'static str| match *name {
+            "MEMORY" => self.shown.wide,
+            "HOST" => host,
+            "REPO" => repo,
+            _ => true,
+        };
         let headings: Vec<&'static str> = headings.into_iter().filter(is_shown).collect();
         let hints = self.hints(&ids, repo);
         let rows = self.lines.iter().zip(ids).map(|(line, id)| {
             let title = if self.shown.wide { line.title.as_str().into() } else { cut(&line.title, LONGEST) };
+            let memory = self.shown.wide.then(|| Cell::new(line.memory.map(show_bytes).unwrap_or_default()));
             let host = host.then(|| Cell::new(plain(line.host.as_deref().unwrap_or_default())));
             let repo = repo.then(|| Cell::new(plain(repo_name(line.repo.as_deref().unwrap_or_default()))));
             let rest = [
@@ -492,7 +503,8 @@ impl Runs {
                 Cell::new(line.duration.as_str()),
                 progress(line, look),
             ];
-            [Cell::new(id)].into_iter().chain(repo).chain(rest).chain(host).chain([Cell::new(line.reason.as_str())])
+            let place = memory.into_iter().chain(host);
+            [Cell::new(id)].into_iter().chain(repo).chain(rest).chain(place).chain([Cell::new(line.reason.as_str())])
         });
         let mut text = Table::new(&headings, rows).show(look, &FIRST, &THEN) + "\n";
         for hint in hints {

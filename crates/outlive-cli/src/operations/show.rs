@@ -12,7 +12,7 @@ use clap::Args;
 use outlive::error::{Code, Error};
 use outlive::index::SearchHit;
 use outlive::logs::{Stream, show_bytes};
-use outlive::run::Run;
+use outlive::run::{Run, UsagePoint};
 use outlive::time::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -38,6 +38,9 @@ pub struct Show {
     /// Only in this repository, or in every one that is known
     #[arg(long, value_enum, default_value_t)]
     pub scope: Scope,
+    /// Also what its attempt has used over time, as points
+    #[arg(long)]
+    pub points: bool,
 }
 
 /// One run, of whichever source.
@@ -72,6 +75,11 @@ pub struct Shown {
     /// What it has returned, unless that is longer than 4 KiB: `outlive result` prints it whole.
     result: Option<Value>,
     result_bytes: Option<usize>,
+    /// The time between two points of what the attempt has used, in milliseconds.
+    usage_every_ms: Option<u64>,
+    /// With --points, what the attempt has used over time: milliseconds since it began, processor time in milliseconds,
+    /// memory in bytes, bytes read, bytes written and the number of processes, at most 120 times.
+    usage_points: Vec<UsagePoint>,
     artifacts: Vec<String>,
     manifest_ref: Option<String>,
     /// The location below which its artifacts are, where it names one.
@@ -97,7 +105,8 @@ struct Log {
 impl Operate for Show {
     const NAME: &'static str = "show";
     const EFFECT: Effect = Effect::Read;
-    const EXAMPLES: &'static str = "outlive show train\noutlive show @last --json";
+    const EXAMPLES: &'static str =
+        "outlive show train\noutlive show @last --json\noutlive show @last --points --json | jq .usage_points";
     type Output = ShownRun;
 
     async fn operate(self, context: &Context) -> Result<ShownRun, Error> {
@@ -141,6 +150,11 @@ impl Show {
             input_bytes: run.spec.input.as_ref().map(bytes),
             result: run.result.as_deref().filter(|result| bytes(result) <= SHOWN).cloned(),
             result_bytes: run.result.as_deref().map(bytes),
+            usage_every_ms: run.usage.as_ref().map(|usage| usage.every_ms),
+            usage_points: match &run.usage {
+                Some(usage) if self.points => usage.points.clone(),
+                _ => Vec::new(),
+            },
             artifacts: run.artifacts.clone(),
             manifest_ref: run.manifest_ref.clone(),
             artifacts_below: run.spec.output.as_ref().map(|output| match output.tree(run.id) {
@@ -273,6 +287,7 @@ impl fmt::Display for Shown {
         line("cancel", run.cancel_requested_at.map(|at| format!("requested {} by {asked_by}", moment(at))))?;
         line("ended", run.ended_at.map(moment))?;
         line("took", Some(run.duration()))?;
+        line("used", run.used())?;
         line("exit", run.exit())?;
         let alive =
             run.leftover_pids.iter().zip(&run.leftover_names).map(|(pid, name)| format!("{pid} ({})", plain(name)));

@@ -6,6 +6,7 @@ use std::fmt;
 use clap::Args;
 use outlive::error::Error;
 use outlive::index::{Lifecycle, Order, Record};
+use outlive::logs::show_bytes;
 use outlive::time::{Clock, SystemClock, Timestamp, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -22,7 +23,7 @@ const PARTS: usize = 24;
 /// What the bars of a plot are drawn with.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Summarise durations, failures and throughput by kind or workflow
+/// Summarise durations, failures, usage and throughput by kind or workflow
 ///
 /// Covers every indexed run that matches. --limit is the number of kinds per page.
 #[derive(Debug, Default, Args)]
@@ -61,10 +62,20 @@ struct Kind {
     p50_ms: Option<u64>,
     p95_ms: Option<u64>,
     p99_ms: Option<u64>,
+    /// The processor time of their last attempts, in milliseconds.
+    cpu_p50_ms: Option<u64>,
+    cpu_p95_ms: Option<u64>,
+    /// The most memory of their last attempts, in bytes.
+    memory_p50_bytes: Option<u64>,
+    memory_p95_bytes: Option<u64>,
     /// How many were made in each part of the time.
     throughput: Vec<u64>,
     #[serde(skip)]
     durations: Vec<u64>,
+    #[serde(skip)]
+    cpu: Vec<u64>,
+    #[serde(skip)]
+    memory: Vec<u64>,
     #[serde(skip)]
     made: Vec<i64>,
 }
@@ -77,12 +88,16 @@ impl Kind {
         self.failed += u64::from(stands == Lifecycle::Failed);
         self.dead += u64::from(stands == Lifecycle::Dead);
         self.durations.extend(record.duration_ms());
+        self.cpu.extend(record.cpu_ms);
+        self.memory.extend(record.peak_memory_bytes);
         self.made.push(record.made().as_micros());
     }
 
     fn settle(&mut self, kind: String, from: i64, part: i64) {
         self.kind = kind;
-        self.durations.sort_unstable();
+        [&mut self.durations, &mut self.cpu, &mut self.memory].into_iter().for_each(|values| values.sort_unstable());
+        [self.cpu_p50_ms, self.cpu_p95_ms] = [50, 95].map(|percent| percentile(&self.cpu, percent));
+        [self.memory_p50_bytes, self.memory_p95_bytes] = [50, 95].map(|percent| percentile(&self.memory, percent));
         [self.p50_ms, self.p95_ms, self.p99_ms] = [50, 95, 99].map(|percent| percentile(&self.durations, percent));
         let rate = |count: u64| (self.ended > 0).then(|| count as f64 / self.ended as f64);
         (self.failure_rate, self.death_rate) = (rate(self.failed), rate(self.dead));
@@ -173,10 +188,12 @@ impl fmt::Display for Numbers {
                 Cell::new(time(kind.p50_ms)),
                 Cell::new(time(kind.p95_ms)),
                 Cell::new(time(kind.p99_ms)),
+                Cell::new(time(kind.cpu_p95_ms)),
+                Cell::new(kind.memory_p95_bytes.map_or_else(|| "-".into(), show_bytes)),
                 Cell::new(plot(&kind.throughput)),
             ]
         };
-        let headings = ["KIND", "RUNS", "FAILED", "DIED", "P50", "P95", "P99", "OVER TIME"];
+        let headings = ["KIND", "RUNS", "FAILED", "DIED", "P50", "P95", "P99", "CPU P95", "MEMORY P95", "OVER TIME"];
         let table = Table::new(&headings, self.kinds.iter().map(row));
         writeln!(f, "{}", table.show(Look::of_stdout(), &[Step::Narrow("KIND", 24)], &[]))?;
         let since = self.since.map_or_else(String::new, |since| format!("since {since}, "));

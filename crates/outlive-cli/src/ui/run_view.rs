@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use outlive::id::{RunId, WorkerId};
 use outlive::lifecycle::health::{Health, RunStatus};
+use outlive::logs::show_bytes;
 use outlive::owner::LiveProcesses;
 use outlive::registry::Registry;
 use std::os::unix::ffi::OsStrExt;
@@ -68,6 +69,18 @@ pub struct RunView {
     pub progress_done: Option<u64>,
     pub progress_total: Option<u64>,
     pub progress_message: Option<String>,
+    /// The processor time of the attempt, in milliseconds.
+    pub cpu_ms: Option<u64>,
+    /// The memory of its processes when they were last sampled, in bytes; none once it has ended.
+    pub memory_bytes: Option<u64>,
+    /// The most memory that the attempt has had, in bytes.
+    pub peak_memory_bytes: Option<u64>,
+    /// What the attempt has read from storage, in bytes.
+    pub read_bytes: Option<u64>,
+    /// What the attempt has written to storage, in bytes.
+    pub written_bytes: Option<u64>,
+    /// How many processes it had when they were last counted; none once it has ended.
+    pub processes: Option<u32>,
     /// Its attempt is ready; none where nothing says when it is.
     pub ready: Option<bool>,
     /// Since when.
@@ -233,6 +246,7 @@ impl RunView {
         };
         let until = died_at.or(ended_at).unwrap_or_else(|| registry.clock().now());
         let progress = run.progress.clone().unwrap_or_default();
+        let usage = run.usage.as_deref();
         let is_executable = || trusted.unwrap_or_else(|| registry.executable(run).is_ok());
         let resumes_without_live = !seen.leftovers.is_empty() && {
             let ended = RunStatus { leftovers: LiveProcesses::default(), ..seen.clone() };
@@ -282,6 +296,12 @@ impl RunView {
             progress_done: progress.done,
             progress_total: progress.total,
             progress_message: progress.message,
+            cpu_ms: usage.map(|usage| usage.cpu_ms),
+            memory_bytes: usage.filter(|_| owner.is_some()).and_then(|usage| usage.memory_bytes),
+            peak_memory_bytes: usage.and_then(|usage| usage.peak_memory_bytes),
+            read_bytes: usage.map(|usage| usage.read_bytes),
+            written_bytes: usage.map(|usage| usage.written_bytes),
+            processes: usage.filter(|_| owner.is_some()).map(|usage| usage.processes),
             ready: spec.ready.as_ref().filter(|_| seen.state == StateName::Running).map(|_| ready_at.is_some()),
             ready_at,
             ports: spec.command.as_ref().map(Command::ports).unwrap_or_default(),
@@ -340,6 +360,24 @@ impl RunView {
     /// How far it is, in hundredths, where it says of how much.
     pub fn percent(&self) -> Option<u64> {
         percent_of(self.progress_done, self.progress_total)
+    }
+
+    /// What its attempt has used, in a line.
+    pub fn used(&self) -> Option<String> {
+        let cpu = format!("{} of CPU", show_duration(Duration::from_millis(self.cpu_ms?)));
+        let bytes = |bytes: Option<u64>, what: &str| {
+            bytes.filter(|bytes| *bytes > 0).map(|bytes| format!("{}{what}", show_bytes(bytes)))
+        };
+        let processes = self.processes.filter(|count| *count > 1).map(|count| format!("{count} processes"));
+        let parts = [
+            Some(cpu),
+            bytes(self.memory_bytes, " of memory"),
+            bytes(self.peak_memory_bytes, " at its peak"),
+            processes,
+            bytes(self.read_bytes, " read"),
+            bytes(self.written_bytes, " written"),
+        ];
+        Some(parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
 
     /// How it ended, where a process did.

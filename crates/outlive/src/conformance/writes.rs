@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::scene::{Scene, failed, finish, recorded, report};
 use super::{Ground, Work, ensure};
-use crate::lifecycle::{Action, Report};
-use crate::model::run::{Arg, Command, Key, Lineage, Progress, Spec};
+use crate::lifecycle::{Action, Report, note_usage};
+use crate::model::run::{Arg, Command, Key, Lineage, Progress, Run, Spec, Usage, UsagePoint};
 use crate::store::{Expect, Revision, Write, WriteOutcome};
 use crate::testing::{person, spec};
 use crate::util::sync::lock;
@@ -61,10 +61,26 @@ pub(super) async fn a_written_run_is_read_back_whole(ground: &dyn Ground) -> Res
     ensure!(matches!(scene.commit(reported.clone()).await?, WriteOutcome::Done(_)), "a report was refused");
     let read = scene.read(write.run.id).await?.run;
     ensure!(recorded(&read) == recorded(&reported.run), "wrote {:?} and read {read:?}", reported.run);
+    // What an attempt uses is written beside its events.
+    let before = scene.read(write.run.id).await?;
+    let usage = Usage {
+        cpu_ms: 1_234,
+        peak_memory_bytes: Some(u64::MAX),
+        every_ms: 2_000,
+        points: vec![UsagePoint { at_ms: 20, memory_bytes: 5 << 30, processes: 3, ..UsagePoint::default() }],
+        ..Usage::default()
+    };
+    let noted = note_usage(&before.run, &fence, &Arc::new(usage)).map_err(|refusal| refusal.to_string())?;
+    let (expect, stamp) = (Expect::Revision(before.revision), scene.stamp());
+    let note = Write { expect, run: noted.clone(), events: Vec::new(), ended: None, stamp };
+    ensure!(matches!(scene.commit(note).await?, WriteOutcome::Done(_)), "what an attempt used was refused");
+    let read = scene.read(write.run.id).await?.run;
+    ensure!(recorded(&read) == recorded(&noted), "wrote {noted:?} and read {read:?}");
     let ended = scene.changing(&scene.read(write.run.id).await?, &finish(worker, &started))?;
     ensure!(matches!(scene.commit(ended.clone()).await?, WriteOutcome::Done(_)), "an end was refused");
     let read = scene.read(write.run.id).await?.run;
-    ensure!(read.ending().is_some() && read.artifacts == ended.run.artifacts, "an ended run is read as {read:?}");
+    let kept = |run: &Run| (run.artifacts.clone(), run.usage.clone());
+    ensure!(read.ending().is_some() && kept(&read) == kept(&ended.run), "an ended run is read as {read:?}");
     Ok(())
 }
 

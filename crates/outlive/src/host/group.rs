@@ -15,6 +15,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use rustix::event::{Timespec, poll};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -149,8 +150,21 @@ impl Group {
     /// The processes in the group, without this process and those of a detached run that was started in here.
     pub(crate) fn members(&self) -> (Vec<u32>, bool) {
         let (mut pids, unseen) = self.pids();
-        pids.retain(|pid| *pid != std::process::id() && !is_apart(*pid));
+        pids.retain(|pid| *pid != std::process::id() && !is_apart(*pid, None));
         (pids, unseen)
+    }
+
+    /// The processes in the group as its owner counts them: it may own a detached run itself.
+    pub(super) fn counted(&self) -> Vec<u32> {
+        let us = std::process::id();
+        self.pids().0.into_iter().filter(|pid| *pid != us && !is_apart(*pid, Some(us))).collect()
+    }
+
+    /// The processor time of everything that was ever in it, since it was made. None where the kernel does not say.
+    pub(super) fn cpu_time(&self) -> Option<Duration> {
+        let text = open_file(&self.dir, "cpu.stat", OFlags::RDONLY).and_then(read).ok()?;
+        let spent = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse().ok())?;
+        Some(Duration::from_micros(spent))
     }
 
     /// Whether the process that has this number is in it.
@@ -331,7 +345,7 @@ fn remove_below(above: &OwnedFd, name: &str, depth: usize) -> bool {
 }
 
 /// What this process has started, and what those have; of `but` only the latter, and nothing of a detached run.
-fn descendants(of: u32, but: &[u32]) -> Vec<u32> {
+pub(super) fn descendants(of: u32, but: &[u32]) -> Vec<u32> {
     let (mut found, mut known, mut next) = (Vec::new(), HashSet::new(), vec![of]);
     while let Some(parent) = next.pop() {
         for child in children(parent).into_iter().filter(|child| known.insert(*child)) {
@@ -353,10 +367,13 @@ fn children(of: u32) -> Vec<u32> {
     listed.flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()).collect()
 }
 
-/// Whether a process belongs to a detached run that was started inside another.
-fn is_apart(pid: u32) -> bool {
+/// Whether a process belongs to a detached run that was started inside another. The ancestors of `owner` say nothing of it.
+fn is_apart(pid: u32, owner: Option<u32>) -> bool {
     let mut at = pid;
     for _ in 0..ANCESTORS {
+        if Some(at) == owner {
+            return false;
+        }
         if owns_a_detached_run(at) {
             return true;
         }

@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::group::Group;
+use super::group::{Group, descendants};
 use super::process::{REGISTRY_ID_VARIABLE, RUN_VARIABLE, Stat, open_pidfd, pidfs_inode, pids, read_stat, wait_exited};
+use super::usage::{UsageReading, usage_below, usage_of};
 use super::{LockState, file_id, holds, lock_state};
 
 /// The second word of a process that owns a detached run. With all that it starts it belongs to no other run, though
@@ -146,6 +147,18 @@ impl Tree {
 
     fn has_lock_held(&self) -> bool {
         lock_state(&self.dir, &self.lock, None) == LockState::Held
+    }
+
+    /// What they have used, as far as that is cheap to find out: those of their group, else the `command` and what is below
+    /// it.
+    pub fn usage(&self, command: Option<u32>) -> UsageReading {
+        if self.below_us {
+            return usage_below(std::process::id(), &self.but);
+        }
+        match &self.group {
+            Some(group) => group.usage(),
+            None => usage_of(command.into_iter().flat_map(|pid| [vec![pid], descendants(pid, &[])].concat())),
+        }
     }
 
     /// Removes their group, if no process is left in it.

@@ -134,6 +134,8 @@ impl Tree {
             verifier_gated_commit_count: state.gated,
             open_feedback_count: state.open_feedback,
             backends: state.backends,
+            cpu_ms: None,
+            peak_memory_bytes: None,
             inputs_digest: state.inputs_digest,
             provenance: None,
             source_fingerprint: Some(state.fingerprint),

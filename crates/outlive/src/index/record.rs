@@ -243,6 +243,10 @@ pub struct Record {
     pub started_at: Option<Timestamp>,
     /// When its last attempt ended.
     pub ended_at: Option<Timestamp>,
+    /// The processor time of its last attempt, in milliseconds, where its owner has said.
+    pub cpu_ms: Option<u64>,
+    /// The most memory of its last attempt, in bytes, where its owner has said.
+    pub peak_memory_bytes: Option<u64>,
     /// Which attempt it is at.
     pub attempt: Option<u32>,
     /// Its tasks or steps.

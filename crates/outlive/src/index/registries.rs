@@ -278,6 +278,8 @@ fn record(run: &Run, repo: &str, registry: Option<&Path>) -> Record {
         updated_at: run.updated_at.to_string(),
         started_at,
         ended_at,
+        cpu_ms: run.usage.as_ref().map(|usage| usage.cpu_ms),
+        peak_memory_bytes: run.usage.as_ref().and_then(|usage| usage.peak_memory_bytes),
         attempt: Some(run.attempt),
         tasks: Tasks::default(),
         commit_count: 0,

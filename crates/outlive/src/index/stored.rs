@@ -45,6 +45,10 @@ struct Stored<'a> {
     started_at: Option<i64>,
     #[serde(rename = "e", default, skip_serializing_if = "Option::is_none")]
     ended_at: Option<i64>,
+    #[serde(rename = "cp", default, skip_serializing_if = "Option::is_none")]
+    cpu_ms: Option<u64>,
+    #[serde(rename = "pm", default, skip_serializing_if = "Option::is_none")]
+    peak_memory_bytes: Option<u64>,
     #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
     attempt: Option<u32>,
     /// Tasks by how they stand, commits, gated ones, feedback.
@@ -87,6 +91,8 @@ pub(super) fn write(record: &Record) -> String {
         updated_at: Cow::Borrowed(&record.updated_at),
         started_at: record.started_at.map(Timestamp::as_micros),
         ended_at: record.ended_at.map(Timestamp::as_micros),
+        cpu_ms: record.cpu_ms,
+        peak_memory_bytes: record.peak_memory_bytes,
         attempt: record.attempt,
         counts: [
             total,
@@ -151,6 +157,8 @@ pub(super) fn read(body: &str, home: Home<'_>) -> Option<Record> {
         updated_at: stored.updated_at.into_owned(),
         started_at: stored.started_at.map(Timestamp::from_micros),
         ended_at: stored.ended_at.map(Timestamp::from_micros),
+        cpu_ms: stored.cpu_ms,
+        peak_memory_bytes: stored.peak_memory_bytes,
         attempt: stored.attempt,
         tasks: Tasks { total, pending, running, failed, completed },
         commit_count,

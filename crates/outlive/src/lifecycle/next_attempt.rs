@@ -51,7 +51,7 @@ pub(super) fn close(run: &mut Run, mut ending: Ending, now: Timestamp) -> Option
     };
     let attempt = Box::new(run.clone());
     run.attempt = run.attempt.saturating_add(1);
-    run.progress = None;
+    (run.progress, run.usage) = (None, None);
     run.state = state;
     Some(attempt)
 }

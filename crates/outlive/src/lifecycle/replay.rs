@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Action, Fence, Observed, Report, Verdict, apply, enqueued, follows};
+use super::{Action, Fence, Observed, Refusal, Report, Verdict, apply, enqueued, follows, note_usage};
 use crate::model::id::RunId;
 use crate::model::owner::LiveProcesses;
 use crate::model::run::{Actor, End, Event, Interruption, LastHeartbeat, Owner, Run, State, StateName};
@@ -41,7 +41,9 @@ pub(crate) fn replay(
     parents: &dyn Fn(RunId) -> Option<StateName>,
 ) -> Result<Replayed, String> {
     follows(before, sent.run)?;
-    let Some((first, others)) = sent.events.split_first() else { return restored(before, sent) };
+    let Some((first, others)) = sent.events.split_first() else {
+        return before.and_then(|before| noted(before, sent)).map_or_else(|| restored(before, sent), Ok);
+    };
     let (mut run, rest, mut events) = match before {
         Some(before) => (before.clone(), sent.events, Vec::new()),
         None if first.action == "enqueue" => {
@@ -52,6 +54,9 @@ pub(crate) fn replay(
         }
         None => return Err("the event log of a run begins with `enqueue`".into()),
     };
+    if let Some(first) = rest.first().filter(|event| OWNERS.contains(&event.action.as_ref())) {
+        run = with_usage(run, sent).map_err(|refusal| format!("`{}`: {refusal}", first.action))?;
+    }
     let mut ended = None;
     for event in rest {
         let unknown = || format!("no action `{}` of the lifecycle makes this of it", event.action);
@@ -70,6 +75,27 @@ pub(crate) fn replay(
     } else {
         Err("the lifecycle makes something else of it".into())
     }
+}
+
+/// The actions of an owner, with which it may say what its attempt has used.
+const OWNERS: [&str; 4] = ["report", "suspend", "finish", "interrupt"];
+
+/// The run with what its owner says with a change that its attempt has used.
+fn with_usage(run: Run, sent: &Sent<'_>) -> Result<Run, Refusal> {
+    let said = sent.ended.unwrap_or(sent.run).usage.as_ref().filter(|usage| run.usage.as_ref() != Some(usage));
+    match (said, run.owner()) {
+        (Some(usage), Some(owner)) => note_usage(&run, &Fence { worker: owner.worker, epoch: run.epoch }, usage),
+        _ => Ok(run),
+    }
+}
+
+/// An owner says what its attempt has used, and nothing else. That is no event.
+fn noted(before: &Run, sent: &Sent<'_>) -> Option<Replayed> {
+    let run = with_usage(before.clone(), sent).ok()?;
+    if run.usage == before.usage || !is_same(&run, sent.run) {
+        return None;
+    }
+    Some(Replayed { run: unheard(&run), ended: None, events: Vec::new() })
 }
 
 /// An owner brings its run back on record that the store lost, or lost the last changes of. The server tells of it.
@@ -92,6 +118,7 @@ fn restored(before: Option<&Run>, sent: &Sent<'_>) -> Result<Replayed, String> {
         worker: Some(owner.worker),
         reason: Some("its owner registered it again".into()),
         evidence: None,
+        usage: None,
     };
     Ok(Replayed { run: sent.run.clone(), ended: None, events: vec![event] })
 }

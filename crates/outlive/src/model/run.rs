@@ -8,6 +8,7 @@ mod spec;
 mod state_name;
 mod stored;
 mod summary;
+mod usage;
 mod variables;
 
 use std::borrow::Cow;
@@ -32,6 +33,7 @@ pub use self::readiness::{Readiness, ReadyCheck};
 pub use self::spec::{After, InvalidSpec, Lineage, Release, Spec, Step};
 pub use self::state_name::{StateName, UnknownState};
 pub use self::summary::{RunSummary, SummaryEnd};
+pub use self::usage::{POINTS, Usage, UsagePoint};
 pub use self::variables::{EnvMode, Variables, is_of_session};
 
 /// The longest name, kind, key or label, in bytes.
@@ -86,6 +88,9 @@ pub struct Run {
     /// How far it says it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Box<Progress>>,
+    /// What the attempt has used, as far as its owner has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Arc<Usage>>,
     /// What its next attempt will be handed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Value>,
@@ -137,6 +142,7 @@ impl Run {
             state: State::Pending(Pending { since: now, not_before, waits_for, reason: None }),
             cancel: None,
             progress: None,
+            usage: None,
             checkpoint: None,
             result: None,
             artifacts: Vec::new(),
@@ -535,6 +541,9 @@ pub struct Event {
     /// On what a verdict rests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
+    /// What the attempt used that this ended, without its course.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Box<Usage>>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]

@@ -13,7 +13,7 @@ pub(crate) async fn deliver_one(store: &dyn Store, spooled: &Spooled, me: &Actor
         if record.stamp == spooled.stamp {
             return Ok(());
         }
-        match apply(&record.run, &spooled.action(), me, spooled.at) {
+        match apply(&spooled.noted(&record.run), &spooled.action(), me, spooled.at) {
             // Another owner or end has made it void.
             Err(_) => return Ok(()),
             Ok(transition) => {

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::lifecycle::OwnerEnd;
 use crate::lifecycle::{Action, Fence, Refusal, Report, Transition, Verdict, apply};
 use crate::model::id::{RunId, Stamp};
-use crate::model::run::{Event, Exit, Interruption, Progress, Run, Spec, StateName};
+use crate::model::run::{Event, Exit, Interruption, Progress, Run, Spec, StateName, Usage};
 use crate::ownership::commit::{UnresolvedWrite, commit_until_known};
 use crate::redact::Redactor;
 use crate::secrets::masking;
@@ -138,6 +138,12 @@ impl RunHandle {
             self.keeping.ask_for_progress();
         }
         Ok(())
+    }
+
+    /// Says what the attempt has used so far. It is written with the next other write of this run, with a heartbeat if that
+    /// takes long, and with the end.
+    pub fn note_usage(&self, usage: Usage) {
+        self.held.note_usage(usage);
     }
 
     /// Keeps what the next attempt is to be handed. Durable when this returns.
@@ -282,9 +288,11 @@ impl RunHandle {
         for _ in 0..TRIES {
             let id = record.run.id;
             let now = self.keeping.clock.now();
-            let report = said.map(|said| apply(&record.run, said, &self.keeping.me, now)).transpose();
+            let usage = self.held.usage();
+            let noted = self.held.noted(&record.run, &self.fence());
+            let report = said.map(|said| apply(&noted, said, &self.keeping.me, now)).transpose();
             let after = |report: Option<Transition>| {
-                let before = report.as_ref().map_or(&record.run, |report| &report.run);
+                let before = report.as_ref().map_or(&*noted, |report| &report.run);
                 let transition = apply(before, action, &self.keeping.me, now)?;
                 Ok((report.map(|report| report.event), transition))
             };
@@ -305,6 +313,9 @@ impl RunHandle {
             match commit_until_known(&*self.store, write, doubt).await? {
                 Ok(written) => {
                     *lock(&self.held.record) = written;
+                    if let Some(usage) = &usage {
+                        self.held.note_usage_written(usage, self.keeping.clock.since_boot());
+                    }
                     return Ok(());
                 }
                 Err(Some(current)) => record = current,
@@ -344,8 +355,9 @@ impl RunHandle {
         let report = progress.map(|progress| Report { progress: Some(progress), ..Report::default() });
         let report = report.map(|report| Action::Report { fence: self.fence(), report });
         let record = lock(&self.held.record);
-        let reported = report.and_then(|report| apply(&record.run, &report, me, now).ok());
-        let before = reported.as_ref().map_or(&record.run, |reported| &reported.run);
+        let noted = self.held.noted(&record.run, &self.fence());
+        let reported = report.and_then(|report| apply(&noted, &report, me, now).ok());
+        let before = reported.as_ref().map_or(&*noted, |reported| &reported.run);
         let ended = apply(before, &action, me, now).ok()?;
         let mut write = Write::change(&record, ended, stamp);
         write.events.splice(0..0, reported.map(|reported| reported.event));

@@ -5,6 +5,7 @@
 //! transaction open never keeps it from beating. What one beat does is [`WorkerState::tick`], which the thread calls in a
 //! loop and the simulation calls by itself.
 
+mod reports;
 mod thread;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,20 +20,18 @@ use super::event_fd::EventFd;
 use super::held::{Held, Stop};
 use crate::host::MadeBy;
 use crate::lifecycle::OwnerEnd;
-use crate::lifecycle::{Action, Fence, Report, Verdict, apply};
+use crate::lifecycle::{Action, Fence, Verdict, apply};
 use crate::model::id::{Entropy, Epoch, RunId, Stamp, WorkerId};
 use crate::model::owner::Identity;
 use crate::model::policy::Lease;
 use crate::model::run::{Actor, Interruption, LastHeartbeat, Owner};
 use crate::model::time::Clock;
 use crate::ownership::spool::{Spool, Spooled};
-use crate::store::{self, Beat, Expect, Record, Store, WorkerCapacity, Write, WriteOutcome};
+use crate::store::{self, Beat, Expect, Store, WorkerCapacity, Write, WriteOutcome};
 use crate::util::sync::lock;
 
 /// The least time between two beats that a bell asked for.
 const BELL_REST: Duration = Duration::from_millis(20);
-/// How often a write of progress is tried where others change the run meanwhile.
-const PROGRESS_TRIES: usize = 3;
 /// How long to wait before an end that was not taken is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -211,7 +210,8 @@ impl WorkerState {
     ) -> std::io::Result<()> {
         let run = held.id;
         let (registry, at) = (self.registry.clone(), self.clock.now());
-        let spooled = Spooled { registry, run, worker: self.worker, epoch: held.epoch, stamp, at, end, exit };
+        let (worker, epoch, usage) = (self.worker, held.epoch, held.usage());
+        let spooled = Spooled { registry, run, worker, epoch, stamp, at, end, exit, usage };
         tracing::warn!(run = %run, epoch = held.epoch.0, on_disk = self.spool.is_some(), "outcome spooled");
         let kept = self.spool.as_ref().map_or(Ok(()), |spool| spool.keep(&spooled));
         let mut keep = self.keep();
@@ -232,43 +232,6 @@ impl WorkerState {
         self.wake.call();
     }
 
-    /// Has the thread write progress when that is due.
-    pub(crate) fn ask_for_progress(&self) {
-        self.wake.call();
-    }
-
-    /// How long it is until progress is to be written; none where none waits.
-    fn progress_due_in(&self) -> Option<Duration> {
-        let (held, now) = (self.keep().held.clone(), self.clock.awake());
-        held.values().filter_map(|held| held.progress_due_in(now)).min()
-    }
-
-    /// Writes the progress that waits of every run. What cannot be written waits for the next beat.
-    async fn write_progress(&self, store: &dyn Store) -> Result<(), store::Error> {
-        let held = self.keep().held.clone();
-        for held in held.values() {
-            let Some(progress) = held.unwritten_progress() else { continue };
-            let report = Report { progress: Some(progress.clone()), ..Report::default() };
-            let action = Action::Report { fence: self.fence(held.epoch), report };
-            let known = held.record();
-            let mut record = Some(known);
-            for _ in 0..PROGRESS_TRIES {
-                let Some(current) = record.take() else { break };
-                // The reply of the heartbeat says that a run is no longer its own.
-                let Ok(transition) = apply(&current.run, &action, &self.me, self.clock.now()) else { break };
-                let write = Write::change(&current, transition, Stamp::draw(&*self.entropy));
-                let (run, stamp) = (write.run.clone(), write.stamp);
-                match store.commit(vec![write]).await?.pop() {
-                    Some(WriteOutcome::Done(revision)) => *lock(&held.record) = Record { run, revision, stamp },
-                    Some(WriteOutcome::Conflict(found)) => record = found.map(|found| *found),
-                    _ => {}
-                }
-            }
-            held.note_written(&progress, self.clock.awake());
-        }
-        Ok(())
-    }
-
     fn keep(&self) -> MutexGuard<'_, OwnershipState> {
         lock(&self.state)
     }
@@ -284,6 +247,7 @@ impl WorkerState {
         self.check_limits(false);
         // What cannot be written of it waits on; the beat says what is wrong with the store.
         let _ = self.write_progress(store).await;
+        let _ = self.write_usage(store).await;
         let ticked = self.beat(store).await;
         self.note_outage(ticked.as_ref().err());
         self.check_limits(ticked.is_err());

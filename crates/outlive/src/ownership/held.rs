@@ -1,13 +1,15 @@
 //! A run that a worker holds: what its holder and the heartbeat thread share.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::lifecycle::{Fence, note_usage};
 use crate::model::id::{Epoch, RunId};
 use crate::model::policy::{Lease, OnLeaseLoss};
-use crate::model::run::{CancelRequest, Progress};
+use crate::model::run::{CancelRequest, Progress, Run, Usage};
 use crate::store::Record;
 use crate::util::sync::lock;
 
@@ -53,6 +55,7 @@ pub(crate) struct Held {
     pub(crate) record: Mutex<Record>,
     stopping: Arc<Mutex<Stopping>>,
     progress: Mutex<Unwritten>,
+    usage: Mutex<UsageNotes>,
 }
 
 /// The least time between two writes of a run's progress.
@@ -64,6 +67,17 @@ struct Unwritten {
     progress: Option<Progress>,
     /// When progress was last written, in time awake.
     written_at: Option<Duration>,
+}
+
+/// The most time between two writes of what a busy attempt has used.
+const USAGE_EVERY: Duration = Duration::from_secs(30);
+
+/// What the attempt has used.
+#[derive(Default)]
+struct UsageNotes {
+    latest: Option<Arc<Usage>>,
+    /// What of it is on record, and when it was written, by time since boot.
+    written: Option<(Arc<Usage>, Duration)>,
 }
 
 /// The reason to stop, and the callback that receives it.
@@ -101,7 +115,41 @@ impl Held {
             record: Mutex::new(record),
             stopping: Arc::default(),
             progress: Mutex::default(),
+            usage: Mutex::default(),
         }
+    }
+
+    /// Takes in what the attempt has used so far.
+    pub(super) fn note_usage(&self, usage: Usage) {
+        lock(&self.usage).latest = Some(Arc::new(usage));
+    }
+
+    /// What the attempt has used, as its holder has said last.
+    pub(super) fn usage(&self) -> Option<Arc<Usage>> {
+        lock(&self.usage).latest.clone()
+    }
+
+    /// The run with what its attempt has used, as far as the holder of `fence` may say so.
+    pub(super) fn noted<'a>(&self, run: &'a Run, fence: &Fence) -> Cow<'a, Run> {
+        let noted = self.usage().and_then(|usage| note_usage(run, fence, &usage).ok());
+        noted.map_or(Cow::Borrowed(run), Cow::Owned)
+    }
+
+    /// What the attempt has used, where that is to be written by itself: it has changed since, and as much time has passed
+    /// as from the start until then, up to [`USAGE_EVERY`].
+    pub(super) fn due_usage(&self, now: Duration) -> Option<Arc<Usage>> {
+        let notes = lock(&self.usage);
+        let latest = notes.latest.as_ref()?;
+        let is_due = notes.written.as_ref().is_none_or(|(written, at)| {
+            let pause = at.saturating_sub(self.since).min(USAGE_EVERY);
+            now.saturating_sub(*at) >= pause && latest.differs_from(written)
+        });
+        is_due.then(|| latest.clone())
+    }
+
+    /// Notes that this is on record.
+    pub(super) fn note_usage_written(&self, usage: &Arc<Usage>, now: Duration) {
+        lock(&self.usage).written = Some((usage.clone(), now));
     }
 
     /// Takes progress in. Answers with whether it is to be written now, and whether it is the first that waits.
@@ -236,5 +284,36 @@ fn call_pending(stopping: &Mutex<Stopping>) {
         // A callback that panics is called with later reasons nevertheless.
         let _ = std::panic::catch_unwind(AssertUnwindSafe(|| callback(&stop)));
         lock(stopping).callback.get_or_insert(callback);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::id::Stamp;
+    use crate::model::run::StateName;
+    use crate::store::Revision;
+    use crate::testing::{SeededEntropy, lifecycle, spec};
+    use crate::{Timestamp, WorkerId};
+
+    #[test]
+    fn usage_is_written_ever_less_often_and_never_while_idle() {
+        let entropy = SeededEntropy::new(2);
+        let worker = WorkerId::draw(Timestamp::from_micros(1), &entropy);
+        let run = lifecycle::specimen(StateName::Running, spec("test"), worker).unwrap();
+        let record = Record { run, revision: Revision(1), stamp: Stamp::draw(&entropy) };
+        let held = Held::new(record, Duration::ZERO, None);
+        let mut written = Vec::new();
+        for second in (4..=600).step_by(4) {
+            let now = Duration::from_secs(second);
+            // Busy for five minutes, then idle.
+            held.note_usage(Usage { cpu_ms: second.min(300) * 1_000, ..Usage::default() });
+            if let Some(usage) = held.due_usage(now) {
+                held.note_usage_written(&usage, now);
+                written.push(second);
+            }
+        }
+        assert_eq!(written[..5], [4, 8, 16, 32, 64]);
+        assert!(written.len() <= 14 && *written.last().unwrap() <= 332, "{written:?}");
     }
 }

@@ -3,18 +3,20 @@
 //! The name of a file says which registry its result belongs to. So a process of one registry opens no file of another,
 //! however many there are of registries that are gone for good.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::lifecycle::{Action, Fence, OwnerEnd};
+use crate::lifecycle::{Action, Fence, OwnerEnd, note_usage};
 use crate::model::hex::hex;
 use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
-use crate::model::run::{DOCUMENT_LIMIT, Exit};
+use crate::model::run::{DOCUMENT_LIMIT, Exit, Run, Usage};
 use crate::model::time::Timestamp;
 use crate::util::files::{self, Prepared};
 
@@ -40,12 +42,22 @@ pub struct Spooled {
     pub end: OwnerEnd,
     /// The exit status, where a process had one.
     pub exit: Option<Exit>,
+    /// What the attempt has used, where its owner has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Arc<Usage>>,
 }
 
 impl Spooled {
     /// The action that records it.
     pub fn action(&self) -> Action {
         self.end.action(Fence { worker: self.worker, epoch: self.epoch }, self.exit)
+    }
+
+    /// The run with what its attempt has used, as its owner can write it.
+    pub(crate) fn noted<'a>(&self, run: &'a Run) -> Cow<'a, Run> {
+        let fence = Fence { worker: self.worker, epoch: self.epoch };
+        let noted = self.usage.as_ref().and_then(|usage| note_usage(run, &fence, usage).ok());
+        noted.map_or(Cow::Borrowed(run), Cow::Owned)
     }
 
     fn name(&self) -> PathBuf {
@@ -145,7 +157,7 @@ mod tests {
         let (run, worker) = (RunId::draw(now, entropy), WorkerId::draw(now, entropy));
         let end = OwnerEnd::Finished(Verdict::SUCCEEDED);
         let (registry, stamp) = (registry.into(), Stamp::draw(entropy));
-        Spooled { registry, run, worker, epoch: Epoch(1), stamp, at: now, end, exit: None }
+        Spooled { registry, run, worker, epoch: Epoch(1), stamp, at: now, end, exit: None, usage: None }
     }
 
     #[test]

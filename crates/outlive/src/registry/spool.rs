@@ -36,7 +36,7 @@ impl Registry {
     pub(super) fn settled(&self, run: &Run, spooled: &[Spooled]) -> Option<Run> {
         run.owner()?;
         let end = spooled.iter().find(|end| end.run == run.id && end.epoch == run.epoch)?;
-        apply(run, &end.action(), &self.me, end.at).ok().map(|transition| transition.run)
+        apply(&end.noted(run), &end.action(), &self.me, end.at).ok().map(|transition| transition.run)
     }
 
     pub(super) fn spooled(&self) -> Vec<Spooled> {

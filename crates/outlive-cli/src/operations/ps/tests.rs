@@ -7,7 +7,7 @@ use outlive::lifecycle::health::see;
 use outlive::owner::{Evidence, Identity};
 use outlive::run::{
     Actor, Arg, CancelRequest, Command, End, Ending, Failure, GaveUp, Interruption, Key, Owner, Pending, Progress,
-    Reap, Run, Spec, State, Step as SpecStep, Swept, Withheld,
+    Reap, Run, Spec, State, Step as SpecStep, Swept, Usage, Withheld,
 };
 use outlive::time::Timestamp;
 
@@ -57,6 +57,12 @@ fn run(number: u32, name: Option<&str>) -> RunView {
         progress_done: None,
         progress_total: None,
         progress_message: None,
+        cpu_ms: Some(1_500),
+        memory_bytes: Some(250_000_000),
+        peak_memory_bytes: Some(300_000_000),
+        read_bytes: Some(0),
+        written_bytes: Some(0),
+        processes: Some(2),
         ready: None,
         ready_at: None,
         ports: Default::default(),
@@ -221,6 +227,8 @@ fn ended_runs() -> Vec<Run> {
             run.attempt = if variant == 5 { 10 } else { 2 };
             run.progress =
                 (variant < 3).then(|| Box::new(Progress { done: Some(3), total: Some(7), ..Progress::default() }));
+            let usage = Usage { cpu_ms: 12, peak_memory_bytes: Some(5_000_000), ..Usage::default() };
+            run.usage = (variant == 3).then(|| Arc::new(usage));
             (run.archived, run.copied) = (None, variant == 7);
             let (started_at, owner) = ((variant != 6).then(|| at(1)), (variant != 6).then(|| owner.clone()));
             run.state = State::Ended(Ending { how: how.clone(), at: at(4), started_at, owner, exit: None });

@@ -9,7 +9,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{Archived, CancelRequest, Ending, Pending, Progress, Run, Running, Spec, State, Suspended, Swept};
+use super::{Archived, CancelRequest, Ending, Pending, Progress, Run, Running, Spec, State, Suspended, Swept, Usage};
 use crate::model::id::{Epoch, RunId};
 use crate::model::time::Timestamp;
 
@@ -33,6 +33,8 @@ struct Stored {
     cancel: Option<Box<CancelRequest>>,
     #[serde(default)]
     progress: Option<Box<Progress>>,
+    #[serde(default)]
+    usage: Option<Arc<Usage>>,
     #[serde(default)]
     checkpoint: Option<Value>,
     #[serde(default)]
@@ -77,6 +79,7 @@ impl<'de> Deserialize<'de> for Run {
             state,
             cancel: stored.cancel,
             progress: stored.progress,
+            usage: stored.usage,
             checkpoint: stored.checkpoint,
             result: stored.result,
             artifacts: stored.artifacts,

@@ -32,6 +32,8 @@ pub struct RunSummary {
     pub end: Option<SummaryEnd>,
     pub done: Option<u64>,
     pub total: Option<u64>,
+    pub cpu_ms: Option<u64>,
+    pub peak_memory_bytes: Option<u64>,
     pub created_at: Timestamp,
     pub archived: bool,
 }
@@ -70,6 +72,8 @@ struct Stored {
     pending: Option<Pending>,
     #[serde(default)]
     progress: Progress,
+    #[serde(default)]
+    usage: Usage,
     created_at: Timestamp,
     #[serde(default)]
     archived: Option<IgnoredAny>,
@@ -143,6 +147,15 @@ struct Progress {
     total: Option<u64>,
 }
 
+/// The sums of what its attempt has used.
+#[derive(Default, Deserialize)]
+struct Usage {
+    #[serde(default)]
+    cpu_ms: Option<u64>,
+    #[serde(default)]
+    peak_memory_bytes: Option<u64>,
+}
+
 impl Stored {
     /// Whether it waits for nothing but its first turn: of any other run more must be asked than its record.
     fn waits_plainly(&self) -> bool {
@@ -163,7 +176,7 @@ impl TryFrom<Stored> for RunSummary {
         if !is_final && !stored.waits_plainly() {
             return Err("its record alone does not tell how it stands");
         }
-        let Stored { id, spec, attempt, ended, pending: _, progress, created_at, archived, copied: _ } = stored;
+        let Stored { id, spec, attempt, ended, pending: _, progress, usage, created_at, archived, copied: _ } = stored;
         let (step, replays) = spec.step.map_or((None, None), |step| (Some(step.name), step.replays));
         let end = ended.map(|ended| SummaryEnd {
             how: ended.how,
@@ -183,6 +196,8 @@ impl TryFrom<Stored> for RunSummary {
             end,
             done: progress.done,
             total: progress.total,
+            cpu_ms: usage.cpu_ms,
+            peak_memory_bytes: usage.peak_memory_bytes,
             created_at,
             archived: archived.is_some(),
         })

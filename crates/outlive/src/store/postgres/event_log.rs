@@ -29,9 +29,9 @@ pub(super) fn tell(story: &mut String, event: &Event, owner: Option<&Named>) -> 
 
 /// Appends an event in its short form. Answers whether it has one.
 fn tell_shortly(story: &mut String, event: &Event, owner: Option<&Named>) -> bool {
-    let Event { at, action, by, from, to, epoch, attempt, worker, reason, evidence } = event;
+    let Event { at, action, by, from, to, epoch, attempt, worker, reason, evidence, usage } = event;
     let is_word = |text: &str| !text.contains(['\t', '\n', '\r']);
-    if reason.is_some() || evidence.is_some() || !is_word(&by.user) || !is_word(&by.host) {
+    if reason.is_some() || evidence.is_some() || usage.is_some() || !is_word(&by.user) || !is_word(&by.host) {
         return false;
     }
     let (at, Actor { user, host, pid }) = (at.as_micros(), by);
@@ -69,6 +69,7 @@ pub(super) fn event(line: &str, owners: &Owners) -> Option<Event> {
         worker,
         reason: None,
         evidence: None,
+        usage: None,
     };
     match words.as_slice() {
         ["E", _, user, host, pid] => {
