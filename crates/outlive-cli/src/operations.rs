@@ -8,6 +8,7 @@ pub mod cancel;
 pub mod checkpoint;
 pub mod completions;
 pub mod delegate;
+pub mod diff;
 pub mod doctor;
 #[cfg(test)]
 mod documented;
@@ -56,6 +57,7 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<wait::Wait>(),
     Operation::of::<output::Output>(),
     Operation::of::<result::GetResult>(),
+    Operation::of::<diff::Diff>(),
     Operation::of::<send::Send>(),
     Operation::of::<cancel::Cancel>(),
     Operation::of::<adopt::Adopt>(),

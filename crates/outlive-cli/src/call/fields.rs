@@ -95,6 +95,7 @@ pub fn words(command: &Command, input: Value) -> Result<Vec<OsString>, String> {
     fields.retain(|_, value| !value.is_null());
     let mut words: Vec<String> = Vec::new();
     let mut behind: Vec<String> = Vec::new();
+    let mut last: Vec<String> = Vec::new();
     let mut left_out = None;
     for arg in command.get_arguments() {
         let id = arg.get_id().as_str();
@@ -107,6 +108,7 @@ pub fn words(command: &Command, input: Value) -> Result<Vec<OsString>, String> {
         match kind(arg) {
             Kind::Switch if values == ["true"] => words.push(flag),
             Kind::Switch => {}
+            _ if arg.is_last_set() => last.extend(values),
             // The word behind a missing one would be taken for it.
             _ if arg.is_positional() => match left_out {
                 Some(missing) if !values.is_empty() => return Err(format!("field `{missing}` is missing")),
@@ -119,6 +121,13 @@ pub fn words(command: &Command, input: Value) -> Result<Vec<OsString>, String> {
     if let Some(unknown) = fields.keys().next() {
         let known: Vec<&str> = command.get_arguments().map(|arg| arg.get_id().as_str()).collect();
         return Err(format!("there is no field `{unknown}`; the fields are: {}", known.join(", ")));
+    }
+    if command.get_arguments().any(Arg::is_last_set) {
+        if let Some(flag) = behind.iter().find(|word| word.starts_with('-')) {
+            return Err(format!("`{flag}` looks like a flag"));
+        }
+        words.append(&mut behind);
+        behind = last;
     }
     if !behind.is_empty() {
         words.push("--".into());
@@ -194,7 +203,7 @@ mod tests {
     use clap::Args;
 
     use super::*;
-    use crate::operations::{ps, queue};
+    use crate::operations::{ps, queue, rerun};
 
     fn line<T: Args>(input: Value) -> Result<String, String> {
         let words = words(&T::augment_args(Command::new("x")), input)?;
@@ -210,6 +219,15 @@ mod tests {
         );
         let add = json!({ "argv": ["make", "--help"], "name": "x", "resume_on": ["crash", "failure"] });
         assert_eq!(line::<queue::Add>(add).unwrap(), "--name=x --resume-on=crash --resume-on=failure -- make --help");
+    }
+
+    #[test]
+    fn words_behind_two_dashes_stay_behind_what_the_call_is_about() {
+        let again = json!({ "run": "train", "env": ["A=--b"], "args": ["--lr", "0.2"] });
+        assert_eq!(line::<rerun::Rerun>(again).unwrap(), "--env=A=--b train -- --lr 0.2");
+        assert_eq!(line::<rerun::Rerun>(json!({ "run": "train" })).unwrap(), "train");
+        let refused = line::<rerun::Rerun>(json!({ "run": "--force" })).unwrap_err();
+        assert_eq!(refused, "`--force` looks like a flag");
     }
 
     #[test]

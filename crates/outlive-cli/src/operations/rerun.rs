@@ -1,5 +1,7 @@
 //! `outlive rerun`: repeats a run as a new one.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 
 use clap::Args;
@@ -15,6 +17,7 @@ use serde::Serialize;
 
 use crate::call::{Context, Effect, Operate};
 use crate::exec::detach::Starting;
+use crate::exec::flags::RESERVED;
 use crate::exec::take_up;
 use crate::lookup::{Elsewhere, Scope, elsewhere, gone};
 use crate::operations::bulk::{Bulk, BulkFilter, SELECTING, each_batch, states};
@@ -27,7 +30,8 @@ const ENDED: [StateName; 5] =
 
 /// Start a finished run again as a new, linked run
 ///
-/// The new run has the command, directory and policy of the old one, which is not changed. It starts at once in the
+/// The new run has the command, directory and policy of the old one, which is not changed. Words behind `--` replace
+/// the arguments of the command, whose program stays the same, and --env sets variables. It starts at once in the
 /// background; a run that came from the queue is queued again. With the same --idempotency-key a second call returns
 /// the run of the first. A run of cool-workflow is repeated by cool-workflow as a tracked run of the home registry,
 /// where `[cool_workflow] command` of the home's configuration names the program; otherwise the command to type is
@@ -62,9 +66,15 @@ pub struct Rerun {
     /// Also a run that has not ended
     #[arg(long)]
     pub force: bool,
+    /// Set a variable, in addition to those that it had (repeatable)
+    #[arg(long, value_name = "KEY=VALUE", requires = "run")]
+    pub env: Vec<String>,
     /// Only in this repository, or in every one that is known
     #[arg(long, value_enum, default_value_t)]
     pub scope: Scope,
+    /// Arguments for the command, instead of those that it had
+    #[arg(last = true, value_name = "ARGS", requires = "run")]
+    pub args: Vec<OsString>,
 }
 
 /// The run that repeats another.
@@ -90,11 +100,17 @@ impl Operate for Rerun {
     const NAME: &'static str = "rerun";
     const EFFECT: Effect = Effect::Write;
     const EXAMPLES: &'static str = "outlive run --name job -- true && outlive rerun job --reason 'new data'\n\
+                                    outlive run --name try -- sleep 9 && outlive rerun try --env SPEED=2 -- 1\n\
                                     outlive rerun --kind import --status failed --since 1d";
     type Output = Again;
 
     fn effect(&self) -> Effect {
-        if self.run.is_none() && !self.filter.yes { Effect::Read } else { Self::EFFECT }
+        match self.run {
+            None if !self.filter.yes => Effect::Read,
+            // Other arguments are another command.
+            _ if !self.args.is_empty() || !self.env.is_empty() => Effect::Execute,
+            _ => Self::EFFECT,
+        }
     }
 
     async fn operate(self, context: &Context) -> Result<Again, Error> {
@@ -118,7 +134,7 @@ impl Operate for Rerun {
                 };
             }
         };
-        let (run, made) = registry.rerun(id, &self.options(context)).await?;
+        let (run, made) = registry.rerun(id, &self.options(context)?).await?;
         if made {
             begin(&registry, &run).await?;
         }
@@ -147,10 +163,21 @@ async fn begin(registry: &Registry, run: &Run) -> Result<(), Error> {
 }
 
 impl Rerun {
-    fn options(&self, context: &Context) -> RerunOptions {
+    fn options(&self, context: &Context) -> Result<RerunOptions, Error> {
         let environment = (!context.is_served()).then(|| Variables::without_session(std::env::vars_os()));
         let (reason, key) = (self.reason.clone(), self.idempotency_key.clone());
-        RerunOptions { reason, key, forced: self.force, environment }
+        let arguments = self.args.iter().map(|word| word.as_os_str().into()).collect::<Vec<_>>();
+        let arguments = Some(arguments).filter(|arguments| !arguments.is_empty());
+        Ok(RerunOptions { reason, key, forced: self.force, environment, arguments, variables: self.variables()? })
+    }
+
+    /// The variables that `--env` sets.
+    fn variables(&self) -> Result<BTreeMap<String, String>, Error> {
+        let set = |word: &String| match word.split_once('=') {
+            Some((name, value)) if !name.is_empty() && !name.starts_with(RESERVED) => Ok((name.into(), value.into())),
+            _ => Err(Error::Invalid(format!("`--env {word}` sets no variable: it is KEY=VALUE"))),
+        };
+        self.env.iter().map(set).collect()
     }
 
     /// Counts the runs that the filter selects, and repeats them where that is wanted.
@@ -163,7 +190,7 @@ impl Rerun {
         let mut filter = self.filter.filter(states(&self.status, &ENDED)?, now)?;
         // What is made here may match too, and is not repeated again.
         filter.until = Some(filter.until.map_or(now, |until| until.min(now)));
-        let how = self.options(context);
+        let how = self.options(context)?;
         each_batch((context, &registry), &filter, async |seen| {
             bulk.select(&seen);
             if is_dry {
@@ -189,6 +216,11 @@ impl Rerun {
 
     /// Has cool-workflow repeat a run of its own, where its command is configured.
     async fn foreign(&self, context: &Context, listed: &SearchHit) -> Result<Again, Error> {
+        if !self.args.is_empty() || !self.env.is_empty() {
+            return Err(Error::Invalid(
+                "cool-workflow repeats a run as it was: its arguments cannot be changed".into(),
+            ));
+        }
         let reason = self.reason.as_deref().map(|reason| ["--reason", reason]);
         let words: Vec<&str> =
             ["run", "rerun", foreign_name(&listed.record)].into_iter().chain(reason.into_iter().flatten()).collect();

@@ -72,6 +72,7 @@ fn calls(run: &Value) -> Vec<Call> {
         call("wait", &["busy", "--timeout", "soon"], json!({ "runs": ["busy"], "timeout": "soon" })),
         call("result", &["migrate"], json!({ "run": "migrate" })),
         call("result", &["good"], json!({ "run": "good" })),
+        call("diff", &["good", "bad"], json!({ "left": "good", "right": "bad" })),
         call("show", &["migrate"], json!({ "run": "migrate" })),
         call("queue add", &["--kind", "a", "--input", "[1]"], json!({ "kind": "a", "input": [1] })),
         call("queue add", &["--kind", "a", "--input", "\"@x\""], json!({ "kind": "a", "input": "@x" })),

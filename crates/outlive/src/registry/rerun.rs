@@ -1,11 +1,13 @@
 //! Repeating runs: one, or many in one write.
 
+use std::collections::BTreeMap;
+
 use super::Registry;
 use crate::error::Error;
 use crate::lifecycle::health::RunStatus;
 use crate::lifecycle::{enqueued, rerun};
 use crate::model::id::{RunId, Stamp};
-use crate::model::run::{Run, Variables};
+use crate::model::run::{Arg, Command, Run, Variables};
 use crate::store::{self, Expect, Write, WriteOutcome};
 
 /// How runs are repeated.
@@ -19,6 +21,10 @@ pub struct RerunOptions {
     pub forced: bool,
     /// The environment of the new run, where that of the old one was not kept.
     pub environment: Option<Variables>,
+    /// Arguments instead of those of the command, whose program stays the same.
+    pub arguments: Option<Vec<Arg>>,
+    /// Variables that are listed with the new run, in addition to those of the old one.
+    pub variables: BTreeMap<String, String>,
 }
 
 impl Registry {
@@ -94,7 +100,10 @@ impl Registry {
                 ))
             })?;
             command.sealed = self.kept_environment(run).or_else(|| how.environment.clone());
+            how.change(command);
             spec.withheld = None;
+        } else if how.is_changed() {
+            return Err(Error::Invalid(format!("run `{id}` has no command whose arguments could be changed")));
         }
         spec.lineage = Some(lineage);
         spec.created_by = self.me.clone();
@@ -106,6 +115,19 @@ impl Registry {
 }
 
 impl RerunOptions {
+    /// Whether another command comes of it than the old run had.
+    fn is_changed(&self) -> bool {
+        self.arguments.is_some() || !self.variables.is_empty()
+    }
+
+    fn change(&self, command: &mut Command) {
+        if let Some(arguments) = &self.arguments {
+            command.argv.truncate(1);
+            command.argv.extend(arguments.iter().cloned());
+        }
+        command.env.extend(self.variables.clone());
+    }
+
     /// The id of the run that repeats `run` under the key, if there is one.
     fn derived(&self, run: &Run) -> Option<RunId> {
         let key = self.key.as_ref()?;
