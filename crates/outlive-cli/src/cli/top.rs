@@ -3,31 +3,48 @@
 //! It asks the table of operations for everything, as any surface does. What runs say is made harmless before it is
 //! drawn.
 
+mod detail;
 mod draw;
+mod sgr;
+mod sort;
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{ArgMatches, Command};
 use outlive::error::Error;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use outlive::time::{Clock, SystemClock};
+use ratatui::crossterm::event::{
+    self, DisableMouseCapture, EnableMouseCapture, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton,
+    MouseEvent, MouseEventKind,
+};
+use ratatui::crossterm::execute;
+use ratatui::layout::Rect;
 use serde_json::{Value, json};
 
-use crate::call::{Context, Failure, fail};
+use self::detail::{Detail, Lines};
+use self::sort::Sort;
+use crate::call::{Context, Failure, Form, fail};
 use crate::operations::TABLE;
+use crate::ui::run_view::percent_of;
 
 /// The verb.
 pub const NAME: &str = "top";
 
-/// How often it looks, and the most runs that it shows.
+/// How often it looks, unless that costs too much, and the most runs that it shows.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const MOST: usize = 1_000;
-/// The most lines of output that it shows.
-const LINES: usize = 500;
+/// It looks no more often than after so many times what the last look took.
+const SHARE: u32 = 100;
+/// How many lines a turn of the wheel scrolls.
+const WHEEL: isize = 3;
 
 /// The command's flags and help.
 pub fn command() -> Command {
     Command::new(NAME).about("Watch, cancel and resume runs in a full-screen view").after_help(
-        "Examples:\n  outlive top\n\nKeys: Up and Down move, Enter output, c cancel, r resume, / filter, a all, ? keys, q quit",
+        "Examples:\n  outlive top\n\nKeys: Up and Down move, Enter detail, Space mark, c cancel, r resume, R rerun, A adopt,\n      \
+         s sort, / filter or search, : views (queue, keys, workers), p pause, a all, ? keys, q quit",
     )
 }
 
@@ -37,8 +54,10 @@ enum View {
     /// The runs.
     #[default]
     List,
-    /// What one of them has written.
-    Output(Meant, Vec<String>),
+    /// One of them.
+    Detail(Box<Detail>),
+    /// What a verb that reads prints.
+    Panel(&'static str, Lines),
     /// What each key is for.
     Keys,
 }
@@ -51,8 +70,12 @@ enum Mode {
     Move,
     /// To say which runs are wanted.
     Filter,
-    /// To confirm an operation on a run.
-    Confirm(&'static str, Meant),
+    /// To say what is searched for in output.
+    Search,
+    /// To name a view.
+    Command(String),
+    /// To confirm an operation on runs.
+    Confirm(&'static str, Vec<Meant>),
 }
 
 /// A selected run. Runs come and go between two looks, so it is never selected by its place in the list.
@@ -77,13 +100,23 @@ impl Meant {
 #[derive(Debug, Default)]
 struct Top {
     runs: Vec<Value>,
+    /// There are more than are listed.
+    more: bool,
     view: View,
     mode: Mode,
     filter: String,
+    sort: Sort,
     all: bool,
+    /// Nothing is looked at again.
+    paused: bool,
+    /// The ids of the runs that are marked.
+    marked: BTreeSet<String>,
     /// The run that is selected, and where it is listed.
     selected: Option<Meant>,
     place: usize,
+    /// The first run on the screen, and where the rows are.
+    offset: Cell<usize>,
+    rows: Cell<Rect>,
     /// What was said last.
     said: String,
 }
@@ -96,25 +129,33 @@ pub fn run(_: &ArgMatches, context: &Context, json: bool) -> u8 {
         return fail(&Error::Invalid(error.into()), json);
     }
     let mut terminal = ratatui::init();
+    // A terminal without a mouse is used by keys.
+    let _ = execute!(std::io::stdout(), EnableMouseCapture);
     let watched = Top::default().watch(&mut terminal, context);
+    let _ = execute!(std::io::stdout(), DisableMouseCapture);
     ratatui::restore();
     watched.map_or_else(|error| fail(&Error::Invalid(format!("the terminal failed: {error}")), json), |()| 0)
 }
 
+/// The views that are named behind a colon, with the verb that each shows.
+const PANELS: [(&str, &str); 3] = [("queue", "queue list"), ("keys", "keys"), ("workers", "workers")];
+
 impl Top {
     fn watch(mut self, terminal: &mut ratatui::DefaultTerminal, context: &Context) -> std::io::Result<()> {
         loop {
-            self.look(context);
+            let began = SystemClock.awake();
+            if !self.paused {
+                self.look(context);
+            }
             terminal.draw(|frame| draw::draw(&self, frame))?;
             // Several keys at once are one look.
-            let mut patience = LOOK_EVERY;
+            let mut patience = LOOK_EVERY.max(SystemClock.awake().saturating_sub(began) * SHARE);
             while event::poll(patience)? {
                 patience = Duration::ZERO;
-                if let Event::Key(key) = event::read()?
-                    && key.kind == KeyEventKind::Press
-                    && self.quits(key, context)
-                {
-                    return Ok(());
+                match event::read()? {
+                    Event::Key(key) if key.kind == KeyEventKind::Press && self.quits(key, context) => return Ok(()),
+                    Event::Mouse(mouse) => self.points(mouse),
+                    _ => {}
                 }
             }
         }
@@ -122,11 +163,16 @@ impl Top {
 
     fn look(&mut self, context: &Context) {
         match ask(context, "ps", json!({ "all": self.all, "limit": MOST })) {
-            Ok(mut page) => self.take(page["runs"].as_array_mut().map(std::mem::take).unwrap_or_default()),
+            Ok(mut page) => {
+                self.more = page["next"].is_string();
+                self.take(page["runs"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            }
             Err(failure) => self.said = failure.message().into(),
         }
-        if let View::Output(meant, lines) = &mut self.view {
-            *lines = written(context, &meant.id);
+        match &mut self.view {
+            View::Detail(detail) => detail.look(context),
+            View::Panel(verb, lines) => lines.replace(printed(context, verb)),
+            View::List | View::Keys => {}
         }
     }
 
@@ -134,8 +180,8 @@ impl Top {
     /// it is listed no longer, goes to whatever is in its place.
     fn take(&mut self, runs: Vec<Value>) {
         let wanted = self.filter.to_lowercase();
-        let says = |run: &Value| run.to_string().to_lowercase().contains(&wanted);
-        self.runs = runs.into_iter().filter(says).collect();
+        self.runs = runs.into_iter().filter(|run| says(run, &wanted)).collect();
+        self.sort.apply(&mut self.runs);
         let found = self.selected.as_ref().and_then(|meant| self.runs.iter().position(|run| meant.is(run)));
         self.select(found.unwrap_or(self.place));
     }
@@ -149,19 +195,33 @@ impl Top {
     /// Goes to another run; what is shown of a run is then shown of that one.
     fn go_to(&mut self, place: usize) {
         self.select(place);
-        if let (View::Output(meant, lines), Some(selected)) = (&mut self.view, &self.selected) {
-            (*meant, *lines) = (selected.clone(), Vec::new());
+        if let (View::Detail(detail), Some(selected)) = (&mut self.view, &self.selected) {
+            **detail = Detail::of(selected.clone());
         }
     }
 
-    /// The run that keys are about: the one whose output is shown, or the one that is selected.
+    /// The run that keys are about: the one that is looked at closely, or the one that is selected.
     fn meant(&self) -> Option<Meant> {
-        if let View::Output(meant, _) = &self.view { Some(meant.clone()) } else { self.selected.clone() }
+        if let View::Detail(detail) = &self.view { Some(detail.meant.clone()) } else { self.selected.clone() }
     }
 
+    /// Asks before something is done to the marked runs, or to the one that is meant.
     fn confirm(&mut self, operation: &'static str) {
-        if let Some(meant) = self.meant() {
-            self.mode = Mode::Confirm(operation, meant);
+        let is_marked = |run: &&Value| run["id"].as_str().is_some_and(|id| self.marked.contains(id));
+        let marked: Vec<Meant> = self.runs.iter().filter(is_marked).filter_map(Meant::of).collect();
+        let runs =
+            if self.view == View::List && !marked.is_empty() { marked } else { self.meant().into_iter().collect() };
+        if !runs.is_empty() {
+            self.mode = Mode::Confirm(operation, runs);
+        }
+    }
+
+    /// What scrolls and is searched.
+    fn lines(&mut self) -> Option<&mut Lines> {
+        match &mut self.view {
+            View::Detail(detail) => Some(&mut detail.log),
+            View::Panel(_, lines) => Some(lines),
+            View::List | View::Keys => None,
         }
     }
 
@@ -170,7 +230,7 @@ impl Top {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return true;
         }
-        match (&self.mode, key.code) {
+        match (&mut self.mode, key.code) {
             (Mode::Filter, KeyCode::Char(c)) => {
                 self.filter.push(c);
                 // The next key may be about what is left, and come before the next look.
@@ -179,11 +239,20 @@ impl Top {
             }
             (Mode::Filter, KeyCode::Backspace) => _ = self.filter.pop(),
             (Mode::Filter, KeyCode::Esc) => (self.filter, self.mode) = (String::new(), Mode::Move),
-            (Mode::Filter, KeyCode::Enter) => self.mode = Mode::Move,
-            (Mode::Filter, _) => {}
-            (Mode::Confirm(operation, meant), KeyCode::Char('y')) => {
-                self.said = act(context, operation, meant);
+            (Mode::Search, code) => self.searches(code),
+            (Mode::Command(command), KeyCode::Char(c)) => command.push(c),
+            (Mode::Command(command), KeyCode::Backspace) => _ = command.pop(),
+            (Mode::Command(command), KeyCode::Enter) => {
+                let command = std::mem::take(command);
                 self.mode = Mode::Move;
+                return self.goes_to_view(command.trim(), context);
+            }
+            (Mode::Filter, KeyCode::Enter) | (Mode::Command(_), KeyCode::Esc) => self.mode = Mode::Move,
+            (Mode::Filter | Mode::Command(_), _) => {}
+            (Mode::Confirm(operation, runs), KeyCode::Char('y')) => {
+                self.said = act(context, operation, runs);
+                self.mode = Mode::Move;
+                self.marked.clear();
             }
             (Mode::Confirm(..), _) => (self.said, self.mode) = ("nothing was done".into(), Mode::Move),
             (Mode::Move, code) => return self.moves(code),
@@ -191,38 +260,166 @@ impl Top {
         false
     }
 
+    fn searches(&mut self, code: KeyCode) {
+        let Some(lines) = self.lines() else { return };
+        let said = match code {
+            KeyCode::Char(c) => {
+                lines.search.push(c);
+                return;
+            }
+            KeyCode::Backspace => {
+                lines.search.pop();
+                return;
+            }
+            KeyCode::Enter if !lines.search.is_empty() => lines.find(true),
+            _ => {
+                lines.search.clear();
+                String::new()
+            }
+        };
+        (self.said, self.mode) = (said, Mode::Move);
+    }
+
+    /// Goes to the view that was named; true where that is none.
+    fn goes_to_view(&mut self, name: &str, context: &Context) -> bool {
+        match PANELS.iter().find(|(panel, _)| *panel == name) {
+            Some((_, verb)) => {
+                let mut lines = Lines::default();
+                lines.replace(printed(context, verb));
+                self.view = View::Panel(verb, lines);
+            }
+            None if name == "q" || name == "quit" => return true,
+            None if name.is_empty() || name == "runs" => self.view = View::List,
+            None => self.said = format!("there is no view `{name}`: runs, queue, keys, workers"),
+        }
+        false
+    }
+
     fn moves(&mut self, code: KeyCode) -> bool {
         self.said.clear();
+        let page = usize::from(self.rows.get().height).max(1);
+        match (code, self.lines()) {
+            (KeyCode::PageUp, Some(lines)) => lines.scroll(page.cast_signed()),
+            (KeyCode::PageDown, Some(lines)) => lines.scroll(-page.cast_signed()),
+            (KeyCode::Home, Some(lines)) => lines.scroll(isize::MAX),
+            (KeyCode::End, Some(lines)) => lines.below = 0,
+            (KeyCode::Char('/'), Some(lines)) => {
+                lines.search.clear();
+                self.mode = Mode::Search;
+            }
+            (KeyCode::Char(key @ ('n' | 'N')), Some(lines)) if !lines.search.is_empty() => {
+                self.said = lines.find(key == 'n');
+            }
+            (KeyCode::PageUp, None) => self.go_to(self.place.saturating_sub(page)),
+            (KeyCode::PageDown, None) => self.go_to(self.place + page),
+            (KeyCode::Home, None) => self.go_to(0),
+            (KeyCode::End, None) => self.go_to(usize::MAX),
+            _ => return self.acts(code),
+        }
+        false
+    }
+
+    fn acts(&mut self, code: KeyCode) -> bool {
         match code {
             // Leaving a filter does not leave everything.
             KeyCode::Esc if self.view == View::List && !self.filter.is_empty() => self.filter.clear(),
+            KeyCode::Esc if self.view == View::List && !self.marked.is_empty() => self.marked.clear(),
             KeyCode::Char('q') | KeyCode::Esc if self.view == View::List => return true,
             KeyCode::Char('q') | KeyCode::Esc => self.view = View::List,
             KeyCode::Up | KeyCode::Char('k') => self.go_to(self.place.saturating_sub(1)),
             KeyCode::Down | KeyCode::Char('j') => self.go_to(self.place + 1),
-            KeyCode::Home => self.go_to(0),
-            KeyCode::End => self.go_to(usize::MAX),
             KeyCode::Enter | KeyCode::Char('l') => {
                 if let Some(meant) = self.meant() {
-                    self.view = View::Output(meant, Vec::new());
+                    self.view = View::Detail(Box::new(Detail::of(meant)));
                 }
             }
+            KeyCode::Char(' ') => self.mark(),
             KeyCode::Char('?') => self.view = View::Keys,
             KeyCode::Char('/') => self.mode = Mode::Filter,
+            KeyCode::Char(':') => self.mode = Mode::Command(String::new()),
             KeyCode::Char('a') => self.all = !self.all,
+            KeyCode::Char('p') => self.paused = !self.paused,
+            KeyCode::Char('s') => {
+                self.sort = self.sort.next();
+                let runs = std::mem::take(&mut self.runs);
+                self.take(runs);
+            }
             KeyCode::Char('c') => self.confirm("cancel"),
             KeyCode::Char('r') => self.confirm("resume"),
+            KeyCode::Char('R') => self.confirm("rerun"),
+            KeyCode::Char('A') => self.confirm("adopt"),
             _ => {}
         }
         false
     }
+
+    /// Marks the selected run, or no longer, and goes to the next.
+    fn mark(&mut self) {
+        if let (View::List, Some(Meant { id, .. })) = (&self.view, self.selected.clone()) {
+            if !self.marked.remove(&id) {
+                self.marked.insert(id);
+            }
+            self.go_to(self.place + 1);
+        }
+    }
+
+    /// Does what the mouse is for: to select, and to scroll.
+    fn points(&mut self, mouse: MouseEvent) {
+        let (rows, by) = (
+            self.rows.get(),
+            match mouse.kind {
+                MouseEventKind::ScrollUp => WHEEL,
+                MouseEventKind::ScrollDown => -WHEEL,
+                _ => 0,
+            },
+        );
+        if let (Some(lines), true) = (self.lines(), by != 0) {
+            return lines.scroll(by);
+        }
+        match (&self.view, mouse.kind) {
+            (View::List, MouseEventKind::ScrollUp) => self.go_to(self.place.saturating_sub(WHEEL.unsigned_abs())),
+            (View::List, MouseEventKind::ScrollDown) => self.go_to(self.place + WHEEL.unsigned_abs()),
+            (View::List, MouseEventKind::Down(MouseButton::Left)) if (rows.y..rows.bottom()).contains(&mouse.row) => {
+                self.go_to(self.offset.get() + usize::from(mouse.row - rows.y));
+            }
+            _ => {}
+        }
+    }
 }
 
-/// Has something done to a run. Answers with what is said of it.
-fn act(context: &Context, operation: &str, meant: &Meant) -> String {
-    match ask(context, operation, json!({ "runs": [meant.id] })) {
-        Ok(answer) => format!("{operation}: {}", became(&answer)),
-        Err(failure) => failure.message().into(),
+/// Whether a run says these words in what people know of it.
+fn says(run: &Value, wanted: &str) -> bool {
+    const FIELDS: [&str; 8] = ["id", "name", "kind", "state", "health", "reason", "host", "step"];
+    let has = |value: &Value| value.as_str().is_some_and(|text| text.to_lowercase().contains(wanted));
+    wanted.is_empty()
+        || FIELDS.iter().any(|field| has(&run[*field]))
+        || run["command"].as_array().into_iter().flatten().any(has)
+        || run["labels"].as_object().into_iter().flatten().any(|(key, value)| key.contains(wanted) || has(value))
+}
+
+/// How far a run is, in hundredths.
+fn percent(run: &Value) -> Option<u64> {
+    percent_of(run["progress_done"].as_u64(), run["progress_total"].as_u64())
+}
+
+/// Has something done to runs. Answers with what is said of it.
+fn act(context: &Context, operation: &str, runs: &[Meant]) -> String {
+    let ids: Vec<&str> = runs.iter().map(|run| run.id.as_str()).collect();
+    let answers: Vec<Result<Value, Failure>> = match operation {
+        // They take one run at a time.
+        "rerun" | "adopt" => ids.iter().map(|id| ask(context, operation, json!({ "run": id }))).collect(),
+        _ => vec![ask(context, operation, json!({ "runs": ids }))],
+    };
+    let failed = answers.iter().find_map(|answer| answer.as_ref().err()).map(|failure| failure.message().to_owned());
+    match (failed, &answers[..], runs) {
+        (Some(message), ..) => message,
+        (None, [Ok(answer)], [_]) => format!("{operation}: {}", became(answer)),
+        (None, answers, runs) => {
+            let outcomes = answers.iter().flatten().flat_map(|answer| answer["runs"].as_array().into_iter().flatten());
+            let requested = outcomes.filter(|run| run["outcome"] == "cancel_requested").count();
+            let left = if requested > 0 { format!(", {requested} of them requested") } else { String::new() };
+            format!("{operation}: {} runs{left}", runs.len())
+        }
     }
 }
 
@@ -243,20 +440,15 @@ fn ask(context: &Context, name: &str, input: Value) -> Result<Value, Failure> {
     Ok(serde_json::from_str(&answer.text).unwrap_or_default())
 }
 
-/// The last lines of what a run has written.
-fn written(context: &Context, id: &str) -> Vec<String> {
-    let page = match ask(context, "output", json!({ "run": id, "lines": LINES, "limit": 1 << 20 })) {
-        Ok(page) => page,
-        Err(failure) => return vec![failure.message().to_owned()],
-    };
-    let shown = |piece: &Value| match (piece["text"].as_str(), piece["left_out"].as_u64()) {
-        (Some(text), _) => text.to_owned(),
-        (None, Some(bytes)) => format!("[{bytes} bytes are left out]\n"),
-        (None, None) => "[bytes that are no text]\n".into(),
-    };
-    let text: String = page["pieces"].as_array().into_iter().flatten().map(shown).collect();
-    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    lines[lines.len().saturating_sub(LINES)..].to_vec()
+/// What a verb that reads prints for people.
+fn printed(context: &Context, name: &str) -> Vec<String> {
+    let Some(operation) = TABLE.iter().find(|operation| operation.name == name) else { return Vec::new() };
+    let words = (operation.command)().no_binary_name(true).try_get_matches_from(Vec::<String>::new());
+    let words = words.map_err(|error| Error::Invalid(error.to_string()));
+    match words.and_then(|words| (operation.call)(&words, context, Form::Text)) {
+        Ok(answer) => answer.text.lines().map(str::to_owned).collect(),
+        Err(error) => vec![error.to_string()],
+    }
 }
 
 #[cfg(test)]
@@ -294,12 +486,13 @@ mod tests {
 
     #[test]
     fn what_is_confirmed_is_done_to_the_run_that_was_asked_about() {
-        for (key, operation) in [('c', "cancel"), ('r', "resume")] {
+        for (key, operation) in [('c', "cancel"), ('r', "resume"), ('R', "rerun"), ('A', "adopt")] {
             for after in [&["new", "one", "two"][..], &["two"], &[]] {
                 let mut top = top(&["one", "two"]);
                 top.moves(KeyCode::Char(key));
                 top.take(listed(after));
-                let Mode::Confirm(asked, meant) = &top.mode else { panic!("{:?}", top.mode) };
+                let Mode::Confirm(asked, runs) = &top.mode else { panic!("{:?}", top.mode) };
+                let [meant] = &runs[..] else { panic!("{runs:?}") };
                 assert_eq!((*asked, meant.id.as_str(), meant.title.as_str()), (operation, "id of one", "one"));
             }
         }
@@ -315,8 +508,53 @@ mod tests {
         }
         // The run that is read is the one that is cancelled, listed or not.
         top.moves(KeyCode::Char('c'));
-        assert!(matches!(&top.mode, Mode::Confirm("cancel", meant) if meant.title == "one"), "{:?}", top.mode);
+        assert!(matches!(&top.mode, Mode::Confirm("cancel", runs) if runs[0].title == "one"), "{:?}", top.mode);
         top.moves(KeyCode::Up);
         assert_eq!(top.meant().unwrap().title, "new");
+    }
+
+    #[test]
+    fn marked_runs_are_acted_on_together_and_only_while_listed() {
+        let mut top = top(&["one", "two", "three"]);
+        for key in [' ', ' '] {
+            top.moves(KeyCode::Char(key));
+        }
+        assert_eq!(selected(&top), Some("three"));
+        top.take(listed(&["new", "two", "three"]));
+        top.moves(KeyCode::Char('c'));
+        let Mode::Confirm("cancel", runs) = &top.mode else { panic!("{:?}", top.mode) };
+        assert_eq!(runs.iter().map(|run| run.title.as_str()).collect::<Vec<_>>(), ["two"]);
+        top.mode = Mode::Move;
+        top.moves(KeyCode::Esc);
+        assert!(top.marked.is_empty(), "Esc drops the marks before it quits");
+    }
+
+    #[test]
+    fn a_filter_is_about_what_people_know_of_runs() {
+        let run =
+            json!({ "id": "1", "name": "Train", "labels": { "team": "search" }, "can": ["cancel"], "duration_ms": 5 });
+        for word in ["train", "sear", "team"] {
+            assert!(says(&run, word), "{word}");
+        }
+        for word in ["cancel", "duration", "null", "labels"] {
+            assert!(!says(&run, word), "{word} is how it is written down");
+        }
+    }
+
+    #[test]
+    fn runs_are_sorted_and_the_selection_stays_with_its_run() {
+        let mut top = Top::default();
+        let run = |name: &str, memory: Option<u64>| json!({ "id": name, "name": name, "memory_bytes": memory });
+        top.take(vec![run("b", Some(5)), run("c", None), run("a", Some(9))]);
+        let order = |top: &Top| top.runs.iter().map(draw::title_of).collect::<String>();
+        assert_eq!(order(&top), "bca");
+        top.moves(KeyCode::Char('s'));
+        assert_eq!((order(&top), selected(&top)), ("abc".into(), Some("b")));
+        while top.sort != Sort::Memory {
+            top.moves(KeyCode::Char('s'));
+        }
+        assert_eq!((order(&top), selected(&top)), ("abc".into(), Some("b")));
+        top.moves(KeyCode::Char('s'));
+        assert_eq!(top.sort, Sort::Newest);
     }
 }

@@ -17,6 +17,10 @@ impl Drop for Screen<'_> {
 
 impl<'a> Screen<'a> {
     fn start(sandbox: &'a Sandbox) -> Self {
+        Self::sized(sandbox, "80", "8")
+    }
+
+    fn sized(sandbox: &'a Sandbox, columns: &str, lines: &str) -> Self {
         let screen = Self { sandbox };
         let words = [
             "-f",
@@ -24,9 +28,9 @@ impl<'a> Screen<'a> {
             "new-session",
             "-d",
             "-x",
-            "80",
+            columns,
             "-y",
-            "8",
+            lines,
             "outlive top; echo left $?; exec sleep 300",
         ];
         screen.tmux(&words).succeeds();
@@ -146,4 +150,71 @@ fn s05_s_11_top_shows_runs_filters_them_shows_what_they_wrote_and_cancels_them()
     screen.press(&["q"]);
     assert_eq!(screen.says("left 0"), "left 0", "the screen was not left as it was");
     insta::assert_snapshot!("top", settled(&sandbox, &seen.join("\n---\n")).replace("root", "[USER]"));
+}
+
+#[test]
+fn t4_09_top_shows_details_scrolls_and_searches_output_with_colours() {
+    let sandbox = Sandbox::new();
+    let script = "outlive progress 3/4 'almost'; for i in $(seq 1 200); do echo line $i; done
+                  printf '10%%\\r\\033[31mred alert\\033[0m\\n'; exec sleep 300";
+    std::fs::write(sandbox.work().join("talk.sh"), script).unwrap();
+    sandbox.outlive(["run", "-d", "--name", "talker", "--", "sh", "talk.sh"]).succeeds();
+    sandbox.wait_for("talker", |run| run["progress_done"] == 3 && run["cpu_ms"].is_u64());
+    let screen = Screen::sized(&sandbox, "120", "24");
+    let listed = screen.says("> talker");
+    assert!(listed.contains("CPU MEMORY") && listed.contains("3/4 75%") && listed.contains("memory "), "{listed}");
+    screen.press(&["Enter"]);
+    let detail = screen.says("red alert");
+    assert!(detail.contains("state running") && detail.contains(" of CPU"), "{detail}");
+    assert!(detail.contains("progress almost") && detail.contains("command sh talk.sh"), "{detail}");
+    assert!(!detail.contains("[31m") && !detail.contains("10%"), "{detail}");
+    let coloured = screen.tmux(&["capture-pane", "-p", "-e"]).succeeds();
+    assert!(["[31mred alert", "[38;5;1mred alert"].iter().any(|red| coloured.contains(red)), "{coloured:?}");
+    screen.press(&["PageUp", "PageUp"]);
+    let above = screen.says("line 170");
+    assert!(!above.contains("red alert"), "{above}");
+    screen.press(&["/", "l", "i", "n", "e", "Space", "4", "2", "Enter"]);
+    let found = screen.says("match 1 of 1, line 42");
+    assert!(found.contains("line 41") && !found.contains("line 170"), "{found}");
+    screen.press(&["End"]);
+    screen.says("red alert");
+    screen.press(&["q", "q"]);
+    screen.says("left 0");
+}
+
+#[test]
+fn top_acts_on_marked_runs_and_shows_queue_keys_and_workers() {
+    let sandbox = Sandbox::new();
+    for name in ["one", "two", "three"] {
+        sandbox.outlive(["queue", "add", "--name", name, "--lock", "db", "--", "true"]).succeeds();
+    }
+    let screen = Screen::sized(&sandbox, "110", "20");
+    screen.says("pending 3");
+    for (view, wanted) in [("queue", "queue list"), ("keys", "HELD BY"), ("workers", "no worker")] {
+        screen.press(&[":"]);
+        screen.says("runs, queue, keys, workers or q");
+        screen.press(&[view, "Enter"]);
+        screen.says(wanted);
+    }
+    screen.press(&[":", "runs", "Enter"]);
+    screen.says("> three");
+    screen.press(&["Space", "Space", "c"]);
+    let asked = screen.says("cancel 2 runs? y: yes, any other key: no");
+    assert!(asked.contains("* three") && asked.contains("* two") && asked.contains("2 marked"), "{asked}");
+    screen.press(&["y"]);
+    screen.says("cancel: 2 runs");
+    assert_eq!(sandbox.show("one")["state"], "pending");
+    for name in ["two", "three"] {
+        sandbox.wait_for_state(name, "cancelled");
+    }
+    screen.press(&["p"]);
+    screen.says("paused");
+    screen.press(&["a", "p"]);
+    screen.says("3 all runs");
+    screen.press(&["s"]);
+    screen.says("by name");
+    screen.press(&["R"]);
+    screen.says("rerun one? y: yes");
+    screen.press(&["n", "q"]);
+    screen.says("left 0");
 }
