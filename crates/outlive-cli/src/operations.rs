@@ -12,10 +12,13 @@ pub mod diff;
 pub mod doctor;
 #[cfg(test)]
 mod documented;
+pub mod facets;
 pub mod fence;
 pub mod gc;
+pub mod grep;
 pub mod history;
 pub mod init;
+pub mod keys;
 pub mod list;
 pub mod listing;
 pub mod man;
@@ -56,8 +59,11 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<why::Why>(),
     Operation::of::<wait::Wait>(),
     Operation::of::<output::Output>(),
+    Operation::of::<grep::Grep>(),
     Operation::of::<result::GetResult>(),
     Operation::of::<diff::Diff>(),
+    Operation::of::<facets::Facets>(),
+    Operation::of::<keys::Keys>(),
     Operation::of::<send::Send>(),
     Operation::of::<cancel::Cancel>(),
     Operation::of::<adopt::Adopt>(),

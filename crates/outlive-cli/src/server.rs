@@ -14,6 +14,7 @@ mod live;
 mod mcp;
 mod metrics;
 mod openapi;
+mod raw;
 mod sessions;
 mod sign_in;
 mod traces;
@@ -187,6 +188,7 @@ fn operations() -> Router<Arc<Server>> {
         .route("/v1/openapi.json", get(openapi::document))
         .route("/v1/changes", get(live::changes))
         .route("/v1/follow", get(live::follow))
+        .route("/v1/raw", get(raw::raw))
         .route("/v1/store/{call}", post(lending::lend))
         .route("/v1/{*operation}", any(api::operate))
         .route("/metrics", get(metrics::tell))

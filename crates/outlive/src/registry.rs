@@ -14,8 +14,10 @@ mod counts;
 #[cfg(feature = "sqlite")]
 mod delete;
 mod external;
+mod facets;
 mod find;
 mod home;
+mod keys;
 mod log_directory;
 mod notify;
 mod origin;
@@ -72,7 +74,9 @@ use crate::store::{self, Notification, Record, Store, WorkerCapacity};
 
 pub use self::cancel::{CancelOptions, Cancellation};
 pub use self::external::{EXTERNAL_KIND, ExternalLease};
+pub use self::facets::Histogram;
 pub use self::home::make_home;
+pub use self::keys::KeyUse;
 pub use self::log_directory::LogDirectory;
 use self::log_directory::home_directory;
 pub use self::notify::WorkReady;

@@ -5,7 +5,7 @@ use clap::Command;
 /// The groups of verbs, in the order in which a newcomer meets them. Every verb is in one of them.
 const GROUPS: [(&str, &[&str]); 8] = [
     ("Run", &["run", "attach", "adopt", "resume", "rerun"]),
-    ("Look", &["ps", "show", "why", "logs", "wait", "result", "diff", "top", "output"]),
+    ("Look", &["ps", "show", "why", "logs", "wait", "result", "diff", "top", "output", "grep", "keys", "facets"]),
     ("Control", &["send", "cancel", "reap", "unpark", "archive", "unarchive", "rm", "sweep"]),
     ("Queue", &["queue", "work", "supervise", "service"]),
     ("Fleet", &["serve", "mcp", "workers", "token", "trust"]),

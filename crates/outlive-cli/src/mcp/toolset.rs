@@ -16,7 +16,7 @@ use crate::operations::bulk::SELECTING;
 /// The tool that tells of all others and calls them.
 pub const MORE: &str = "more";
 /// The longest text of a field outside the core set.
-const FIELD_TEXT: usize = 44;
+const FIELD_TEXT: usize = 36;
 /// The longest text of a tool outside the core set.
 const TOOL_TEXT: usize = 160;
 

@@ -2,6 +2,8 @@
 
 mod text;
 
+pub use self::text::plain as shown_last;
+
 use std::fmt;
 
 use base64::Engine;
@@ -174,7 +176,8 @@ impl Written {
     }
 }
 
-fn unreadable(error: &std::io::Error) -> Error {
+/// The failure of a log that cannot be read.
+pub fn unreadable(error: &std::io::Error) -> Error {
     Error::Store(store::Error::Unavailable(format!("the log cannot be read: {error}")))
 }
 

@@ -1,6 +1,7 @@
 //! `outlive show`: everything about one run.
 
 mod steps;
+mod waits;
 
 use std::fmt;
 use std::fs::Metadata;
@@ -19,10 +20,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::steps::{StepView, tell};
+use self::waits::Wait;
 use crate::call::codes;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::{Elsewhere, Scope, after_gone, elsewhere};
 use crate::operations::delegate::{foreign_command, foreign_name};
+use crate::operations::keys::KeyView;
 use crate::operations::listing::{counts, status};
 use crate::ui::run_view::{RunView, moment};
 use crate::ui::{plain, quote};
@@ -68,6 +71,10 @@ pub struct Foreign {
 pub struct Shown {
     #[serde(flatten)]
     run: RunView,
+    /// What a pending run waits for.
+    waits: Vec<Wait>,
+    /// The keys of a run that has not ended, with the runs that hold them and those that wait for them.
+    key_use: Vec<KeyView>,
     checkpoint_bytes: Option<usize>,
     /// What its handler is given, unless that is longer than 4 KiB.
     input: Option<Value>,
@@ -143,8 +150,11 @@ impl Show {
         let seen = registry.get(registry.find(&self.run).await?.run.id).await?;
         let run = &seen.run;
         let steps = registry.steps_of(run).await?;
+        let keys = waits::keys(&registry, run).await?;
         Ok(Shown {
             run: RunView::new(&seen, &registry),
+            waits: waits::waits(&registry, run, &keys).await?,
+            key_use: waits::shown(&keys),
             checkpoint_bytes: run.checkpoint.as_ref().map(|checkpoint| checkpoint.to_string().len()),
             input: run.spec.input.as_ref().filter(|input| bytes(input) <= SHOWN).cloned(),
             input_bytes: run.spec.input.as_ref().map(bytes),

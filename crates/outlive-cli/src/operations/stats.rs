@@ -160,7 +160,7 @@ impl Operate for Stats {
 }
 
 /// Small bars, one for each part of a time.
-fn plot(counts: &[u64]) -> String {
+pub fn plot(counts: &[u64]) -> String {
     let most = counts.iter().copied().max().unwrap_or(0).max(1);
     let bar = |count: &u64| match count {
         0 => ' ',

@@ -19,6 +19,7 @@ mod dashboard;
 mod deleting;
 mod detaching;
 mod environment;
+mod facets;
 mod far_trees;
 mod faults_damage;
 mod faults_group;

@@ -73,6 +73,13 @@ fn calls(run: &Value) -> Vec<Call> {
         call("result", &["migrate"], json!({ "run": "migrate" })),
         call("result", &["good"], json!({ "run": "good" })),
         call("diff", &["good", "bad"], json!({ "left": "good", "right": "bad" })),
+        call("grep", &["good", "x"], json!({ "run": "good", "pattern": "x" })),
+        call("keys", &[], json!({})),
+        call(
+            "facets",
+            &["--since", "2020-01-01T00:00:00Z", "--until", "2030-01-01T00:00:00Z"],
+            json!({ "since": "2020-01-01T00:00:00Z", "until": "2030-01-01T00:00:00Z" }),
+        ),
         call("show", &["migrate"], json!({ "run": "migrate" })),
         call("queue add", &["--kind", "a", "--input", "[1]"], json!({ "kind": "a", "input": [1] })),
         call("queue add", &["--kind", "a", "--input", "\"@x\""], json!({ "kind": "a", "input": "@x" })),

@@ -3,7 +3,7 @@
 use super::sandbox::{Ends, Sandbox, Started, binary, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 59] = [
+const VERBS: [(&str, bool); 62] = [
     ("step", true),
     ("ps", false),
     ("show", false),
@@ -61,6 +61,9 @@ const VERBS: [(&str, bool); 59] = [
     ("mcp install", false),
     ("result", false),
     ("diff", false),
+    ("grep", false),
+    ("keys", false),
+    ("facets", false),
     ("completions", false),
     ("man", false),
 ];

@@ -160,7 +160,7 @@ fn t4_09_top_shows_details_scrolls_and_searches_output_with_colours() {
     std::fs::write(sandbox.work().join("talk.sh"), script).unwrap();
     sandbox.outlive(["run", "-d", "--name", "talker", "--", "sh", "talk.sh"]).succeeds();
     sandbox.wait_for("talker", |run| run["progress_done"] == 3 && run["cpu_ms"].is_u64());
-    let screen = Screen::sized(&sandbox, "120", "24");
+    let screen = Screen::sized(&sandbox, "140", "24");
     let listed = screen.says("> talker");
     assert!(listed.contains("CPU MEMORY") && listed.contains("3/4 75%") && listed.contains("memory "), "{listed}");
     screen.press(&["Enter"]);

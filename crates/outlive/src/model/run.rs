@@ -190,6 +190,12 @@ impl Run {
         }
     }
 
+    /// The host where it runs, or ran last, as far as it is on record.
+    pub fn last_host(&self) -> Option<&str> {
+        let owner = self.owner().or_else(|| self.ending().and_then(|ending| ending.owner.as_ref()))?;
+        (!owner.identity.is_unknown()).then(|| &*owner.identity.vantage.host)
+    }
+
     /// The number of its last attempt that has started: the one that live processes belong to. None before the first.
     pub fn started_attempt(&self) -> Option<u32> {
         let has_started = match &self.state {

@@ -10,6 +10,7 @@ mod delete;
 mod directory;
 mod disk_reserve;
 mod doctor;
+mod histogram;
 mod hook_receipts;
 mod keys;
 mod life_lock;

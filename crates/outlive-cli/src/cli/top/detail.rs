@@ -161,7 +161,7 @@ mod tests {
         let mut log = lines(30);
         log.search = "NE 2".into();
         let said: Vec<String> = [true, true, false].map(|up| log.find(up)).into();
-        assert_eq!(said, ["match 11 of 12, line 29", "match 10 of 12, line 28", "match 11 of 12, line 29"]);
+        assert_eq!(said, ["match 11 of 11, line 29", "match 10 of 11, line 28", "match 11 of 11, line 29"]);
         assert_eq!(log.shown(1), ["line 29"]);
         log.search = "line 7".into();
         assert_eq!((log.find(true), log.find(false)), ("match 1 of 1, line 7".into(), "match 1 of 1, line 7".into()));

@@ -45,7 +45,7 @@ const KEYS: [(&str, &str); 17] = [
 /// On a screen that is as high as this there is room for gauges and details.
 const HIGH: u16 = 14;
 /// In so many columns there is room for what runs use.
-const WIDE: u16 = 100;
+const WIDE: u16 = 121;
 
 /// Draws all of it.
 pub fn draw(top: &Top, frame: &mut Frame<'_>) {
@@ -137,7 +137,12 @@ fn memory_of_host() -> Option<u64> {
 
 fn draw_list(top: &Top, frame: &mut Frame<'_>, area: Rect) {
     let is_wide = area.width >= WIDE;
-    let mut widths = vec![Constraint::Min(16), Constraint::Length(13), Constraint::Length(9), Constraint::Length(16)];
+    let mut widths = vec![
+        Constraint::Min(16),
+        Constraint::Length(13),
+        Constraint::Length(9),
+        Constraint::Length(if is_wide { 16 } else { 12 }),
+    ];
     let mut headings = vec!["RUN", "STATE", "TIME", "PROGRESS"];
     if is_wide {
         widths.extend([Constraint::Length(9), Constraint::Length(10)]);

@@ -125,7 +125,7 @@ impl KeptLines {
 }
 
 /// A line without escape sequences, as a terminal would show it last: what was drawn over is not there any more.
-fn plain(line: &[u8]) -> Vec<u8> {
+pub fn plain(line: &[u8]) -> Vec<u8> {
     let stripped: Vec<u8> = anstream::adapter::strip_bytes(line).into_vec();
     let (line, end) = match stripped.strip_suffix(b"\n") {
         Some(line) => (line, &b"\n"[..]),
