@@ -151,11 +151,13 @@ fn aliased(command: Command) -> Command {
 
 /// The command tree. A verb that is called is built alone, without the help of the others.
 pub fn command(verb: Option<&str>) -> Command {
+    // A worker may claim from several.
+    let several = if [Some(work::NAME), Some(work::HAND)].contains(&verb) { ArgAction::Append } else { ArgAction::Set };
     let root = Command::new("outlive")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .arg(Arg::new("registry").long("registry").global(true).value_name("URL").help(
+        .arg(Arg::new("registry").long("registry").global(true).action(several).value_name("URL").help(
             "The registry: sqlite:PATH, postgres://..., s3://BUCKET/PREFIX or http://SERVER (default: the nearest .outlive, else \
                      the user's)",
         ))

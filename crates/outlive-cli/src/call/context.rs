@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Command;
-use outlive::discovery::{Location, is_missing};
+use outlive::discovery::{Location, REGISTRY_VARIABLE, is_missing};
 use outlive::error::Error;
 use outlive::logs::LogPolicy;
 use outlive::policy::{Policy, Retention};
@@ -176,6 +176,11 @@ impl Context {
     /// What the answer is rendered as.
     pub fn form(&self) -> Form {
         self.form.get()
+    }
+
+    /// The registries that the call or the environment names, as they are written there.
+    pub fn named_text(&self) -> Option<String> {
+        self.named.clone().or_else(|| std::env::var(REGISTRY_VARIABLE).ok())
     }
 
     /// The registry that the call or the environment names.

@@ -43,6 +43,12 @@ impl Signals {
         Ok(Self { fd, before, ignored })
     }
 
+    /// Another descriptor for the same signals: each of them is read from one of the two.
+    pub fn another(&self) -> nix::Result<Self> {
+        let fd = SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { fd, before: self.before, ignored: self.ignored })
+    }
+
     /// The mask that our caller gave us.
     pub fn before(&self) -> &SigSet {
         &self.before

@@ -45,6 +45,9 @@ const WARNINGS: usize = 5;
 ///
 /// Runs of other users are not executed before `outlive trust` allows them: a warning names them, and with --drain
 /// the exit status is 106 where nothing failed and only such runs are left.
+///
+/// With several --registry, every slot claims from each of them in turn. One that cannot be reached is left out until it
+/// answers again.
 #[derive(Args)]
 struct Work {
     /// How many runs to execute at a time
@@ -61,7 +64,7 @@ struct Work {
 /// The command's flags and help.
 pub fn command() -> Command {
     Work::augment_args(Command::new(NAME))
-        .after_help("Examples:\n  outlive work --slots 4\n  outlive work --drain && echo all done")
+        .after_help("Examples:\n  outlive work --slots 4\n  outlive work --drain && echo all done\n  outlive work --slots 8 --registry postgres://eu.db/jobs --registry postgres://us.db/jobs")
 }
 
 /// Works as the flags say.
@@ -75,14 +78,12 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
     };
     // It is made, and its problems are reported, before any hand meets it.
-    let registry = match pollster::block_on(context.registry()) {
-        Ok(registry) => registry.url().to_owned(),
+    let named: Vec<String> = matches.get_many("registry").into_iter().flatten().cloned().collect();
+    let registries = match pollster::block_on(opened(context, &named)) {
+        Ok(registries) => registries,
         Err(error) => return fail(&error, json),
     };
-    if let Err(error) = pollster::block_on(context.keep_history()) {
-        return fail(&error, json);
-    }
-    let words = hand::words(&registry, &input.kinds, input.drain, json);
+    let words = hand::words(&registries, &input.kinds, input.drain, json);
     let mut worker = Worker {
         words,
         signals,
@@ -106,6 +107,34 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Ok(()) => u8::from(worker.refused),
         Err(error) => fail(&Error::Invalid(format!("a worker cannot be started: {error}")), json),
     }
+}
+
+/// The URLs of the registries to claim from, made where they are missing. Of several, those that cannot be reached now are
+/// claimed from when they can.
+async fn opened(context: &Context, named: &[String]) -> Result<Vec<String>, Error> {
+    if named.len() < 2 {
+        let url = context.registry().await?.url().to_owned();
+        context.keep_history().await?;
+        return Ok(vec![url]);
+    }
+    let mut urls = Vec::new();
+    for url in named {
+        let there = context.at(url.clone());
+        let opened = match there.registry().await {
+            Ok(registry) => there.keep_history().await.map(|()| registry.url().to_owned()),
+            Err(error) => Err(error),
+        };
+        match opened {
+            Ok(url) if urls.contains(&url) => return Err(Error::Invalid("a registry is named twice".into())),
+            Ok(url) => urls.push(url),
+            Err(Error::Store(error)) if error.is_transient() => {
+                talk(&format!("outlive: {}; it is claimed from when it answers\n", plain(&error.to_string())));
+                urls.push(url.clone());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(urls)
 }
 
 struct Worker {

@@ -50,6 +50,7 @@ mod sending;
 mod served;
 mod services;
 mod serving;
+mod several;
 mod shells;
 mod signing;
 mod spooling;

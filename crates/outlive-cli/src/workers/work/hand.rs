@@ -1,5 +1,7 @@
 //! A hand: a process that executes one run after the other.
 
+mod rotation;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
@@ -16,6 +18,7 @@ use outlive::engine::claims::Claims;
 use outlive::engine::maintenance::Maintenance;
 use outlive::error::Error;
 use outlive::id::{Entropy, RunId, SystemEntropy};
+use outlive::logs::LogPolicy;
 use outlive::ownership::handle::RunHandle;
 use outlive::registry::{Registry, WorkReady};
 use outlive::run::{Pending, Run, State};
@@ -52,7 +55,7 @@ const PASSED: usize = 10_000;
 const PASSED_AT_ONCE: usize = 64;
 
 /// Executes runs. Called by outlive itself.
-#[derive(Args)]
+#[derive(Clone, Args)]
 struct Flags {
     #[arg(long = "kind")]
     kinds: Vec<String>,
@@ -60,14 +63,25 @@ struct Flags {
     drain: bool,
     #[arg(long)]
     say_starts: bool,
+    /// The registry that is named is several, a line each.
+    #[arg(long)]
+    several: bool,
+}
+
+impl Flags {
+    /// What a slot with these flags takes from a queue.
+    fn capacity(&self) -> WorkerCapacity {
+        WorkerCapacity::new(1, self.kinds.clone())
+    }
 }
 
 /// The words by which this program becomes a hand, which says when runs start if its parent wants to know.
-pub fn words(registry: &str, kinds: &[String], drain: bool, say_starts: bool) -> Vec<OsString> {
+pub fn words(registries: &[String], kinds: &[String], drain: bool, say_starts: bool) -> Vec<OsString> {
     let kinds = kinds.iter().flat_map(|kind| ["--kind".into(), OsString::from(kind)]);
-    let flags = [(drain, "--drain"), (say_starts, "--say-starts")];
+    let flags = [(drain, "--drain"), (say_starts, "--say-starts"), (registries.len() > 1, "--several")];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into());
-    let words = ["outlive".into(), HAND.into(), "--registry".into(), sparing(registry).into()];
+    let registries: Vec<String> = registries.iter().map(|registry| sparing(registry)).collect();
+    let words = ["outlive".into(), HAND.into(), "--registry".into(), registries.join("\n").into()];
     words.into_iter().chain(kinds).chain(flags).collect()
 }
 
@@ -98,32 +112,15 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
     let stream = report.into_stream();
     let Ok(signals) = Signals::take(mask) else { return 1 };
     let mut said = Said(stream);
+    if flags.several {
+        let urls: Vec<String> = context.named_text().unwrap_or_default().lines().map(str::to_owned).collect();
+        return said.end(rotation::rotate(&urls, &flags, signals, &said));
+    }
     let opened = context.log_policy().and_then(|policy| Ok((policy, open(context, &mut said)?)));
     let worked = opened.and_then(|(policy, registry)| {
         let Some(registry) = registry else { return Ok(()) };
-        let registry = registry.offering(WorkerCapacity::new(1, flags.kinds.clone()));
-        let owning = Owning {
-            registry: &registry,
-            policy: &policy,
-            signals,
-            detached: true,
-            json: false,
-            stays: true,
-            growth: None,
-        };
-        let mut hand = Hand {
-            registry: &registry,
-            maintenance: Maintenance::new(registry.worker()),
-            owning,
-            claims: Claims::of(flags.kinds.iter().cloned()),
-            flags,
-            said: &mut said,
-            maintain_at: Duration::ZERO,
-            ask_at: Duration::ZERO,
-            passed: BTreeSet::new(),
-            woken: false,
-            maintains: None,
-        };
+        let registry = registry.offering(flags.capacity());
+        let mut hand = Hand::new(&registry, &policy, signals, flags, said.another()?);
         // A process that waits for a run sees that it is served. A store that cannot be reached is met again by the
         // first claim.
         let _ = pollster::block_on(registry.announce());
@@ -131,11 +128,7 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
         pollster::block_on(registry.close());
         worked
     });
-    if let Err(error) = &worked {
-        said.say(&json!({ "event": "refused", "reason": error.to_string() }));
-    }
-    said.say(&json!({ "event": "done" }));
-    u8::from(worked.is_err())
+    said.end(worked)
 }
 
 /// The registry, waited for while it cannot be reached. None if its parent wants no more meanwhile.
@@ -157,10 +150,31 @@ fn open(context: &Context, said: &mut Said) -> Result<Option<Registry>, Error> {
     }
 }
 
+/// Whether a signal asks this process to end.
+fn is_asked_to_end(signals: &mut Signals) -> bool {
+    let asks = |signal: i32| [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&signal);
+    std::iter::from_fn(|| signals.next()).any(|arrived| asks(arrived.signal))
+}
+
 /// The way to the parent of this hand.
 struct Said(UnixStream);
 
 impl Said {
+    /// Another way to the same parent.
+    fn another(&self) -> Result<Self, Error> {
+        self.0.try_clone().map(Self).map_err(|error| Error::Invalid(format!("the parent cannot be told: {error}")))
+    }
+
+    /// Says how the work of this hand ended. Answers with its exit status.
+    fn end(&self, worked: Result<(), Error>) -> u8 {
+        let Ok(mut said) = self.another() else { return 1 };
+        if let Err(error) = &worked {
+            said.say(&json!({ "event": "refused", "reason": error.to_string() }));
+        }
+        said.say(&json!({ "event": "done" }));
+        u8::from(worked.is_err())
+    }
+
     fn say(&mut self, what: &Value) {
         // Our parent may be gone.
         let _ = self.0.write_all(format!("{what}\n").as_bytes());
@@ -182,7 +196,7 @@ struct Hand<'a> {
     maintenance: Maintenance,
     owning: Owning<'a>,
     flags: Flags,
-    said: &'a mut Said,
+    said: Said,
     claims: Claims,
     /// When it maintains the registry next, in time awake.
     maintain_at: Duration,
@@ -196,7 +210,24 @@ struct Hand<'a> {
     maintains: Option<OwnedFd>,
 }
 
-impl Hand<'_> {
+impl<'a> Hand<'a> {
+    fn new(registry: &'a Registry, policy: &'a LogPolicy, signals: Signals, flags: Flags, said: Said) -> Self {
+        let (detached, json, stays, growth) = (true, false, true, None);
+        Self {
+            registry,
+            maintenance: Maintenance::new(registry.worker()),
+            owning: Owning { registry, policy, signals, detached, json, stays, growth },
+            claims: Claims::of(flags.kinds.iter().cloned()),
+            flags,
+            said,
+            maintain_at: Duration::ZERO,
+            ask_at: Duration::ZERO,
+            passed: BTreeSet::new(),
+            woken: false,
+            maintains: None,
+        }
+    }
+
     /// Works through outages: what could not be recorded is, when they are over, and no owner is judged that could not
     /// be heard.
     fn work(&mut self) -> Result<(), Error> {
@@ -261,9 +292,7 @@ impl Hand<'_> {
     }
 
     fn is_asked_to_end(&mut self) -> bool {
-        let signals = &mut self.owning.signals;
-        let asks = |signal: i32| [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&signal);
-        std::iter::from_fn(|| signals.next()).any(|arrived| asks(arrived.signal))
+        is_asked_to_end(&mut self.owning.signals)
     }
 
     /// Claims the next run, if there is one. The store is asked after a run, a notification or a time, and where
