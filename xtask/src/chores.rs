@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use crate::steps::Failed;
-use crate::{bench, build, dist, lint, python, setup, test};
+use crate::{bench, build, dist, lint, postgres, python, setup, test};
 
 type Chore = (&'static str, &'static str, fn(&[String]) -> Result<(), Failed>);
 
-const CHORES: [Chore; 7] = [
+const CHORES: [Chore; 8] = [
     (
         "test",
         "[NEXTEST ARGS…]  set up, then all tests; OUTLIVE_SIM_HISTORIES=N simulates N histories instead of the default",
@@ -26,6 +26,7 @@ const CHORES: [Chore; 7] = [
         "[--all] [PYTEST ARGS…]  build, install and test the Python package; --all with Ray and Spark too",
         python::run,
     ),
+    ("postgres", "[VERSION…]  the fleet's tests on PostgreSQL 13 to 18, or on these versions", postgres::run),
     ("setup", "install what the tests need and this machine lacks", setup::run),
 ];
 
@@ -36,7 +37,7 @@ pub fn main() -> ExitCode {
     let Some((name, _, chore)) = named else {
         eprintln!("usage: cargo xtask CHORE");
         for (name, help, _) in CHORES {
-            eprintln!("  {name:<6} {help}");
+            eprintln!("  {name:<8} {help}");
         }
         return ExitCode::from(2);
     };

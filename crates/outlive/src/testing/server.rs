@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test without its server has failed")]
 
 use std::fs::File;
+use std::hash::{Hash, Hasher};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,6 +19,10 @@ const USER: &str = "postgres";
 
 /// Where Debian and its kin keep the programs of the server.
 const DEBIAN: &str = "/usr/lib/postgresql";
+
+/// The variable that names a directory with the programs of a server: tests then use that server, and what is not there is
+/// looked for as usual. `cargo xtask postgres` sets it.
+const BIN: &str = "OUTLIVE_POSTGRES_BIN";
 
 /// What a server logs once it can be used.
 const READY: &str = "ready to accept connections";
@@ -42,7 +47,13 @@ impl Server {
         SHARED.get_or_init(|| {
             let uid = std::fs::metadata("/proc/self").unwrap().uid();
             let place = env!("CARGO_MANIFEST_DIR").replace('/', "-");
-            let dir = std::env::temp_dir().join(format!("outlive-postgres-{uid}{place}"));
+            // One for each version: the path of a socket is short, so that a number stands for the version's directory.
+            let version = std::env::var_os(BIN).map_or_else(String::new, |bin| {
+                let mut hasher = std::hash::DefaultHasher::new();
+                bin.hash(&mut hasher);
+                format!("-{:08x}", hasher.finish() as u32)
+            });
+            let dir = std::env::temp_dir().join(format!("outlive-postgres-{uid}{place}{version}"));
             make_dir(&dir);
             let users = lock(&dir.join("users.lock"), FlockOperation::LockShared);
             let _starting = lock(&dir.join("start.lock"), FlockOperation::LockExclusive);
@@ -182,8 +193,11 @@ fn lock(path: &Path, how: FlockOperation) -> File {
     file
 }
 
-/// A program of the server, of the newest version there is.
+/// A program of the server, of the version that [`BIN`] names or else of the newest there is.
 pub fn program(name: &str) -> PathBuf {
+    if let Some(chosen) = std::env::var_os(BIN).map(|dir| Path::new(&dir).join(name)).filter(|path| path.exists()) {
+        return chosen;
+    }
     let versions = std::fs::read_dir(DEBIAN).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> =
         versions.map(|version| version.path().join("bin").join(name)).filter(|path| path.exists()).collect();
