@@ -10,6 +10,7 @@
 mod beats;
 mod due;
 mod events;
+mod heads;
 mod keys;
 mod lists;
 mod notifications;
@@ -127,7 +128,8 @@ table! { $
        updates::an_update_of_what_is_due_offers_nothing_else,
        updates::an_update_passes_over_what_the_rule_refuses,
        updates::an_update_tells_what_it_wrote,
-       updates::of_many_updaters_each_run_has_one;
+       updates::of_many_updaters_each_run_has_one,
+       heads::an_update_of_a_share_offers_nothing_else;
     2: keys::a_key_has_no_more_holders_than_its_limit,
        keys::a_holder_keeps_its_key_while_it_reports,
        keys::whatever_ends_a_run_frees_its_keys,
@@ -164,4 +166,5 @@ table! { $
        lists::counts_are_those_of_the_lists;
     8: events::a_missing_run_is_an_absence;
     9: due::the_next_due_time_is_that_of_the_first_run_to_come;
+    10: heads::heads_are_the_oldest_due_runs_of_each_share;
 }

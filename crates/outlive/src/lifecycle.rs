@@ -11,6 +11,7 @@ mod cancel;
 mod capacity;
 mod checks;
 mod delete;
+pub mod fairness;
 pub mod health;
 mod next_attempt;
 mod refusal;

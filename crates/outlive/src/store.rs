@@ -19,7 +19,7 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::model::owner::Identity;
 pub use crate::model::page::{Cursor, InvalidCursor, Order, PAGE_LIMIT, Page};
 use crate::model::policy::Lease;
-use crate::model::run::{CancelRequest, Event, Key, LastHeartbeat, Owner, Run, State};
+use crate::model::run::{CancelRequest, Event, Key, LastHeartbeat, Owner, QueueHead, Run, State};
 use crate::model::time::Timestamp;
 
 /// A store of runs.
@@ -61,6 +61,8 @@ use crate::model::time::Timestamp;
 ///    has not. A missing run is an absence, never an error.
 /// 9. **Due times.** [`Store::next_due`] leaves out what is due already and what waits for other runs, and names no later
 ///    time than the first of the rest.
+/// 10. **Heads of the queue.** [`Store::heads`] names the oldest due run of every kind, share and priority, and no other. Of
+///     a run whose time has come since runs were last claimed it need not know.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// The records of these runs, in any order; unknown ids are left out.
@@ -88,6 +90,9 @@ pub trait Store: Send + Sync {
     /// How long it is, by the store's own clock, until the next pending run that matches is due: one that waits for no
     /// other run and for a time that has not come. None where there is none.
     async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error>;
+
+    /// The oldest due run of every kind, share and priority among the pending runs that match.
+    async fn heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error>;
 
     /// The starts that count for each of these rates, by the store's own clock.
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error>;
@@ -456,6 +461,20 @@ pub(crate) fn next_due_of<'a>(runs: impl Iterator<Item = &'a Run>, now: Timestam
         _ => None,
     };
     runs.filter_map(due_at).filter(|at| *at > now).min().map(|at| at.since(now))
+}
+
+/// The heads of the queue that these runs make up.
+pub(crate) fn heads_of<'a>(runs: impl Iterator<Item = &'a Run>, now: Timestamp) -> Vec<QueueHead> {
+    let mut heads: BTreeMap<(String, String, i32), QueueHead> = BTreeMap::new();
+    for run in runs.filter(|run| matches!(&run.state, State::Pending(pending) if pending.is_due(now))) {
+        let (kind, priority, created_at) = (run.spec.kind.clone(), run.spec.priority, run.created_at);
+        let head = QueueHead { kind: kind.clone(), share: run.spec.share.clone(), priority, created_at };
+        let known = heads.entry((kind, run.tenant().to_owned(), priority)).or_insert_with(|| head.clone());
+        if created_at < known.created_at {
+            *known = head;
+        }
+    }
+    heads.into_values().collect()
 }
 
 /// How a store fails.

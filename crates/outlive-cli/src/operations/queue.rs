@@ -18,7 +18,7 @@ use outlive::id::RunId;
 use outlive::lifecycle::Refusal;
 use outlive::ownership::reaper::Reaper;
 use outlive::registry::{CancelOptions, Cancellation, EXTERNAL_KIND, Parent, Planned, Registry};
-use outlive::run::{Key, Release, Run, StateName};
+use outlive::run::{InvalidShare, Key, Release, Run, Share, StateName};
 use outlive::schedule::{Missed, Schedule};
 use outlive::settings::QueueOrder;
 use outlive::time::{Timestamp, Towards, parse_duration, parse_moment};
@@ -49,6 +49,9 @@ pub struct Add {
     /// Lower is executed first
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
+    /// The tenant that it is for: runs of one priority are claimed in turn from every share, as often as its weight says
+    #[arg(long, value_name = "TENANT[:WEIGHT]", value_parser = parse_share)]
+    pub share: Option<Share>,
     /// Not before this time, such as 2026-11-15T09:30:00Z, or after this long, such as 90m
     #[arg(long, value_name = "TIME|DURATION")]
     pub not_before: Option<String>,
@@ -188,6 +191,7 @@ impl Add {
             spec = self.entry.entry(spec)?;
         }
         spec.priority = self.priority;
+        spec.share = self.share.clone();
         spec.not_before = self.not_before.as_deref().map(|text| not_before(text, registry)).transpose()?;
         spec.schedule = self.schedule()?;
         if let (Some(schedule), None) = (&spec.schedule, spec.not_before) {
@@ -234,6 +238,10 @@ impl Names {
             None => Ok(Parent::Run(registry.find(word).await?.run.id)),
         }
     }
+}
+
+fn parse_share(text: &str) -> Result<Share, InvalidShare> {
+    text.parse()
 }
 
 fn not_before(text: &str, registry: &Registry) -> Result<Timestamp, Error> {

@@ -34,6 +34,8 @@ pub struct RunView {
     pub can: Vec<Operation>,
     pub reason: Option<String>,
     pub priority: i32,
+    /// The share that it counts against, as TENANT or TENANT:WEIGHT.
+    pub share: Option<String>,
     /// It is claimed from the queue.
     pub queued: bool,
     pub not_before: Option<Timestamp>,
@@ -264,6 +266,7 @@ impl RunView {
             can: can(seen, is_executable),
             reason: seen.reason.as_ref().map(|reason| with_names(reason, &seen.leftovers)),
             priority: spec.priority,
+            share: spec.share.as_ref().map(ToString::to_string),
             queued: spec.queued,
             not_before: waiting.and_then(|pending| pending.not_before),
             schedule: spec.schedule.as_ref().map(ToString::to_string),

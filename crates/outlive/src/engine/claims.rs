@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::lifecycle::fairness::Turns;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::policy::Lease;
@@ -19,6 +20,17 @@ const FOLLOWED: usize = 10_000;
 /// The most runs with a rate that are remembered of a claim.
 const RATED: usize = 64;
 
+/// How long a worker that met no run of a share claims without a look for one.
+const UNSHARED: Duration = Duration::from_millis(100);
+/// The most times that one claim divides what is left among shares.
+const MOST_ROUNDS: usize = 32;
+
+/// What was claimed is not lost for a failure behind it: the next claim meets the failure again.
+fn unless_some<T: Default>(handles: &[RunHandle]) -> impl Fn(Error) -> Result<T, Error> + use<T> {
+    let has_some = !handles.is_empty();
+    move |error| if has_some { Ok(T::default()) } else { Err(error) }
+}
+
 /// What a worker claims, and what it remembers between two claims.
 #[derive(Debug, Default)]
 pub struct Claims {
@@ -28,6 +40,10 @@ pub struct Claims {
     followed: BTreeSet<RunId>,
     /// Runs with a rate that the last claim was offered.
     rated: Vec<Run>,
+    /// Whose turn it is among shares.
+    turns: Turns,
+    /// Until when no run of a share is expected, in time awake.
+    unshared_until: Duration,
 }
 
 impl Claims {
@@ -49,14 +65,14 @@ impl Claims {
         limit: usize,
         wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
     ) -> Result<(Vec<RunHandle>, bool), Error> {
-        let (handles, scheduled) = self.claim_once(registry, limit, wanted).await?;
+        let (handles, scheduled) = self.claim_in_turn(registry, limit, wanted).await?;
         let has_followed = match self.follow(registry, &scheduled).await {
             // What was claimed is not lost for it: the next claim meets the failure again.
             Err(_) if !handles.is_empty() => false,
             followed => followed?,
         };
         if handles.is_empty() && has_followed {
-            let (handles, _) = self.claim_once(registry, limit, wanted).await?;
+            let (handles, _) = self.claim_in_turn(registry, limit, wanted).await?;
             return Ok((handles, true));
         }
         let is_full = handles.len() >= limit;
@@ -80,10 +96,75 @@ impl Claims {
         Filter { kind: only, kinds: several, ..Filter::default() }
     }
 
+    /// Claims from every share in its turn, and tells which runs of schedules were passed over.
+    ///
+    /// While no run has a share, the queue is claimed from as it is, and asked for shares no more than now and then: when
+    /// it brings less than was asked for, or [`UNSHARED`] after the last look.
+    async fn claim_in_turn(
+        &mut self,
+        registry: &Registry,
+        limit: usize,
+        wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
+    ) -> Result<(Vec<RunHandle>, Vec<Run>), Error> {
+        let (mut handles, mut scheduled) = (Vec::new(), Vec::new());
+        let mut rated = Vec::new();
+        let mut passed = BTreeSet::new();
+        let is_unshared = registry.clock().awake() < self.unshared_until;
+        if is_unshared {
+            let of_none = Filter { share: Some(String::new()), ..self.filter() };
+            (handles, scheduled) = self.claim_once(registry, of_none, limit, wanted).await?;
+            rated.append(&mut self.rated);
+            if handles.len() >= limit {
+                self.rated = rated;
+                return Ok((handles, scheduled));
+            }
+        }
+        for _ in 0..MOST_ROUNDS {
+            let heads = registry.store().heads(&self.filter()).await.map_err(Error::from);
+            let heads = heads.or_else(unless_some(&handles))?;
+            if heads.iter().all(|head| head.share.is_none()) {
+                self.unshared_until = registry.clock().awake() + UNSHARED;
+                if is_unshared {
+                    break;
+                }
+                let of_none = Filter { share: Some(String::new()), ..self.filter() };
+                let (more, passed_over) = self
+                    .claim_once(registry, of_none, limit - handles.len(), wanted)
+                    .await
+                    .or_else(unless_some(&handles))?;
+                handles.extend(more);
+                scheduled.extend(passed_over);
+                rated.append(&mut self.rated);
+                break;
+            }
+            self.unshared_until = Duration::ZERO;
+            let turns = self.turns.divide(&heads, &passed, limit - handles.len());
+            for turn in &turns {
+                let of_share =
+                    Filter { share: Some(turn.tenant.clone()), priority: Some(turn.priority), ..self.filter() };
+                let (more, passed_over) =
+                    self.claim_once(registry, of_share, turn.runs, wanted).await.or_else(unless_some(&handles))?;
+                if more.len() < turn.runs {
+                    passed.insert((turn.tenant.clone(), turn.priority));
+                    self.turns.unused(turn, more.len());
+                }
+                handles.extend(more);
+                scheduled.extend(passed_over);
+                rated.append(&mut self.rated);
+            }
+            if turns.is_empty() || handles.len() >= limit {
+                break;
+            }
+        }
+        self.rated = rated;
+        Ok((handles, scheduled))
+    }
+
     /// Claims, and tells which runs of schedules were passed over because their next run is not made.
     async fn claim_once(
         &mut self,
         registry: &Registry,
+        filter: Filter,
         limit: usize,
         wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
     ) -> Result<(Vec<RunHandle>, Vec<Run>), Error> {
@@ -105,7 +186,7 @@ impl Claims {
             }
             false
         };
-        let handles = registry.claim_within(self.filter(), limit, self.longest, &is_claimed).await?;
+        let handles = registry.claim_within(filter, limit, self.longest, &is_claimed).await?;
         let (scheduled, rated) = (std::mem::take(&mut *lock(&scheduled)), std::mem::take(&mut *lock(&rated)));
         self.rated = rated;
         Ok((handles, scheduled))

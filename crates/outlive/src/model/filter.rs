@@ -46,6 +46,10 @@ pub struct Filter {
     pub step_of: Option<RunId>,
     /// It waits for other runs, or does not.
     pub waits: Option<bool>,
+    /// It counts against the share of this tenant; empty, if against none.
+    pub share: Option<String>,
+    /// It has this priority.
+    pub priority: Option<i32>,
 }
 
 impl Filter {
@@ -83,6 +87,8 @@ impl Filter {
             && self.is_step.is_none_or(|is_step| (run.spec.kind == step::KIND) == is_step)
             && self.step_of.is_none_or(|of| run.spec.step.as_ref().is_some_and(|step| step.of == of))
             && self.waits.is_none_or(|waits| waits_for_others(run) == waits)
+            && self.share.as_ref().is_none_or(|tenant| run.tenant() == tenant)
+            && self.priority.is_none_or(|priority| run.spec.priority == priority)
     }
 }
 

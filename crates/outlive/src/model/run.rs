@@ -4,6 +4,7 @@ mod command;
 mod key;
 mod output;
 mod readiness;
+mod share;
 mod spec;
 mod state_name;
 mod stored;
@@ -30,6 +31,7 @@ pub use self::command::{Arg, Command, FIRST_PORT, PORT_PREFIX, Program, Withheld
 pub use self::key::{Hold, Key};
 pub use self::output::{InvalidOutput, Output};
 pub use self::readiness::{Readiness, ReadyCheck};
+pub use self::share::{HEAVIEST, InvalidShare, QueueHead, Share};
 pub use self::spec::{After, InvalidSpec, Lineage, Release, Spec, Step};
 pub use self::state_name::{StateName, UnknownState};
 pub use self::summary::{RunSummary, SummaryEnd};
@@ -129,6 +131,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// The tenant whose share it counts against; empty where it has none.
+    pub fn tenant(&self) -> &str {
+        self.spec.share.as_ref().map_or("", |share| &share.tenant)
+    }
+
     /// A run that waits to be claimed for the first time.
     pub fn new(id: RunId, spec: Arc<Spec>, signature: Option<String>, now: Timestamp) -> Self {
         let not_before = spec.not_before;

@@ -19,7 +19,7 @@ use crate::lifecycle::Start;
 use crate::lifecycle::health::ProcessObserver;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
-use crate::model::run::{Event, Key, Run};
+use crate::model::run::{Event, Key, QueueHead, Run};
 use crate::model::time::Clock;
 use crate::store::{
     Beat, BeatReply, Change, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
@@ -251,6 +251,10 @@ impl Store for Faulty {
 
     async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
         self.call("next_due", |_, _| at_once(self.world.memory.next_due(filter))).await
+    }
+
+    async fn heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
+        self.call("heads", |_, _| at_once(self.world.memory.heads(filter))).await
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

@@ -16,7 +16,7 @@ use crate::lifecycle::Start;
 use crate::lifecycle::health::ProcessObserver;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
-use crate::model::run::{Event, Key};
+use crate::model::run::{Event, Key, QueueHead};
 
 /// Refuses in a process that is not the one that made the value.
 pub(crate) fn check(made_by: MadeBy) -> Result<(), Error> {
@@ -80,6 +80,10 @@ impl Store for ForkGuard {
 
     async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
         self.store()?.next_due(filter).await
+    }
+
+    async fn heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
+        self.store()?.heads(filter).await
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

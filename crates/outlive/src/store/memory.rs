@@ -8,13 +8,13 @@ use async_trait::async_trait;
 
 use super::{
     Beat, BeatReply, Count, Cursor, Error, Expect, Listing, Order, OwnershipView, Page, Record, Revision, Rule,
-    Selection, Store, Tally, Worker, Write, WriteOutcome, next_due_of, silence,
+    Selection, Store, Tally, Worker, Write, WriteOutcome, heads_of, next_due_of, silence,
 };
 use crate::lifecycle::health::ProcessObserver;
 use crate::lifecycle::{Start, has_room, starts_at};
 use crate::model::filter::Filter;
 use crate::model::id::{RunId, WorkerId};
-use crate::model::run::{Event, Key, LastHeartbeat, Run};
+use crate::model::run::{Event, Key, LastHeartbeat, QueueHead, Run};
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::util::sync::lock;
 
@@ -237,6 +237,12 @@ impl Store for MemoryStore {
         let (inner, now) = (self.lock(), self.clock.now());
         let runs = inner.runs.values().map(|(record, _)| &record.run).filter(|run| filter.matches(run));
         Ok(next_due_of(runs, now))
+    }
+
+    async fn heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
+        let (inner, now) = (self.lock(), self.clock.now());
+        let runs = inner.runs.values().map(|(record, _)| &record.run).filter(|run| filter.matches(run));
+        Ok(heads_of(runs, now))
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

@@ -11,6 +11,7 @@ mod copy_in;
 mod due;
 mod event_log;
 mod examine;
+mod heads;
 mod keys;
 mod maintenance;
 mod notify;

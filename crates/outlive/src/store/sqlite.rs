@@ -23,6 +23,7 @@ mod revisions;
 mod rows;
 mod run_files;
 mod schema;
+mod shares;
 mod sigbus;
 mod store_impl;
 mod summaries;

@@ -1,6 +1,7 @@
 //! Workers of a fleet: who does what waits, in which order, and what becomes of it when something goes wrong. F02 to F09.
 
 mod chaos;
+mod fairness;
 mod handlers;
 mod killed;
 mod rolling;

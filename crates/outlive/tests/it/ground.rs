@@ -12,7 +12,7 @@ use outlive::id::RunId;
 use outlive::id::SystemEntropy;
 use outlive::lifecycle::Start;
 use outlive::lifecycle::health::ProcessObserver;
-use outlive::run::{Event, Key};
+use outlive::run::{Event, Key, QueueHead};
 use outlive::store::http::HttpStore;
 use outlive::store::memory::MemoryStore;
 use outlive::store::object::{ObjectStore, ServerTime};
@@ -257,6 +257,10 @@ impl Store for ByOurClock {
 
     async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
         self.tell().next_due(filter).await
+    }
+
+    async fn heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
+        self.tell().heads(filter).await
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

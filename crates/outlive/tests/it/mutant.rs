@@ -14,7 +14,7 @@ use outlive::filter::Filter;
 use outlive::id::{RunId, Stamp, WorkerId};
 use outlive::lifecycle::health::ProcessObserver;
 use outlive::lifecycle::{Start, is_start};
-use outlive::run::{Event, Hold, Key, LastHeartbeat, Run, Spec, State};
+use outlive::run::{Event, Hold, Key, LastHeartbeat, QueueHead, Run, Spec, State};
 use outlive::store::memory::MemoryStore;
 use outlive::store::{
     Beat, BeatReply, Change, Count, Error, Expect, Listing, Order, Page, Record, Rule, Selection, Store, Worker, Write,
@@ -371,6 +371,7 @@ impl Store for Mutant {
         match self.defect {
             Defect::UpdateIgnoresLimit => selection.limit = usize::MAX,
             Defect::UpdateIgnoresOrder => selection.order = Order::Oldest,
+            Defect::IgnoresTheShareOfAnUpdate => selection.filter.share = None,
             Defect::UpdateIgnoresFilter => selection.filter = Filter::default(),
             Defect::UpdateIgnoresWhatIsDue => selection.due = false,
             Defect::UpdateLeavesOutWhatIsNotDue => selection.due = true,
@@ -476,6 +477,17 @@ impl Store for Mutant {
             return Ok(None);
         }
         Ok(if self.is(Defect::IsDueTooLate) { left.map(|left| left * 2) } else { left })
+    }
+
+    async fn heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
+        let mut heads = self.inner.heads(filter).await?;
+        if self.is(Defect::ForgetsShares) {
+            heads.retain(|head| head.share.is_none());
+        }
+        if self.is(Defect::NamesTheYoungestHead) {
+            heads.iter_mut().for_each(|head| head.created_at = head.created_at.after(Duration::from_secs(1)));
+        }
+        Ok(heads)
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

@@ -9,7 +9,7 @@ use crate::ground::{BucketGround, HttpGround, MemoryGround, PostgresGround, Sqli
 use crate::mutant::{DEFECTS, MutantGround};
 
 /// How many promises the contract of `Store` makes.
-const PROMISES: u8 = 9;
+const PROMISES: u8 = 10;
 
 fn run(check: &str, ground: &dyn Ground) {
     let check = CHECKS.iter().find(|known| known.name == check).unwrap();

@@ -15,7 +15,7 @@ use outlive::owner::{HostContext, Identity};
 use outlive::ownership::reaper::{Reaped, Reaper};
 use outlive::policy::Lease;
 use outlive::registry::Registry;
-use outlive::run::{Event, Key, Spec};
+use outlive::run::{Event, Key, QueueHead, Spec};
 use outlive::store::{
     Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
 };
@@ -243,6 +243,11 @@ impl Store for Watched {
     async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
         self.before("next_due")?;
         self.inner.next_due(filter).await
+    }
+
+    async fn heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
+        self.before("heads")?;
+        self.inner.heads(filter).await
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

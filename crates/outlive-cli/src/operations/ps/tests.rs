@@ -27,6 +27,7 @@ fn run(number: u32, name: Option<&str>) -> RunView {
         health: Some(Health::Healthy),
         can: Vec::new(),
         reason: None,
+        share: None,
         priority: 0,
         queued: false,
         not_before: None,

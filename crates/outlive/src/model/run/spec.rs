@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Actor, Command, DEPTH_LIMIT, DOCUMENT_LIMIT, Key, LIST_LIMIT, NAME_LIMIT, Output, Readiness, Withheld, is_deeper,
+    Actor, Command, DEPTH_LIMIT, DOCUMENT_LIMIT, HEAVIEST, Key, LIST_LIMIT, NAME_LIMIT, Output, Readiness, Share,
+    Withheld, is_deeper,
 };
 use crate::model::id::RunId;
 use crate::model::policy::{LONGEST, Policy};
@@ -39,6 +40,9 @@ pub struct Spec {
     /// Lower is claimed first.
     #[serde(default)]
     pub priority: i32,
+    /// The share that it counts against, among runs of its priority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
     /// Not claimed before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
@@ -97,6 +101,7 @@ impl Spec {
             input: None,
             withheld: None,
             priority: 0,
+            share: None,
             not_before: None,
             queued: false,
             after: Vec::new(),
@@ -139,6 +144,12 @@ impl Spec {
         }
         if let Some(step) = &self.step {
             word("step", &step.name)?;
+        }
+        if let Some(share) = &self.share {
+            word("share", &share.tenant)?;
+            if !(1..=HEAVIEST).contains(&share.weight) {
+                return Err(InvalidSpec(format!("a share of weight {}; it is 1 to {HEAVIEST}", share.weight)));
+            }
         }
         if self.input.as_ref().is_some_and(|input| is_deeper(input, DEPTH_LIMIT)) {
             return Err(InvalidSpec(format!("an input that is nested more than {DEPTH_LIMIT} levels deep")));
@@ -201,6 +212,7 @@ impl fmt::Debug for Spec {
             .field("input", &self.input.as_ref().map(|input| format!("{} bytes", input.to_string().len())))
             .field("withheld", &self.withheld)
             .field("priority", &self.priority)
+            .field("share", &self.share)
             .field("not_before", &self.not_before)
             .field("queued", &self.queued)
             .field("after", &self.after)

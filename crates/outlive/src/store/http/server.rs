@@ -70,7 +70,7 @@ impl ServeContext {
 /// Whether a call changes anything; none where there is no such call.
 pub fn changes(call: &str) -> Option<bool> {
     match call {
-        "hello" | "get" | "list" | "counts" | "workers" | "next_due" | "starts" | "events" | "look"
+        "hello" | "get" | "list" | "counts" | "workers" | "next_due" | "heads" | "starts" | "events" | "look"
         | "look_at_workers" => Some(false),
         "commit" | "select" | "change" | "beat" => Some(true),
         _ => None,
@@ -126,6 +126,7 @@ pub async fn answer(
             let left = store.next_due(&read::<Filter>(body)?).await;
             say(left.map(|left| left.map(|left| u64::try_from(left.as_micros()).unwrap_or(u64::MAX))))
         }
+        "heads" => say(store.heads(&read::<Filter>(body)?).await),
         "starts" => say(store.starts(&read::<Vec<Key>>(body)?).await),
         "events" => say(store.events(read(body)?).await),
         "look" => say(look(store, read(body)?).await),

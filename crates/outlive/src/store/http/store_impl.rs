@@ -15,7 +15,7 @@ use crate::lifecycle::health::{Observation, ProcessObserver};
 use crate::model::filter::Filter;
 use crate::model::id::{RunId, WorkerId};
 use crate::model::owner::Liveness;
-use crate::model::run::{Event, Key, Owner, Run};
+use crate::model::run::{Event, Key, Owner, QueueHead, Run};
 use crate::store::{
     Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
 };
@@ -95,6 +95,10 @@ impl Store for HttpStore {
     async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
         let left: Option<u64> = self.inner.lines.ask("next_due", filter).await?;
         Ok(left.map(Duration::from_micros))
+    }
+
+    async fn heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
+        self.inner.lines.ask("heads", filter).await
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

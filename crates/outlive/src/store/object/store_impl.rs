@@ -14,11 +14,11 @@ use crate::lifecycle::Start;
 use crate::lifecycle::health::ProcessObserver;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
-use crate::model::run::{Event, Key, StateName};
+use crate::model::run::{Event, Key, QueueHead, StateName};
 use crate::model::time::Timestamp;
 use crate::store::{
     Beat, BeatReply, Count, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker,
-    Write, WriteOutcome, counts, next_due_of,
+    Write, WriteOutcome, counts, heads_of, next_due_of,
 };
 use crate::util::sync::lock;
 
@@ -219,6 +219,13 @@ impl Store for ObjectStore {
         let (records, now) =
             io_thread::spawn(move || async move { store.selected(&filter, Order::Claim).await }).await?;
         Ok(next_due_of(records.iter().map(|record| &record.run), now))
+    }
+
+    async fn heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
+        let (store, filter) = (self.clone(), Filter { states: Some([StateName::Pending].into()), ..filter.clone() });
+        let (records, now) =
+            io_thread::spawn(move || async move { store.selected(&filter, Order::Claim).await }).await?;
+        Ok(heads_of(records.iter().map(|record| &record.run), now))
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

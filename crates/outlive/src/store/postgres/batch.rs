@@ -61,6 +61,7 @@ pub(super) struct Batch {
     stories: Vec<String>,
     states: Vec<&'static str>,
     kinds: Vec<String>,
+    shares: Vec<Option<String>>,
     ready: Vec<bool>,
     due: Vec<Option<i64>>,
     cancels: Vec<bool>,
@@ -164,6 +165,7 @@ impl Batch {
         self.stories.push(story);
         self.states.push(run.state.name().as_str());
         self.kinds.push(run.spec.kind.clone());
+        self.shares.push(run.spec.share.as_ref().map(|share| share.tenant.clone()));
         self.ready.push(ready);
         self.due.push(due);
         self.cancels.push(run.cancel.is_some());
@@ -199,7 +201,7 @@ impl Batch {
         };
         let waiting = Columns {
             sql: "COPY @.waiting (id, revision, stamp, epoch, created_at, priority, body, story, ready, due_at, state, kind,
-                                   keys, claims)
+                                   keys, claims, share)
                   FROM STDIN (FORMAT binary)",
             types: [
                 Type::UUID,
@@ -216,6 +218,7 @@ impl Batch {
                 Type::TEXT,
                 Type::TEXT,
                 Type::INT4,
+                Type::TEXT,
             ],
         };
         let labels = Columns {
@@ -235,7 +238,7 @@ impl Batch {
                     &self.specs[at],
                 ]
             }))?,
-            waiting.copy((0..self.ids.len()).map(|at| -> [&(dyn ToSql + Sync); 14] {
+            waiting.copy((0..self.ids.len()).map(|at| -> [&(dyn ToSql + Sync); 15] {
                 [
                     &self.ids[at],
                     &1_i64,
@@ -251,6 +254,7 @@ impl Batch {
                     &self.kinds[at],
                     &self.keys[at],
                     &self.claims[at],
+                    &self.shares[at],
                 ]
             }))?,
         ];
@@ -279,7 +283,8 @@ impl Batch {
             columns.push(("kind", (&self.kinds, Type::TEXT_ARRAY)));
         }
         match way.to {
-            Table::Waiting => columns.extend::<[(&'static str, Bound<'_>); 5]>([
+            Table::Waiting => columns.extend::<[(&'static str, Bound<'_>); 6]>([
+                ("share", (&self.shares, Type::TEXT_ARRAY)),
                 ("keys", (&self.keys, Type::TEXT_ARRAY)),
                 ("claims", (&self.claims, Type::INT4_ARRAY)),
                 ("ready", (&self.ready, Type::BOOL_ARRAY)),
@@ -403,7 +408,7 @@ fn took(workers: &str, worker_bodies: &str) -> String {
 /// What a table has besides what all of them have.
 fn columns(table: Table) -> &'static str {
     match table {
-        Table::Waiting => "ready, due_at, state, kind, keys, claims",
+        Table::Waiting => "ready, due_at, state, kind, keys, claims, share",
         Table::Live => "cancel, owner, owned_by, since",
         Table::Ended => "archived, started_at, ended_at, owned_by, state, kind, claims, evidence",
     }

@@ -87,7 +87,10 @@ impl Table {
                 let states = StateName::ALL.into_iter().filter(|state| Self::of(*state) == self).filter(is_meant);
                 states.map(|state| format!("r.state = '{state}'")).collect()
             }
-            (Self::Waiting, Lead::Run, Order::Claim) => vec!["r.ready".into(), "NOT r.ready".into()],
+            (Self::Waiting, Lead::Run, Order::Claim) => {
+                let parts = ["r.ready AND r.share IS NULL", "r.ready AND r.share IS NOT NULL", "NOT r.ready"];
+                parts.map(Into::into).into()
+            }
             _ => vec!["true".into()],
         }
     }
@@ -290,6 +293,24 @@ fn merged(order: Order) -> &'static str {
     }
 }
 
+/// The parts of these tables that a selection is looked for in, as conditions. Runs that are due have an index for those of
+/// a share and one for the rest.
+pub(super) fn locked_parts(tables: &[Table], selection: &Selection) -> Vec<(Table, &'static str)> {
+    let (plain, shared) = ("r.ready AND r.share IS NULL", "r.ready AND r.share IS NOT NULL");
+    let mut parts = Vec::new();
+    for table in tables {
+        let of_table: &[&'static str] =
+            match (selection.due && *table == Table::Waiting, selection.filter.share.as_deref()) {
+                (false, _) => &["true"],
+                (true, None) => &[plain, shared],
+                (true, Some("")) => &[plain],
+                (true, Some(_)) => &[shared],
+            };
+        parts.extend(of_table.iter().map(|part| (*table, *part)));
+    }
+    parts
+}
+
 /// Runs of one table that may match, locked, without those that other transactions have locked, and without those that want
 /// keys of which it is known that they cannot have them.
 pub(super) fn lock(
@@ -297,21 +318,21 @@ pub(super) fn lock(
     selection: &Selection,
     after: Option<Cursor>,
     limit: usize,
-    passed_over: Vec<String>,
+    (part, passed_over): (&str, Vec<String>),
 ) -> Query {
     let (filter, order) = (&selection.filter, selection.order);
     let by = if filter.ids.is_some() || filter.owner.is_some() { Lead::Few } else { Lead::Run };
     let mut clauses = Clauses::of(filter, by);
     clauses.say_place(by, order, after);
-    if selection.due && table == Table::Waiting {
-        clauses.said.push("r.ready".into());
+    if let (Table::Waiting, Some(tenant)) = (table, filter.share.as_ref().filter(|tenant| !tenant.is_empty())) {
+        clauses.say("r.share = ?", Value::Text(tenant.clone()));
     }
     if !passed_over.is_empty() {
         let clause = "(r.keys IS NULL OR NOT string_to_array(r.keys, chr(31)) && ?)";
         clauses.say(clause, Value::Texts(passed_over));
     }
     let limit = clauses.bind(Value::Long(i64::try_from(limit).unwrap_or(i64::MAX)));
-    let sql = part_of(table, "true", &clauses.said(), by.sorted(order), &limit);
+    let sql = part_of(table, part, &clauses.said(), by.sorted(order), &limit);
     Query { sql: format!("{sql} FOR UPDATE OF r SKIP LOCKED"), values: clauses.values }
 }
 
@@ -382,6 +403,9 @@ impl Clauses {
         }
         if let Some(archived) = filter.archived {
             self.say("r.archived = ?", Value::Bool(archived));
+        }
+        if let Some(priority) = filter.priority {
+            self.say("r.priority = ?", Value::Int(priority));
         }
         if let Some(waits) = filter.waits {
             self.say("r.waits = ?", Value::Bool(waits));

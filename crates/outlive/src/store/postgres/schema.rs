@@ -9,13 +9,14 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 /// What brings format n to format n+1. Never edited once released.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("format_1.sql"),
     include_str!("format_2.sql"),
     include_str!("format_3.sql"),
     include_str!("format_4.sql"),
     include_str!("format_5.sql"),
     include_str!("format_6.sql"),
+    include_str!("format_7.sql"),
 ];
 
 /// The format this outlive writes.

@@ -15,7 +15,7 @@ use crate::lifecycle::Start;
 use crate::lifecycle::health::ProcessObserver;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
-use crate::model::run::{Event, Key, StateName};
+use crate::model::run::{Event, Key, QueueHead, StateName};
 use crate::model::time::Timestamp;
 use crate::store::{
     Beat, BeatReply, Count, Cursor, Error, Listing, Order, Page, Record, Rule, Selection, Store, Tally, Worker, Write,
@@ -137,6 +137,10 @@ impl Store for PostgresStore {
 
     async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
         self.until_next_due(filter).await
+    }
+
+    async fn heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
+        self.all_heads(filter).await
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

@@ -40,7 +40,8 @@ impl PostgresStore {
             return Ok(true);
         }
         let sql = self.sql(
-            "SELECT EXISTS (SELECT 1 FROM @.waiting WHERE ready)
+            "SELECT EXISTS (SELECT 1 FROM @.waiting WHERE ready AND share IS NULL)
+                 OR EXISTS (SELECT 1 FROM @.waiting WHERE ready AND share IS NOT NULL)
                  OR EXISTS (SELECT 1 FROM @.waiting WHERE NOT ready AND due_at <= (SELECT @.clock()))",
         );
         let rows = with_retry!(self.links(), |link| link.read(&sql, &[]))?;
@@ -160,9 +161,9 @@ impl PostgresStore {
         );
         let before = Some(ready.as_str()).filter(|_| due && tables.contains(&Table::Waiting));
         let (mut batch, mut now, mut horizon) = (Vec::new(), Timestamp::default(), None);
-        for table in tables {
-            let passed_over = if *table == Table::Waiting { passed_over.clone() } else { Vec::new() };
-            let query = self.query(reads::lock(*table, selection, after, step, passed_over));
+        for (table, part) in reads::locked_parts(tables, selection) {
+            let passed_over = if table == Table::Waiting { passed_over.clone() } else { Vec::new() };
+            let query = self.query(reads::lock(table, selection, after, step, (part, passed_over)));
             let rows = if *begun {
                 link.then(&query.sql, &query.bound()).await?
             } else {

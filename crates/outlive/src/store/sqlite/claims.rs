@@ -102,10 +102,17 @@ mod tests {
         let store = SqliteStore::create(&dir.path().join("r"), Sharing::Private, clock, entropy).unwrap();
         let busy: BTreeSet<String> = ["a".to_owned()].into();
         let kinds = |kinds: &[&str]| Some(kinds.iter().map(|kind| (*kind).to_owned()).collect());
-        let any = Filter::default();
-        let one = Filter { kind: Some("a".into()), ..Filter::default() };
-        let two = Filter { kinds: kinds(&["a", "b"]), ..Filter::default() };
-        for (filter, index) in [(any, "runs_ready"), (one, "runs_ready_by_kind"), (two, "runs_ready_by_kind")] {
+        let any = Filter { share: Some(String::new()), ..Filter::default() };
+        let one = Filter { kind: Some("a".into()), ..any.clone() };
+        let two = Filter { kinds: kinds(&["a", "b"]), ..any.clone() };
+        let shared = Filter { share: Some("acme".into()), priority: Some(0), ..Filter::default() };
+        let by_index = [
+            (any, "runs_ready"),
+            (one, "runs_ready_by_kind"),
+            (two, "runs_ready_by_kind"),
+            (shared, "runs_ready_by_share"),
+        ];
+        for (filter, index) in by_index {
             let plan = plan(&store, Query::ready("id, body", &filter, None, &busy).unwrap());
             assert!(plan.contains(&format!("INDEX {index}")) && !plan.contains("TEMP B-TREE"), "{plan}");
         }

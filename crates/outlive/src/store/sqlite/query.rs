@@ -96,25 +96,40 @@ impl Query {
                 [Sql::Integer(priority.into()), Sql::Integer(created_at.as_micros()), Sql::Text(id.to_string())];
             rest.say("(priority, created_at, id) > (?, ?, ?)", place.into());
         }
-        let of_kind = |kind: &String| {
+        let rests: Vec<Clauses> = shares(filter.share.as_deref()).iter().map(|share| rest.and(share)).collect();
+        let of_kind = |rest: &Clauses, kind: &String| {
             let mut part = Clauses { clauses: Vec::new(), values: Vec::new() };
             part.say("kind = ?", vec![Sql::Text(kind.clone())]);
             rest.and(&part)
         };
         let parts: Vec<Clauses> = match &filter.kinds {
             // Each kind is in order by itself, and they are merged.
-            Some(kinds) if kinds.len() <= MERGED => kinds.iter().map(of_kind).collect(),
-            Some(kinds) => {
-                rest.say_kinds(kinds);
-                vec![rest]
+            Some(kinds) if kinds.len() <= MERGED => {
+                rests.iter().flat_map(|rest| kinds.iter().map(|kind| of_kind(rest, kind))).collect()
             }
-            None => vec![rest],
+            Some(kinds) => {
+                let mut of_kinds = Clauses { clauses: Vec::new(), values: Vec::new() };
+                of_kinds.say_kinds(kinds);
+                rests.iter().map(|rest| rest.and(&of_kinds)).collect()
+            }
+            None => rests,
         };
         let select =
             |part: &Clauses| format!("SELECT {columns}, priority, created_at, id FROM runs WHERE {}", part.text());
         let merged = parts.iter().map(select).collect::<Vec<_>>().join(" UNION ALL ");
         let values = parts.iter().flat_map(|part| part.values.clone()).collect();
         (!parts.is_empty()).then(|| Self { sql: format!("{merged} ORDER BY priority, created_at, id"), values })
+    }
+}
+
+/// The parts of the ready runs that a share is looked for in: those without a share have indexes of their own.
+fn shares(wanted: Option<&str>) -> Vec<Clauses> {
+    let part = |clause: &str, values| Clauses { clauses: vec![clause.to_owned()], values };
+    match wanted {
+        None => vec![part("share = ''", Vec::new()), part("share <> ''", Vec::new())],
+        Some("") => vec![part("share = ''", Vec::new())],
+        // Said twice: the index of shares is of those alone.
+        Some(tenant) => vec![part("share <> '' AND share = ?", vec![Sql::Text(tenant.into())])],
     }
 }
 
@@ -185,6 +200,9 @@ impl Clauses {
         }
         if let Some(archived) = filter.archived {
             all.say("archived = ?", vec![Sql::Integer(archived.into())]);
+        }
+        if let Some(priority) = filter.priority {
+            all.say("priority = ?", vec![Sql::Integer(priority.into())]);
         }
         if let Some(is_step) = filter.is_step {
             all.say(if is_step { "kind = ?" } else { "kind <> ?" }, vec![Sql::Text(step::KIND.into())]);

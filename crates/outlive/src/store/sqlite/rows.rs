@@ -204,8 +204,8 @@ pub(super) fn put(connection: &Connection, record: &Record, events: &[Event]) ->
     cached(
         connection,
         "INSERT INTO runs (id, revision, stamp, state, epoch, owner, cancel, archived, priority, created_at, name, kind, body,
-             ready, due_at, keyset, claims, evidence)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
+             ready, due_at, keyset, claims, evidence, share)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
          ON CONFLICT (id) DO UPDATE SET revision = ?2, stamp = ?3, state = ?4, epoch = ?5, owner = ?6, cancel = ?7,
              archived = ?8, body = ?13, ready = ?14, due_at = ?15, claims = ?17, evidence = ?18",
     )?
@@ -228,6 +228,7 @@ pub(super) fn put(connection: &Connection, record: &Record, events: &[Event]) ->
         claims::keyset(run),
         counts::claims(run),
         counts::evidence(run).unwrap_or_default(),
+        run.tenant(),
     ])
     .map_err(from_sqlite)?;
     for event in events {

@@ -51,7 +51,7 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 const APPLICATION: i32 = 0x6f75_746c;
 
 /// What brings format n to format n+1. Never edited once released.
-pub(super) const MIGRATIONS: [&str; 6] = [
+pub(super) const MIGRATIONS: [&str; 7] = [
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
      CREATE TABLE runs (
          id TEXT PRIMARY KEY, revision INTEGER NOT NULL, stamp TEXT NOT NULL,
@@ -126,6 +126,14 @@ pub(super) const MIGRATIONS: [&str; 6] = [
          INSERT INTO tally VALUES (new.state, new.kind, new.evidence, 1, new.claims)
              ON CONFLICT DO UPDATE SET runs = runs + 1, claims = claims + excluded.claims;
      END;",
+    // Whose share a run counts against; most count against none.
+    "ALTER TABLE runs ADD COLUMN share TEXT NOT NULL DEFAULT '';
+     DROP INDEX runs_ready;
+     DROP INDEX runs_ready_by_kind;
+     CREATE INDEX runs_ready ON runs (priority, created_at, id, keyset, kind) WHERE ready = 1 AND share = '';
+     CREATE INDEX runs_ready_by_kind ON runs (kind, priority, created_at, id, keyset) WHERE ready = 1 AND share = '';
+     CREATE INDEX runs_ready_by_share ON runs (share, priority, created_at, id, keyset, kind)
+         WHERE ready = 1 AND share <> '';",
 ];
 
 /// The format this outlive writes.

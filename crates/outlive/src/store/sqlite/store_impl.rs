@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Access, SqliteStore, claims, observer, rows, run_files, workers};
+use super::{Access, SqliteStore, claims, observer, rows, run_files, shares, workers};
 use crate::lifecycle::Start;
 use crate::lifecycle::health::ProcessObserver;
 use crate::model::filter::Filter;
 use crate::model::id::{RunId, Stamp};
-use crate::model::run::{Event, Key, Run};
+use crate::model::run::{Event, Key, QueueHead, Run};
 use crate::store::{
     Beat, BeatReply, Count, Cursor, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
     counts,
@@ -132,6 +132,10 @@ impl Store for SqliteStore {
             let now = self.now().at;
             Ok(claims::next_due(inner.connection(), filter, now)?.map(|at| at.since(now)))
         })
+    }
+
+    async fn heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
+        self.look(|inner| shares::heads(inner.connection(), filter))
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {

@@ -66,7 +66,9 @@ fn l22_f08_an_older_format_is_brought_up_to_date_by_one_of_many_and_its_runs_are
          DROP FUNCTION room, enqueue; DROP INDEX live_by_time;
          DROP FUNCTION count_waiting CASCADE; DROP FUNCTION count_ended CASCADE; DROP FUNCTION fold;
          DROP TABLE tally, label; DROP INDEX waiting_by_time, waiting_later, waiting_by_kind_due, ended_by_state;
-         ALTER TABLE waiting DROP COLUMN keys, DROP COLUMN claims;
+         ALTER TABLE waiting DROP COLUMN keys, DROP COLUMN claims, DROP COLUMN share;
+         CREATE INDEX waiting_by_turn ON waiting (priority, created_at, id) WHERE ready;
+         CREATE INDEX waiting_by_kind ON waiting (kind, priority, created_at, id) WHERE ready;
          ALTER TABLE ended DROP COLUMN kind, DROP COLUMN claims, DROP COLUMN evidence;
          CREATE INDEX ended_by_time ON ended (created_at, id);
          UPDATE meta SET value = '1' WHERE name = 'format'"

@@ -229,6 +229,7 @@ fn t7_07_every_statement_reads_few_of_200_000_runs() {
         store.workers().await.unwrap();
         store.starts(&[Key::rate("api", 9, PATIENCE)]).await.unwrap();
         store.next_due(&Filter::default()).await.unwrap();
+        claim_shares(&worker).await;
         store.next_due(&Filter { kind: Some("keyed".into()), ..Filter::default() }).await.unwrap();
         store.examine().await.unwrap();
         store.keep_history(Some(PATIENCE)).await.unwrap();
@@ -269,6 +270,19 @@ fn t7_07_every_statement_reads_few_of_200_000_runs() {
         assert!(missed.is_empty(), "no plan was looked at of the statements made at {missed:?}");
         judge(&server.log()[begun..]);
     });
+}
+
+/// Runs of a share are found behind all others, and those of no share behind all of a share.
+async fn claim_shares(worker: &Registry) {
+    let of = |tenant: &str| Spec { share: Some(tenant.parse().unwrap()), ..spec("job") };
+    let planned = |spec| outlive::registry::Planned { spec, after: Vec::new() };
+    worker.enqueue_each((0..2_000).map(|_| planned(of("acme"))).collect()).await.unwrap();
+    worker.enqueue(of("other:2")).await.unwrap();
+    assert!(worker.store().heads(&Filter::default()).await.unwrap().len() >= 2);
+    let mut claims = outlive::engine::claims::Claims::of(["job".to_owned()]);
+    let (claimed, _) = claims.claim(worker, 4, &|_| true).await.unwrap();
+    assert_eq!(claimed.iter().filter(|handle| handle.run().tenant() == "other").count(), 1);
+    claimed.into_iter().for_each(std::mem::forget);
 }
 
 fn judge(log: &str) {

@@ -84,6 +84,9 @@ pub(crate) enum Defect {
     MissingHasNoStory,
     ForgetsWhatIsDueNext,
     IsDueTooLate,
+    ForgetsShares,
+    NamesTheYoungestHead,
+    IgnoresTheShareOfAnUpdate,
 }
 
 /// Every defect, and the promise that it breaks.
@@ -157,4 +160,7 @@ pub(crate) const DEFECTS: &[(Defect, u8)] = &[
     (Defect::MissingHasNoStory, 8),
     (Defect::ForgetsWhatIsDueNext, 9),
     (Defect::IsDueTooLate, 9),
+    (Defect::ForgetsShares, 10),
+    (Defect::NamesTheYoungestHead, 10),
+    (Defect::IgnoresTheShareOfAnUpdate, 1),
 ];
