@@ -1,5 +1,7 @@
 //! `outlive stats`: how long runs take, how often they fail, and how many there are over time.
 
+pub mod live;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -12,6 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
+use self::live::Live;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::index;
 use crate::operations::listing::{ListFilter, from_place, to_place};
@@ -25,9 +28,13 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 
 /// Summarise durations, failures, usage and throughput by kind or workflow
 ///
-/// Covers every indexed run that matches. --limit is the number of kinds per page.
+/// Covers every indexed run that matches. --limit is the number of kinds per page. With --live it tells instead what the
+/// registry here has to do now: runs that wait and run by kind, the age of the oldest that could be claimed, and workers.
 #[derive(Debug, Default, Args)]
 pub struct Stats {
+    /// What this registry has to do now, by kind: pending, oldest, running, ended; and its workers
+    #[arg(long)]
+    pub live: bool,
     #[command(flatten)]
     pub wanted: ListFilter,
 }
@@ -44,6 +51,8 @@ pub struct Numbers {
     kinds: Vec<Kind>,
     /// Where the next page of kinds begins.
     next: Option<String>,
+    /// With --live: what the registry has to do now.
+    live: Option<Live>,
     #[serde(skip)]
     more: Option<String>,
 }
@@ -118,14 +127,18 @@ fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
 impl Operate for Stats {
     const NAME: &'static str = "stats";
     const EFFECT: Effect = Effect::Read;
-    const EXAMPLES: &'static str = "outlive registry refresh && outlive stats --since 30d";
+    const EXAMPLES: &'static str = "outlive registry refresh && outlive stats --since 30d\n\
+                                    outlive stats --live";
     type Output = Numbers;
 
     fn is_beyond(&self) -> bool {
-        true
+        !self.live
     }
 
-    async fn operate(self, _: &Context) -> Result<Numbers, Error> {
+    async fn operate(self, context: &Context) -> Result<Numbers, Error> {
+        if self.live {
+            return Numbers::live(context).await;
+        }
         let behind = self.wanted.after.as_deref().map(from_place).transpose()?;
         let query = ListFilter { after: None, ..self.wanted.clone() }.query(None, Order::Oldest)?;
         let (kinds, first) =
@@ -154,8 +167,20 @@ impl Operate for Stats {
             part_ms,
             kinds: page,
             next,
+            live: None,
             more,
         })
+    }
+}
+
+impl Numbers {
+    /// What the registry here has to do now.
+    async fn live(context: &Context) -> Result<Self, Error> {
+        let registry = context.existing().await?;
+        let registry = registry.ok_or(Error::NoRegistry { sought: None, place: context.place()? })?;
+        let (verified, until) = ("what the registry has counted", registry.clock().now());
+        let live = Some(Live::of(&registry).await?);
+        Ok(Self { verified, since: None, until, part_ms: 0, kinds: Vec::new(), next: None, live, more: None })
     }
 }
 
@@ -171,6 +196,9 @@ pub fn plot(counts: &[u64]) -> String {
 
 impl fmt::Display for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(live) = &self.live {
+            return live.fmt(f);
+        }
         if self.kinds.is_empty() {
             return writeln!(
                 f,

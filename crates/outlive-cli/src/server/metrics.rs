@@ -14,6 +14,7 @@ use outlive::time::{Clock, SystemClock};
 use super::Server;
 use crate::call::calls::Who;
 use crate::call::{Context, Effect, Failure};
+use crate::operations::stats::live::oldest;
 
 /// How old the counts of the registry may be.
 const FRESH: Duration = Duration::from_secs(10);
@@ -168,7 +169,19 @@ async fn of_registry(context: &Context) -> Result<String, Error> {
     metric(&mut text, "outlive_claims", "gauge", help, &[(String::new(), claims)]);
     let reaps: Vec<_> = reaps.into_iter().map(|(word, count)| (labels(&[("evidence", &word)]), count)).collect();
     metric(&mut text, "outlive_reaps", "gauge", "Runs whose last attempt was reaped.", &reaps);
+    let oldest = oldest(&registry).await?;
+    let oldest: Vec<_> = oldest.iter().map(|(kind, age)| (labels(&[("kind", kind)]), age.as_secs_f64())).collect();
+    let help = "How long ago the oldest run of a kind was created that could be claimed now.";
+    metric(&mut text, "outlive_queue_oldest_seconds", "gauge", help, &oldest);
     let workers = registry.store().workers().await?;
+    let slots: f64 = workers.iter().map(|worker| f64::from(worker.offer.slots)).sum();
+    metric(
+        &mut text,
+        "outlive_slots",
+        "gauge",
+        "How many runs the workers execute at a time.",
+        &[(String::new(), slots)],
+    );
     let silent = workers.iter().map(|worker| worker.heard.silent_for.as_secs_f64());
     let help = "How long ago the worker was heard of that has been silent for longest.";
     let longest = [(String::new(), silent.fold(0.0, f64::max))];

@@ -41,6 +41,16 @@ fn numbers_for_prometheus_say_what_the_registry_holds() {
     ] {
         assert!(told.lines().any(|found| found == line), "no {line} in\n{told}");
     }
+    let age = told.lines().find_map(|line| line.strip_prefix("outlive_queue_oldest_seconds{kind=\"command\"} "));
+    assert!(age.is_some_and(|age| age.parse::<f64>().unwrap() > 0.0), "no age of the oldest run in\n{told}");
+    assert!(told.lines().any(|line| line.starts_with("outlive_slots ")), "{told}");
+    // The same numbers for people and programs.
+    let live = sandbox.outlive(["stats", "--live", "--json"]).json()["live"].clone();
+    let kind = live["kinds"].as_array().unwrap().iter().find(|kind| kind["kind"] == "command").unwrap();
+    let counts = ["pending", "running", "dead", "others"].map(|field| kind[field].as_u64().unwrap());
+    assert_eq!((counts, kind["oldest_ms"].is_u64()), ([1, 1, 1, 1], true), "{live}");
+    let shown = sandbox.outlive(["stats", "--live"]).succeeds();
+    assert!(shown.starts_with("KIND") && shown.contains("workers with"), "{shown}");
 }
 
 #[test]
