@@ -108,13 +108,13 @@ pub use self::model::id::{Epoch, RunId, WorkerId};
 pub use self::model::owner::Evidence;
 pub use self::model::policy::{Lease, Policy};
 pub use self::model::run::{
-    Actor, CancelRequest, End, Ending, Event, Failure, Hold, Interruption, Key, Progress, Release, Run, Spec, State,
-    StateName,
+    Actor, CancelRequest, End, Ending, Event, Failure, Hold, Interruption, Key, Progress, Release, Run, Share, Spec,
+    State, StateName,
 };
 pub use self::model::time::Timestamp;
 pub use self::ownership::Stop;
 pub use self::ownership::handle::{Persisted, RunHandle};
-pub use self::registry::{CancelOptions, Parent, Planned, Registry};
+pub use self::registry::{CancelOptions, Parent, Planned, Registry, RerunOptions};
 
 #[doc(hidden)]
 pub use self::model::{filter, id, owner, page, policy, run, schedule, signal, step, time};
