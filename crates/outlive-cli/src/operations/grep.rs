@@ -85,6 +85,9 @@ struct Match {
     text: String,
 }
 
+/// The beginning of a line whose end is not there yet, with when and where it was written.
+type Unread = (Vec<u8>, Option<(Timestamp, Stream)>);
+
 /// A search through the lines of a log.
 struct Search<'a> {
     wanted: Regex,
@@ -97,7 +100,7 @@ struct Search<'a> {
 impl Search<'_> {
     fn read(&mut self, reader: &mut LogReader) -> std::io::Result<()> {
         reader.stop_at_present()?;
-        let mut unread: [(Vec<u8>, Option<(Timestamp, Stream)>); 2] = Default::default();
+        let mut unread: [Unread; 2] = Default::default();
         while let Some(Piece { at, stream, part }) = reader.next_piece()? {
             let Part::Bytes(bytes) = part else { continue };
             let (held, noted) = &mut unread[stream.index()];
