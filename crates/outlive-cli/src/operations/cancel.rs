@@ -36,7 +36,7 @@ use crate::ui::plain;
 /// --yes: in flight, unless --status says otherwise. A thousand runs are one write.
 #[derive(Debug, Default, Args)]
 #[command(
-    override_usage = "outlive cancel [OPTIONS] <RUNS>...\n       outlive cancel [OPTIONS] --all\n       outlive cancel [OPTIONS] --kind KIND|--label KEY=VALUE|… [--yes]"
+    override_usage = "outlive cancel [OPTIONS] <RUNS>...\n       outlive cancel [OPTIONS] --all\n       outlive cancel [OPTIONS] --kind KIND|--label KEY=VALUE|... [--yes]"
 )]
 pub struct Cancel {
     /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID

@@ -22,9 +22,9 @@ use crate::ui::run_view::RunView;
 
 /// Compare two runs: command, environment, steps, outcome, duration and usage
 ///
-/// Only what differs is printed, as `left → right`; --all prints the rest too. Of kept environments the names of the
-/// variables are shown, never their values; they are compared only where they are still kept and not over a server.
-/// `same` says that both were asked to do the same and ended alike, whatever they took.
+/// Only what differs is printed, the first run before the second; --all prints the rest too. Of kept environments the
+/// names of the variables are shown, never their values; they are compared only where they are still kept and not over a
+/// server. `same` says that both were asked to do the same and ended alike, whatever they took.
 #[derive(Debug, Args)]
 pub struct Diff {
     /// A run: id or unique prefix, name, @last, @~2, or REPOSITORY:ID

@@ -24,10 +24,12 @@ fn python() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/bin/python")
 }
 
-/// Those that cannot be called without a run that has a result, is in flight, is parked, or is an entry of the queue; and
+/// Those that cannot be called without a pattern, a second run, or a run that has a result, is in flight, is parked, or is an entry of the queue; and
 /// the check of a bucket.
-const REFUSED: [&str; 14] = [
+const REFUSED: [&str; 16] = [
+    "grep",
     "result",
+    "diff",
     "send",
     "adopt",
     "unpark",

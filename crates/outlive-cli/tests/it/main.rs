@@ -42,6 +42,7 @@ mod one_table;
 mod plane;
 mod progress_bars;
 mod queueing;
+mod reference;
 mod resuming;
 mod running;
 mod sandbox;

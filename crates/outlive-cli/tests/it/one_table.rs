@@ -163,8 +163,19 @@ fn settled(value: Value) -> Value {
     }
 }
 
-/// Of what is in flight: how long it has been so, and when it was last heard of or wrote.
-const VOLATILE: [&str; 4] = ["duration_ms", "silent_ms", "last_beat_at", "updated_at"];
+/// Of what is in flight: how long it has been so, when it was last heard of or wrote, and what it uses.
+const VOLATILE: [&str; 10] = [
+    "duration_ms",
+    "silent_ms",
+    "last_beat_at",
+    "updated_at",
+    "cpu_ms",
+    "memory_bytes",
+    "peak_memory_bytes",
+    "read_bytes",
+    "written_bytes",
+    "processes",
+];
 
 /// The same, of calls that make something: each makes its own.
 fn of_call(operation: &str, value: Value) -> Value {

@@ -35,8 +35,11 @@ fn f_34_nobody_opens_the_database_but_sqlite() {
         }
     }
     mentions.sort_unstable();
-    // `schema.rs` hands the name to SQLite and makes the empty file; `doctor.rs` only renames.
-    assert_eq!(mentions, ["doctor.rs", "schema.rs"]);
+    // `schema.rs` hands the name to SQLite and makes the empty file; `doctor.rs` only renames, and `discovery.rs` asks whether
+    // it is there.
+    assert_eq!(mentions, ["discovery.rs", "doctor.rs", "schema.rs"]);
+    let discovery = &sources.iter().find(|(path, _)| path.ends_with("discovery.rs")).unwrap().1;
+    assert!(discovery.lines().filter(|line| line.contains("registry.db\"")).all(|line| line.contains("is_absent")));
     let schema = &sources.iter().find(|(path, _)| path.ends_with("schema.rs")).unwrap().1;
     for line in schema.lines().filter(|line| line.contains("DATABASE")) {
         assert!(!line.contains("File::open") && !line.contains("fs::read(") && !line.contains("fs::copy"), "{line}");

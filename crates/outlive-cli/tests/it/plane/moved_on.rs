@@ -45,6 +45,8 @@ fn a_page_says_that_sources_have_changed_since_they_were_indexed() {
 fn beats_alone_are_no_change_and_runs_that_are_made_meanwhile_are() {
     let sandbox = Sandbox::impatient();
     let goes_on = sandbox.start("goes on", &["sleep", "300"]);
+    // What it uses is written once at its beginning, and again only when that has changed.
+    sandbox.wait_for("goes on", |run| run["cpu_ms"].is_number());
     refresh(&sandbox);
     let beat = |run: &Value| run["last_beat_at"].as_str().unwrap_or_default().to_owned();
     let before = beat(&sandbox.show("goes on"));

@@ -133,7 +133,7 @@ export class Output {
       this.changed(0);
     }
     this.busy = false;
-    if (this.wanted) return this.follow();
+    if (this.wanted && !this.over) return this.follow();
     // A server whose stream of changes is here tells of growth, and is not asked for it.
     if (!this.ended && !this.over && store.link !== "live") this.timer = /** @type {any} */ (setTimeout(() => document.hidden || this.follow(), this.pause));
   }
