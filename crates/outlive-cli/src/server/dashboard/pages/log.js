@@ -23,6 +23,8 @@ export class Log {
   constructor(of) {
     this.of = of;
     this.following = of.line === null;
+    /** Where the list was at its last scroll. */
+    this.scrolledTo = 0;
     this.stream = of.stream;
     this.text = of.query.get("find") ?? "";
     /** @type {number[]} */
@@ -180,9 +182,13 @@ export class Log {
 
   /** @param {boolean} byPerson */
   scrolled(byPerson) {
+    const top = this.list.place.scrollTop;
+    const isUp = top < this.scrolledTo - 1;
+    this.scrolledTo = top;
     if (!byPerson) return;
     const before = this.following;
-    this.following = this.list.atEnd();
+    // Lines that came meanwhile put the end further away; only a way up leaves it.
+    this.following = this.list.atEnd() || (this.following && !isUp);
     if (this.following !== before) this.of.redraw();
     if (this.list.first() === 0 && !this.output.whole && !this.output.reading) this.output.readWhole();
   }
