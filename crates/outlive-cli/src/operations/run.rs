@@ -27,7 +27,7 @@ use crate::ui::run_view::RunView;
 const LINES: u64 = 60;
 const BYTES: u64 = 2048;
 
-/// Start a command in the background, and answer when it is on record
+/// Start a command in the background, and answer when it is registered
 ///
 /// The command is executed as given, without a shell unless `shell` is true, in the environment of the server. It
 /// outlives this call, the session and the server. `unique` answers with the run that is already there, and starts

@@ -41,7 +41,7 @@ impl Registry {
         Ok(histogram)
     }
 
-    /// The newest runs that match, at most [`READ`], and whether they are all.
+    /// The newest runs that match, at most 2,000 of them, and whether they are all.
     pub async fn newest(&self, filter: Filter) -> Result<(Vec<Run>, bool), Error> {
         let mut walk = Pages::from(filter, Page { limit: READ.min(500), ..Page::default() });
         let mut runs = Vec::new();
