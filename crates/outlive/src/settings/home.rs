@@ -296,7 +296,8 @@ impl Hooks {
     }
 }
 
-#[cfg(test)]
+// The schemas of PostgreSQL and the runs of buckets are known where these stores are compiled.
+#[cfg(all(test, feature = "http", feature = "object", feature = "postgres"))]
 mod tests {
     use super::RegistryKey;
 
