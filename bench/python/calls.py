@@ -1,4 +1,4 @@
-"""Calls of the Python package, for `outlive-bench python`: does a slice of calls for each line that it is told.
+"""Calls of the Python package, for `outlive-bench python`: does a slice of calls for each line of its input.
 
 A line is `NAME TIMES`; the answer is the seconds that the calls took, by this process's clock. `NAME` is `check`, `progress`,
 `save`, or `import`, which starts another interpreter and measures `import outlive` there.

@@ -226,7 +226,7 @@ fn core_tool(core: &Core, operation: &Operation) -> Tool {
 fn brief(operation: &'static Operation) -> Tool {
     let input = operation.input();
     let mut properties = Map::new();
-    // The filters of verbs that select runs are told by `more` alone.
+    // The filters of verbs that select runs are listed by `more` alone.
     let is_selection = input["properties"]["yes"].is_object() && input["properties"]["since"].is_object();
     let is_told = |field: &str| !is_selection || field != "yes" && !SELECTING.contains(&field);
     for (field, property) in input["properties"].as_object().into_iter().flatten().filter(|(field, _)| is_told(field)) {

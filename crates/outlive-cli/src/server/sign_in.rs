@@ -1,4 +1,4 @@
-//! Signing in: a browser comes with a link or a token, is told who it is, makes links for other browsers, and leaves.
+//! Signing in: a browser comes with a link or a token, learns its user and role, makes links for other browsers, and leaves.
 
 use std::sync::Arc;
 

@@ -42,7 +42,7 @@ export function redraw() {
       console.error(error);
     }
   };
-  // Frames do not come to a page that nobody sees; it is drawn when it is shown.
+  // Frames do not come to a hidden page; it is drawn when it is shown.
   if (document.hidden) drawing = false;
   else requestAnimationFrame(draw);
 }
