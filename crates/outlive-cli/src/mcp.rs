@@ -233,7 +233,7 @@ impl<D: Desk> Tools<D> {
         }
     }
 
-    /// What a client is sent about this server, with how many runs of earlier sessions still run. Their names are not in it:
+    /// What a client is sent, with how many runs of earlier sessions still run. Their names are not in it:
     /// those are words of others.
     async fn with_earlier_runs(&self, mut info: ServerConfig, context: &RequestContext<RoleServer>) -> ServerConfig {
         let input = json!({ "status": ["running"], "limit": COUNTED });

@@ -1,4 +1,4 @@
-//! Signing in: a browser comes with a link or a token, learns its user and role, makes links for other browsers, and leaves.
+//! Signing in: a browser comes with a link or a token, learns its role, makes links for others, and leaves.
 
 use std::sync::Arc;
 
