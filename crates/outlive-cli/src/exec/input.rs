@@ -80,7 +80,11 @@ impl Input {
         self.writers.retain_mut(|writer| {
             loop {
                 match writer.heard.next() {
-                    Ok(Some((wire::KEYS, bytes))) if !*ends => unread.extend_from_slice(&bytes),
+                    // At once: a command may read it and end before the writer has closed its side.
+                    Ok(Some((wire::KEYS, bytes))) if !*ends => {
+                        unread.extend_from_slice(&bytes);
+                        writer.confirm();
+                    }
                     Ok(Some((wire::END, _))) => {
                         *ends = true;
                         writer.confirm();
@@ -89,10 +93,7 @@ impl Input {
                     Ok(None) if unread.len() >= UNREAD => return true,
                     Ok(None) => match writer.heard.take(&writer.stream) {
                         Ok(1..) => {}
-                        Ok(0) => {
-                            writer.confirm();
-                            return false;
-                        }
+                        Ok(0) => return false,
                         Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
                     },
                     Err(_) => return false,
@@ -127,7 +128,7 @@ impl Writer {
         Self { stream, heard: Incoming::default() }
     }
 
-    /// Says that all that was heard is taken. One that has left need not know.
+    /// Says that what was heard is taken. One that has left need not know.
     fn confirm(&mut self) {
         let _ = self.stream.write_all(&wire::message(wire::TAKEN, b"."));
     }

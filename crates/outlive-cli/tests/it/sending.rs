@@ -1,5 +1,11 @@
 //! `outlive send` and the tool `adopt`: agents reach a command that runs, and take over one whose owner died.
 
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 
 use super::sandbox::{Ends, Sandbox, signal_pid, until};
@@ -36,6 +42,32 @@ fn lines_that_an_agent_sends_reach_the_command_also_from_another_session() {
     assert_eq!(text(&mut agent, "repl"), "got one\ngot two\nover\n");
     let refused = agent.call("send", &json!({ "run": "repl", "text": "three" }));
     assert_eq!(refused["error"]["code"], "refused", "{refused}");
+}
+
+/// A socket below a directory.
+fn socket_below(dir: &Path) -> Option<PathBuf> {
+    std::fs::read_dir(dir).into_iter().flatten().flatten().find_map(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_socket() => Some(entry.path()),
+        Ok(kind) if kind.is_dir() => socket_below(&entry.path()),
+        _ => None,
+    })
+}
+
+#[test]
+fn text_that_a_command_read_before_it_ended_is_confirmed() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "-d", "--stdin", "--name", "once", "--", "sh", "-c", "read line; echo $line"]).succeeds();
+    let socket = socket_below(sandbox.path()).expect("the owner listens beside the run");
+    let dir = std::fs::File::open(socket.parent().unwrap()).unwrap();
+    let short = format!("/proc/self/fd/{}/{}", dir.as_raw_fd(), socket.file_name().unwrap().display());
+    // A writer whose side is still open when the command has read the text and ended.
+    let mut writer = UnixStream::connect(short).unwrap();
+    writer.write_all(b"k\0\0\0\x04one\n").unwrap();
+    sandbox.wait_for_state("once", "succeeded");
+    let mut heard = Vec::new();
+    let _ = writer.read_to_end(&mut heard);
+    assert_eq!(heard.first(), Some(&b't'));
+    assert_eq!(sandbox.outlive(["logs", "once"]).succeeds(), "one\n");
 }
 
 #[test]
