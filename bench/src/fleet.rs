@@ -4,11 +4,15 @@
 //! that what is measured is what outlive costs.
 
 pub mod heartbeats;
+pub mod idle;
+pub mod keys;
+pub mod million;
 mod peer;
 mod peers;
 mod pickup;
 pub mod process;
 mod reclaim;
+pub mod shares;
 
 use std::path::Path;
 use std::time::Duration;
@@ -106,7 +110,12 @@ fn server() -> Server {
 
 /// How many rounds, unless the environment says otherwise.
 fn rounds(by_default: usize) -> usize {
-    std::env::var("OUTLIVE_BENCH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(by_default)
+    number("OUTLIVE_BENCH_ROUNDS", by_default)
+}
+
+/// A number of the environment.
+fn number(variable: &str, by_default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(by_default)
 }
 
 /// How busy the machine is.

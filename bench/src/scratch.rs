@@ -17,7 +17,7 @@ pub type Benchmark = (&'static str, fn(&Path) -> Outcome<bool>);
 
 const DIRECTORY_VARIABLE: &str = "OUTLIVE_BENCH_DIR";
 
-const BENCHMARKS: [Benchmark; 18] = [
+const BENCHMARKS: [Benchmark; 22] = [
     ("sqlite", sqlite::main),
     ("beats", beats::main),
     ("run", run::main),
@@ -32,6 +32,10 @@ const BENCHMARKS: [Benchmark; 18] = [
     ("fleet-pickup", fleet::pickup),
     ("fleet-reclaim", fleet::reclaim),
     ("heartbeats", fleet::heartbeats::main),
+    ("keys", fleet::keys::main),
+    ("idle-fleet", fleet::idle::main),
+    ("million", fleet::million::main),
+    ("shares", fleet::shares::main),
     ("plane", plane::main),
     ("sweep", sweep::main),
     ("peers", peers::main),

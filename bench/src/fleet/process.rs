@@ -2,7 +2,7 @@
 //!
 //! The verbs are those of the programs in `bench/peers-fleet`. `drain N` makes N jobs and does them, `fill N` makes them,
 //! `add N MS` makes them one by one with a pause in between, `work SLOTS` does what comes, `hold SLOTS [fast]` never ends
-//! what it has begun. `own RUNS WORKERS` is ours alone: several workers that own many runs and beat for them.
+//! what it has begun, `lock SLOTS` does runs that take their time. `own RUNS WORKERS` is ours alone: several workers that own many runs and beat for them.
 
 use std::time::Duration;
 
@@ -13,15 +13,18 @@ use outlive::run::Spec;
 use outlive::testing::person;
 
 use crate::scratch::Outcome;
-use crate::time::{measure, now_micros};
+use crate::time::{Begun, measure, now_micros};
 
 /// The slots of a worker that is to do as much as it can.
 const SLOTS: usize = 500;
 /// How many jobs are made at once.
 const BATCH: usize = 500;
-const KIND: &str = "bench";
+pub const KIND: &str = "bench";
 /// What tells a job from others: a number, or when it was made.
-const MARK: &str = "mark";
+pub const MARK: &str = "mark";
+/// The kind of runs that take their time, and how long each takes.
+pub const LOCKED: &str = "locked";
+pub const LOCKED_FOR: Duration = Duration::from_millis(200);
 
 /// Does what the words after `fleet-process` ask for.
 pub fn main(words: &[String]) -> Outcome<bool> {
@@ -46,6 +49,13 @@ pub fn main(words: &[String]) -> Outcome<bool> {
                 Ok(())
             }))?
         }
+        "lock" => stand_by(Worker::builder(open(url)?).concurrency(number(0)?).handle_blocking(LOCKED, |_| {
+            let begun = Begun::now();
+            while let Some(left) = LOCKED_FOR.checked_sub(begun.ago()) {
+                std::thread::park_timeout(left);
+            }
+            Ok(())
+        }))?,
         "own" => own(url, number(0)?, number(1)?)?,
         _ => return Err(format!("a process of the fleet cannot `{verb}`").into()),
     }
