@@ -44,6 +44,10 @@ pub struct Claims {
     turns: Turns,
     /// Until when no run of a share is expected, in time awake.
     unshared_until: Duration,
+    /// Runs of shares were met by the last look.
+    has_shares: bool,
+    /// The last claim brought less than it asked for.
+    is_drained: bool,
 }
 
 impl Claims {
@@ -65,7 +69,11 @@ impl Claims {
         limit: usize,
         wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
     ) -> Result<(Vec<RunHandle>, bool), Error> {
-        let (handles, scheduled) = self.claim_in_turn(registry, limit, wanted).await?;
+        let (handles, scheduled) = if self.is_drained {
+            self.claim_drained(registry, limit, wanted).await?
+        } else {
+            self.claim_in_turn(registry, limit, wanted).await?
+        };
         let has_followed = match self.follow(registry, &scheduled).await {
             // What was claimed is not lost for it: the next claim meets the failure again.
             Err(_) if !handles.is_empty() => false,
@@ -75,8 +83,23 @@ impl Claims {
             let (handles, _) = self.claim_in_turn(registry, limit, wanted).await?;
             return Ok((handles, true));
         }
-        let is_full = handles.len() >= limit;
-        Ok((handles, is_full || has_followed))
+        Ok((handles, !self.is_drained || has_followed))
+    }
+
+    /// Claims where the last claim left nothing behind: a worker that waits asks the store for one thing, and not for whose
+    /// turn it is among runs that are not there. Where shares were met, it claims one run, whosever it is, and the next
+    /// claims are in turn again.
+    async fn claim_drained(
+        &mut self,
+        registry: &Registry,
+        limit: usize,
+        wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
+    ) -> Result<(Vec<RunHandle>, Vec<Run>), Error> {
+        let most = if self.has_shares { limit.min(1) } else { limit };
+        let (handles, scheduled) = self.claim_once(registry, self.filter(), most, wanted).await?;
+        self.has_shares |= handles.iter().any(|handle| handle.run().spec.share.is_some());
+        self.is_drained = handles.len() < most;
+        Ok((handles, scheduled))
     }
 
     /// How long it is until a run can be claimed by the clock alone, as far as the last claim can tell.
@@ -116,13 +139,15 @@ impl Claims {
             rated.append(&mut self.rated);
             if handles.len() >= limit {
                 self.rated = rated;
+                self.is_drained = false;
                 return Ok((handles, scheduled));
             }
         }
         for _ in 0..MOST_ROUNDS {
             let heads = registry.store().heads(&self.filter()).await.map_err(Error::from);
             let heads = heads.or_else(unless_some(&handles))?;
-            if heads.iter().all(|head| head.share.is_none()) {
+            self.has_shares = heads.iter().any(|head| head.share.is_some());
+            if !self.has_shares {
                 self.unshared_until = registry.clock().awake() + UNSHARED;
                 if is_unshared {
                     break;
@@ -157,6 +182,7 @@ impl Claims {
             }
         }
         self.rated = rated;
+        self.is_drained = handles.len() < limit;
         Ok((handles, scheduled))
     }
 

@@ -256,3 +256,42 @@ fn meets_in_opposite_order(way: fn(&Server) -> Way) {
     }
     println!("{won} writes won, {lost} lost");
 }
+
+/// How many statements the server has carried out, by its log.
+fn statements(server: &Server) -> usize {
+    let log = server.log();
+    log.lines().filter(|line| line.contains("LOG:  statement:") || line.contains("LOG:  execute")).count()
+}
+
+#[test]
+fn an_idle_worker_asks_one_thing_and_then_takes_turns() {
+    let server = Server::alone(&["fsync=off", "log_statement=all"]);
+    let worker = registry(&server.fresh_url());
+    let mut claims = outlive::engine::claims::Claims::of([]);
+    let of = |tenant: &str| outlive::run::Spec { share: Some(tenant.parse().unwrap()), ..spec("job") };
+    pollster::block_on(async {
+        let mut claim = async |limit: usize| {
+            let (handles, more) = claims.claim(&worker, limit, &|_| true).await.unwrap();
+            let mut tenants: Vec<String> = handles.iter().map(|handle| handle.run().tenant().to_owned()).collect();
+            tenants.sort();
+            handles.into_iter().for_each(std::mem::forget);
+            (tenants.join(" "), more)
+        };
+        // The first claim learns that there is nothing.
+        assert_eq!(claim(4).await, (String::new(), false));
+        let before = statements(&server);
+        for _ in 0..5 {
+            assert_eq!(claim(4).await, (String::new(), false));
+        }
+        assert_eq!(statements(&server) - before, 5, "{}", &server.log());
+        // What comes is found as it is; once shares are known, one run is claimed, and the next in turn.
+        worker.enqueue(of("a")).await.unwrap();
+        assert_eq!(claim(4).await, ("a".to_owned(), false));
+        for tenant in ["a", "a", "a", "b", "b"] {
+            worker.enqueue(of(tenant)).await.unwrap();
+        }
+        assert_eq!(claim(4).await, ("a".to_owned(), true));
+        assert_eq!(claim(4).await, ("a a b b".to_owned(), true));
+        assert_eq!(claim(4).await, (String::new(), false));
+    });
+}
