@@ -26,7 +26,12 @@ const CHORES: [Chore; 8] = [
         "[--all] [PYTEST ARGS…]  build, install and test the Python package; --all with Ray and Spark too",
         python::run,
     ),
-    ("postgres", "[VERSION…]  the fleet's tests on PostgreSQL 13 to 18, or on these versions", postgres::run),
+    (
+        "postgres",
+        "[VERSION…]  the fleet's tests on PostgreSQL 13 to 18, or on these versions; --without each|all|FEATURE,… without \
+         what other engines lack; --url URL [--without FEATURE,…] the conformance suite on a server of any engine",
+        postgres::run,
+    ),
     ("setup", "install what the tests need and this machine lacks", setup::run),
 ];
 

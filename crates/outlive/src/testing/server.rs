@@ -23,6 +23,10 @@ const DEBIAN: &str = "/usr/lib/postgresql";
 /// The variable that names a directory with the programs of a server: tests then use that server, and what is not there is
 /// looked for as usual. `cargo xtask postgres` sets it.
 const BIN: &str = "OUTLIVE_POSTGRES_BIN";
+/// The variable that names features, separated by commas: the registries of tests are then made without them.
+const WITHOUT: &str = "OUTLIVE_POSTGRES_WITHOUT";
+/// The variable that has the URL of a running server, of any engine: tests that share a server then share that one.
+const URL: &str = "OUTLIVE_POSTGRES_URL";
 
 /// What a server logs once it can be used.
 const READY: &str = "ready to accept connections";
@@ -34,6 +38,8 @@ const DEADLOCK: &str = "deadlock detected";
 pub struct Server {
     dir: PathBuf,
     port: u16,
+    /// Where it is, if it is not ours to start.
+    elsewhere: Option<String>,
     /// Stopped and deleted with this value.
     is_own: bool,
     /// Held as long as it is used.
@@ -45,6 +51,10 @@ impl Server {
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Server> = OnceLock::new();
         SHARED.get_or_init(|| {
+            if let Ok(url) = std::env::var(URL) {
+                let dir = std::env::temp_dir();
+                return Self { dir, port: 0, elsewhere: Some(url), is_own: false, _users: None };
+            }
             let uid = std::fs::metadata("/proc/self").unwrap().uid();
             let place = env!("CARGO_MANIFEST_DIR").replace('/', "-");
             // One for each version: the path of a socket is short, so that a number stands for the version's directory.
@@ -68,7 +78,7 @@ impl Server {
                 stop_when_unused(&dir);
                 port
             });
-            Self { dir, port, is_own: false, _users: Some(users) }
+            Self { dir, port, elsewhere: None, is_own: false, _users: Some(users) }
         })
     }
 
@@ -77,7 +87,7 @@ impl Server {
         let dir = std::env::temp_dir().join(format!("outlive-postgres-{}", SystemEntropy.draw()));
         make_dir(&dir);
         let port = start(&dir, settings);
-        Self { dir, port, is_own: true, _users: None }
+        Self { dir, port, elsewhere: None, is_own: true, _users: None }
     }
 
     /// The URL of a registry in a schema of its own.
@@ -87,7 +97,12 @@ impl Server {
 
     /// The URL of the registry in a schema.
     pub fn url(&self, schema: &str) -> String {
-        format!("postgres://tester@127.0.0.1:{}/postgres?schema={schema}&sslmode=disable", self.port)
+        let without = std::env::var(WITHOUT).map_or_else(|_| String::new(), |names| format!("&without={names}"));
+        if let Some(url) = &self.elsewhere {
+            let behind = if url.contains('?') { '&' } else { '?' };
+            return format!("{url}{behind}schema={schema}{without}");
+        }
+        format!("postgres://tester@127.0.0.1:{}/postgres?schema={schema}&sslmode=disable{without}", self.port)
     }
 
     /// Its port on the loopback.
@@ -102,10 +117,9 @@ impl Server {
 
     /// Runs SQL where the server may be down.
     pub fn try_psql(&self, sql: &str) -> Result<String, String> {
-        let words = ["-X", "-At", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "tester", "-d", "postgres"];
+        let own = format!("postgres://tester@127.0.0.1:{}/postgres", self.port);
         let output = Command::new(program("psql"))
-            .args(words)
-            .args(["-p", &self.port.to_string(), "-c", sql])
+            .args(["-X", "-At", "-v", "ON_ERROR_STOP=1", "-c", sql, "-d", self.elsewhere.as_ref().unwrap_or(&own)])
             .stdin(Stdio::null())
             .output()
             .unwrap();

@@ -2,6 +2,7 @@
 
 mod contention;
 mod crashes;
+mod dialects;
 mod history;
 mod news;
 mod opening;

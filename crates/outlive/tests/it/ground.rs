@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,7 +16,7 @@ use outlive::run::{Event, Key, QueueHead};
 use outlive::store::http::HttpStore;
 use outlive::store::memory::MemoryStore;
 use outlive::store::object::{ObjectStore, ServerTime};
-use outlive::store::postgres::PostgresStore;
+use outlive::store::postgres::{Feature, PostgresStore};
 use outlive::store::sqlite::{Sharing, SqliteStore};
 use outlive::store::{
     Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
@@ -30,6 +30,10 @@ use outlive::time::{Clock, Timestamp};
 use tempfile::TempDir;
 
 use crate::fleet::Pooler;
+
+/// The end of a URL that makes a registry without any feature of PostgreSQL that another engine may lack.
+pub(crate) static WITHOUT_ALL: LazyLock<String> =
+    LazyLock::new(|| format!("&without={}", Feature::ALL.map(Feature::name).join(",")));
 
 /// Longer than any lease that the tests use by default.
 const STRETCH: Duration = Duration::from_secs(60);
@@ -128,11 +132,18 @@ pub(crate) struct PostgresGround {
     last: Mutex<String>,
     /// Whom it is reached through, if not directly.
     pooler: Option<Pooler>,
+    /// What is behind the URL of each registry.
+    behind: String,
 }
 
 impl PostgresGround {
     pub(crate) fn new(clock: Arc<ManualClock>) -> Self {
-        Self { clock, last: Mutex::default(), pooler: None }
+        Self { clock, last: Mutex::default(), pooler: None, behind: String::new() }
+    }
+
+    /// The same server, as an engine that has none of the features that others lack.
+    pub(crate) fn plain(clock: Arc<ManualClock>) -> Self {
+        Self { behind: WITHOUT_ALL.clone(), ..Self::new(clock) }
     }
 
     /// The same server, through a pooler that has so many connections to it.
@@ -141,7 +152,7 @@ impl PostgresGround {
     }
 
     pub(crate) async fn make(&self) -> ByOurClock {
-        let direct = Server::shared().fresh_url();
+        let direct = Server::shared().fresh_url() + &self.behind;
         let url = self.pooler.as_ref().map_or(direct.clone(), |pooler| pooler.url(&direct));
         let store = ByOurClock::open(&url, self.clock.clone()).await;
         let set = |function: &str, name: &str| {

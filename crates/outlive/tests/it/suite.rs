@@ -30,6 +30,10 @@ fn on_postgres(check: &str) {
     run(check, &PostgresGround::new(ManualClock::new()));
 }
 
+fn on_plain_postgres(check: &str) {
+    run(check, &PostgresGround::plain(ManualClock::new()));
+}
+
 fn on_bucket(check: &str) {
     run(check, &BucketGround::new(ManualClock::new()));
 }
@@ -56,6 +60,11 @@ mod sqlite {
 
 mod postgres {
     outlive::conformance_tests!(super::on_postgres);
+}
+
+/// PostgreSQL as an engine that lacks all that any does (docs/engines.md).
+mod postgres_plain {
+    outlive::conformance_tests!(super::on_plain_postgres);
 }
 
 #[test]

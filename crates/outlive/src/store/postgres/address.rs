@@ -9,6 +9,7 @@ use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+use super::dialect::Dialect;
 use super::tls::{Asked, Tls};
 
 /// The schema of a registry that names none.
@@ -29,6 +30,8 @@ pub struct Address {
     pub schema: String,
     /// How many connections there are at most, the one of the beats not counted.
     pub connections: usize,
+    /// What the engine lacks, where the URL says so. A registry that is there already knows by itself.
+    pub(super) dialect: Option<Dialect>,
     shown: String,
 }
 
@@ -58,7 +61,7 @@ impl FromStr for Address {
         let refuse = |why: String| InvalidAddress(why);
         let (server, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut schema, mut connections, mut theirs) = (SCHEMA.to_owned(), CONNECTIONS, Vec::new());
-        let (mut ssl_mode, mut roots) = (None, None);
+        let (mut ssl_mode, mut roots, mut dialect) = (None, None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("schema", name)) => schema = name.into(),
@@ -67,6 +70,7 @@ impl FromStr for Address {
                     let why = || refuse(format!("`connections={number}` is not a number from 1 to {MOST_CONNECTIONS}"));
                     connections = parsed.ok_or_else(why)?;
                 }
+                Some(("without", names)) => dialect = Some(Dialect::without(names).map_err(refuse)?),
                 Some(("sslmode", mode)) => ssl_mode = Some(mode),
                 Some(("sslrootcert", path)) if !path.is_empty() => roots = Some(path_in(path)),
                 _ => theirs.push(pair),
@@ -88,7 +92,7 @@ impl FromStr for Address {
         config.ssl_mode(mode);
         let tls = Tls::new(asked, roots.as_deref()).map_err(refuse)?;
         let shown = shown(&config, &schema);
-        Ok(Self { config, tls, schema, connections, shown })
+        Ok(Self { config, tls, schema, connections, dialect, shown })
     }
 }
 
@@ -188,6 +192,7 @@ mod tests {
             "postgres://ada:hunter2@db/jobs?schema=Night",
             "postgres://ada:hunter2@db/jobs?schema=",
             "postgres://ada:hunter2@db/jobs?connections=0",
+            "postgres://ada:hunter2@db/jobs?without=everything",
             "postgres://ada:hunter2@db/jobs?sslmode=perhaps",
             "postgres://ada:hunter2@db/jobs?sslmode=verify-full&sslrootcert=/nowhere/root.crt",
             "postgres://ada:hunter2@db:port/jobs",

@@ -1,9 +1,9 @@
 //! Keys: who holds them, and which starts rates count.
 //!
-//! A transaction that gives a run a key holds the advisory lock of that key until it ends. Locks are taken in one order,
-//! so that no two transactions wait for each other: keys, then runs, then workers, each sorted. A commit waits for its
-//! keys, before it has locked anything else. An update has locked runs by then, and waits for no key: what another
-//! transaction has locked counts as busy.
+//! A transaction that gives a run a key holds the advisory lock of that key until it ends, or a row in its place where the
+//! engine has no such locks. Locks are taken in one order, so that no two transactions wait for each other: keys, then runs,
+//! then workers, each sorted. A commit waits for its keys, before it has locked anything else. An update has locked runs by
+//! then, and waits for no key: what another transaction has locked counts as busy.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::PostgresStore;
+use super::dialect::Dialect;
 use super::pool::{CallError, PooledClient, with_retry};
 use super::reads::{self, Table};
+use super::{Feature, PostgresStore};
 use crate::lifecycle::{Start, has_room, starts_at};
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
@@ -178,6 +179,12 @@ impl PostgresStore {
         if slots.is_empty() {
             return Ok(());
         }
+        if !self.has(Feature::AdvisoryLocks) {
+            let places: BTreeSet<i32> = slots.iter().map(|slot| Dialect::key_place(slot)).collect();
+            let sql = "SELECT place FROM @.key_lock WHERE place = ANY($1) ORDER BY place FOR UPDATE";
+            self.lock_places(link, sql, places).await?;
+            return Ok(());
+        }
         let sql = "SELECT pg_advisory_xact_lock(key) FROM (
                        SELECT DISTINCT hashtextextended(name, 1) AS key FROM unnest($1) AS name ORDER BY 1
                    ) AS keys";
@@ -191,12 +198,30 @@ impl PostgresStore {
         link: &mut PooledClient<'_>,
         slots: &BTreeSet<String>,
     ) -> Result<BTreeSet<String>, CallError> {
+        if !self.has(Feature::AdvisoryLocks) {
+            let places: BTreeSet<i32> = slots.iter().map(|slot| Dialect::key_place(slot)).collect();
+            let sql = "SELECT place FROM @.key_lock WHERE place = ANY($1) ORDER BY place FOR UPDATE SKIP LOCKED";
+            let locked = self.lock_places(link, sql, places).await?;
+            return Ok(slots.iter().filter(|slot| locked.contains(&Dialect::key_place(slot))).cloned().collect());
+        }
         let sql = "SELECT place, pg_try_advisory_xact_lock(hashtextextended(name, 1))
                    FROM unnest($1) WITH ORDINALITY AS names (name, place)";
         let rows = link.then(sql, &[(&self.lock_names(slots.iter()), Type::TEXT_ARRAY)]).await?;
         let places: BTreeSet<i64> = rows.iter().filter(|row| row.get(1)).map(|row| row.get(0)).collect();
         let is_locked = |(place, _): &(i64, &String)| places.contains(place);
         Ok((1..).zip(slots).filter(is_locked).map(|(_, slot)| slot.clone()).collect())
+    }
+
+    /// Locks the rows that stand for keys, and answers with those that were locked.
+    async fn lock_places(
+        &self,
+        link: &mut PooledClient<'_>,
+        sql: &str,
+        places: BTreeSet<i32>,
+    ) -> Result<BTreeSet<i32>, CallError> {
+        let places: Vec<i32> = places.into_iter().collect();
+        let rows = link.then(&self.sql(sql), &[(&places, Type::INT4_ARRAY)]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
     /// Grants writes of an update their keys, in order, as far as there is room. Answers which of them got theirs.

@@ -12,8 +12,8 @@ use tokio::task::AbortHandle;
 use tokio_postgres::AsyncMessage;
 use uuid::Uuid;
 
-use super::PostgresStore;
 use super::pool;
+use super::{Feature, PostgresStore};
 use crate::host::MadeBy;
 use crate::model::id::WorkerId;
 use crate::model::time::{Clock, SystemClock};
@@ -40,8 +40,12 @@ impl Drop for Listening {
 pub(super) struct NotifyLimiter(AtomicU64);
 
 impl PostgresStore {
-    /// Calls `heard` with every piece of news from now on, until what is answered is dropped.
+    /// Calls `heard` with every piece of news from now on, until what is answered is dropped. Refused where the engine has
+    /// no notifications: then work and requests are found by polling.
     pub fn listen(&self, heard: impl Fn(Notification) + Send + Sync + 'static) -> Result<Listening, Error> {
+        if !self.has(Feature::Listen) {
+            return Err(Error::Unsupported("the database has no notifications".into()));
+        }
         let (store, heard) = (self.clone(), Arc::new(heard));
         let listening = async move {
             loop {
@@ -90,6 +94,9 @@ impl PostgresStore {
     /// The notification to send behind a commit that makes something claimable: none if one was sent just now. Then its
     /// sender repeats it in a moment.
     pub(super) fn news_of_work(&self) -> Option<String> {
+        if !self.has(Feature::Listen) {
+            return None;
+        }
         let now = u64::try_from(SystemClock.awake().as_micros()).unwrap_or(u64::MAX);
         let rest = REST.as_micros() as u64;
         let last = self.notify_limiter().0.fetch_max(now, Ordering::Relaxed);

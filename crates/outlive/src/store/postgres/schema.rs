@@ -2,6 +2,7 @@
 
 use super::address::Address;
 use super::clock::ServerClock;
+use super::dialect::{Dialect, Feature, LAYOUT_FORMAT};
 use super::pool::{self, CallError, Pool, PooledClient, with_retry};
 use crate::model::time::{Clock, SystemClock};
 use crate::store::Error;
@@ -30,8 +31,16 @@ const OPENING: Duration = Duration::from_secs(5);
 /// How long it rests between two tries.
 const REST: Duration = Duration::from_millis(200);
 
-/// Opens the registry, made or brought up to date if need be. Answers with its id.
-pub(super) async fn open(links: &Pool, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Error> {
+/// What a registry says of itself.
+#[derive(Debug, Clone)]
+pub(super) struct Made {
+    /// What tells it from any other.
+    pub(super) id: String,
+    pub(super) dialect: Dialect,
+}
+
+/// Opens the registry, made or brought up to date if need be.
+pub(super) async fn open(links: &Pool, schema: &str, address: &Address, clock: &ServerClock) -> Result<Made, Error> {
     let began = SystemClock.awake();
     loop {
         let opened = try_open(links, schema, address, clock).await;
@@ -41,13 +50,13 @@ pub(super) async fn open(links: &Pool, schema: &str, address: &Address, clock: &
     }
 }
 
-/// The id of the registry as it is, which is neither made nor brought up to date; none where there is none.
+/// The registry as it is, which is neither made nor brought up to date; none where there is none.
 pub(super) async fn find(
     links: &Pool,
     schema: &str,
     address: &Address,
     clock: &ServerClock,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<Made>, Error> {
     let began = SystemClock.awake();
     loop {
         let found = try_find(links, schema, address, clock).await;
@@ -75,16 +84,16 @@ async fn find_on(
     schema: &str,
     address: &Address,
     clock: &ServerClock,
-) -> Result<Option<String>, CallError> {
+) -> Result<Option<Made>, CallError> {
     greet(link, clock).await?;
     known(link, schema, address).await
 }
 
-async fn try_open(links: &Pool, schema: &str, address: &Address, clock: &ServerClock) -> Result<String, Error> {
+async fn try_open(links: &Pool, schema: &str, address: &Address, clock: &ServerClock) -> Result<Made, Error> {
     with_retry!(links, |link| open_on(&mut link, schema, address, clock))
 }
 
-async fn try_find(links: &Pool, schema: &str, address: &Address, clock: &ServerClock) -> Result<Option<String>, Error> {
+async fn try_find(links: &Pool, schema: &str, address: &Address, clock: &ServerClock) -> Result<Option<Made>, Error> {
     with_retry!(links, |link| find_on(&mut link, schema, address, clock))
 }
 
@@ -93,7 +102,7 @@ async fn open_on(
     schema: &str,
     address: &Address,
     clock: &ServerClock,
-) -> Result<String, CallError> {
+) -> Result<Made, CallError> {
     let (version, recovers, read_only) = greet(link, clock).await?;
     if version < OLDEST_SERVER {
         let text = format!("`{address}`: PostgreSQL {version} is older than 13, which is the first to do");
@@ -102,11 +111,22 @@ async fn open_on(
     if recovers || read_only {
         return Err(pool::read_only(&address.to_string()).into());
     }
-    if let Some(id) = known(link, schema, address).await? {
-        return Ok(id);
+    if let Some(made) = known(link, schema, address).await? {
+        return Ok(made);
     }
-    // One of many makes the tables; the others wait, and find them made.
-    let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+    make(link, schema, address).await?;
+    known(link, schema, address).await?.ok_or_else(|| odd("has lost the tables that were made in it"))
+}
+
+/// Makes the tables of the registry, or brings them up to date.
+async fn make(link: &mut PooledClient<'_>, schema: &str, address: &Address) -> Result<(), CallError> {
+    // One of many makes the tables; the others wait, and find them made. Where the engine has no such lock, they fail to
+    // make what is there, and look again.
+    let has_locks = address.dialect.unwrap_or_default().has(Feature::AdvisoryLocks);
+    let lock = match has_locks {
+        true => "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
+        false => "SELECT $1",
+    };
     let name = format!("outlive {schema}");
     link.begin_with(None, lock, &[(&name, Type::TEXT)]).await?;
     link.run("SET LOCAL statement_timeout = 0").await?;
@@ -115,7 +135,14 @@ async fn open_on(
     if !there.first().is_some_and(|row| row.get(0)) {
         link.run(&format!("CREATE SCHEMA {schema}")).await.map_err(|fault| given(fault, schema))?;
     }
-    let found = format(link, schema).await?.unwrap_or(0);
+    let mut found = format(link, schema).await?.unwrap_or(0);
+    if let (0, Some(dialect)) = (found, address.dialect) {
+        let layout = dialect.layout();
+        link.run(&format!("SET LOCAL search_path TO {schema}; {layout}")).await?;
+        let note = format!("INSERT INTO {schema}.meta VALUES ('without', $1)");
+        link.then(&note, &[(&dialect.to_string(), Type::TEXT)]).await?;
+        found = LAYOUT_FORMAT as i64;
+    }
     let rest = MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(MIGRATIONS.len()));
     for migration in rest {
         link.run(&format!("SET LOCAL search_path TO {schema}; {migration}")).await?;
@@ -124,7 +151,7 @@ async fn open_on(
         "INSERT INTO {schema}.meta VALUES ('format', $1) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
     );
     link.commit_with(&note, &[(&FORMAT.max(found).to_string(), Type::TEXT)]).await?;
-    known(link, schema, address).await?.ok_or_else(|| odd("has lost the tables that were made in it"))
+    Ok(())
 }
 
 /// The server's version, and whether it recovers or is read only. What its clock says is noted.
@@ -156,13 +183,21 @@ fn odd(what: &str) -> CallError {
     Error::Unavailable(format!("the database {what}")).into()
 }
 
-/// The id of the registry, where its tables are as this outlive knows them.
-async fn known(link: &mut PooledClient<'_>, schema: &str, address: &Address) -> Result<Option<String>, CallError> {
+/// The registry, where its tables are as this outlive knows them.
+async fn known(link: &mut PooledClient<'_>, schema: &str, address: &Address) -> Result<Option<Made>, CallError> {
     match format(link, schema).await? {
         Some(found) if found > FORMAT => Err(Error::Newer { what: address.to_string(), found, known: FORMAT }.into()),
         Some(FORMAT) => {
-            let rows = link.read(&format!("SELECT value FROM {schema}.meta WHERE name = 'id'"), &[]).await?;
-            Ok(rows.first().map(|row| row.get(0)))
+            let sql = format!("SELECT name, value FROM {schema}.meta WHERE name IN ('id', 'without')");
+            let rows = link.read(&sql, &[]).await?;
+            let said = |name: &str| rows.iter().find(|row| row.get::<_, &str>(0) == name).map(|row| row.get(1));
+            let dialect = Dialect::recorded(said("without").unwrap_or_default())?;
+            if let Some(named) = address.dialect.filter(|named| *named != dialect) {
+                let text =
+                    format!("`{address}`: the registry was made with `without={dialect}`, not `without={named}`");
+                return Err(Error::Unsupported(text).into());
+            }
+            Ok(said("id").map(|id: &str| Made { id: id.to_owned(), dialect }))
         }
         _ => Ok(None),
     }

@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::PostgresStore;
 use super::event_log;
 use super::pool::{CallError, PooledClient, with_retry};
 use super::reads::{self, Query, Table};
+use super::{Feature, PostgresStore};
 use crate::lifecycle::Start;
 use crate::lifecycle::health::ProcessObserver;
 use crate::model::filter::Filter;
@@ -52,10 +52,16 @@ impl PostgresStore {
 
     /// What the statements that changed runs have counted.
     async fn all_counts(&self) -> Result<Vec<Count>, Error> {
-        let sql = self.sql(
-            "SELECT state, kind, evidence, sum(runs)::int8, sum(claims)::int8 FROM @.tally GROUP BY 1, 2, 3
-             HAVING sum(runs) > 0",
-        );
+        let sql = self.sql(match self.has(Feature::TransitionTables) {
+            true => {
+                "SELECT state, kind, evidence, sum(runs)::int8, sum(claims)::int8 FROM @.tally GROUP BY 1, 2, 3
+                 HAVING sum(runs) > 0"
+            }
+            false => {
+                "SELECT state, kind, NULL::text, count(*), sum(claims)::int8 FROM @.waiting GROUP BY 1, 2
+                 UNION ALL SELECT state, kind, evidence, count(*), sum(claims)::int8 FROM @.ended GROUP BY 1, 2, 3"
+            }
+        });
         let rows = with_retry!(self.links(), |link| link.read(&sql, &[]))?;
         let mut tally = Tally::default();
         for row in rows {

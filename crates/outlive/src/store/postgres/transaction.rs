@@ -2,9 +2,9 @@
 
 use tokio_postgres::GenericClient;
 
-use super::PostgresStore;
 use super::batch::{Batch, Origin, Rows, Way};
 use super::reads::Table;
+use super::{Feature, PostgresStore};
 use crate::store::{Error, Write};
 
 impl PostgresStore {
@@ -18,6 +18,9 @@ impl PostgresStore {
         let batch = Batch::of(writes.iter())?;
         let (sql, values) = batch.statement(Way { from: Origin::New, to: Table::Waiting }, NO_WORKERS, Rows::Unlocked);
         client.query_typed(&self.sql(&sql), &values).await.map_err(failed)?;
+        if !self.has(Feature::Listen) {
+            return Ok(());
+        }
         client.batch_execute(&self.notify_work()).await.map_err(failed)
     }
 }

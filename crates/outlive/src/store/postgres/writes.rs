@@ -6,12 +6,12 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::PostgresStore;
 use super::batch::{Batch, Origin, Rows, Way};
 use super::copy_in::{self, Copy};
 use super::keys::wants_keys;
 use super::pool::{Bound, CallError, PooledClient, with_retry};
 use super::reads::{Query, Table};
+use super::{Feature, PostgresStore};
 use crate::model::id::RunId;
 use crate::model::run::State;
 use crate::model::time::Timestamp;
@@ -131,6 +131,9 @@ impl PostgresStore {
 
     /// Tells workers of others whose runs have changed. What is lost of it they learn with their next beat.
     async fn alert(&self, link: &mut PooledClient<'_>, outcome: &Outcome) {
+        if !self.has(Feature::Listen) {
+            return;
+        }
         let own = self.own_ids();
         let others: Vec<Uuid> = outcome.owners.iter().copied().filter(|owner| !own.contains(owner)).collect();
         if !others.is_empty() && link.run(&self.news_for(&others)).await.is_err() {
@@ -146,7 +149,8 @@ impl PostgresStore {
         let is_plain = writes.iter().all(|write| write.run.spec.keys.is_empty());
         if let (true, 1, Some((way, part))) = (is_plain && rounds.len() == 1, ways.len(), ways.first_key_value()) {
             let (batch, own) = (Batch::of(part.iter().map(|(_, write)| *write))?, self.own_ids());
-            if *way == NEW_WORK && part.len() >= copy_in::WORTH_IT && link.copy(&self.copies(&batch)?).await? {
+            let is_many = *way == NEW_WORK && part.len() >= copy_in::WORTH_IT && self.has(Feature::Copy);
+            if is_many && link.copy(&self.copies(&batch)?).await? {
                 outcome.done.extend(0..writes.len());
                 return Ok(outcome);
             }

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
+use crate::ground::WITHOUT_ALL;
 use crate::world::with_lease;
 use outlive::filter::Filter;
 use outlive::id::Stamp;
@@ -40,12 +41,21 @@ fn f_58_what_a_killed_server_said_it_has_written_is_there_through_a_pooler() {
     kills_the_server(Way::pooled);
 }
 
+#[test]
+fn f_58_what_a_killed_server_said_it_has_written_is_there_without_any_feature() {
+    kills_the_server_of(Way::straight, &WITHOUT_ALL);
+}
+
 fn kills_the_server(way: fn(&Server) -> Way) {
+    kills_the_server_of(way, "");
+}
+
+fn kills_the_server_of(way: fn(&Server) -> Way, behind: &str) {
     const WRITERS: usize = 6;
     const PER_ROUND: usize = 120;
     let server = Server::alone(&[]);
     let way = way(&server);
-    let url = way.url(&server.fresh_url());
+    let url = way.url(&server.fresh_url()) + behind;
     open(&url).unwrap();
     let (stop, acked) = (AtomicBool::new(false), AtomicUsize::new(0));
     let told: Mutex<Answers> = Mutex::default();

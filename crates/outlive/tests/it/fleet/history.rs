@@ -6,7 +6,7 @@ use outlive::run::StateName;
 const DAY: i64 = 86_400_000_000;
 
 /// Sets the server's clock so many days ahead.
-fn days_later(schema: &str, days: i64) {
+pub(super) fn days_later(schema: &str, days: i64) {
     let body = format!("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 + {days} * {DAY}");
     let sql = format!("CREATE OR REPLACE FUNCTION {schema}.clock() RETURNS int8 LANGUAGE sql AS $$ {body} $$");
     Server::shared().psql(&sql);

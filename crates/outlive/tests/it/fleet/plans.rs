@@ -226,6 +226,9 @@ fn t7_07_every_statement_reads_few_of_200_000_runs() {
             "{counts:?}"
         );
         enqueue_in_a_transaction(&url);
+        // What an engine without any feature is asked instead.
+        let plain = server.fresh_url() + &crate::ground::WITHOUT_ALL;
+        work(&process(&open(&plain).unwrap(), Arc::new(SystemClock))).await;
         store.workers().await.unwrap();
         store.starts(&[Key::rate("api", 9, PATIENCE)]).await.unwrap();
         store.next_due(&Filter::default()).await.unwrap();
