@@ -3,6 +3,7 @@
 mod contention;
 mod crashes;
 mod dialects;
+mod failover;
 mod history;
 mod news;
 mod opening;

@@ -24,7 +24,8 @@ const NAME_LIMIT: usize = 63;
 /// Where a registry in a database is: `postgres://USER@HOST/DATABASE?schema=outlive&connections=4`.
 #[derive(Clone)]
 pub struct Address {
-    pub(super) config: Config,
+    /// Each server that the URL names.
+    pub(super) servers: Vec<Config>,
     pub(super) tls: Tls,
     /// What the tables are in.
     pub schema: String,
@@ -82,17 +83,25 @@ impl FromStr for Address {
             return Err(refuse(format!("`schema={schema}`: {why}")));
         }
         let url = if theirs.is_empty() { server.to_owned() } else { format!("{server}?{}", theirs.join("&")) };
-        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-            // The cause says what is wrong; the URL itself may bear a password.
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            refuse(cause.unwrap_or_else(|| error.to_string()))
-        })?;
-        complete(&mut config);
+        let parse = |url: &str| -> Result<Config, InvalidAddress> {
+            url.parse().map_err(|error: tokio_postgres::Error| {
+                // The cause says what is wrong; the URL itself may bear a password.
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                refuse(cause.unwrap_or_else(|| error.to_string()))
+            })
+        };
         let (mode, asked) = secrecy(ssl_mode, roots.is_some()).map_err(refuse)?;
-        config.ssl_mode(mode);
+        let server = |url: String| -> Result<Config, InvalidAddress> {
+            let mut config = parse(&url)?;
+            complete(&mut config);
+            config.ssl_mode(mode);
+            Ok(config)
+        };
+        let mut all = parse(&url)?;
+        complete(&mut all);
+        let servers = of_each_server(&url).into_iter().map(server).collect::<Result<_, _>>()?;
         let tls = Tls::new(asked, roots.as_deref()).map_err(refuse)?;
-        let shown = shown(&config, &schema);
-        Ok(Self { config, tls, schema, connections, dialect, shown })
+        Ok(Self { servers, tls, schema: schema.clone(), connections, dialect, shown: shown(&all, &schema) })
     }
 }
 
@@ -111,6 +120,14 @@ fn secrecy(mode: Option<&str>, has_roots: bool) -> Result<(SslMode, Asked), Stri
 
 fn path_in(text: &str) -> PathBuf {
     std::ffi::OsString::from_vec(percent_decode_str(text).collect()).into()
+}
+
+/// The URL of each server that `url` names before its path.
+fn of_each_server(url: &str) -> Vec<String> {
+    let start = url.find("://").map_or(0, |at| at + "://".len());
+    let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
+    let hosts = url[start..end].rfind('@').map_or(start, |at| start + at + 1);
+    url[hosts..end].split(',').map(|host| format!("{}{host}{}", &url[..hosts], &url[end..])).collect()
 }
 
 /// Fills in what the URL leaves open, as other clients do.
@@ -142,10 +159,14 @@ fn shown(config: &Config, schema: &str) -> String {
         Host::Tcp(name) => name.clone(),
         Host::Unix(path) => path.display().to_string(),
     };
-    let hosts: Vec<String> = config.get_hosts().iter().map(host).collect();
-    let ports: Vec<String> = config.get_ports().iter().map(|port| format!(":{port}")).collect();
+    let port = |place: usize| config.get_ports().get(place).or(config.get_ports().first());
+    let with_port = |(place, at): (usize, &Host)| match port(place) {
+        Some(port) => format!("{}:{port}", host(at)),
+        None => host(at),
+    };
+    let hosts: Vec<String> = config.get_hosts().iter().enumerate().map(with_port).collect();
     let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
-    format!("postgres://{}{}/{database}?schema={schema}", hosts.join(","), ports.join(","))
+    format!("postgres://{}/{database}?schema={schema}", hosts.join(","))
 }
 
 impl fmt::Display for Address {
@@ -172,6 +193,17 @@ mod tests {
         assert_eq!((address.schema.as_str(), address.connections), ("night", 9));
         assert_eq!(address.to_string(), "postgres://db:5433/jobs?schema=night");
         assert!(!format!("{address:?}").contains("secret"));
+    }
+
+    #[test]
+    fn servers_are_named_one_by_one_with_all_that_is_said_of_them() {
+        let url = "postgres://ada:se%40cret@db1:5433,db2/jobs?connect_timeout=2&application_name=night";
+        let address: Address = url.parse().unwrap();
+        let alone = |host: &str| url.replace("db1:5433,db2", host).parse::<Address>().unwrap().servers;
+        assert_eq!(address.servers, [alone("db1:5433"), alone("db2")].concat());
+        assert_eq!(address.to_string(), "postgres://db1:5433,db2:5432/jobs?schema=outlive");
+        let address: Address = "postgres:///jobs?host=db1".parse().unwrap();
+        assert_eq!((address.servers.len(), address.to_string().as_str()), (1, "postgres://db1/jobs?schema=outlive"));
     }
 
     #[test]

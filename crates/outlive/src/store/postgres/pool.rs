@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::{join, join3};
+use futures_util::future::{join, join3, select_ok};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
@@ -35,6 +35,10 @@ pub(super) const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 const TRIES: u32 = 8;
 /// The longest pauses before the next tries.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(6), Duration::from_millis(192));
+
+/// The end of a transaction, which no timeout of the server breaks off: where a commit waits for a second server, one that is
+/// broken off is acknowledged although only the first has it. How long it is waited for is decided here ([`PATIENCE`]).
+const COMMIT: &str = "SET LOCAL statement_timeout = 0; COMMIT";
 
 /// A value of a statement, with its type: nothing is asked of the server before.
 pub(super) type Bound<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -65,6 +69,8 @@ pub(super) enum CallError {
     StaleConnection(Error),
     /// A row that was to be inserted exists already. The call had no effect.
     AlreadyExists(Error),
+    /// The server did not answer in time. It may never do so on any connection.
+    Unanswered(Error),
     /// A pooler shares the session: a prepared statement is missing or another client's. The call had no effect.
     PoolerDetected(Error),
 }
@@ -82,6 +88,7 @@ impl CallError {
             | Self::Retryable(error)
             | Self::StaleConnection(error)
             | Self::AlreadyExists(error)
+            | Self::Unanswered(error)
             | Self::PoolerDetected(error) => error,
         }
     }
@@ -106,7 +113,7 @@ macro_rules! with_retry {
                     break Ok(done);
                 }
                 Err(fault) => {
-                    drop($link);
+                    $link.end_after(&fault);
                     if let Err(error) = tries.again(fault).await {
                         break Err(error);
                     }
@@ -134,12 +141,22 @@ impl Tries {
     pub(super) async fn again(&mut self, fault: CallError) -> Result<(), Error> {
         use crate::model::id::Entropy;
         self.count += 1;
-        if matches!(fault, CallError::Error(_) | CallError::AlreadyExists(_)) || self.count >= TRIES {
+        let is_final = matches!(fault, CallError::Error(_) | CallError::AlreadyExists(_) | CallError::Unanswered(_));
+        if is_final || self.count >= TRIES {
             return Err(fault.into_error());
         }
         let spread = (crate::model::id::SystemEntropy.draw() % 1_000) as u32;
         rest(self.backoff.pause() * spread / 1_000).await
     }
+}
+
+/// A client, and what must be polled for it to be answered.
+type RawConnection = (Client, tokio_postgres::Connection<Socket, <Tls as MakeTlsConnect<Socket>>::Stream>);
+
+/// Connects to the server that can be written to. All are asked at once: one that hangs keeps none from the others.
+async fn connect_to_any(address: &Address) -> Result<RawConnection, tokio_postgres::Error> {
+    let connecting = address.servers.iter().map(|server| Box::pin(server.connect(address.tls.clone())));
+    Ok(select_ok(connecting).await?.0)
 }
 
 /// The connections of one store.
@@ -191,14 +208,16 @@ impl Pool {
         has_settings: bool,
         patience: Duration,
     ) -> Result<Result<Session, tokio_postgres::Error>, Error> {
-        let Address { mut config, tls, .. } = self.address.clone();
+        let mut address = self.address.clone();
         if has_settings {
-            let theirs = config.get_options().unwrap_or_default().to_owned();
-            config.options(format!("{theirs} {}", session::SETTINGS));
+            for server in &mut address.servers {
+                let theirs = server.get_options().unwrap_or_default().to_owned();
+                server.options(format!("{theirs} {}", session::SETTINGS));
+            }
         }
         let shown = self.address.to_string();
         let connecting = runtime()?.spawn(async move {
-            let (client, connection) = config.connect(tls).await?;
+            let (client, connection) = connect_to_any(&address).await?;
             // The user of the client notices its end.
             tokio::spawn(async move { drop(connection.await) });
             Ok::<Client, tokio_postgres::Error>(client)
@@ -211,11 +230,8 @@ impl Pool {
     }
 
     /// A connection that another task drives, on the runtime.
-    pub(super) async fn connect_raw(
-        &self,
-    ) -> Result<(Client, tokio_postgres::Connection<Socket, <Tls as MakeTlsConnect<Socket>>::Stream>), Error> {
-        let Address { config, tls, .. } = self.address.clone();
-        config.connect(tls).await.map_err(|error| from_connecting(&self.address.to_string(), &error))
+    pub(super) async fn connect_raw(&self) -> Result<RawConnection, Error> {
+        connect_to_any(&self.address).await.map_err(|error| from_connecting(&self.address.to_string(), &error))
     }
 
     fn idle_one(&self) -> Option<Session> {
@@ -292,13 +308,21 @@ impl PooledClient<'_> {
     }
 
     fn commit_words(&mut self) -> String {
-        self.news.take().map_or_else(|| "COMMIT".to_owned(), |news| format!("COMMIT; {news}"))
+        self.news.take().map_or_else(|| COMMIT.to_owned(), |news| format!("{COMMIT}; {news}"))
     }
 
     /// Leaves the connection to the next. Nothing is open on it.
     pub(super) fn put_back(mut self) {
         if let Some(session) = self.session.take().filter(|session| !session.is_closed()) {
             self.links.idle().push(session);
+        }
+    }
+
+    /// Gives the connection up after a failed call. Where the server is silent, idle connections are given up too: each would
+    /// be waited for in its turn while another server leads already.
+    pub(super) fn end_after(self, fault: &CallError) {
+        if matches!(fault, CallError::Unanswered(_)) {
+            self.links.idle().clear();
         }
     }
 
@@ -489,7 +513,7 @@ pub(super) fn answered<T>(
         }
         None => {
             let text = format!("the database did not answer for {}", show_duration(patience));
-            Err(CallError::Error(match effect {
+            Err(CallError::Unanswered(match effect {
                 Effect::Possible => Error::Unknown(text),
                 Effect::None => Error::Unavailable(text),
             }))
