@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::{beats, fleet, idle, lists, output, peers, plane, run, serving, sqlite, storm, supervise, sweep};
+use crate::{beats, failover, fleet, idle, lists, output, peers, plane, run, serving, sqlite, storm, supervise, sweep};
 
 /// What a benchmark answers: nothing, or why it could not measure.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -17,7 +17,7 @@ pub type Benchmark = (&'static str, fn(&Path) -> Outcome<bool>);
 
 const DIRECTORY_VARIABLE: &str = "OUTLIVE_BENCH_DIR";
 
-const BENCHMARKS: [Benchmark; 22] = [
+const BENCHMARKS: [Benchmark; 23] = [
     ("sqlite", sqlite::main),
     ("beats", beats::main),
     ("run", run::main),
@@ -40,17 +40,25 @@ const BENCHMARKS: [Benchmark; 22] = [
     ("sweep", sweep::main),
     ("peers", peers::main),
     ("python", sqlite::python::main),
+    (NAMED_ALONE, failover::main),
 ];
+/// It takes more than an hour, and root.
+const NAMED_ALONE: &str = "failover";
 
-/// Runs the benchmark that the command line names, or all of them.
+/// Runs the benchmark that the command line names, or all of them but [`NAMED_ALONE`].
 pub fn main() -> ExitCode {
     let name = std::env::args().nth(1);
     if name.as_deref() == Some("fleet-process") {
         let words: Vec<String> = std::env::args().skip(2).collect();
         return answer(fleet::process::main(&words));
     }
-    let chosen: Vec<&Benchmark> =
-        BENCHMARKS.iter().filter(|(known, _)| name.as_deref().is_none_or(|name| name == *known)).collect();
+    if let (Some("failover-worker"), Some(url)) = (name.as_deref(), std::env::args().nth(2)) {
+        return answer(failover::workers::work(&url));
+    }
+    let chosen: Vec<&Benchmark> = BENCHMARKS
+        .iter()
+        .filter(|(known, _)| name.as_deref().map_or(*known != NAMED_ALONE, |name| name == *known))
+        .collect();
     if chosen.is_empty() {
         let known: Vec<&str> = BENCHMARKS.iter().map(|(name, _)| *name).collect();
         eprintln!("no such benchmark; known: {}", known.join(", "));
