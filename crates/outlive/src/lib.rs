@@ -117,4 +117,7 @@ pub use self::ownership::handle::{Persisted, RunHandle};
 pub use self::registry::{CancelOptions, Parent, Planned, Registry, RerunOptions};
 
 #[doc(hidden)]
+pub use self::util::within::block_on_within;
+
+#[doc(hidden)]
 pub use self::model::{filter, id, owner, page, policy, run, schedule, signal, step, time};

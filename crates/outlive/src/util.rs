@@ -3,3 +3,4 @@
 pub(crate) mod backoff;
 pub(crate) mod files;
 pub(crate) mod sync;
+pub mod within;

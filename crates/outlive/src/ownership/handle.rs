@@ -18,11 +18,13 @@ use crate::lifecycle::OwnerEnd;
 use crate::lifecycle::{Action, Fence, Refusal, Report, Transition, Verdict, apply};
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{Event, Exit, Interruption, Progress, Run, Spec, StateName, Usage};
+use crate::model::time::show_duration;
 use crate::ownership::commit::{UnresolvedWrite, commit_until_known};
 use crate::redact::Redactor;
 use crate::secrets::masking;
 use crate::store::{Record, Store, Write, fork_guard};
 use crate::util::sync::lock;
+use crate::util::within::block_on_within;
 
 /// How often an owner's write is tried when others change the run meanwhile.
 const TRIES: usize = 16;
@@ -34,6 +36,16 @@ pub enum Persisted {
     Committed,
     /// The store could not be written. The outcome is spooled on this host and delivered when the store is reachable.
     Spooled,
+}
+
+/// An end that is to be written.
+struct PreparedEnd {
+    end: OwnerEnd,
+    exit: Option<Exit>,
+    action: Action,
+    /// What is reported with the same write.
+    said: Option<Action>,
+    stamp: Stamp,
 }
 
 /// A run that this process owns.
@@ -237,24 +249,55 @@ impl RunHandle {
         end: OwnerEnd,
         exit: Option<Exit>,
     ) -> Result<Persisted, Error> {
+        let ending = self.prepare_end(report, end, exit)?;
+        let written = self.write_end(&ending).await;
+        self.settle_end(ending, written)
+    }
+
+    /// Ends the run as [`RunHandle::end_shared`] does, and blocks until then. An end that the store has not taken within
+    /// `limit` is spooled. Its write may still arrive; the delivery recognises it by its stamp.
+    pub fn end_within(
+        &self,
+        limit: Duration,
+        report: Option<Report>,
+        end: OwnerEnd,
+        exit: Option<Exit>,
+    ) -> Result<Persisted, Error> {
+        let ending = self.prepare_end(report, end, exit)?;
+        let written = block_on_within(limit, self.write_end(&ending)).unwrap_or_else(|| {
+            let why = format!("the store did not answer within {}", show_duration(limit));
+            Err(Error::Store(crate::store::Error::Unknown(why)))
+        });
+        self.settle_end(ending, written)
+    }
+
+    fn prepare_end(&self, report: Option<Report>, end: OwnerEnd, exit: Option<Exit>) -> Result<PreparedEnd, Error> {
         fork_guard::check(self.keeping.made_by)?;
         let end = masking::end(&self.redactor, end);
         let action = end.action(self.fence(), exit);
         let said = report.map(|report| masking::report(&self.redactor, report)).unwrap_or_default();
         let said = Some(self.with_progress(said)).filter(|report| *report != Report::default());
         let said = said.map(|report| Action::Report { fence: self.fence(), report });
-        let stamp = Stamp::draw(&*self.keeping.entropy);
+        Ok(PreparedEnd { end, exit, action, said, stamp: Stamp::draw(&*self.keeping.entropy) })
+    }
+
+    async fn write_end(&self, ending: &PreparedEnd) -> Result<(), Error> {
         let mut doubt = UnresolvedWrite::default();
-        let mut changed = self.change(said.as_ref(), &action, stamp, &mut doubt).await;
+        let changed = self.change(ending.said.as_ref(), &ending.action, ending.stamp, &mut doubt).await;
         if let (true, Err(Error::Refused { refusal: Refusal::Lost { .. }, .. })) = (doubt.remains(), &changed) {
             // Others may have gone on from the own end before it was read back: then the run was not lost.
-            changed = match self.has_ended_it(&action).await {
+            return match self.has_ended_it(&ending.action).await {
                 Ok(true) => Ok(()),
                 Ok(false) => changed,
                 Err(error) => Err(error.into()),
             };
         }
-        match changed {
+        changed
+    }
+
+    /// Lets go of a run whose end is written or void, and spools an end that may still be written.
+    fn settle_end(&self, ending: PreparedEnd, written: Result<(), Error>) -> Result<Persisted, Error> {
+        match written {
             Ok(()) => {
                 self.close();
                 Ok(Persisted::Committed)
@@ -263,7 +306,7 @@ impl RunHandle {
                 let unspooled = |spool| {
                     Error::Store(crate::store::Error::Unavailable(format!("{error}; nor can it be spooled: {spool}")))
                 };
-                self.owe(end, exit, stamp).map_err(unspooled)
+                self.owe(ending.end, ending.exit, ending.stamp).map_err(unspooled)
             }
             Err(error @ Error::Refused { refusal: Refusal::NotAsked, .. }) => Err(error),
             Err(error) => {

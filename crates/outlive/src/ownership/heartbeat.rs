@@ -75,6 +75,8 @@ struct OwnershipState {
     beating: bool,
     /// Since when heartbeats fail, by time since boot; absent while the store takes them.
     outage: Option<Duration>,
+    /// Until when the end of the thread is waited for, by time awake; absent while that has no limit.
+    joined_until: Option<Duration>,
 }
 
 impl OwnershipState {
@@ -428,6 +430,16 @@ impl WorkerState {
             }
         }
         left
+    }
+
+    /// Limits how long the end of the thread is waited for, from now on.
+    pub(crate) fn limit_join(&self, limit: Duration) {
+        self.keep().joined_until = Some(self.clock.awake().saturating_add(limit));
+    }
+
+    /// How long the end of the thread may still be waited for; absent where that has no limit.
+    fn join_limit(&self) -> Option<Duration> {
+        self.keep().joined_until.map(|until| until.saturating_sub(self.clock.awake()))
     }
 
     /// Has the thread end where this worker holds nothing any more. Answers whether it does.

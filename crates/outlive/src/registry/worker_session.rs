@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Registry;
 use crate::error::Error;
@@ -16,6 +17,7 @@ use crate::ownership::handle::{Persisted, RunHandle};
 use crate::ownership::heartbeat::HeartbeatThread;
 use crate::store::{self, Beat, Notification, WorkerCapacity, fork_guard};
 use crate::util::sync::lock;
+use crate::util::within::block_on_within;
 
 /// Starts the thread that beats.
 pub(super) fn start(keeper: &HeartbeatThread) -> Result<(), Error> {
@@ -99,6 +101,15 @@ impl Registry {
     /// Ends this process's work: delivers deferred ends and deregisters, so that no reaper waits for its lease.
     pub async fn close(self) {
         self.leave().await;
+    }
+
+    /// Closes the registry, and blocks for no longer than `limit`. What the store has not taken by then stays in the spool,
+    /// and a worker that has not deregistered is found by its lock or its lease.
+    pub fn close_within(self, limit: Duration) {
+        if let Some(working) = lock(&self.worker).as_ref() {
+            working.keeping.limit_join(limit);
+        }
+        let _ = block_on_within(limit, self.leave());
     }
 
     /// Closes the registry of a process that exits: its descriptors are left to the exit, which closes all at once.

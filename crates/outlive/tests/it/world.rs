@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -181,6 +181,8 @@ pub(crate) struct Watched {
     pub(crate) lost: AtomicUsize,
     /// How many updates that changed anything are still to be answered with silence.
     pub(crate) silent_updates: AtomicUsize,
+    /// Commits are never answered.
+    pub(crate) hangs: AtomicBool,
 }
 
 impl Watched {
@@ -188,7 +190,8 @@ impl Watched {
         inner: Arc<dyn Store>,
         hook: impl Fn(&'static str) -> Result<(), Error> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { inner, hook: Box::new(hook), lost: AtomicUsize::new(0), silent_updates: AtomicUsize::new(0) })
+        let (lost, silent_updates, hangs) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Self { inner, hook: Box::new(hook), lost, silent_updates, hangs })
     }
 
     fn before(&self, call: &'static str) -> Result<(), Error> {
@@ -210,6 +213,9 @@ impl Store for Watched {
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<WriteOutcome>, Error> {
         self.before("commit")?;
+        if self.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         self.inner.commit(writes).await
     }
 

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,7 +16,14 @@ use crate::util::sync::lock;
 pub(crate) struct HeartbeatThread {
     keeping: Arc<WorkerState>,
     beat: Arc<dyn Fn() + Send + Sync>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Started>>,
+}
+
+/// The thread once it is started.
+struct Started {
+    thread: JoinHandle<()>,
+    /// Disconnected when the thread ends.
+    ended: Receiver<()>,
 }
 
 impl HeartbeatThread {
@@ -37,8 +45,13 @@ impl HeartbeatThread {
     pub(crate) fn start(&self) -> std::io::Result<()> {
         let mut thread = lock(&self.thread);
         if thread.is_none() {
-            let beat = self.beat.clone();
-            *thread = Some(std::thread::Builder::new().name("outlive-keeper".into()).spawn(move || beat())?);
+            let (beat, (running, ended)) = (self.beat.clone(), channel::<()>());
+            let keeps_beating = move || {
+                let _running = running;
+                beat();
+            };
+            let spawned = std::thread::Builder::new().name("outlive-keeper".into()).spawn(keeps_beating)?;
+            *thread = Some(Started { thread: spawned, ended });
         }
         Ok(())
     }
@@ -124,9 +137,12 @@ impl Drop for HeartbeatThread {
         }
         self.keeping.wake.call();
         // One that will never beat again ends by itself, and a process that is about to end need not wait for it.
-        if let Some(thread) = lock(&self.thread).take().filter(|_| !is_done) {
+        let Some(started) = lock(&self.thread).take().filter(|_| !is_done) else { return };
+        match self.keeping.join_limit() {
             // A panic of the thread was its own; no caller is left to report it to.
-            let _ = thread.join();
+            None => drop(started.thread.join()),
+            // A store that is away does not keep a process from ending: what is owed stays in the spool.
+            Some(limit) => drop(started.ended.recv_timeout(limit)),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use outlive::lifecycle::{OwnerEnd, Verdict};
 use outlive::ownership::handle::Persisted;
 use outlive::ownership::reaper::Reaper;
 use outlive::run::StateName;
@@ -104,6 +105,27 @@ fn l12_a_final_write_that_fails_five_times_is_recorded_once() {
             assert_eq!(finishes, 1);
             assert_eq!(owner.deliver_spooled().await.unwrap().recorded, 0, "the spool still holds what was delivered");
         }
+    });
+}
+
+#[test]
+fn l12_an_end_that_is_not_answered_in_time_is_spooled() {
+    on_each(async |world| {
+        let store = Watched::new(world.store.clone(), |_| Ok(()));
+        let home = tempfile::tempdir().unwrap();
+        let owner = world.process_on(store.clone(), unseen(1)).spooling_to(home.path());
+        let handle = owner.start(spec("job")).await.unwrap();
+        let (id, limit) = (handle.id(), Duration::from_millis(50));
+        store.hangs.store(true, Ordering::SeqCst);
+        let end = OwnerEnd::Finished(Verdict::SUCCEEDED);
+        assert_eq!(handle.end_within(limit, None, end, None).unwrap(), Persisted::Spooled);
+        drop(handle);
+        // It would be delivered before it is closed, for which it waits no longer either.
+        owner.close_within(limit);
+        assert_ne!(world.see(id).await.state, StateName::Succeeded, "it was delivered to a store that does not answer");
+        let next = world.process().spooling_to(home.path());
+        assert_eq!(next.deliver_spooled().await.unwrap().recorded, 1);
+        assert_eq!(world.see(id).await.state, StateName::Succeeded);
     });
 }
 
