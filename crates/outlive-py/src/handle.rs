@@ -13,7 +13,7 @@ use outlive::step::Outcome;
 use pyo3::prelude::*;
 use serde_json::Value;
 
-use crate::blocking::{call, wait};
+use crate::blocking::{call, detached, end_limit, wait};
 use crate::errors::{invalid, raise, refuse};
 use crate::inputs::{ReportInput, read};
 use crate::stop::Announcement;
@@ -125,7 +125,7 @@ impl Handle {
             _ => return Err(invalid(py, format!("`{how}` is no outcome of a run"))),
         };
         let exit = code.map(Exit::Code).or(signal.map(Exit::Signal));
-        self.end_once(py, || pollster::block_on(self.handle.end_shared(report, end, exit)))
+        self.end_once(py, || self.handle.end_within(end_limit(), report, end, exit))
     }
 
     /// Ends a step with what its work returned, as JSON.
@@ -163,7 +163,7 @@ impl Handle {
             let why = format!("run `{}` was ended here already", self.handle.id());
             return Err(refuse(py, &why, "a run is ended once; start another, or resume it"));
         }
-        let ended = py.detach(|| {
+        let ended = detached(py, || {
             let ended = end();
             if let Some(announcement) = &*self.announcement.lock().unwrap_or_else(PoisonError::into_inner) {
                 announcement.end();

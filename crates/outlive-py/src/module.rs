@@ -19,6 +19,9 @@ fn _outlive(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(crate::blocking::before_fork, module)?)?;
     module.add_function(wrap_pyfunction!(crate::blocking::after_fork_in_parent, module)?)?;
     module.add_function(wrap_pyfunction!(crate::blocking::after_fork_in_child, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::blocking::begin_exit, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::blocking::limit_calls, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::blocking::wait_for_calls, module)?)?;
     module.add_function(wrap_pyfunction!(crate::inputs::inside, module)?)?;
     module.add_function(wrap_pyfunction!(crate::inputs::seconds, module)?)
 }

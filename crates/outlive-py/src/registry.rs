@@ -15,7 +15,7 @@ use outlive::store::{Cursor, Page};
 use pyo3::prelude::*;
 use serde_json::Value;
 
-use crate::blocking::wait;
+use crate::blocking::{detached, end_limit, wait};
 use crate::errors::{raise, refuse};
 use crate::handle::Handle;
 use crate::inputs::{CommandInput, ReportInput, SpecInput, duration, id, read};
@@ -206,7 +206,7 @@ impl NativeRegistry {
     fn close(&self, py: Python<'_>) {
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(registry) = registry.and_then(Arc::into_inner) {
-            py.detach(|| pollster::block_on(registry.close()));
+            detached(py, || registry.close_within(end_limit()));
         }
     }
 

@@ -9,9 +9,10 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,6 +76,51 @@ def postgres() -> Iterator[str]:
         process.send_signal(signal.SIGINT)
         process.wait()
         shutil.rmtree(place, ignore_errors=True)
+
+
+class Gate:
+    """A port that leads to a server, until it is shut: then it refuses, or it accepts and never answers."""
+
+    def __init__(self, target: int) -> None:
+        self._target, self._is_open, self._ended = target, threading.Event(), threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._streams: list[socket.socket] = []
+        self._is_open.set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                return
+            self._streams += [client, server]
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if not self._is_open.is_set():
+                    self._ended.wait()
+                    return
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def shut(self, how: str) -> None:
+        """From now on it `refuses` connections, those that there are too, or it `hangs`."""
+        self._is_open.clear()
+        if how == "refuses":
+            self.end()
+
+    def end(self) -> None:
+        self._ended.set()
+        for stream in (self._listener, *self._streams):
+            with suppress(OSError):
+                stream.shutdown(socket.SHUT_RDWR)
+            stream.close()
 
 
 def _asked(port: int, line: str) -> bytes:

@@ -87,6 +87,7 @@ def handle_signals() -> None:
 def _on_signal(number: int, frame: FrameType | None) -> None:
     # A second signal has its default effect at once.
     signal.signal(number, signal.SIG_DFL)
+    _outlive.begin_exit()
     for run in list(_open.values()):
         run._end_quietly("interrupted", message=f"signal {number}", signal=number)
     os.kill(os.getpid(), number)
@@ -106,6 +107,7 @@ def _chain_excepthook() -> None:
 def _at_exit() -> None:
     for stop in list(before_exit):
         stop()
+    _outlive.begin_exit()
     for run in list(_open.values()):
         if _uncaught is not None:
             run._end_with(_uncaught)
@@ -114,6 +116,8 @@ def _at_exit() -> None:
     from ._registry import close_all
 
     close_all()
+    # A thread that comes back from the library must find an interpreter.
+    _outlive.wait_for_calls()
 
 
 def _after_fork() -> None:

@@ -66,6 +66,7 @@ class OwnedRun(Run):
         with self._turn:
             if self._handle is not None or self._over.is_set():
                 return True
+            _outlive.limit_calls(True)
             try:
                 self._hold(*self._make())
                 if self._last:
@@ -73,6 +74,8 @@ class OwnedRun(Run):
                 self._flush_unsaved()
             except Error as error:
                 log.debug("outlive: the run is not recorded yet: %s", error)
+            finally:
+                _outlive.limit_calls(False)
             return self._handle is not None
 
     def _tell(self, text: str) -> None:
@@ -151,10 +154,9 @@ class OwnedRun(Run):
     def _end(self, ending: Ending) -> str:
         if os.getpid() != self._pid:
             raise ForkedRun(f"run `{self.id}` is of process {self._pid}, and this process is a fork of that one")
+        if self._handle is None:
+            self._try_last()
         with self._turn:
-            if self._handle is None and not self._try_once():
-                self._close()
-                raise Error("the registry could not be reached, so the run was never recorded", code="unavailable")
             handle = self._held()
             try:
                 how, error_type, message, signal, code, result = ending
@@ -162,6 +164,17 @@ class OwnedRun(Run):
             finally:
                 if handle.is_ended:
                     self._close()
+
+    def _try_last(self) -> None:
+        """Makes a run that ends before its registry was reached, within seconds."""
+        is_trying = not self._turn.acquire(blocking=False)
+        if not is_trying:
+            self._turn.release()
+        with self._turn:
+            # Where another thread was at it, that knows as much by now.
+            if self._handle is None and (is_trying or not self._try_once()):
+                self._close()
+                raise Error("the registry could not be reached, so the run was never recorded", code="unavailable")
 
     def suspend(self, reason: str) -> str:
         try:
