@@ -14,5 +14,6 @@ _shared = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_shared)
 
 Script, until, kill_rounds = _shared.Script, _shared.until, _shared.kill_rounds
+COMMAND, pytest_terminal_summary = _shared.COMMAND, _shared.pytest_terminal_summary
 bucket, database = _shared.bucket, _shared.database
 home, url, registry, script, command = _shared.home, _shared.url, _shared.registry, _shared.script, _shared.command

@@ -62,8 +62,8 @@ def test_cancel_cancels_the_job_group(spark: Any, registry: outlive.Registry) ->
     [("driver", "dead"), ("jvm", "failed"), ("worker", "failed")],
 )
 @kill_rounds
-def test_killed_process_is_seen(
-    script: Script, registry: outlive.Registry, tmp_path: Any, victim: str, expected: str, round: int
+def test_killed_process_is_seen_and_its_run_resumed_once(
+    script: Script, registry: outlive.Registry, command: Any, tmp_path: Any, victim: str, expected: str, round: int
 ) -> None:
     begun = tmp_path / "begun"
     process = script.start(
@@ -73,13 +73,15 @@ def test_killed_process_is_seen(
         local = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')
         local = local.config('spark.driver.bindAddress', '127.0.0.1').config('spark.driver.host', '127.0.0.1')
         spark = local.getOrCreate()
-        def work(_):
-            with open({str(begun)!r}, 'w') as file:
-                file.write(f'{{os.getpid()}}\\n')
-            time.sleep(60)
-        with outlive.spark.run(spark, 'it', resume=False):
+        def work(attempt):
+            if attempt == 1:
+                with open({str(begun)!r}, 'w') as file:
+                    file.write(f'{{os.getpid()}}\\n')
+                time.sleep(60)
+        with outlive.spark.run(spark, 'it') as run:
+            run.save(run.attempt)
             print(spark.sparkContext._gateway.proc.pid, flush=True)
-            spark.sparkContext.parallelize([1], 1).map(work).collect()
+            spark.sparkContext.parallelize([run.attempt], 1).map(work).collect()
         """
     )
     assert process.stdout is not None
@@ -90,4 +92,10 @@ def test_killed_process_is_seen(
         process.wait()
         assert registry.find("it").state == "dead"
     assert until(lambda: registry.find("it").is_over)
-    assert registry.find("it").state == expected and registry.find("it").attempt == 1
+    view = registry.find("it")
+    assert (view.state, view.attempt, view.checkpoint) == (expected, 1, 1), view.reason
+    resumed = command("resume", "it", "--failed")
+    assert resumed.returncode == 0, resumed.stderr
+    view = registry.wait("it", "120s")
+    assert (view.state, view.attempt, view.checkpoint) == ("succeeded", 2, 2), view.raw
+    assert command("resume", "it", "--failed").stdout == "nothing to resume\n"

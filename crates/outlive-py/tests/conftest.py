@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,8 +19,9 @@ import servers
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = Path(os.environ.get("OUTLIVE_COMMAND", ROOT / "target/debug/outlive"))
 WAIT = 60.0
+_ROUNDS = range(int(os.environ.get("OUTLIVE_PY_KILLS", "1")))
 #: Repeats a test that kills something.
-kill_rounds = pytest.mark.parametrize("round", range(int(os.environ.get("OUTLIVE_PY_KILLS", "1"))))
+kill_rounds = pytest.mark.parametrize("round", _ROUNDS, ids=[f"round{number}" for number in _ROUNDS])
 
 
 def until(what: Callable[[], object], limit: float = WAIT) -> object:
@@ -31,6 +33,19 @@ def until(what: Callable[[], object], limit: float = WAIT) -> object:
             return found
         assert time.monotonic() < deadline, "it never came about"
         time.sleep(0.02)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how many rounds of each test that kills something had the right verdict."""
+    counts: dict[str, list[int]] = {}
+    for right, outcome in ((1, "passed"), (0, "failed"), (0, "error")):
+        for report in terminalreporter.getreports(outcome):
+            if "round" in report.nodeid and (report.when == "call" or not right):
+                name = re.sub(r"-?round\d+-?|\[round\d+\]", "", report.nodeid)
+                counted = counts.setdefault(name, [0, 0])
+                counted[0], counted[1] = counted[0] + right, counted[1] + 1
+    for name, (right, rounds) in sorted(counts.items()):
+        terminalreporter.write_line(f"{name}: {rounds} rounds, {rounds - right} wrong")
 
 
 @pytest.fixture(autouse=True)

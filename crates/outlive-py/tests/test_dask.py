@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import distributed
 import outlive
 import outlive.dask
@@ -39,7 +40,9 @@ def once_killed(path: str) -> int:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    with distributed.LocalCluster(
+    # A cluster gives a worker up for good that it does not see 15 s after it was lost: also one that was back meanwhile,
+    # was killed again, and is just being started.
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}), distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
     ) as cluster, distributed.Client(cluster) as client:
         yield client
