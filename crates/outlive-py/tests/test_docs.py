@@ -46,6 +46,25 @@ def test_types_of_package_and_examples_are_strict() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_types_of_functions_and_options_are_kept(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import outlive
+@outlive.run("report", timeout="1h")
+def report(day: str) -> int:
+    return 7
+reveal_type(report)
+outlive.start("it", timout="1h")
+outlive.Registry().start("it", timeout=["1h"])
+"""
+    )
+    words = [sys.executable, "-m", "mypy", "--strict", str(script)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=ROOT / "target")
+    assert "def (day: str) -> int" in done.stdout and "timout" in done.stdout, done.stdout
+    assert "Found 2 errors" in done.stdout, done.stdout
+
+
 def test_pyright_finds_no_error_in_package_and_examples() -> None:
     """Pyright from PyPI without Node from elsewhere. The examples are held to its strict mode (`pyproject.toml`)."""
     words = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "-p", str(ROOT / "crates/outlive-py")]

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Token
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _lifecycle, _outlive
 from ._attached import AttachedRun, inside
@@ -20,6 +20,10 @@ from .errors import Error, Invalid
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from typing_extensions import Unpack
+
+    from ._inputs import Options
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -159,6 +163,10 @@ class run:
         again._spec = {**self._spec, "name": self._spec["name"] or function.__name__}
         return again
 
+    @overload
+    def __call__(self, function: F, /) -> F: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._function is not None:
             # It was used without parentheses: `@outlive.run`.
@@ -191,7 +199,7 @@ def finish(ended: Run, error: BaseException | None) -> None:
         ended._end_with(error)
 
 
-def start(name: str | None = None, **options: Any) -> Run:
+def start(name: str | None = None, **options: Unpack[Options]) -> Run:
     """Starts a run without a block: end it with `succeed` or `fail`. Takes what `outlive.run` takes.
 
     Where the process ends first, it is recorded as failed with the uncaught exception, or as interrupted.

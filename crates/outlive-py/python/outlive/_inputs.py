@@ -7,10 +7,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from . import _outlive
 from .errors import Invalid
+
+if TYPE_CHECKING:
+    from ._registry import Registry
 
 #: Seconds, a timedelta, or text such as "90s", "1h30m" and "7d".
 Duration = Union[float, timedelta, str]
@@ -41,6 +44,30 @@ class Artifacts(NamedTuple):
 
 
 Keys = Union[str, Key, Sequence[Union[str, Key]]]
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class RegistryOptions(TypedDict, total=False):
+        """What `outlive.run` takes besides a name and a registry."""
+
+        kind: str
+        labels: Mapping[str, object] | None
+        lease: Duration | None
+        beat: Duration | None
+        timeout: Duration | None
+        stall_after: Duration | None
+        max_attempts: int | None
+        key: Keys
+        artifacts: str | Artifacts | None
+        resume: bool | str
+        strict: bool
+        signals: bool
+
+    class Options(RegistryOptions, total=False):
+        """What `outlive.run` takes besides a name."""
+
+        registry: str | Registry | None
 
 
 def seconds(duration: Duration | None) -> float | None:

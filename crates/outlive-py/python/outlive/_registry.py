@@ -16,6 +16,9 @@ from .errors import Invalid
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from typing_extensions import Unpack
+
+    from ._inputs import RegistryOptions
     from ._runs import Run
 
 _PAGE = 200
@@ -52,7 +55,7 @@ class Registry:
         """Its URL, which may bear a password; `str(registry)` bears none."""
         return self._native.url
 
-    def start(self, name: str | None = None, **options: Any) -> Run:
+    def start(self, name: str | None = None, **options: Unpack[RegistryOptions]) -> Run:
         """Starts a run in this registry, as `outlive.start` does."""
         from ._api import start
 

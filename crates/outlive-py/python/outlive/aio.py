@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Token
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _api, _lifecycle
 from ._api import finish, run
@@ -23,6 +23,11 @@ from ._owned import OwnedRun
 from ._runs import Run
 from ._views import RunView
 from .errors import Cancelled, LeaseOver, Lost, Stopped, TimedOut
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._inputs import Options
 
 __all__ = ["call", "find", "ps", "run", "save", "start", "wait"]
 
@@ -34,7 +39,7 @@ async def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     return await asyncio.to_thread(function, *args, **kwargs)
 
 
-async def start(name: str | None = None, **options: Any) -> Run:
+async def start(name: str | None = None, **options: Unpack[Options]) -> Run:
     """`outlive.start`."""
     return await call(_api.start, name, **options)
 
