@@ -6,23 +6,21 @@
 
 mod chores;
 mod found;
-mod pass;
+mod owners;
 #[cfg(feature = "object")]
 mod sweeping;
 #[cfg(feature = "object")]
 mod swept;
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::libc;
 use nix::sys::signal::SigSet;
-use outlive::engine::maintenance::Maintenance;
+use outlive::engine::supervisor::{LOOK_EVERY, Owners, Supervisor};
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::id::{Epoch, RunId};
 use outlive::ownership::handle::RunHandle;
 use outlive::ownership::reaper::Reaper;
 use outlive::policy::OrphanPolicy;
@@ -30,14 +28,13 @@ use outlive::registry::{Registry, WorkReady};
 use outlive::run::{Key, Spec};
 use outlive::settings::Sweeps;
 use outlive::store::sqlite::{SqliteStore, Topic, Watch};
-use outlive::time::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use self::chores::Chores;
+use self::owners::OwnerProcesses;
 use crate::call::{Context, SCHEMA, fail};
 use crate::exec::descriptors::wait_for;
-use crate::exec::detach::Starting;
 use crate::exec::signals::Signals;
 use crate::exec::{collect_ended, hooks};
 use crate::lookup::serving::SUPERVISOR_KIND;
@@ -46,8 +43,6 @@ use crate::ui::{plain, say_line, talk};
 /// The verb.
 pub const NAME: &str = "supervise";
 
-/// How long until everything is looked at again, where nothing wakes us.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The least time between two looks that writes of others ask for.
 const REST: Duration = Duration::from_millis(50);
 
@@ -100,23 +95,20 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
     };
     let topics = [Topic::States, Topic::Work];
     let watch = registry.local().and_then(|local| local.watch(&topics).ok());
-    let mut supervisor = Supervisor {
+    let voice = Voice { registry: &registry, json };
+    let mut supervisor = Supervising {
         registry: &registry,
+        voice,
         signals,
         watch,
         bell: None,
-        maintenance: Maintenance::default(),
-        queue: QueueLook::default(),
-        starting: Vec::new(),
-        orphans: BTreeMap::new(),
-        refused: BTreeMap::new(),
-        slots: input.slots.into(),
+        engine: Supervisor::default(),
+        owners: OwnerProcesses::new(voice),
         chores: Chores::new(
             retention,
             #[cfg(feature = "object")]
             sweeps,
         ),
-        json,
     };
     let done = supervisor.supervise(&input);
     drop(supervisor);
@@ -127,34 +119,24 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
     }
 }
 
-struct Supervisor<'a> {
+/// Says what happened: to people a line, to programs an object.
+#[derive(Clone, Copy)]
+struct Voice<'a> {
     registry: &'a Registry,
+    json: bool,
+}
+
+/// The process that supervises: what wakes it, and what it does then.
+struct Supervising<'a> {
+    registry: &'a Registry,
+    voice: Voice<'a>,
     signals: Signals,
     watch: Option<Watch>,
     /// Notifies of work where the registry is no directory.
     bell: Option<WorkReady>,
-    maintenance: Maintenance,
-    queue: QueueLook,
-    /// Those that are to own a run and have not said yet whether they do.
-    starting: Vec<(RunId, Starting)>,
-    /// Runs that have outlived their owner, and since when that is known.
-    orphans: BTreeMap<RunId, Duration>,
-    /// Runs that could not be resumed, when they are tried again, and the claim that was reported.
-    refused: BTreeMap<RunId, (Epoch, Duration)>,
-    slots: usize,
+    engine: Supervisor,
+    owners: OwnerProcesses<'a>,
     chores: Chores,
-    json: bool,
-}
-
-/// When the queue is read next.
-#[derive(Debug, Default)]
-struct QueueLook {
-    /// Something may have changed in it.
-    is_due: bool,
-    /// In time awake; at once before the first.
-    again_at: Duration,
-    /// When the first of its runs is due by the clock.
-    due_at: Option<Timestamp>,
 }
 
 /// What ended a wait.
@@ -166,10 +148,10 @@ struct Woken {
     at_once: bool,
 }
 
-impl Supervisor<'_> {
+impl Supervising<'_> {
     fn supervise(&mut self, input: &Supervise) -> Result<(), Error> {
         let Some(handle) = self.take_office(input.once)? else { return Ok(()) };
-        self.maintenance = Maintenance::new(self.registry.worker());
+        self.engine = Supervisor::new(self.registry.worker(), input.slots.into());
         self.bell = self.registry.bell();
         self.tell_found()?;
         let worked = self.work(&handle, input.once);
@@ -182,7 +164,9 @@ impl Supervisor<'_> {
 
     fn work(&mut self, handle: &RunHandle, once: bool) -> Result<(), Error> {
         loop {
-            self.queue.is_due |= self.watch.as_ref().is_some_and(Watch::forget);
+            if self.watch.as_ref().is_some_and(Watch::forget) {
+                self.engine.look_at_queue_next();
+            }
             let next = match self.pass() {
                 Ok(next) => next.min(LOOK_EVERY),
                 // A registry that cannot be reached for a while may be again.
@@ -200,7 +184,7 @@ impl Supervisor<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            if once && self.starting.is_empty() && !self.has_young_orphans() {
+            if once && self.owners.starting() == 0 && !self.engine.has_young_orphans(self.registry) {
                 #[cfg(feature = "object")]
                 self.tell_swept(true);
                 return Ok(());
@@ -217,6 +201,13 @@ impl Supervisor<'_> {
                 }
             }
         }
+    }
+
+    /// Looks at everything once. Answers with how long it is until something is due by the clock.
+    fn pass(&mut self) -> Result<Duration, Error> {
+        let next = pollster::block_on(self.engine.pass(self.registry, &mut self.owners))?;
+        self.do_chores()?;
+        Ok(next)
     }
 
     /// Becomes the one supervisor of the registry. Waits for as long as there is another, unless it is only for `once`.
@@ -258,8 +249,8 @@ impl Supervisor<'_> {
     fn wait(&mut self, patience: Duration, other: Option<&OwnedFd>) -> Woken {
         let watch = self.watch.as_ref().map(AsFd::as_fd);
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
-        fds.extend(self.maintenance.owners());
-        fds.extend(self.starting.iter().map(|(_, starting)| starting.as_fd()));
+        fds.extend(self.engine.maintenance().owners());
+        fds.extend(self.owners.starting.iter().map(|(_, starting)| starting.as_fd()));
         fds.extend(other.map(AsFd::as_fd));
         let urgent = fds.len();
         fds.extend(watch);
@@ -269,7 +260,9 @@ impl Supervisor<'_> {
         if let Some(bell) = &self.bell {
             bell.forget();
         }
-        self.queue.is_due |= ready.iter().any(|place| *place > 0);
+        if ready.iter().any(|place| *place > 0) {
+            self.engine.look_at_queue_next();
+        }
         Woken { asked: self.is_asked_to_end(), at_once }
     }
 
@@ -293,7 +286,13 @@ impl Supervisor<'_> {
         asked
     }
 
-    /// Says what happened: to people a line, to programs an object.
+    fn say(&self, event: &str, fields: &Value, text: &str) {
+        self.voice.say(event, fields, text);
+    }
+}
+
+impl Voice<'_> {
+    /// Says what happened, in `text` or as `fields`.
     fn say(&self, event: &str, fields: &Value, text: &str) {
         let at = self.registry.clock().now();
         if !self.json {

@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use outlive::error::Error;
 use outlive::filter::Filter;
-use outlive::id::RunId;
 use outlive::lifecycle::deletes_unnamed;
 use outlive::lifecycle::health::Health;
 use outlive::policy::Retention;
-use outlive::run::{Run, State, StateName};
+use outlive::run::{State, StateName};
 use outlive::settings::Hooks;
 #[cfg(feature = "object")]
 use outlive::settings::Sweeps;
 use outlive::store::{Page, Pages};
 use serde_json::json;
 
-use super::Supervisor;
+use super::Supervising;
 #[cfg(feature = "object")]
 use super::sweeping::Sweeping;
 use crate::exec::hooks::{self, Event};
@@ -32,8 +31,6 @@ const MISSED_SINCE: Duration = Duration::from_secs(7 * 86_400);
 pub(super) struct Chores {
     stalled: Option<Duration>,
     tidied: Option<Duration>,
-    /// A run of the queue that was seen to run, as long as the queue has not been empty since.
-    last_queued: Option<RunId>,
     retention: Retention,
     #[cfg(feature = "object")]
     pub(super) sweeping: Sweeping,
@@ -50,7 +47,7 @@ impl Chores {
     }
 }
 
-impl Supervisor<'_> {
+impl Supervising<'_> {
     /// Does what is due of it.
     pub(super) fn do_chores(&mut self) -> Result<(), Error> {
         let now = self.registry.clock().awake();
@@ -71,22 +68,6 @@ impl Supervisor<'_> {
         #[cfg(feature = "object")]
         self.sweep_when_due(now)?;
         Ok(())
-    }
-
-    /// Notes what of the queue runs and waits. When nothing does any more, the hooks for that are called.
-    pub(super) fn note_queue(&mut self, running: Option<RunId>, is_waiting: bool) {
-        if running.is_some() {
-            self.chores.last_queued = running;
-        } else if !is_waiting && let Some(last) = self.chores.last_queued.take() {
-            hooks::tell(self.registry, last, 1, Event::QueueEmpty);
-        }
-    }
-
-    /// Notes a run that is about to run, which may be over before it is seen to.
-    pub(super) fn note_begun(&mut self, run: &Run) {
-        if run.spec.queued {
-            self.chores.last_queued = Some(run.id);
-        }
     }
 
     fn tell_stalled(&self) -> Result<(), Error> {

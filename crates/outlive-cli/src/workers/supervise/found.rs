@@ -8,10 +8,10 @@ use outlive::lifecycle::health::Health;
 use outlive::run::StateName;
 use serde_json::json;
 
-use super::Supervisor;
+use super::Supervising;
 use crate::lookup::serving::SUPERVISOR_KIND;
 
-impl Supervisor<'_> {
+impl Supervising<'_> {
     /// Says how many runs there are that are not over for good, by state.
     pub(super) fn tell_found(&self) -> Result<(), Error> {
         let open =

@@ -8,7 +8,7 @@ use outlive::error::Error;
 use outlive::settings::Sweeps;
 use serde_json::json;
 
-use super::{Supervisor, swept};
+use super::{Supervising, swept};
 use crate::ui::counted;
 
 /// What is to be remembered between sweeps.
@@ -27,7 +27,7 @@ impl Sweeping {
     }
 }
 
-impl Supervisor<'_> {
+impl Supervising<'_> {
     /// Says what the last sweep came to, and begins the next where it is due.
     pub(super) fn sweep_when_due(&mut self, now: Duration) -> Result<(), Error> {
         self.tell_swept(false);
