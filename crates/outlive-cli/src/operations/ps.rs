@@ -57,6 +57,12 @@ pub struct Ps {
     /// Only runs whose name, kind, labels or command contain this text, in any case
     #[arg(long)]
     pub text: Option<String>,
+    /// Only runs that run on this host, or ran there last
+    #[arg(long)]
+    pub host: Option<String>,
+    /// Only runs that this user made
+    #[arg(long)]
+    pub user: Option<String>,
     /// Made at or after this time: 2026-11-15T09:30:00+01:00, 2026-11-15, 2h (ago), today, yesterday
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
@@ -405,13 +411,27 @@ impl Ps {
         let states = states.or_else(usual);
         let is_step = if self.steps || self.kind.as_deref() == Some(KIND) { None } else { Some(false) };
         let (name, kind) = (self.name.clone(), self.kind.clone());
-        Ok(Filter { states, name, kind, labels, archived, is_step, since, until, text, ..Filter::default() })
+        let (host, user) = (self.host.clone(), self.user.clone());
+        Ok(Filter {
+            states,
+            name,
+            kind,
+            labels,
+            archived,
+            is_step,
+            since,
+            until,
+            text,
+            host,
+            user,
+            ..Filter::default()
+        })
     }
 
     /// What to say where there is nothing to list.
     fn nothing(&self, registry: &str) -> String {
         let registry = plain(registry);
-        let one = [&self.name, &self.kind, &self.text, &self.since, &self.until];
+        let one = [&self.name, &self.kind, &self.text, &self.host, &self.user, &self.since, &self.until];
         let narrowed = one.iter().any(|one| one.is_some()) || !self.labels.is_empty() || !self.status.is_empty();
         match (narrowed || self.after.is_some(), self.all) {
             (true, true) => format!("no such runs in {registry}; `outlive ps --all` lists every run"),
@@ -439,6 +459,8 @@ impl Ps {
             ("--name", &self.name),
             ("--kind", &self.kind),
             ("--text", &self.text),
+            ("--host", &self.host),
+            ("--user", &self.user),
             ("--since", &self.since),
             ("--until", &self.until),
         ];

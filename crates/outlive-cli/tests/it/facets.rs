@@ -63,7 +63,14 @@ fn facets_count_every_run_by_state_kind_host_user_and_time() {
         assert_eq!(runs[..3], [0, 0, 0], "{facets}");
         assert_eq!(runs[3], if series["state"] == "failed" { 1 } else { 2 }, "{facets}");
     }
-    assert!(!user.is_empty() && !host.is_empty());
+    let listed = |words: &[&str]| {
+        let page = sandbox.outlive([&["ps", "--all", "--json"][..], words].concat()).json();
+        page["runs"].as_array().unwrap().len()
+    };
+    assert_eq!((listed(&["--host", host]), listed(&["--user", user])), (3, 3));
+    assert_eq!((listed(&["--host", user, "--user", host]), listed(&["--host", host, "--kind", "etl"])), (0, 2));
+    let lines = sandbox.outlive(["ps", "--all", "--user", user]).succeeds();
+    assert_eq!(lines.lines().filter(|line| line.contains("sh -c")).count(), 3, "{lines}");
     let shown = sandbox.outlive(["facets", "--since", "1h", "--parts", "4"]).succeeds();
     assert!(shown.starts_with("states     succeeded 2, failed 1\nkinds      etl 2, train 1\n"), "{shown}");
     let refused = sandbox.outlive(["facets", "--since", "1h", "--until", "2h"]).output().unwrap();

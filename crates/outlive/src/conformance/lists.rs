@@ -107,7 +107,7 @@ async fn populate(scene: &Scene) -> Result<(Vec<Run>, Vec<WorkerId>), String> {
 
 /// A filter with each part as likely present as not, or with one part alone.
 fn draw_filter(scene: &Scene, runs: &[Run], workers: &[WorkerId]) -> Filter {
-    const PARTS: u64 = 15;
+    const PARTS: u64 = 17;
     let alone = scene.entropy.one_in(2).then(|| scene.entropy.below(PARTS));
     let wants = |part: u64| alone.map_or_else(|| scene.entropy.one_in(4), |alone| alone == part);
     let mut filter = Filter::default();
@@ -161,6 +161,13 @@ fn draw_filter(scene: &Scene, runs: &[Run], workers: &[WorkerId]) -> Filter {
     }
     if wants(14) {
         filter.waits = Some(scene.entropy.one_in(2));
+    }
+    if wants(15) {
+        filter.host = Some(pick(scene, runs).last_host().unwrap_or("elsewhere").into());
+    }
+    if wants(16) {
+        let maker = &pick(scene, runs).spec.created_by.user;
+        filter.user = Some(if scene.entropy.one_in(4) { "eve".into() } else { maker.to_string() });
     }
     filter
 }

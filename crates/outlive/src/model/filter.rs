@@ -38,6 +38,12 @@ pub struct Filter {
     pub until: Option<Timestamp>,
     /// These words occur in its name, kind, labels or command, in any case.
     pub text: Option<String>,
+    /// It runs on this host, or ran there last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// This user made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// It is archived, or is not.
     pub archived: Option<bool>,
     /// It is of the kind of steps, or is not.
@@ -83,6 +89,8 @@ impl Filter {
             && self.since.is_none_or(|since| run.created_at >= since)
             && self.until.is_none_or(|until| run.created_at < until)
             && self.text.as_ref().is_none_or(|text| mentions(run, text))
+            && (self.host.is_none() || is(&self.host, run.last_host()))
+            && is(&self.user, Some(&run.spec.created_by.user))
             && self.archived.is_none_or(|archived| run.archived.is_some() == archived)
             && self.is_step.is_none_or(|is_step| (run.spec.kind == step::KIND) == is_step)
             && self.step_of.is_none_or(|of| run.spec.step.as_ref().is_some_and(|step| step.of == of))

@@ -164,6 +164,8 @@ fn the_call_for_the_next_page_repeats_every_flag_and_can_be_pasted() {
         kind: Some("train".into()),
         labels: vec!["team=a b".into()],
         text: Some("lr 3".into()),
+        host: Some("gpu-17".into()),
+        user: Some("ada".into()),
         since: Some("2h".into()),
         until: Some("1h".into()),
         unarchived: true,
@@ -172,7 +174,7 @@ fn the_call_for_the_next_page_repeats_every_flag_and_can_be_pasted() {
         wide: true,
     };
     let context = Context::new(Some("sqlite:/my runs".into()));
-    insta::assert_snapshot!(ps.again(&context, "0.1.x"), @r"outlive --registry 'sqlite:/my runs' ps --all --steps --wide --unarchived --status=failed --status=orphaned '--name=it'\''s' --kind=train '--text=lr 3' --since=2h --until=1h '--label=team=a b' --limit 2 --after=0.1.x");
+    insta::assert_snapshot!(ps.again(&context, "0.1.x"), @r"outlive --registry 'sqlite:/my runs' ps --all --steps --wide --unarchived --status=failed --status=orphaned '--name=it'\''s' --kind=train '--text=lr 3' --host=gpu-17 --user=ada --since=2h --until=1h '--label=team=a b' --limit 2 --after=0.1.x");
 }
 
 #[test]
@@ -304,7 +306,13 @@ fn a_run_that_waits_for_its_turn_alone_has_the_same_line_however_much_of_it_is_r
     }
     // Of these more must be asked.
     let again = |reason: &str| {
-        State::Pending(Pending { since: now, not_before: None, waits_for: vec![], reason: Some(reason.into()) })
+        State::Pending(Pending {
+            since: now,
+            not_before: None,
+            waits_for: vec![],
+            reason: Some(reason.into()),
+            paused: None,
+        })
     };
     for run in [
         pending(&|spec| spec.keys = vec![Key::limit("gpu", 1)]),

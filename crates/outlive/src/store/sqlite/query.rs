@@ -198,6 +198,12 @@ impl Clauses {
         if let Some(until) = filter.until {
             all.say("created_at < ?", vec![Sql::Integer(until.as_micros())]);
         }
+        for (field, word) in [("user", &filter.user), ("host", &filter.host)] {
+            if let Some(word) = word {
+                // Some field of the body says so. The whole record tells whether it is the one that is meant.
+                all.say("instr(body, ?) > 0", vec![Sql::Text(format!("\"{field}\":{}", serde_json::json!(word)))]);
+            }
+        }
         if let Some(archived) = filter.archived {
             all.say("archived = ?", vec![Sql::Integer(archived.into())]);
         }

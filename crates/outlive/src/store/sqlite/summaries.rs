@@ -20,6 +20,7 @@ impl SqliteStore {
     /// run is meant, or how it stands: in a copied registry what has not ended belongs to another.
     pub(crate) fn list_summaries(&self, filter: &Filter, page: &Page) -> Result<Option<Listing>, Error> {
         let is_in_summary = filter.labels.is_empty() && filter.owner.is_none() && filter.text.is_none();
+        let is_in_summary = is_in_summary && filter.host.is_none() && filter.user.is_none();
         if !is_in_summary || filter.step_of.is_some() || self.lock()?.place.copied {
             return Ok(None);
         }
