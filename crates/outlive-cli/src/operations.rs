@@ -25,6 +25,7 @@ pub mod man;
 #[cfg(feature = "mcp")]
 pub mod mcp_install;
 pub mod output;
+pub mod pause;
 pub mod progress;
 pub mod ps;
 pub mod queue;
@@ -69,6 +70,8 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<adopt::Adopt>(),
     Operation::of::<resume::Resume>(),
     Operation::of::<resume::Unpark>(),
+    Operation::of::<pause::Pause>(),
+    Operation::of::<pause::Unpause>(),
     Operation::of::<rerun::Rerun>(),
     Operation::of::<reap::Reap>(),
     #[cfg(feature = "object")]

@@ -14,6 +14,7 @@ mod delete;
 pub mod fairness;
 pub mod health;
 mod next_attempt;
+mod pause;
 mod refusal;
 #[cfg(feature = "http")]
 mod replay;
@@ -152,6 +153,13 @@ pub enum Action {
     },
     /// A person allows it to be retried after it was parked.
     Unpark,
+    /// A person holds a queued run back, and with it its schedule.
+    Pause {
+        /// Why, where that was said.
+        reason: Option<String>,
+    },
+    /// A person lets a paused run wait for its turn again.
+    Unpause,
     /// The owner tells how far it is.
     Report {
         /// The owner's claim.
@@ -256,6 +264,8 @@ impl Action {
             Self::Claim { .. } => "claim",
             Self::Release { .. } => "release",
             Self::Unpark => "unpark",
+            Self::Pause { .. } => "pause",
+            Self::Unpause => "unpause",
             Self::Report { .. } => "report",
             Self::Suspend { .. } => "suspend",
             Self::Wake { .. } => "wake",
@@ -298,6 +308,8 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         }
         (Action::Release { parent, ended }, State::Pending(pending)) => step.release(pending, *parent, *ended),
         (Action::Unpark, State::Suspended(suspended)) => step.unpark(suspended),
+        (Action::Pause { reason }, State::Pending(pending)) => step.pause(pending, reason.clone()),
+        (Action::Unpause, State::Pending(pending)) => step.unpause(pending),
         (Action::Report { fence, report }, State::Running(held)) => step.report(held, fence, report),
         (Action::Suspend { fence, reason }, State::Running(held)) => step.suspend(held, fence, reason),
         (Action::Wake { owner }, State::Suspended(suspended)) => step.wake(suspended, owner),
@@ -335,6 +347,8 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
             Action::Claim { .. }
             | Action::Release { .. }
             | Action::Unpark
+            | Action::Pause { .. }
+            | Action::Unpause
             | Action::Wake { .. }
             | Action::Reap { .. }
             | Action::Adopt { .. }
@@ -621,6 +635,7 @@ fn waiting(now: Timestamp, not_before: Option<Timestamp>, reason: impl Into<Stri
         not_before,
         waits_for: Vec::new(),
         reason: Some(truncate_message(reason.into())),
+        paused: None,
     })
 }
 

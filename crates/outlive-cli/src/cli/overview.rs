@@ -7,7 +7,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Run", &["run", "attach", "adopt", "resume", "rerun"]),
     ("Look", &["ps", "show", "why", "logs", "wait", "result", "diff", "top", "output", "grep", "keys", "facets"]),
     ("Control", &["send", "cancel", "reap", "unpark", "archive", "unarchive", "rm", "sweep"]),
-    ("Queue", &["queue", "work", "supervise", "service"]),
+    ("Queue", &["queue", "pause", "unpause", "work", "supervise", "service"]),
     ("Fleet", &["serve", "mcp", "workers", "token", "trust"]),
     ("Repositories", &["registry", "search", "history", "list", "stats", "gc"]),
     ("Inside a run", &["step", "progress", "checkpoint", "artifact", "fence"]),

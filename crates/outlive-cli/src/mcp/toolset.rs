@@ -16,7 +16,7 @@ use crate::operations::bulk::SELECTING;
 /// The tool that tells of all others and calls them.
 pub const MORE: &str = "more";
 /// The longest text of a field outside the core set.
-const FIELD_TEXT: usize = 36;
+const FIELD_TEXT: usize = 30;
 /// The longest text of a tool outside the core set.
 const TOOL_TEXT: usize = 160;
 
@@ -148,6 +148,8 @@ const RUNS: &[&str] = &[
     "result",
     "resume",
     "unpark",
+    "pause",
+    "unpause",
     "rerun",
     "reap",
     "archive",

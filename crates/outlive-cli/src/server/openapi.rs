@@ -61,7 +61,7 @@ const TAGS: [(&str, &str, &[&str]); 6] = [
         "Start, stop and repeat runs",
         &["run", "cancel", "resume", "unpark", "rerun", "reap", "archive", "unarchive"],
     ),
-    ("queue", "Runs that wait for a worker", &["queue"]),
+    ("queue", "Runs that wait for a worker", &["queue", "pause", "unpause"]),
     ("index", "Runs of every repository", &["search", "history", "list", "stats", "registry", "gc"]),
     ("report", "For programs inside a run", &["progress", "checkpoint", "artifact", "fence"]),
     ("maintain", "Registry, artifacts and health", &[]),

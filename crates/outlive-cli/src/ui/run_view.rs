@@ -268,7 +268,7 @@ impl RunView {
             priority: spec.priority,
             share: spec.share.as_ref().map(ToString::to_string),
             queued: spec.queued,
-            not_before: waiting.and_then(|pending| pending.not_before),
+            not_before: waiting.filter(|pending| pending.paused.is_none()).and_then(|pending| pending.not_before),
             schedule: spec.schedule.as_ref().map(ToString::to_string),
             keys: spec.keys.iter().map(KeyView::of).collect(),
             waits_for: waiting.map(|pending| pending.waits_for.clone()).unwrap_or_default(),

@@ -26,13 +26,15 @@ fn python() -> PathBuf {
 
 /// Those that cannot be called without a pattern, a second run, or a run that has a result, is in flight, is parked, or is an entry of the queue; and
 /// the check of a bucket.
-const REFUSED: [&str; 16] = [
+const REFUSED: [&str; 18] = [
     "grep",
     "result",
     "diff",
     "send",
     "adopt",
     "unpark",
+    "pause",
+    "unpause",
     "unarchive",
     "queue_beat",
     "queue_done",

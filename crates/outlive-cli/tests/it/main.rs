@@ -39,6 +39,7 @@ mod listing;
 mod logs;
 mod many;
 mod one_table;
+mod pausing;
 mod plane;
 mod progress_bars;
 mod queueing;

@@ -106,6 +106,8 @@ fn calls(run: &Value) -> Vec<Call> {
         call("resume", &["killed", "--dry-run"], json!({ "runs": ["killed"], "dry_run": true })),
         call("resume", &["bad"], json!({ "runs": ["bad"] })),
         call("unpark", &["good"], json!({ "runs": ["good"] })),
+        call("pause", &["good"], json!({ "runs": ["good"] })),
+        call("unpause", &["good"], json!({ "runs": ["good"] })),
         call("reap", &["--dry-run"], json!({ "dry_run": true })),
         call("archive", &["good", "--dry-run"], json!({ "runs": ["good"], "dry_run": true })),
         call("archive", &["--status", "running"], json!({ "status": ["running"] })),

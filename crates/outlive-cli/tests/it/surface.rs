@@ -3,7 +3,7 @@
 use super::sandbox::{Ends, Sandbox, Started, binary, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
-const VERBS: [(&str, bool); 62] = [
+const VERBS: [(&str, bool); 64] = [
     ("step", true),
     ("ps", false),
     ("show", false),
@@ -17,6 +17,8 @@ const VERBS: [(&str, bool); 62] = [
     ("cancel", false),
     ("resume", false),
     ("unpark", false),
+    ("pause", false),
+    ("unpause", false),
     ("reap", false),
     ("sweep", false),
     ("rerun", false),
@@ -94,8 +96,11 @@ fn prepare(sandbox: &Sandbox, verb: &str) -> Vec<Started> {
             super::resuming::park(sandbox, "train");
             return Vec::new();
         }
-        "queue show" | "queue cancel" => {
+        "queue show" | "queue cancel" | "pause" | "unpause" => {
             sandbox.outlive(["queue", "add", "--name", "nightly", "--", "true"]).succeeds();
+            if verb == "unpause" {
+                sandbox.outlive(["pause", "nightly"]).succeeds();
+            }
             return Vec::new();
         }
         "result" => {

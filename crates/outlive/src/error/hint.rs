@@ -80,7 +80,9 @@ fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
         Refusal::Parked => {
             format!("`outlive why {run}` shows its event log; `outlive unpark {run}` allows it to be retried")
         }
-        Refusal::WaitsFor(_) | Refusal::WaitsNot(_) | Refusal::NotParked => {
+        Refusal::Paused => format!("`outlive unpause {run}` lets it wait for its turn again"),
+        Refusal::NotPaused => format!("`outlive pause {run}` holds it back"),
+        Refusal::WaitsFor(_) | Refusal::WaitsNot(_) | Refusal::NotParked | Refusal::NotQueued => {
             format!("`outlive show {run}` shows its state")
         }
         Refusal::CancelRequested => {

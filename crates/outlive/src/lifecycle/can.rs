@@ -21,6 +21,8 @@ pub enum Operation {
     Archive,
     /// Stop it, end its processes, and make it final.
     Cancel,
+    /// Hold it back, and with it its schedule.
+    Pause,
     /// Mark it dead.
     Reap,
     /// Repeat it as a new run.
@@ -31,6 +33,8 @@ pub enum Operation {
     Unarchive,
     /// Allow further attempts after it was parked.
     Unpark,
+    /// Let it wait for its turn again after it was paused.
+    Unpause,
 }
 
 /// The operations that would not be refused now, in alphabetical order.
@@ -48,11 +52,13 @@ pub fn can(seen: &RunStatus, is_executable: impl Fn() -> bool) -> Vec<Operation>
         (Operation::Adopt, is_orphaned && run.spec.step.is_none() && !run.copied),
         (Operation::Archive, is_allowed(&Action::Archive { reason: None })),
         (Operation::Cancel, is_allowed(&request) || is_unfinished),
+        (Operation::Pause, is_allowed(&Action::Pause { reason: None })),
         (Operation::Reap, is_dead_unrecorded && !run.copied),
         (Operation::Rerun, may_rerun(seen) && is_executable()),
         (Operation::Resume, may_resume(seen) && is_executable()),
         (Operation::Unarchive, is_allowed(&Action::Unarchive)),
         (Operation::Unpark, is_allowed(&Action::Unpark)),
+        (Operation::Unpause, is_allowed(&Action::Unpause)),
     ];
     offers.into_iter().filter(|(_, is_offered)| *is_offered).map(|(operation, _)| operation).collect()
 }

@@ -26,6 +26,7 @@ pub(super) fn check_claim(
     now: Timestamp,
 ) -> Result<(), Refusal> {
     match pending.not_before.filter(|not_before| *not_before > now) {
+        _ if pending.paused.is_some() => Err(Refusal::Paused),
         _ if !leftovers.is_empty() => Err(Refusal::LeftoversAlive(leftovers.clone())),
         _ if !pending.waits_for.is_empty() => Err(Refusal::WaitsFor(pending.waits_for.clone())),
         Some(not_before) if !early => Err(Refusal::NotYet(not_before)),

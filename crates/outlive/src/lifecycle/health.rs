@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::survives_reap;
 use crate::model::owner::{Evidence, LiveProcesses, Liveness};
-use crate::model::run::{End, Owner, Run, State, StateName};
+use crate::model::run::{End, Owner, Pending, Run, State, StateName};
 use crate::model::time::{Timestamp, show_duration};
 
 /// Observes the processes of this host.
@@ -253,6 +253,10 @@ fn joined(reason: &str, further: Option<String>) -> String {
 /// What the record of a run that is not running has to say for itself.
 fn standing(run: &Run, now: Timestamp) -> Option<String> {
     match &run.state {
+        State::Pending(Pending { paused: Some(paused), .. }) => {
+            let why = paused.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            Some(format!("paused by {}{why}", paused.by.user))
+        }
         State::Pending(pending) if !pending.waits_for.is_empty() => {
             let parents: Vec<String> = pending.waits_for.iter().map(|run| format!("`{run}`")).collect();
             Some(format!("waits for {}", parents.join(", ")))

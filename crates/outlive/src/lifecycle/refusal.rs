@@ -41,6 +41,15 @@ pub enum Refusal {
     /// It is suspended by design, not parked.
     #[error("it is not parked; only a parked run can be unparked")]
     NotParked,
+    /// A person holds it back.
+    #[error("it is paused until a person unpauses it")]
+    Paused,
+    /// No person holds it back.
+    #[error("it is not paused")]
+    NotPaused,
+    /// It waits for its own owner, not in a queue.
+    #[error("it is not queued; only a queued run can be paused")]
+    NotQueued,
     /// Its cancellation was requested, and processes of it live.
     #[error("its cancellation was requested; it is not started again")]
     CancelRequested,
@@ -171,6 +180,7 @@ fn wrong_state(action: &str, state: StateName) -> String {
         "claim" => "only a pending run can be claimed",
         "release" => "only a pending run waits for others",
         "unpark" => "only a parked run can be unparked",
+        "pause" | "unpause" => "only a pending run can be paused",
         "wake" => "only a suspended run can be woken",
         "reap" => "only a running run can be reaped",
         "adopt" => "only a running run can be adopted",

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Action, Fence, Observed, Refusal, Report, Verdict, apply, enqueued, follows, note_usage};
 use crate::model::id::RunId;
 use crate::model::owner::LiveProcesses;
-use crate::model::run::{Actor, End, Event, Interruption, LastHeartbeat, Owner, Run, State, StateName};
+use crate::model::run::{Actor, End, Event, Interruption, LastHeartbeat, Owner, Pending, Run, State, StateName};
 
 /// A change as it was sent.
 pub(crate) struct Sent<'a> {
@@ -134,6 +134,11 @@ fn infer(run: &Run, sent: &Sent<'_>, event: &Event, parents: &dyn Fn(RunId) -> O
         "claim" => Action::Claim { owner: owner()?, early: true, leftovers: LiveProcesses::default() },
         "release" => return released(run, sent, event, parents),
         "unpark" => Action::Unpark,
+        "pause" => match &sent.run.state {
+            State::Pending(Pending { paused: Some(paused), .. }) => Action::Pause { reason: paused.reason.clone() },
+            _ => return None,
+        },
+        "unpause" => Action::Unpause,
         "report" => Action::Report { fence: fence()?, report: reported(run, left, event) },
         "suspend" => match &sent.run.state {
             State::Suspended(suspended) => Action::Suspend { fence: fence()?, reason: suspended.reason.clone() },

@@ -146,7 +146,7 @@ impl Run {
             signature,
             epoch: Epoch(0),
             attempt: 1,
-            state: State::Pending(Pending { since: now, not_before, waits_for, reason: None }),
+            state: State::Pending(Pending { since: now, not_before, waits_for, reason: None, paused: None }),
             cancel: None,
             progress: None,
             usage: None,
@@ -262,6 +262,21 @@ pub struct Pending {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<RunId>,
     /// Why it waits again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// A person holds it back. Until it is unpaused, `not_before` is a time that never comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Box<Paused>>,
+}
+
+/// Held back by a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paused {
+    /// By whom.
+    pub by: Actor,
+    /// Since when.
+    pub at: Timestamp,
+    /// Why, where that was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

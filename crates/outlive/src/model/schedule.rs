@@ -117,15 +117,22 @@ impl Schedule {
 
     /// The slot that follows this one when it is dealt with at `now`.
     pub fn follower(&self, slot: Timestamp, now: Timestamp) -> Option<Timestamp> {
-        match (&self.rhythm, self.missed) {
-            (_, Missed::All) => self.next_after(slot),
-            (Rhythm::Every { every }, Missed::Once | Missed::Skip) => {
+        match self.missed {
+            Missed::All => self.next_after(slot),
+            Missed::Once | Missed::Skip => self.upcoming(slot, now),
+        }
+    }
+
+    /// The first slot that is after both this one and `now`.
+    pub fn upcoming(&self, slot: Timestamp, now: Timestamp) -> Option<Timestamp> {
+        match &self.rhythm {
+            Rhythm::Every { every } => {
                 // Slots keep their distance from the first one, however late any of them was.
                 let periods = now.since(slot).as_micros() / every.as_micros().max(1) + 1;
                 let periods = u32::try_from(periods).unwrap_or(u32::MAX);
                 Some(slot.after(every.saturating_mul(periods)))
             }
-            (Rhythm::Cron { .. }, Missed::Once | Missed::Skip) => self.next_after(slot.max(now)),
+            Rhythm::Cron { .. } => self.next_after(slot.max(now)),
         }
     }
 

@@ -115,6 +115,16 @@ impl Registry {
         Ok(self.change(id, |_| Action::Unpark).await?.0.run)
     }
 
+    /// Holds a queued run back, and with it its schedule, until it is unpaused.
+    pub async fn pause(&self, id: RunId, reason: Option<String>) -> Result<Run, Error> {
+        Ok(self.change(id, |_| Action::Pause { reason: reason.clone() }).await?.0.run)
+    }
+
+    /// Lets a paused run wait for its turn again: a run of a schedule for its next slot.
+    pub async fn unpause(&self, id: RunId) -> Result<Run, Error> {
+        Ok(self.change(id, |_| Action::Unpause).await?.0.run)
+    }
+
     /// Tries an ended run again, owned by this process at once.
     pub async fn resume(&self, id: RunId, failed_too: bool) -> Result<RunHandle, Error> {
         let keeping = self.keeping()?;

@@ -240,7 +240,8 @@ impl Registry {
         let mut followed = BTreeSet::new();
         for run in waiting {
             let (Some(schedule), State::Pending(pending)) = (&run.spec.schedule, &run.state) else { continue };
-            let slot = run.spec.not_before.unwrap_or(run.created_at);
+            // A run that was paused waits for another slot than the one that it was made for.
+            let slot = pending.not_before.or(run.spec.not_before).unwrap_or(run.created_at);
             if !pending.is_due(now) || self.startable(run).is_err() {
                 continue;
             }
@@ -367,6 +368,7 @@ fn busy_keys(waiting: &[&Run], running: &[Run]) -> BTreeMap<RunId, String> {
 /// How long it is until the next of the waiting runs is due by the clock.
 pub fn next_due(waiting: &[Run], now: Timestamp) -> Option<Duration> {
     let left = waiting.iter().filter_map(|run| match &run.state {
+        State::Pending(pending) if pending.paused.is_some() => None,
         State::Pending(pending) => pending.not_before.filter(|at| *at > now).map(|at| at.since(now)),
         _ => None,
     });

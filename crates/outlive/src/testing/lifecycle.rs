@@ -31,7 +31,7 @@ const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 /// A column: its head, and the action on a run whose owner is the given worker.
 type Column = (&'static str, fn(WorkerId, &Run) -> Action);
 
-const COLUMNS: [Column; 19] = [
+const COLUMNS: [Column; 21] = [
     ("claim", |worker, _| Action::Claim {
         owner: owner(worker, Lease::default()),
         early: false,
@@ -51,6 +51,8 @@ const COLUMNS: [Column; 19] = [
     ("resume", |_, _| resume(false, LiveProcesses::default())),
     ("resume, failed too", |_, _| resume(true, LiveProcesses::default())),
     ("unpark", |_, _| Action::Unpark),
+    ("pause", |_, _| Action::Pause { reason: None }),
+    ("unpause", |_, _| Action::Unpause),
     ("archive", |_, _| Action::Archive { reason: None }),
     ("unarchive", |_, _| Action::Unarchive),
     ("sweep", |_, _| Action::Sweep {
@@ -142,6 +144,9 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::WaitsNot(_) => "waits not",
         Refusal::Parked => "parked",
         Refusal::NotParked => "not parked",
+        Refusal::Paused => "paused",
+        Refusal::NotPaused => "not paused",
+        Refusal::NotQueued => "not queued",
         Refusal::IsStep(_) => "is a step",
         Refusal::CancelRequested => "cancel requested",
         Refusal::NotAsked => "not asked",
