@@ -25,12 +25,13 @@ macro_rules! files {
 }
 
 /// All files but the page itself, which is at `/`.
-const FILES: [(&str, &str); 44] = files![
+const FILES: [(&str, &str); 47] = files![
     "app.js",
     "icon.svg",
     "model/ansi.js",
     "model/compare.js",
     "model/cron.js",
+    "model/graph.js",
     "model/lines.js",
     "model/query.js",
     "model/route.js",
@@ -67,6 +68,8 @@ const FILES: [(&str, &str); 44] = files![
     "style.css",
     "view/charts.js",
     "view/dialogs.js",
+    "view/graph.js",
+    "view/histogram.js",
     "view/parts.js",
     "view/view.js",
     "view/virtual.js",

@@ -49,6 +49,16 @@ const run = shell("run", "-d", "--name", "watched", "--", "sh", "-c", script).tr
 await page.getByRole("row").filter({ hasText: "watched" }).getByRole("progressbar").waitFor();
 assert.match(await page.title(), /Runs · outlive/);
 await looks("runs");
+// A drag over the histogram chooses a time; one that reaches the present has no end.
+const brush = await page.locator(".brush").boundingBox();
+await page.mouse.move(brush.x + brush.width * 0.6, brush.y + 20);
+await page.mouse.down();
+await page.mouse.move(brush.x + brush.width - 3, brush.y + 20, { steps: 4 });
+await page.mouse.up();
+await page.waitForURL(/since=\d{4}-/);
+await page.getByRole("row").filter({ hasText: "watched" }).waitFor();
+await page.getByRole("button", { name: "Remove filter time range" }).click();
+await page.waitForURL((url) => !url.href.includes("since="));
 
 // Searching is done by the server and kept in the address; keys lead through the list.
 await page.keyboard.press("/");
@@ -133,6 +143,12 @@ await nightly.filter({ hasText: "every day at 03:00" }).waitFor();
 await nightly.getByRole("button", { name: "Cancel nightly" }).click();
 await page.getByText("Cancelling ends the schedule.").waitFor();
 await page.getByRole("button", { name: "Keep it" }).click();
+// A schedule is paused and continues, here and for every other caller.
+await nightly.getByRole("button", { name: "Pause nightly", exact: true }).click();
+await nightly.locator(".badge", { hasText: "paused" }).waitFor();
+assert.ok(JSON.parse(shell("ps", "--all", "--name", "nightly", "--json")).runs.some((run) => run.can.includes("unpause")));
+await nightly.getByRole("button", { name: "Unpause nightly", exact: true }).click();
+await nightly.locator(".badge", { hasText: "pending" }).waitFor();
 await nightly.getByRole("button", { name: "Run now: nightly" }).click();
 await page.getByText("Run now: nightly as").waitFor();
 await looks("schedules");
@@ -168,6 +184,7 @@ for (const part of ["timeline", "details", "diff", "json"]) {
 // What waits says for what, with links: runs, keys, and entries that others than outlive execute.
 await page.goto(`${origin}/#/queue`);
 const waits = (region, row) => page.getByRole("region", { name: region, exact: true }).getByRole("row").filter({ hasText: row });
+await page.getByRole("group", { name: "Which run waits for which" }).getByRole("link", { name: "second, pending" }).waitFor();
 await waits("Queue", "second").getByRole("link", { name: "<img src=x" }).waitFor();
 await waits("Entries of all repositories", "app later").filter({ hasText: "waits until " }).waitFor();
 await waits("Entries of all repositories", "app blocked").filter({ hasText: "waits for key `db`, held by " }).waitFor();

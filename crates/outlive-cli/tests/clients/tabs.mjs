@@ -192,6 +192,7 @@ const cases = {
     await signIn(page, link);
     await page.goto(`${origin}/#/runs`);
     await page.getByRole("row").filter({ hasText: "reports" }).waitFor();
+    await page.getByRole("group", { name: "Runs over time" }).waitFor();
     await page.evaluate(() => {
       const cell = document.querySelector(".space .row .c-run a");
       window.kept = cell;

@@ -61,10 +61,11 @@ await task("cancel ten", async ({ click, type }) => {
   assert.deepEqual(states, Array(10).fill("cancelled"));
 });
 
-await task("watch progress", async () => {
+await task("watch progress and memory", async () => {
   const row = page.getByRole("region", { name: "Running" }).getByRole("listitem").filter({ hasText: "watched" });
   await row.getByRole("progressbar").waitFor();
   await row.getByText(/left/).waitFor();
+  await row.getByTitle("memory").filter({ hasText: /^\d[\d.]* [KMG]iB$/ }).waitFor();
 });
 
 await task("what is scheduled next", async () => {
@@ -137,7 +138,21 @@ await page.getByRole("link", { name: "Compare" }).focus();
 await keys("Enter");
 await page.getByRole("region", { name: "What differs" }).waitFor();
 
+await task("rerun with another argument", async ({ click, type }) => {
+  const failed = page.getByRole("region", { name: "Failures in 24 hours" }).getByRole("link", { name: "train" });
+  const before = JSON.parse(run("show", "train", "--json")).id;
+  await click(failed);
+  await page.waitForURL(new RegExp(`run/${before}`));
+  await click(page.getByRole("button", { name: "Rerun with changes…" }));
+  await type(page.getByRole("textbox", { name: "Arguments" }), "-c 'echo training with $0' lr=3");
+  await click(page.getByRole("button", { name: "Start", exact: true }));
+  await page.waitForURL((url) => /#\/run\//.test(url.hash) && !url.hash.includes(before));
+  await page.locator(".title h1", { hasText: "train" }).waitFor();
+  const made = JSON.parse(run("show", /run\/([^/?#]+)/.exec(page.url())[1], "--json"));
+  assert.deepEqual(made.command, ["bash", "-c", "echo training with $0", "lr=3"]);
+});
+
 console.log(JSON.stringify({ clicks: done }));
-assert.equal(Object.keys(done).length, 9);
+assert.equal(Object.keys(done).length, 10);
 assert.deepEqual(complaints, []);
 await browser.close();

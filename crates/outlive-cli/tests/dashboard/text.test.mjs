@@ -5,8 +5,9 @@ import { ago, commandLine, duration, moment, quote, size, visible, words } from 
 import { keyOf, link, parse } from "../../src/server/dashboard/model/route.js";
 import { fields, fits, ordered, read, write } from "../../src/server/dashboard/model/query.js";
 import { describe, upcoming, values } from "../../src/server/dashboard/model/cron.js";
-import { compare, wordDiff } from "../../src/server/dashboard/model/compare.js";
-import { asCommand, needsAttention, remaining } from "../../src/server/dashboard/model/run.js";
+import { rows, stateOf, wordDiff } from "../../src/server/dashboard/model/compare.js";
+import { layout } from "../../src/server/dashboard/model/graph.js";
+import { asCommand, needsAttention, remaining, word } from "../../src/server/dashboard/model/run.js";
 
 const run = { id: "a", name: "train", kind: "command", labels: { team: "ml" }, command: ["python", "train.py", "--lr", "3"], cwd: "/my dir", state: "failed", health: null, can: [], created_at: "2026-11-18T08:00:00Z", archived: false, step_of: null,
   started_at: "2026-11-18T08:00:00Z", ended_at: null, duration_ms: null, progress_done: 25, progress_total: 100, signal: null, exit_code: 1, reason: null, host: "h", created_by: "u@h", attempt: 1, steps: [] };
@@ -80,8 +81,33 @@ test("schedules are sentences, and their times are found", () => {
 });
 
 test("two runs are compared by what is recorded of them", () => {
-  const other = { ...run, command: ["python", "train.py", "--lr", "4"], state: "succeeded", exit_code: 0, labels: { team: "ml", host: "b" } };
-  const rows = compare(run, other);
-  assert.deepEqual(rows.filter((row) => !row.same).map((row) => row.name), ["state", "exit", "command", "label host"]);
+  const field = (name, left, right, measured = false) => ({ field: name, left, right, equal: JSON.stringify(left) === JSON.stringify(right), measured });
+  const answer = {
+    fields: [field("duration_ms", 1000, 2500, true), field("command", "a 1", "a 2"), field("labels", { team: "ml" }, {}), field("state", "failed", "succeeded"), field("env HOME_ms", "/a", "/b"), field("signal", null, null), field("kind", "k", "k")],
+    steps: [{ name: "fetch", left: { state: "succeeded", duration_ms: 900 }, right: null, equal: false }],
+  };
+  const found = rows(answer, true);
+  assert.deepEqual(found.filter((row) => !row.same).map((row) => [row.name, row.left, row.right, row.ratio].join("|")),
+    ["command|a 1|a 2|", "labels|team=ml||", "state|failed|succeeded|", "env HOME_ms|/a|/b|", "step fetch|succeeded 900ms||", "duration|1s|2.5s|×2.50"]);
+  assert.deepEqual([found.some((row) => row.name === "signal"), stateOf(answer, "right")], [false, "succeeded"]);
   assert.deepEqual(wordDiff(["a", "b", "c"], ["a", "x", "c"]).map((one) => `${one.in}:${one.word}`), ["both:a", "left:b", "right:x", "both:c"]);
+});
+
+test("a list is narrowed to a host and a user, as the server does", () => {
+  const now = Date.parse("2026-11-18T09:00:00Z");
+  const fit = (text) => fits(run, read(new URLSearchParams(text)), now);
+  assert.deepEqual(["host=h", "host=x", "user=u", "user=h", "user=u&host=h"].map(fit), [true, false, true, false, true]);
+  const query = read(new URLSearchParams("host=h&user=u"));
+  assert.deepEqual([write(query).host, fields(query, 1, null).user], ["h", "u"]);
+  assert.equal(word({ state: "pending", can: ["cancel", "unpause"] }), "paused");
+});
+
+test("runs that wait stand right of what they wait for", () => {
+  const runs = [{ id: "d", waits_for: ["b", "c"] }, { id: "b", waits_for: ["a"] }, { id: "c", waits_for: ["a"] }, { id: "alone", waits_for: [] }];
+  const placed = layout(runs, 10);
+  assert.deepEqual(Object.fromEntries(placed.places.map(({ id, column }) => [id, column])), { a: 0, b: 1, c: 1, d: 2 });
+  assert.deepEqual([placed.columns, placed.rows, placed.edges.length, placed.left], [3, 2, 4, 0]);
+  assert.deepEqual(new Set(placed.places.map(({ column, row }) => `${column} ${row}`)).size, 4, "two runs in one place");
+  assert.deepEqual([layout(runs, 3).left, layout([], 3).columns], [2, 0]);
+  assert.equal(layout([{ id: "x", waits_for: ["y"] }, { id: "y", waits_for: ["x"] }], 10).edges.length, 2, "a circle ends");
 });

@@ -1,41 +1,49 @@
 // @ts-check
-// The differences between two runs: fields that differ, words of the command, labels, and steps by name.
-import { commandLine, duration } from "./text.js";
+// The differences between two runs as the operation `diff` answers them, for people; and the words in which two commands differ.
+import { duration, moment, size } from "./text.js";
 
-/** @typedef {{name: string, left: string, right: string, same: boolean}} Difference */
+/** @typedef {{name: string, left: string, right: string, same: boolean, measured: boolean, ratio: string}} Difference */
 
-/** @param {any} left @param {any} right @returns {Difference[]} */
-export function compare(left, right) {
-  const rows = [];
-  const add = (/** @type {string} */ name, /** @type {any} */ a, /** @type {any} */ b) => {
-    const [x, y] = [a, b].map((value) => (value === null || value === undefined ? "" : String(value)));
-    if (x || y) rows.push({ name, left: x, right: y, same: x === y });
-  };
-  const both = (/** @type {(run: any) => any} */ of) => [of(left), of(right)];
-  add("state", ...pair(both((run) => run.state)));
-  add("took", ...pair(both((run) => duration(run.duration_ms))));
-  add("exit", ...pair(both((run) => (run.signal !== null ? `signal ${run.signal}` : run.exit_code !== null ? `code ${run.exit_code}` : ""))));
-  add("reason", ...pair(both((run) => run.reason)));
-  add("command", ...pair(both((run) => (run.command ? commandLine(run.command) : ""))));
-  add("directory", ...pair(both((run) => run.cwd)));
-  add("kind", ...pair(both((run) => run.kind)));
-  add("host", ...pair(both((run) => run.host)));
-  add("made by", ...pair(both((run) => run.created_by)));
-  add("attempts", ...pair(both((run) => run.attempt)));
-  for (const label of keysOf(left.labels, right.labels)) add(`label ${label}`, left.labels[label], right.labels[label]);
-  const steps = both((run) => Object.fromEntries((run.steps ?? []).map((/** @type {any} */ step) => [step.name, `${step.state} ${duration(step.duration_ms)}`.trim()])));
-  for (const step of keysOf(steps[0], steps[1])) add(`step ${step}`, steps[0][step], steps[1][step]);
-  return rows;
+/** What a field is called for people. @param {string} field */
+function label(field) {
+  return field.includes(" ") ? field : field.replace(/_(ms|bytes)$/, "").replaceAll("_", " ");
 }
 
-/** @param {any[]} values @returns {[any, any]} */
-function pair(values) {
-  return [values[0], values[1]];
+/** A value for people. @param {string} field @param {any} value @param {boolean} utc */
+function shown(field, value, utc) {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "number" && field.endsWith("_ms")) return duration(value);
+  if (typeof value === "number" && field.endsWith("_bytes")) return size(value);
+  if (field.endsWith("_at")) return moment(value, utc);
+  if (typeof value === "object") return Object.entries(value).map(([key, one]) => `${key}=${one}`).join(", ");
+  return String(value);
 }
 
-/** @param {Record<string, any>} a @param {Record<string, any>} b */
-function keysOf(a, b) {
-  return [...new Set([...Object.keys(a ?? {}), ...Object.keys(b ?? {})])];
+/** How many times the left the right is, where that says more than both. @param {any} field */
+function ratio(field) {
+  const isSize = /_(ms|bytes)$/.test(field.field) && typeof field.left === "number" && typeof field.right === "number";
+  if (!isSize || field.left < 1 || field.equal) return "";
+  const times = field.right / field.left;
+  return times > 0.95 && times < 1.05 ? "" : `×${times >= 10 ? Math.round(times) : times.toFixed(2)}`;
+}
+
+/** @param {any} step */
+function stepText(step) {
+  return step ? `${step.state} ${duration(step.duration_ms)}`.trim() : "";
+}
+
+/** The rows of a comparison; what neither run has is left out. @param {any} answer @param {boolean} utc @returns {Difference[]} */
+export function rows(answer, utc) {
+  const fields = answer.fields.filter((/** @type {any} */ field) => field.left !== null || field.right !== null).map((/** @type {any} */ field) => ({
+    name: label(field.field), left: shown(field.field, field.left, utc), right: shown(field.field, field.right, utc), same: field.equal, measured: field.measured, ratio: ratio(field),
+  }));
+  const steps = answer.steps.map((/** @type {any} */ step) => ({ name: `step ${step.name}`, left: stepText(step.left), right: stepText(step.right), same: step.equal, measured: false, ratio: "" }));
+  return [...fields.filter((/** @type {any} */ row) => !row.measured), ...steps, ...fields.filter((/** @type {any} */ row) => row.measured)];
+}
+
+/** The state of a side of a comparison. @param {any} answer @param {"left"|"right"} side */
+export function stateOf(answer, side) {
+  return answer.fields.find((/** @type {any} */ field) => field.field === "state")?.[side] ?? "";
 }
 
 /**

@@ -12,7 +12,7 @@ export const VIEWS = {
   cancelled: ["cancelled"],
 };
 
-/** @typedef {{view: string, status: string[], text: string, kind: string, name: string, labels: string[], since: string, until: string, archived: boolean, sort: string}} Query */
+/** @typedef {{view: string, status: string[], text: string, kind: string, name: string, host: string, user: string, labels: string[], since: string, until: string, archived: boolean, sort: string}} Query */
 
 /** @param {URLSearchParams} params @returns {Query} */
 export function read(params) {
@@ -23,6 +23,8 @@ export function read(params) {
     text: params.get("text") ?? "",
     kind: params.get("kind") ?? "",
     name: params.get("name") ?? "",
+    host: params.get("host") ?? "",
+    user: params.get("user") ?? "",
     labels: params.getAll("label"),
     since: params.get("since") ?? "",
     until: params.get("until") ?? "",
@@ -39,6 +41,8 @@ export function write(query) {
     text: query.text,
     kind: query.kind,
     name: query.name,
+    host: query.host,
+    user: query.user,
     label: query.labels,
     since: query.since,
     until: query.until,
@@ -51,7 +55,7 @@ export function write(query) {
 export function fields(query, limit, after) {
   const status = query.status.length ? query.status : VIEWS[query.view];
   const asked = { all: true, limit, status, labels: query.labels, unarchived: !query.archived };
-  const optional = { after, text: query.text.trim(), kind: query.kind, name: query.name, since: query.since, until: query.until };
+  const optional = { after, text: query.text.trim(), kind: query.kind, name: query.name, host: query.host, user: query.user, since: query.since, until: query.until };
   for (const [name, value] of Object.entries(optional)) if (value) asked[name] = value;
   return asked;
 }
@@ -71,6 +75,9 @@ export function fits(run, query, now) {
   if (run.archived && !query.archived) return false;
   if (query.kind && run.kind !== query.kind) return false;
   if (query.name && run.name !== query.name) return false;
+  if (query.host && run.host !== query.host) return false;
+  // A maker is written as USER@HOST.
+  if (query.user && run.created_by.slice(0, run.created_by.lastIndexOf("@")) !== query.user) return false;
   if (query.labels.some((label) => !hasLabel(run, label))) return false;
   const made = Date.parse(run.created_at);
   if (query.since && made < pastMoment(query.since, now)) return false;

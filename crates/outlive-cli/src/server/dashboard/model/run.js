@@ -19,15 +19,16 @@ export const IN_FLIGHT = ["pending", "running", "suspended"];
 /** The healths that want a look. `late` passes by itself. */
 export const UNWELL = ["stalled", "overdue", "unresponsive", "orphaned"];
 
-/** How a run stands, in one word. @param {{state: string, health?: string|null, replays?: string|null}} run */
+/** How a run stands, in one word. @param {{state: string, health?: string|null, replays?: string|null, can?: string[]}} run */
 export function word(run) {
   if (run.health && run.health !== "healthy") return run.health;
+  if (run.can?.includes("unpause")) return "paused";
   return run.replays ? "replayed" : run.state;
 }
 
 const TONES = {
   running: "busy", succeeded: "good", failed: "bad", dead: "bad", interrupted: "warn", pending: "wait", suspended: "wait", cancelled: "quiet",
-  late: "warn", stalled: "warn", overdue: "warn", unresponsive: "warn", orphaned: "bad", replayed: "good",
+  late: "warn", stalled: "warn", overdue: "warn", unresponsive: "warn", orphaned: "bad", replayed: "good", paused: "warn",
   alive: "good", silent: "bad", gone: "bad",
 };
 

@@ -11,15 +11,17 @@ import { h } from "../view/view.js";
 /** @typedef {import("../model/run.js").Run} Run */
 /** @typedef {{operation: string, name: string, look: string, text: string}} Offer */
 
-/** @type {Offer[]} */
+/** What goes on with a run comes first, what ends it last. @type {Offer[]} */
 export const OFFERS = [
-  { operation: "cancel", name: "Cancel", look: "danger", text: "It is asked to stop, and killed if it does not." },
   { operation: "resume", name: "Resume", look: "primary", text: "The same run continues with its next attempt." },
   { operation: "unpark", name: "Unpark", look: "primary", text: "It may be retried again." },
+  { operation: "unpause", name: "Unpause", look: "primary", text: "It waits for its turn again, a schedule for its next time." },
   { operation: "reap", name: "Mark dead", look: "", text: "Its death is recorded, and what it held is free." },
   { operation: "rerun", name: "Rerun", look: "", text: "A new run with the same command is made, linked to this one." },
+  { operation: "pause", name: "Pause", look: "", text: "No worker executes it until it is unpaused. Times of its schedule that pass meanwhile are left out." },
   { operation: "archive", name: "Archive", look: "", text: "It is hidden from lists. Nothing is deleted." },
   { operation: "unarchive", name: "Unarchive", look: "", text: "It is listed again." },
+  { operation: "cancel", name: "Cancel", look: "danger", text: "It is asked to stop, and killed if it does not." },
 ];
 
 /** What may be done about a run by this person. @param {Run} run */

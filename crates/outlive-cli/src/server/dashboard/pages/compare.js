@@ -1,10 +1,11 @@
 // @ts-check
-// Two runs side by side: what differs comes first.
-import { compare, wordDiff } from "../model/compare.js";
+// Two runs side by side, as the operation `diff` compares them: what differs comes first.
+import { rows, stateOf, wordDiff } from "../model/compare.js";
 import { link } from "../model/route.js";
 import { title } from "../model/run.js";
-import { quote } from "../model/text.js";
+import { quote, words } from "../model/text.js";
 import { call } from "../net/net.js";
+import { settings } from "../net/settings.js";
 import { badge, empty, runLink, since, table } from "../view/parts.js";
 import { h } from "../view/view.js";
 
@@ -13,14 +14,14 @@ const OFFERED = 12;
 
 /** `#/compare/LEFT/RIGHT` @param {import("./all.js").Frame} frame */
 export function comparePage({ route, redraw }) {
-  /** @type {any[]|null} */
-  let runs = null;
+  /** @type {any} */
+  let answer = null;
   let problem = "";
-  Promise.all([call("show", { run: route.id }), call("show", { run: route.tab })]).then((found) => (runs = found), (error) => (problem = error.message)).then(redraw);
+  call("diff", { left: route.id, right: route.tab }).then((found) => (answer = found), (error) => (problem = error.message)).then(redraw);
   return {
     title: () => "Compare",
     ticks: () => false,
-    draw: () => [h("h1", null, "Compare"), problem ? empty(problem) : runs ? differences(runs[0], runs[1]) : h("p", { class: "loading" }, "Loading…")],
+    draw: () => [h("h1", null, "Compare"), problem ? empty(problem) : answer ? differences(answer) : h("p", { class: "loading" }, "Loading…")],
   };
 }
 
@@ -28,21 +29,21 @@ export function comparePage({ route, redraw }) {
 export function compareTab(page, run) {
   const chosen = page.current.query.get("with");
   if (page.compared?.of !== `${run.id} ${chosen} ${run.updated_at}`) load(page, run, chosen);
-  const { others, other, problem } = page.compared;
+  const { others, answer, problem } = page.compared;
   if (problem) return empty(problem);
   if (!others) return h("p", { class: "loading" }, "Loading…");
   const now = Date.now();
   return [
     h("p", { class: "quiet" }, "Compare with another run", run.name ? " of the same name" : " of the same kind", ":"),
-    others.length ? h("ul", { class: "cards compact" }, others.map((/** @type {any} */ one) => h("li", { key: one.id, class: one.id === other?.id ? "chosen" : "" },
-      h("a", { class: "line", href: link(["run", run.id, "diff"], { with: one.id }), "aria-current": one.id === other?.id ? "true" : null }, badge(one), h("span", { class: "clip grow" }, title(one)), h("span", { class: "quiet num" }, since(one.created_at, now)))))) : empty("There is no other run to compare with."),
-    other ? differences(other, run) : null,
+    others.length ? h("ul", { class: "cards compact" }, others.map((/** @type {any} */ one) => h("li", { key: one.id, class: one.id === answer?.left.id ? "chosen" : "" },
+      h("a", { class: "line", href: link(["run", run.id, "diff"], { with: one.id }), "aria-current": one.id === answer?.left.id ? "true" : null }, badge(one), h("span", { class: "clip grow" }, title(one)), h("span", { class: "quiet num" }, since(one.created_at, now)))))) : empty("There is no other run to compare with."),
+    answer ? differences(answer) : null,
   ];
 }
 
 /** @param {any} page @param {any} run @param {string|null} chosen */
 async function load(page, run, chosen) {
-  const kept = { of: `${run.id} ${chosen} ${run.updated_at}`, others: page.compared?.others ?? null, other: null, problem: "" };
+  const kept = { of: `${run.id} ${chosen} ${run.updated_at}`, others: page.compared?.others ?? null, answer: null, problem: "" };
   page.compared = kept;
   try {
     const same = run.name ? { name: run.name } : { kind: run.kind };
@@ -51,27 +52,30 @@ async function load(page, run, chosen) {
     // Without a choice it is the run before it.
     const before = kept.others.find((/** @type {any} */ one) => one.created_at < run.created_at) ?? kept.others[0];
     const wanted = chosen ?? before?.id;
-    if (wanted) kept.other = await call("show", { run: wanted });
+    if (wanted) kept.answer = await call("diff", { left: wanted, right: run.id });
   } catch (error) {
     kept.problem = /** @type {Error} */ (error).message;
   }
   page.frame.redraw();
 }
 
-/** @param {any} left @param {any} right */
-export function differences(left, right) {
-  const rows = compare(left, right);
-  const [differ, same] = [rows.filter((row) => !row.same), rows.filter((row) => row.same)];
-  const row = (/** @type {any} */ one) => h("tr", { key: one.name, class: one.same ? "same" : "differs" }, h("th", { scope: "row" }, one.name), one.name === "command" && !one.same ? words(left, right) : [h("td", null, one.left), h("td", null, one.right)]);
+/** @param {any} answer */
+export function differences(answer) {
+  const all = rows(answer, settings.utc);
+  const [differ, same] = [all.filter((row) => !row.same), all.filter((row) => row.same)];
+  const row = (/** @type {import("../model/compare.js").Difference} */ one) => h("tr", { key: one.name, class: one.same ? "same" : one.measured ? "measured" : "differs" }, h("th", { scope: "row" }, one.name),
+    one.name === "command" && !one.same ? commands(one) : [h("td", null, one.left), h("td", null, one.right, one.ratio ? h("span", { class: "quiet" }, ` ${one.ratio}`) : null)]);
+  const side = (/** @type {"left"|"right"} */ which) => [runLink({ ...answer[which], kind: answer[which].id }), " ", badge({ state: stateOf(answer, which) })];
   return h("section", { class: "compare", "aria-label": "Differences" },
-    h("div", { class: "line" }, h("span", null, "from ", runLink(left), " ", badge(left)), h("span", null, "to ", runLink(right), " ", badge(right))),
+    h("div", { class: "line" }, h("span", null, "from ", side("left")), h("span", null, "to ", side("right"))),
+    answer.same ? h("p", { class: "quiet" }, "Both were asked to do the same, and ended alike.") : null,
     differ.length ? table("What differs", ["Field", "From", "To"], differ.map(row), "diff") : empty("Nothing that is recorded differs."),
     same.length ? h("details", null, h("summary", null, `${same.length} fields are the same`), table("What is the same", ["Field", "From", "To"], same.map(row), "diff")) : null);
 }
 
-/** The words of both commands, those marked that only one has. @param {any} left @param {any} right */
-function words(left, right) {
-  const all = wordDiff(left.command ?? [], right.command ?? []);
+/** The words of both commands, those marked that only one has. @param {{left: string, right: string}} one */
+function commands({ left, right }) {
+  const all = wordDiff(words(left) ?? [left], words(right) ?? [right]);
   const side = (/** @type {string} */ which) => h("td", null, h("code", null, all.filter((one) => one.in === "both" || one.in === which).map((one, i) => [i ? " " : "", one.in === "both" ? quote(one.word) : h(which === "left" ? "del" : "ins", null, quote(one.word))])));
   return [side("left"), side("right")];
 }

@@ -1,5 +1,6 @@
 // @ts-check
 // A page that shows what an operation answers, and asks again only when the server says that something changed.
+import { store } from "../net/store.js";
 
 /** How long changes are collected before the server is asked again, in milliseconds. */
 const PAUSE = 400;
@@ -8,8 +9,9 @@ const PAUSE = 400;
  * @template T
  * @param {() => Promise<T>} load
  * @param {() => void} redraw
+ * @param {number} [pause]
  */
-export function loaded(load, redraw) {
+export function loaded(load, redraw, pause = PAUSE) {
   const kept = { /** @type {T|null} */ answer: null, problem: "", timer: 0, again: () => {}, soon: () => {}, leave: () => clearTimeout(kept.timer) };
   let turn = 0;
   kept.again = () => {
@@ -25,8 +27,22 @@ export function loaded(load, redraw) {
     kept.timer = /** @type {any} */ (setTimeout(() => {
       kept.timer = 0;
       kept.again();
-    }, PAUSE));
+    }, pause));
   };
   kept.again();
   return kept;
+}
+
+/**
+ * Calls `act` when runs came or changed their state, and not when one only reports progress or usage.
+ * @param {() => void} act
+ * @returns {(runs: any[]) => void}
+ */
+export function onState(act) {
+  const states = new Map(store.all().map((run) => [run.id, run.state]));
+  return (runs) => {
+    const changed = runs.filter((run) => states.get(run.id) !== run.state);
+    for (const run of changed) states.set(run.id, run.state);
+    if (changed.length) act();
+  };
 }

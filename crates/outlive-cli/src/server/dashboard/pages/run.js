@@ -168,7 +168,7 @@ class RunPage {
 
   /** What an operator would do next, as the banner offers it. @param {any} run */
   nextStep(run) {
-    return this.isTold(run) && run.state !== "cancelled" ? offers(run).find(({ operation }) => ["resume", "unpark", "reap", "rerun"].includes(operation)) : null;
+    return this.isTold(run) && run.state !== "cancelled" ? offers(run).find(({ operation }) => ["resume", "unpark", "unpause", "reap", "rerun"].includes(operation)) : null;
   }
 
   /** Does the next step of the banner. @param {string} operation */

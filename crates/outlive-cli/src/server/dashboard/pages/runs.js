@@ -2,22 +2,28 @@
 // The list of runs: searched and filtered by the server, drawn only where it is in sight, with selection and bulk actions.
 import { link } from "../model/route.js";
 import { elapsed, title } from "../model/run.js";
-import { VIEWS, fields, fits, ordered, read, write } from "../model/query.js";
+import { VIEWS, fields, fits, ordered, pastMoment, read, write } from "../model/query.js";
 import { count, duration } from "../model/text.js";
 import { call } from "../net/net.js";
 import { choose, settings } from "../net/settings.js";
 import { store } from "../net/store.js";
 import { failed, open } from "../view/dialogs.js";
-import { badge, button, empty, progress, since } from "../view/parts.js";
+import { badge, button, empty, progress, reasonText, since } from "../view/parts.js";
+import { Histogram } from "../view/histogram.js";
 import { h } from "../view/view.js";
 import { Virtual } from "../view/virtual.js";
 import { OFFERS, act } from "./actions.js";
+import { loaded, onState } from "./loaded.js";
 
 const ROW = 40;
 /** How many runs a page of the server has. */
 const PAGE = 500;
 /** How long to wait for another letter before the server is asked, in milliseconds. */
 const PAUSE = 150;
+/** How long to wait until runs are counted again, in milliseconds: each count reads many. */
+const COUNTED = 5000;
+/** Into how many parts the time is cut. */
+const PARTS = 80;
 const TIMES = [["", "any time"], ["1h", "last hour"], ["24h", "last 24 hours"], ["7d", "last 7 days"], ["30d", "last 30 days"]];
 const COLUMNS = [["name", "Run"], ["state", "State"], ["kind", "Kind"], ["duration", "Time"], ["", "Progress"], ["created", "Made"], ["", "Reason"]];
 
@@ -41,6 +47,8 @@ class Runs {
     this.next = null;
     this.turn = 0;
     this.loading = true;
+    /** Runs that changed before the first page was here. @type {any[]|null} */
+    this.early = [];
     this.problem = "";
     this.at = -1;
     /** @type {Set<string>} */
@@ -48,6 +56,10 @@ class Runs {
     this.anchor = -1;
     this.timer = 0;
     this.list = new Virtual({ row: ROW, name: "Runs", role: "grid", look: "runs", draw: (index) => this.row(index), scrolled: () => this.more() });
+    this.histogram = new Histogram({ redraw, choose: (from, to) => this.set({ since: new Date(from).toISOString(), until: to === null ? "" : new Date(to).toISOString() }) });
+    this.span = spanOf(this.query, Date.now());
+    this.counts = loaded(() => call("facets", { since: this.span, parts: PARTS }), redraw, COUNTED);
+    this.moved = onState(this.counts.soon);
     this.load();
   }
 
@@ -57,6 +69,7 @@ class Runs {
 
   leave() {
     clearTimeout(this.timer);
+    this.counts.leave();
     this.list.leave();
   }
 
@@ -64,11 +77,15 @@ class Runs {
   route(route) {
     const before = JSON.stringify(this.query);
     this.query = read(route.query);
-    if (JSON.stringify(this.query) !== before) this.load();
+    if (JSON.stringify(this.query) !== before) {
+      this.recount();
+      this.load();
+    }
     return true;
   }
 
   again() {
+    this.counts.soon();
     this.load(false);
   }
 
@@ -94,6 +111,9 @@ class Runs {
       this.problem = /** @type {any} */ (error).status === 0 ? "" : /** @type {Error} */ (error).message;
     }
     this.loading = false;
+    const early = this.early ?? [];
+    this.early = null;
+    this.changed(early.filter((run) => (this.known.get(run.id)?.updated_at ?? "") < run.updated_at));
     this.arrange();
     if (toTop) this.list.scroll(0);
   }
@@ -119,6 +139,11 @@ class Runs {
 
   /** @param {any[]} runs */
   changed(runs) {
+    this.moved(runs.filter((run) => !run.step_of));
+    if (this.early) {
+      this.early.push(...runs);
+      return;
+    }
     const now = Date.now();
     const oldest = this.next ? [...this.known.values()].at(-1)?.created_at ?? "" : "";
     let has = false;
@@ -146,9 +171,18 @@ class Runs {
     this.query = { ...this.query, ...changed };
     this.replace(link(["runs"], write(this.query)));
     if ("sort" in changed && Object.keys(changed).length === 1) return this.arrange();
+    if ("since" in changed) this.recount();
     clearTimeout(this.timer);
     if (soon) this.timer = /** @type {any} */ (setTimeout(() => this.load(), PAUSE));
     else this.load();
+  }
+
+  /** Counts runs over another time, where the list is of another. */
+  recount() {
+    const span = spanOf(this.query, Date.now());
+    if (span === this.span) return;
+    this.span = span;
+    this.counts.again();
   }
 
   draw() {
@@ -158,6 +192,7 @@ class Runs {
     return [
       h("h1", { class: "only-read" }, "Runs"),
       h("div", { class: "filters" }, this.filters(), h("span", { class: "total", role: "status" }, this.loading && !this.shown.length ? "loading…" : `${total} ${this.shown.length === 1 ? "run" : "runs"}`)),
+      this.counts.answer ? this.histogram.draw(this.counts.answer, this.chosen(), settings.utc) : h("div", { class: "histogram" }),
       this.problem ? h("p", { class: "warning", role: "alert" }, this.problem) : null,
       this.selected.size ? this.bulk() : null,
       h("div", { class: "grid", role: "grid", "aria-label": "Runs", "aria-rowcount": this.shown.length + 1, "aria-multiselectable": "true" }, h("div", { role: "rowgroup" }, this.head()), this.list.place),
@@ -165,9 +200,16 @@ class Runs {
     ];
   }
 
+  /** The time range that was chosen, where it is none of the menu. */
+  chosen() {
+    const { since: from, until } = this.query;
+    if (!until && TIMES.some(([value]) => value === from)) return null;
+    return { since: from ? pastMoment(from, Date.now()) : -Infinity, until: until ? pastMoment(until, Date.now()) : Infinity };
+  }
+
   isFiltered() {
-    const { view, status, text, kind, name, labels, since: from } = this.query;
-    return view !== "all" || status.length > 0 || labels.length > 0 || Boolean(text || kind || name || from);
+    const { view, status, text, kind, name, host, user, labels, since: from } = this.query;
+    return view !== "all" || status.length > 0 || labels.length > 0 || Boolean(text || kind || name || host || user || from);
   }
 
   filters() {
@@ -178,15 +220,25 @@ class Runs {
         oninput: (/** @type {any} */ event) => this.set({ text: event.target.value }, true), onkeydown: (/** @type {KeyboardEvent} */ event) => this.inSearch(event) }),
       h("div", { class: "segments", role: "group", "aria-label": "Which runs" }, Object.keys(VIEWS).map((view) => h("button", { key: view, type: "button", "aria-pressed": view === query.view && !query.status.length ? "true" : "false", onclick: () => this.set({ view, status: [] }) }, view))),
       h("select", { "aria-label": "Made within", value: TIMES.some(([value]) => value === query.since) ? query.since : "", onchange: (/** @type {any} */ event) => this.set({ since: event.target.value, until: "" }) }, TIMES.map(([value, text]) => h("option", { value, key: value }, text))),
+      ["kind", "host", "user"].map((what) => this.menu(what)),
       h("label", { class: "check" }, h("input", { type: "checkbox", checked: query.archived, onchange: (/** @type {any} */ event) => this.set({ archived: event.target.checked }) }), "archived"),
       settings.views.map((view) => h("a", { key: `v${view.name}`, class: "chip", href: `#/runs?${view.query}` }, view.name)),
       query.status.map((one) => chip(one, { status: query.status.filter((other) => other !== one) })),
-      query.kind ? chip(`kind ${query.kind}`, { kind: "" }) : null,
       query.name ? chip(`name ${query.name}`, { name: "" }) : null,
       query.labels.map((one) => chip(one, { labels: query.labels.filter((other) => other !== one) })),
-      query.until ? chip("time range", { since: "", until: "" }) : null,
+      this.chosen() ? chip("time range", { since: "", until: "" }) : null,
       this.isFiltered() ? button("Save view", () => this.save(), { class: "plain small" }) : null,
     ];
+  }
+
+  /** A menu of the values that runs have; none where there is nothing to choose. @param {string} what */
+  menu(what) {
+    const chosen = this.query[what];
+    const counted = this.counts.answer?.[`${what}s`] ?? [];
+    if (counted.length < 2 && !chosen) return null;
+    const values = counted.some((/** @type {any} */ one) => one.value === chosen) || !chosen ? counted : [{ value: chosen, runs: 0 }, ...counted];
+    return h("select", { key: what, "aria-label": `Filter by ${what}`, class: chosen ? "on" : "", value: chosen, onchange: (/** @type {any} */ event) => this.set({ [what]: event.target.value }) },
+      h("option", { value: "", key: "any" }, `any ${what}`), values.map((/** @type {any} */ one) => h("option", { value: one.value, key: `v${one.value}` }, one.runs ? `${one.value} (${one.runs.toLocaleString("en")})` : one.value)));
   }
 
   async save() {
@@ -245,7 +297,7 @@ class Runs {
     cell("time", duration(elapsed(run, now))),
     cell("progress", progress(run, now)),
     cell("made", since(run.created_at, now)),
-    cell("reason", h("span", { title: run.reason ?? "" }, run.reason ?? "")));
+    cell("reason", h("span", { title: reasonText(run.reason) }, reasonText(run.reason))));
   }
 
   /** @param {MouseEvent} event @param {number} index */
@@ -307,4 +359,14 @@ class Runs {
     this.redraw();
     return true;
   }
+}
+
+const SPANS = ["1h", "24h", "7d", "30d", "365d"];
+
+/** Over which time runs are counted: that of the list, or the shortest in which a chosen range lies. @param {import("../model/query.js").Query} query @param {number} now */
+function spanOf({ since: from, until }, now) {
+  if (!from) return "7d";
+  if (!until && SPANS.includes(from)) return from;
+  const begins = pastMoment(from, now);
+  return SPANS.find((span) => pastMoment(span, now) <= begins) ?? from;
 }

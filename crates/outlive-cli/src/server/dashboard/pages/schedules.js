@@ -28,12 +28,18 @@ function draw(redraw) {
   return [
     h("div", { class: "heading" }, h("h1", null, "Schedules"), h("span", { class: "quiet" }, `${runs.length} scheduled`)),
     runs.length ? table("Schedules", ["Run", "State", "Repeats", "Next", "Next 24 hours", ""], runs.map((run) => h("tr", { key: run.id },
-      h("td", null, runLink(run)), h("td", null, badge(run)), h("td", null, run.schedule ? [describe(run.schedule), h("div", { class: "quiet" }, h("code", null, run.schedule))] : "once"),
-      h("td", null, run.not_before ? [since(run.not_before, now), h("div", { class: "quiet" }, time(run.not_before, now))] : "now"), h("td", null, line(run, now)),
+      h("td", null, runLink(run)), h("td", null, badge(run)), h("td", { class: "whole" }, run.schedule ? [describe(run.schedule), h("div", { class: "quiet" }, h("code", null, run.schedule))] : "once"),
+      h("td", { class: "whole" }, run.not_before ? [since(run.not_before, now), h("div", { class: "quiet" }, time(run.not_before, now))] : isPaused(run) ? h("span", { class: "quiet" }, run.reason) : "now"), h("td", { class: "whole" }, line(run, now)),
       h("td", { class: "acts" }, store.may("rerun") ? button("Run now", () => runNow(run, redraw), { class: "small", "aria-label": `Run now: ${title(run)}` }) : null,
-        run.can.includes("cancel") && store.may("cancel") ? button("Cancel", async () => (await act("cancel", [run])) && redraw(), { class: "small", "aria-label": `Cancel ${title(run)}` }) : null))), "schedules")
+        ["pause", "unpause"].filter((one) => run.can.includes(one) && store.may(one)).map((one) => button(one === "pause" ? "Pause" : "Unpause", async () => (await act(one, [run])) && redraw(), { key: one, class: "small", "aria-label": `${one === "pause" ? "Pause" : "Unpause"} ${title(run)}` })),
+        run.can.includes("cancel") && store.may("cancel") ? button("Cancel", async () => (await act("cancel", [run])) && redraw(), { class: "small", "aria-label": `Cancel ${title(run)}` }) : null))), "schedules stack")
       : empty("Nothing is scheduled.", "`outlive queue add --cron '0 3 * * *' -- COMMAND` repeats a command by the calendar, `--every 1h` at equal distances."),
   ];
+}
+
+/** @param {any} run */
+function isPaused(run) {
+  return run.can.includes("unpause");
 }
 
 /** Makes a run of the same command that does not wait for its time. */
@@ -50,10 +56,11 @@ async function runNow(run, redraw) {
 /** A day as a line with a mark for each time. @param {any} run @param {number} now */
 function line(run, now) {
   const next = run.not_before ? Date.parse(run.not_before) : null;
-  const times = run.schedule ? upcoming(run.schedule, now, now + DAY, next) : next !== null ? [next] : [];
+  const times = isPaused(run) ? [] : run.schedule ? upcoming(run.schedule, now, now + DAY, next) : next !== null ? [next] : [];
   const shown = times.filter((at) => at < now + DAY);
+  const none = isPaused(run) ? "paused" : "not within 24 hours";
   const names = shown.slice(0, 12).map((at) => clock(at, settings.utc).slice(0, 5)).join(", ");
-  return h("svg", { class: "day", viewBox: "0 0 240 18", role: "img", "aria-label": shown.length ? `${shown.length} times: ${names}` : "not within 24 hours" }, h("title", null, names || "not within 24 hours"),
+  return h("svg", { class: "day", viewBox: "0 0 240 18", role: "img", "aria-label": shown.length ? `${shown.length} times: ${names}` : none }, h("title", null, names || none),
     h("line", { class: "grid-line", x1: 0, x2: 240, y1: 9, y2: 9 }), [0, 6, 12, 18].map((hour) => h("line", { key: `h${hour}`, class: "grid-line", x1: hour * 10, x2: hour * 10, y1: 5, y2: 13 })),
     shown.map((at) => h("rect", { key: at, class: "accent", x: ((at - now) / DAY) * 238, y: 3, width: 2, height: 12 })));
 }

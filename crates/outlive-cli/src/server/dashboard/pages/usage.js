@@ -22,9 +22,9 @@ export function usageTab(run, utc) {
   return [
     h("div", { class: "tiles" }, fact("CPU time", duration(run.cpu_ms)), fact("Memory now", run.memory_bytes ? size(run.memory_bytes) : "–"), fact("Memory at its peak", run.peak_memory_bytes ? size(run.peak_memory_bytes) : "–"), fact("Processes", run.processes ?? "–"), fact("Read", size(run.read_bytes ?? 0)), fact("Written", size(run.written_bytes ?? 0))),
     points.length > 1 ? h("div", { class: "plots" },
-      panel("Memory", null, h("div", { class: "chart-box" }, plot({ name: "Memory over time", times, lines: [{ name: "memory", look: "", values: column(2) }], format: size, at }))),
+      panel("Memory", null, h("div", { class: "chart-box" }, plot({ name: "Memory over time", times, lines: [{ name: "memory", look: "", values: column(2) }], format: size, isSize: true, at }))),
       panel("CPU", h("span", { class: "quiet" }, "cores"), h("div", { class: "chart-box" }, plot({ name: "Cores over time", times, lines: [{ name: "cores", look: "good", values: cores }], format: (value) => value.toFixed(2), at }))),
-      panel("Storage", h("span", { class: "quiet" }, "per second"), h("div", { class: "chart-box" }, plot({ name: "Storage over time", times, lines: [{ name: "read", look: "", values: rates(times, column(3)) }, { name: "written", look: "warn", values: rates(times, column(4)) }], format: size, at }))),
+      panel("Storage", h("span", { class: "quiet" }, "per second"), h("div", { class: "chart-box" }, plot({ name: "Storage over time", times, lines: [{ name: "read", look: "", values: rates(times, column(3)) }, { name: "written", look: "warn", values: rates(times, column(4)) }], format: size, isSize: true, at }))),
       panel("Processes", null, h("div", { class: "chart-box" }, plot({ name: "Processes over time", times, lines: [{ name: "processes", look: "good", values: column(5) }], format: String, at })))) : h("p", { class: "quiet" }, "There are too few samples for a plot yet."),
   ];
 }

@@ -25,13 +25,13 @@ function draw(problem) {
   const row = (/** @type {any} */ worker) => {
     const owned = store.all().filter((run) => run.owner === worker.id);
     return h("tr", { key: worker.id },
-      h("td", null, label(worker.health)), h("td", null, worker.host), h("td", { class: "num" }, worker.pid), h("td", null, slots(worker)), h("td", null, worker.kinds.join(", ") || (worker.slots ? "any kind" : "its own run")),
-      h("td", null, owned.slice(0, 3).map((run) => h("div", { key: run.id, class: "clip" }, runLink(run))), owned.length > 3 ? h("a", { href: link(["runs"], { status: "running" }) }, `${owned.length - 3} more`) : null, !owned.length && worker.runs ? `${worker.runs}` : null),
-      h("td", null, worker.health === "alive" ? `every ${duration(worker.beat_ms)}` : `silent for ${duration(worker.silent_ms)}`), h("td", null, worker.version ?? ""), h("td", null, h("code", { title: worker.id }, short(worker.id))));
+      h("td", null, label(worker.health)), h("td", null, worker.host), h("td", { class: "num", "data-name": "pid" }, worker.pid), h("td", { "data-name": "slots" }, slots(worker)), h("td", null, worker.kinds.join(", ") || (worker.slots ? "any kind" : "its own run")),
+      h("td", { class: "whole" }, owned.slice(0, 3).map((run) => h("div", { key: run.id, class: "clip" }, runLink(run))), owned.length > 3 ? h("a", { href: link(["runs"], { status: "running" }) }, `${owned.length - 3} more`) : null, !owned.length && worker.runs ? `${worker.runs}` : null),
+      h("td", null, worker.health === "alive" ? `every ${duration(worker.beat_ms)}` : `silent for ${duration(worker.silent_ms)}`), h("td", { "data-name": "version" }, worker.version ?? ""), h("td", null, h("code", { title: worker.id }, short(worker.id))));
   };
   return [
     h("div", { class: "heading" }, h("h1", null, "Workers"), h("span", { class: "quiet" }, `${alive} of ${store.workers.length} alive`)),
-    store.workers.length ? table("Workers", ["Health", "Host", { text: "Pid", class: "num" }, "Slots", "Kinds", "Runs", "Heartbeat", "Version", "Worker"], store.workers.map(row), "workers") : empty("No workers.", "Every process that owns a run is one; `outlive work` executes the queue."),
+    store.workers.length ? table("Workers", ["Health", "Host", { text: "Pid", class: "num" }, "Slots", "Kinds", "Runs", "Heartbeat", "Version", "Worker"], store.workers.map(row), "workers stack") : empty("No workers.", "Every process that owns a run is one; `outlive work` executes the queue."),
   ];
 }
 

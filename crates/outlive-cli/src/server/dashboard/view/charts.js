@@ -7,14 +7,15 @@ export function chartWidth() {
   return Math.max(320, Math.min(900, innerWidth - 90));
 }
 
-/** Round steps for an axis up to `most`. @param {number} most @param {number} [wanted] */
-export function ticks(most, wanted = 4) {
+/** Round steps for an axis, the last of them at least `most`; of sizes in the unit that they are shown in. @param {number} most @param {number} [wanted] @param {boolean} [isSize] */
+export function ticks(most, wanted = 4, isSize = false) {
   if (!(most > 0)) return [0];
-  const rough = most / wanted;
+  const unit = isSize ? 1024 ** Math.max(0, Math.floor(Math.log2(most / wanted) / 10)) : 1;
+  const rough = most / wanted / unit;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) ?? rough;
-  const found = [];
-  for (let value = 0; value <= most + step / 1e6; value += step) found.push(value);
+  const step = unit * ([1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) ?? rough);
+  const found = [0];
+  while (found.at(-1) < most - step / 1e6) found.push(found.length * step);
   return found;
 }
 
@@ -59,13 +60,13 @@ export function spark(values, name, look = "accent") {
 
 /**
  * Lines over time with an axis, each value on hover.
- * @param {{name: string, width?: number, height?: number, times: number[], lines: {name: string, look: string, values: (number|null)[]}[], format: (value: number) => string, at: (time: number) => string}} of
+ * @param {{name: string, width?: number, height?: number, times: number[], lines: {name: string, look: string, values: (number|null)[]}[], format: (value: number) => string, at: (time: number) => string, isSize?: boolean}} of
  */
 export function plot(of) {
   const { width = 640, height = 160, times, lines, format, at } = of;
   const [left, bottom, top] = [64, 20, 8];
   const most = Math.max(1e-9, ...lines.flatMap((line) => line.values.map((value) => value ?? 0)));
-  const steps = ticks(most, 3);
+  const steps = ticks(most, 3, of.isSize);
   const highest = Math.max(most, steps.at(-1));
   const [from, to] = [times[0] ?? 0, times.at(-1) ?? 1];
   const x = (/** @type {number} */ time) => left + (width - left - 4) * (to > from ? (time - from) / (to - from) : 0);

@@ -29,7 +29,7 @@ export function icon(name) {
   return h("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" }, h("path", { d: ICONS[name] ?? "" }));
 }
 
-/** @param {{state: string, health?: string|null, replays?: string|null}} run */
+/** @param {{state: string, health?: string|null, replays?: string|null, can?: string[]}} run */
 export function badge(run) {
   return label(word(run));
 }
@@ -61,6 +61,11 @@ export function reasonOf(text) {
     at = match.index + whole.length;
   }
   return [...shown, (text ?? "").slice(at)];
+}
+
+/** A reason as a text, in which runs have their names, where those are known, and times are in the zone that was chosen. @param {string|null|undefined} text */
+export function reasonText(text) {
+  return (text ?? "").replace(NAMED, (whole, id, when) => (id ? (store.current.has(id) ? title(store.current.get(id)) : short(id)) : moment(when, settings.utc)));
 }
 
 /** The end of an id: ids that were made at about the same time begin alike. @param {string} id */
