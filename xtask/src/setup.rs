@@ -140,7 +140,8 @@ pub fn once(dir: &str, packages: &[&str], install: impl FnOnce() -> Result<(), F
     std::fs::write(&done, wanted).map_err(|error| Failed(format!("`{}`: {error}", done.display())))
 }
 
-fn is_root() -> bool {
+/// Whether root runs this.
+pub fn is_root() -> bool {
     // The owner of our own process, as the kernel tells it.
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)

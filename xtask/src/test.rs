@@ -1,12 +1,14 @@
 //! `cargo xtask test`: all tests, by the one command that the README names.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::features;
 use crate::python;
 use crate::setup;
 use crate::steps::{Failed, cargo, root, step};
+use crate::tidy::gather;
 
 /// What a PostgreSQL server logs when it breaks a transaction off because two wait for each other.
 const DEADLOCK: &str = "deadlock detected";
@@ -18,6 +20,12 @@ pub fn run(words: &[String]) -> Result<(), Failed> {
     let before = sizes(&logs);
     let mut nextest = vec!["nextest", "run", "--workspace"];
     nextest.extend(words.iter().map(String::as_str));
+    let skipped = if setup::is_root() { Vec::new() } else { root_only(&root())? };
+    if !skipped.is_empty() {
+        println!("xtask test: {} tests need root and are skipped", skipped.len());
+        nextest.extend((!words.iter().any(|word| word == "--")).then_some("--"));
+        nextest.extend(skipped.iter().flat_map(|name| ["--skip", name.as_str()]));
+    }
     let tested = step(&cargo(), &nextest);
     // A part of the tests may well do without a server; all of them cannot.
     let counted = count_deadlocks(&logs, &before, words.is_empty());
@@ -36,6 +44,32 @@ pub fn run(words: &[String]) -> Result<(), Failed> {
     }
     println!("xtask test: all tests passed");
     Ok(())
+}
+
+/// The names of the tests that need root: they return at once where they do not have it, and would count as passed.
+fn root_only(root: &Path) -> Result<Vec<String>, Failed> {
+    let unreadable = |error: io::Error| Failed(format!("the tests cannot be read: {error}"));
+    let mut files = Vec::new();
+    for tests in ["crates/outlive/tests/it", "crates/outlive-cli/tests/it"] {
+        gather(&root.join(tests), &mut files).map_err(unreadable)?;
+    }
+    let mut names = Vec::new();
+    for path in files {
+        names.extend(asking_for_root(&std::fs::read_to_string(path).map_err(unreadable)?));
+    }
+    Ok(names)
+}
+
+/// The tests of a source file whose first statement returns unless they have root.
+fn asking_for_root(source: &str) -> Vec<String> {
+    let tests = source.split("#[test]\n").skip(1);
+    let asking = tests.filter_map(|test| {
+        let mut lines = test.lines().map(str::trim).skip_while(|line| line.starts_with("#["));
+        let name = lines.next()?.strip_prefix("fn ")?.split('(').next()?;
+        let first = lines.find(|line| !line.starts_with("//"))?;
+        (first.starts_with("if !") && first.contains("is_root()")).then(|| name.to_owned())
+    });
+    asking.collect()
 }
 
 /// How long each log is. A server that several runs of the tests share goes on with its log.
@@ -68,6 +102,15 @@ fn count_deadlocks(logs: &Path, before: &BTreeMap<PathBuf, usize>, must_log: boo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tests_that_return_without_root_are_named_to_be_skipped() {
+        let source = "#[test]\nfn plain() {\n    if is_root() {\n    }\n}\n\n\
+                      #[test]\n#[cfg(unix)]\nfn mounts() {\n    // Why.\n    if !super::is_root() {\n        return;\n    }\n}\n";
+        assert_eq!(asking_for_root(source), ["mounts"]);
+        let named = root_only(&root()).unwrap();
+        assert!(named.len() > 15 && named.iter().any(|name| name.starts_with("f_43_")), "{named:?}");
+    }
 
     #[test]
     fn deadlocks_in_logs_are_counted_from_where_they_ended_before() {
