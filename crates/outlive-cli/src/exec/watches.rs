@@ -3,7 +3,6 @@
 //! Each is waited for on a thread of its own, and said by the descriptor that wakes the owner.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use outlive::error::Error;
@@ -12,7 +11,7 @@ use outlive::run::Run;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::ready::Checking;
+use super::ready::{Checking, Over};
 
 /// A process that a run ends with.
 #[derive(Debug, Clone)]
@@ -53,7 +52,7 @@ pub enum Word {
 #[derive(Default)]
 pub struct Watches {
     said: Arc<Mutex<Vec<Word>>>,
-    over: Arc<AtomicBool>,
+    over: Arc<Over>,
 }
 
 impl Watches {
@@ -62,7 +61,7 @@ impl Watches {
     pub fn begin(registry: &Registry, run: &Run, leash: Option<Leash>, bell: Option<&OwnedFd>) -> Self {
         let watches = Self::default();
         let Some(bell) = bell else { return watches };
-        if let Some(checking) = Checking::of(run, registry.logs()) {
+        if let Some(checking) = Checking::of(run, registry) {
             watches.spawn("outlive-ready", bell, move |over| {
                 checking.wait(over).map(|ready| match ready {
                     Ok(()) => Word::Ready,
@@ -80,7 +79,7 @@ impl Watches {
         watches
     }
 
-    fn spawn(&self, name: &str, bell: &OwnedFd, wait: impl FnOnce(&AtomicBool) -> Option<Word> + Send + 'static) {
+    fn spawn(&self, name: &str, bell: &OwnedFd, wait: impl FnOnce(&Over) -> Option<Word> + Send + 'static) {
         let (said, over) = (self.said.clone(), self.over.clone());
         let Ok(bell) = bell.try_clone() else { return };
         let work = move || {
@@ -100,6 +99,6 @@ impl Watches {
 
 impl Drop for Watches {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.over.end();
     }
 }

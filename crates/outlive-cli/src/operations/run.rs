@@ -3,7 +3,7 @@
 //! On the command line `outlive run` is the launcher. Here the same flags are handed to it: an owner of its own is
 //! started, as `outlive run --detach` does, so that the run outlives its caller and the server too.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::time::Duration;
 
@@ -115,8 +115,20 @@ impl Run {
         };
         let leash = leash.map(|pid| format!("--leash={pid}").into());
         let user = context.user().map(|user| format!("--requested-by={user}").into());
-        Ok(flags.chain(leash).chain(user).chain(argv).collect())
+        let words: Vec<OsString> = flags.chain(leash).chain(user).chain(argv).collect();
+        words.iter().try_for_each(|word| refuse_nul(word))?;
+        Ok(words)
     }
+}
+
+/// Refuses a word that no process can be given, and names it.
+fn refuse_nul(word: &OsStr) -> Result<(), Error> {
+    let word = word.to_string_lossy();
+    if !word.contains('\0') {
+        return Ok(());
+    }
+    let what = if word.starts_with("--") { word.split('=').next().unwrap_or_default() } else { "an argument" };
+    Err(Error::Invalid(format!("{} contains a NUL byte", what.replace('\0', "\\0"))))
 }
 
 fn with_registry(words: Vec<OsString>, registry: &Registry) -> Vec<OsString> {

@@ -152,7 +152,8 @@ fn write(registry: &Registry, seen: &RunStatus, text: &str, eof: bool) -> Result
     if !spec.tty && !spec.stdin {
         return Err(Error::Invalid(format!("run `{id}` has no input: it was started without `--stdin` and `--tty`")));
     }
-    let closed = || Error::Invalid(format!("run `{id}` has no input any more: it has ended, or its owner is gone"));
+    let closed =
+        || Error::Invalid(format!("run `{id}` has no input any more: it has ended, or the owner that held it is gone"));
     let there = registry.local().and_then(|local| local.terminal(&seen.run).ok());
     let mut stream = there.and_then(|(dir, name)| wire::connect(&dir, &name).ok()).ok_or_else(closed)?;
     let text = if spec.tty && eof { format!("{text}{END_KEY}") } else { text.to_owned() };

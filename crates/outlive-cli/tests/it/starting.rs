@@ -98,6 +98,10 @@ fn t3_01_bad_input_is_refused_and_leaves_no_run_and_no_process() {
         (json!({ "argv": ["/etc/passwd"] }), "cannot be executed"),
         (json!({ "argv": ["sleep", mark], "cwd": "no/such" }), "is no directory"),
         (json!({ "argv": ["sleep", format!("{mark}\0")] }), "NUL"),
+        (json!({ "argv": ["sleep", mark], "name": "a\0b" }), "--name contains a NUL byte"),
+        (json!({ "argv": ["sleep", mark], "env": ["A\0=b"] }), "--env contains a NUL byte"),
+        (json!({ "argv": ["sleep", mark], "unique": ["a\0"] }), "--unique contains a NUL byte"),
+        (json!({ "argv": ["sleep", mark], "ready_http": "http://[::1/" }), "`]` is missing"),
         (json!({ "argv": ["sleep", "x".repeat(1 << 20)] }), "has 1048576 bytes"),
         (json!({ "argv": ["sleep", mark], "ready_output": "a{1000}{1000}{1000}" }), "regular expression"),
         (json!({ "argv": ["sleep", mark], "ready_http": "https://localhost/" }), "only http://"),
@@ -114,6 +118,7 @@ fn t3_01_bad_input_is_refused_and_leaves_no_run_and_no_process() {
     }
     assert!(sandbox.runs().is_empty(), "{:?}", sandbox.runs());
     assert!(bearers(mark).is_empty());
+    assert_eq!(agent.call("ps", &json!({ "fields": ["state"] })), json!({ "runs": [] }));
     // A port of another process says nothing of this one.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -128,7 +133,7 @@ fn t3_01_bad_input_is_refused_and_leaves_no_run_and_no_process() {
 }
 
 #[test]
-fn t3_01_a_queued_command_is_executed_where_nobody_had_started_a_worker() {
+fn t3_01_queued_command_gets_a_worker_on_request() {
     let sandbox = Sandbox::new();
     let mut agent = Agent::start(&sandbox, EXECUTE);
     let input = json!({ "argv": ["echo", "x"], "name": "queued", "ensure_worker": true });
@@ -152,7 +157,7 @@ fn a_run_that_is_watched_answers_with_its_end_and_its_first_output() {
 }
 
 #[test]
-fn of_twenty_unique_starts_one_serves_and_all_are_told_where() {
+fn twenty_unique_starts_make_one_server_and_return_its_url() {
     let sandbox = Sandbox::new();
     let ready = "http://127.0.0.1:$PORT/";
     let words = [
@@ -233,6 +238,33 @@ fn a_run_is_ready_by_output_command_and_connection_and_fails_where_it_never_is()
     assert!(failed["error_message"].as_str().unwrap().contains("port 1 accepts connections"), "{failed}");
     assert!(bearers(mark).is_empty());
     assert!(sandbox.outlive(["wait", "--ready", "never"]).output().unwrap().status.code() != Some(0));
+}
+
+#[test]
+fn t9_08_readiness_command_that_hangs_ends_with_the_deadline_or_the_run() {
+    let sandbox = Sandbox::new();
+    let start = |name: &str, within: &str, mark: &str, command: &str| {
+        let look = format!("sleep {mark}");
+        let words = ["run", "-d", "--name", name, "--ready-command", &look, "--ready-within", within, "--", "sh", "-c"];
+        sandbox.outlive(words.iter().chain(&[command])).succeeds();
+    };
+    start("late", "300ms", "7777.31", "exec sleep 300");
+    let failed = sandbox.wait_for_state("late", "failed");
+    assert_eq!(failed["error_type"], "not_ready", "{failed}");
+    until("the check to be gone", || bearers("7777.31").is_empty());
+    // A command that ends during a look takes the look with it.
+    start("brief", "5m", "7777.32", "until [ -e over ]; do sleep 0.05; done");
+    until("a check to be made", || !bearers("7777.32").is_empty());
+    std::fs::write(sandbox.work().join("over"), "").unwrap();
+    sandbox.wait_for_state("brief", "succeeded");
+    until("the check to be gone", || bearers("7777.32").is_empty());
+    // An owner that is killed during a look leaves it to be found with the run.
+    start("killed", "5m", "7777.33", "exec sleep 300");
+    until("a check to be made", || !bearers("7777.33").is_empty());
+    signal_pid(u32::try_from(sandbox.show("killed")["owner_pid"].as_u64().unwrap()).unwrap(), "KILL");
+    sandbox.wait_for("killed", |run| run["health"] == "orphaned");
+    sandbox.outlive(["cancel", "killed", "--grace", "0s", "--wait"]).succeeds();
+    assert!(bearers("7777.33").is_empty(), "the check outlives a run that is cancelled");
 }
 
 /// How a session ends.
