@@ -41,6 +41,9 @@ const NOUNS: [(&str, &str); 7] = [
     ("fence", "Inside a run: check ownership before an effect"),
 ];
 
+/// Where the help of a verb has the flags of all verbs: behind its own, before `--help`.
+const BEHIND_OTHERS: usize = 900;
+
 /// Does what the command line says.
 pub fn main() -> u8 {
     descriptors::keep_standard_ones_taken();
@@ -149,6 +152,11 @@ fn aliased(command: Command) -> Command {
     }
 }
 
+/// A flag of every verb.
+fn everywhere(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).global(true).action(ArgAction::SetTrue).help(help).display_order(BEHIND_OTHERS)
+}
+
 /// The command tree. A verb that is called is built alone, without the help of the others.
 pub fn command(verb: Option<&str>) -> Command {
     // A worker may claim from several.
@@ -160,9 +168,9 @@ pub fn command(verb: Option<&str>) -> Command {
         .arg(Arg::new("registry").long("registry").global(true).action(several).value_name("URL").help(
             "The registry: sqlite:PATH, postgres://..., s3://BUCKET/PREFIX or http://SERVER (default: the nearest .outlive, else \
                      the user's)",
-        ))
-        .arg(Arg::new("json").long("json").global(true).action(ArgAction::SetTrue).help("Print JSON"))
-        .arg(Arg::new("quiet").long("quiet").global(true).action(ArgAction::SetTrue).help("Show no progress bars"));
+        ).display_order(BEHIND_OTHERS))
+        .arg(everywhere("json", "Print JSON"))
+        .arg(everywhere("quiet", "Show no progress bars"));
     match verb {
         Some(exec::NAME) => return root.subcommand(exec::command()),
         Some(adopt::NAME) => return root.subcommand(adopt::command()),

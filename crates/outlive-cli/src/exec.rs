@@ -88,7 +88,9 @@ struct Run {
 pub fn command() -> Command {
     let command = Run::augment_args(Command::new(NAME)).mut_arg("argv", |argv| argv.required(true));
     command.override_usage("outlive run [OPTIONS] [--] <COMMAND>...").after_help(
-        "Examples:\n  outlive run -- python train.py\n  outlive run --name nightly --timeout 6h --lock db -- ./backup.sh",
+        "Examples:\n  outlive run -- python train.py\n  outlive run --name nightly --timeout 6h --lock db -- ./backup.sh\n  \
+         outlive run --retry 3 --backoff 10s -- ./flaky-upload.sh\n  \
+         outlive run -d --name dev --port web --ready-http 'http://127.0.0.1:$PORT/' -- npm run dev",
     )
 }
 

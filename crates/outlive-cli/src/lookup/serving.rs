@@ -81,6 +81,16 @@ async fn waits_for(registry: &Registry, seen: &RunStatus) -> Result<Option<Waits
     Ok(Some(Waits { text, is_unserved: true }))
 }
 
+/// What to type for runs that wait for their time.
+pub const WHEN_DUE: &str =
+    "`outlive supervise` executes scheduled runs when they are due; `outlive service install` starts it at boot";
+
+/// Whether a command waits for a time.
+pub fn is_scheduled(run: &Run) -> bool {
+    let is_later = matches!(&run.state, State::Pending(pending) if pending.not_before.is_some());
+    is_later && run.spec.command.is_some()
+}
+
 /// Whether a run has no command: only a program with a handler of its kind can execute it.
 pub fn is_for_handler(run: &Run) -> bool {
     run.spec.command.is_none() && run.spec.kind != EXTERNAL_KIND

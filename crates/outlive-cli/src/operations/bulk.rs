@@ -196,7 +196,9 @@ impl fmt::Display for Bulk {
         if self.dry_run {
             return writeln!(f, "nothing was changed; with --yes they are {}", self.done);
         }
-        writeln!(f, "{} {}", self.changed, self.done)?;
+        if self.changed > 0 || self.requested == 0 {
+            writeln!(f, "{} {}", self.changed, self.done)?;
+        }
         if self.requested > 0 {
             writeln!(f, "{} asked to stop", self.requested)?;
         }

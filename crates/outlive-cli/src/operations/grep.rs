@@ -17,7 +17,7 @@ use crate::exec::line_search::expression;
 use crate::logs::attempt_meant;
 use crate::lookup::located::{RegistryRef, locate_one};
 use crate::operations::output::{shown_last, unreadable};
-use crate::ui::plain;
+use crate::ui::{plain, quote};
 
 /// The most matches of one answer.
 const MOST: usize = 10_000;
@@ -162,7 +162,13 @@ impl Operate for Grep {
         }
         let pattern = if self.ignore_case { format!("(?i:{})", self.pattern) } else { self.pattern.clone() };
         let wanted = expression(&pattern)?;
-        let (RegistryRef { registry, .. }, seen) = locate_one(context, &self.run, Self::EFFECT).await?;
+        let located = locate_one(context, &self.run, Self::EFFECT).await;
+        if matches!(located, Err(Error::NotFound(_))) && locate_one(context, &self.pattern, Self::EFFECT).await.is_ok()
+        {
+            let (run, pattern) = (quote(self.pattern.as_bytes()), quote(self.run.as_bytes()));
+            return Err(Error::Invalid(format!("the run comes before the pattern: `outlive grep {run} {pattern}`")));
+        }
+        let (RegistryRef { registry, .. }, seen) = located?;
         let (logs, attempt) = attempt_meant(&registry, &seen, self.attempt)?;
         let id = seen.run.id;
         let mut search = Search { wanted, asked: &self, lines: 0, matches: 0, found: VecDeque::new() };

@@ -17,7 +17,7 @@ pub struct History {
 impl Operate for History {
     const NAME: &'static str = "history";
     const EFFECT: Effect = Effect::Read;
-    const EXAMPLES: &'static str = "outlive registry refresh && outlive history --since 2h";
+    const EXAMPLES: &'static str = "outlive history --since 2h\noutlive history --status failed --since yesterday";
     type Output = Page;
 
     fn is_beyond(&self) -> bool {

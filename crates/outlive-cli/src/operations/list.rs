@@ -7,9 +7,9 @@ use outlive::index::Order;
 use crate::call::{Context, Effect, Operate};
 use crate::operations::listing::{ListFilter, Page};
 
-/// List runs of every repository, oldest first
+/// List runs of every repository, oldest first: `search` without words
 ///
-/// `outlive ps` lists those of one registry, without an index.
+/// `outlive history` lists the newest first, `outlive ps --global` those in flight, `outlive ps` those of one registry.
 #[derive(Debug, Default, Args)]
 pub struct List {
     #[command(flatten)]
@@ -19,7 +19,7 @@ pub struct List {
 impl Operate for List {
     const NAME: &'static str = "list";
     const EFFECT: Effect = Effect::Read;
-    const EXAMPLES: &'static str = "outlive registry refresh && outlive list --scope repo";
+    const EXAMPLES: &'static str = "outlive list --scope repo";
     type Output = Page;
 
     fn is_beyond(&self) -> bool {

@@ -390,7 +390,9 @@ impl Page {
         let is_valid = |listed: &SearchHit| listed.freshness == Freshness::Valid;
         let away = |listed: &SearchHit| self.unavailable.iter().any(|away| away.repo == listed.record.repo);
         let is_told = self.indexed && self.changed_sources == 0 && self.missing.iter().all(away);
-        match self.runs.iter().all(is_valid) && is_told {
+        // That there is no index is said above, with what makes one.
+        let is_read = !self.indexed && !self.runs.is_empty();
+        match is_read || self.runs.iter().all(is_valid) && is_told {
             true if self.runs.is_empty() => "`outlive registry show` tells whether the index is up to date",
             true => "`outlive show ID` tells about one of them",
             false => "`outlive registry refresh` brings the index up to date",

@@ -128,6 +128,8 @@ struct PsRow {
     /// Its repository, where runs of several are listed.
     repo: Option<String>,
     reason: String,
+    /// The runs that it waits for.
+    waits_for: Vec<RunId>,
     awaits_resume: bool,
     /// `outlive resume --all` resumes it.
     resumes_unnamed: bool,
@@ -149,6 +151,7 @@ impl PsRow {
             host: run.host.clone(),
             repo: None,
             reason: reason(run),
+            waits_for: run.waits_for.clone(),
             awaits_resume: run.awaits_resume(),
             resumes_unnamed: run.awaits_resume() && run.resumes_unnamed,
             next_step: run.next_step(),
@@ -180,6 +183,7 @@ impl PsRow {
             host: run.end.and_then(|end| end.host),
             repo: None,
             reason: reason.collect::<Vec<_>>().join("; "),
+            waits_for: Vec::new(),
             awaits_resume: false,
             resumes_unnamed: false,
             next_step: None,
@@ -526,7 +530,8 @@ impl Runs {
                 progress(line, look),
             ];
             let place = memory.into_iter().chain(host);
-            [Cell::new(id)].into_iter().chain(repo).chain(rest).chain(place).chain([Cell::new(line.reason.as_str())])
+            let reason = Cell::new(self.with_names(line));
+            [Cell::new(id)].into_iter().chain(repo).chain(rest).chain(place).chain([reason])
         });
         let mut text = Table::new(&headings, rows).show(look, &FIRST, &THEN) + "\n";
         for hint in hints {
@@ -538,6 +543,14 @@ impl Runs {
 }
 
 impl Runs {
+    /// Why a run is in its state; runs that it waits for have the names that are listed, or short ids.
+    fn with_names(&self, line: &PsRow) -> String {
+        line.waits_for.iter().fold(line.reason.clone(), |reason, parent| {
+            let listed = self.lines.iter().find(|other| other.id == *parent).map(|parent| parent.title.clone());
+            reason.replace(&parent.to_string(), &listed.unwrap_or_else(|| short_ids(&[*parent]).concat()))
+        })
+    }
+
     /// What to type about these runs: one line for several that are resumed by one command.
     fn hints(&self, ids: &[String], several_registries: bool) -> Vec<String> {
         let lines = self.lines.iter().zip(ids).filter(|(line, _)| line.awaits_resume);
@@ -548,7 +561,8 @@ impl Runs {
             let of = if line.resumes_unnamed && !several_registries { &unnamed } else { &named };
             line.awaits_resume && of.len() > 1
         };
-        let alone = self.lines.iter().filter(|line| !is_shared(line)).filter_map(|line| line.next_step.clone());
+        let alone = self.lines.iter().zip(ids).filter(|(line, _)| !is_shared(line));
+        let alone = alone.filter_map(|(line, id)| Some(line.next_step.as_ref()?.replace(&line.id.to_string(), id)));
         let mut hints: Vec<String> = alone.collect::<BTreeSet<_>>().into_iter().collect();
         if unnamed.len() > 1 {
             let count = unnamed.len();
@@ -572,7 +586,9 @@ const NAMED: usize = 8;
 
 fn reason(run: &RunView) -> String {
     let archived = run.archived.then_some("archived");
-    archived.map(str::to_owned).into_iter().chain(run.reason.as_deref().map(plain)).collect::<Vec<_>>().join("; ")
+    // Runs that it waits for are named by the list, which may have them.
+    let reason = run.shown_reason(SystemClock.now(), |parent| Some(parent.to_string()));
+    archived.map(str::to_owned).into_iter().chain(reason).collect::<Vec<_>>().join("; ")
 }
 
 /// How far a run is: for people a bar, where it says of how much.

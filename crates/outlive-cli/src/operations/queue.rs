@@ -21,7 +21,7 @@ use outlive::registry::{CancelOptions, Cancellation, EXTERNAL_KIND, Parent, Plan
 use outlive::run::{InvalidShare, Key, Release, Run, Share, StateName};
 use outlive::schedule::{Missed, Schedule};
 use outlive::settings::QueueOrder;
-use outlive::time::{Timestamp, Towards, parse_duration, parse_moment};
+use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_duration, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -30,13 +30,14 @@ use self::entry::{EntryFlags, EntryView, existing_home, home_registry};
 pub use self::list::List;
 use self::plan::read;
 use crate::call::json_word::JsonWord;
-use crate::call::{Context, Effect, Operate};
+use crate::call::{Context, Effect, Form, Operate};
 use crate::exec::flags::SpecFlags;
 use crate::exec::hooks;
+use crate::lookup::serving::{WHEN_DUE, is_scheduled, is_served};
 use crate::operations::bulk::{Bulk, BulkFilter};
 use crate::operations::wait::{Ended, Wait};
-use crate::ui::plain;
 use crate::ui::run_view::RunView;
+use crate::ui::talk;
 
 /// Add a command to the queue, for `outlive work` or `outlive supervise`
 ///
@@ -71,7 +72,7 @@ pub struct Add {
     #[arg(long, value_enum)]
     pub missed: Option<OnMissed>,
     /// Add the runs that this file describes, all of them or none: JSON lines with the fields of this call, whose
-    /// `after` may name each other
+    /// `needs` may name each other
     #[arg(long, value_name = "FILE", conflicts_with = "argv")]
     pub file: Option<PathBuf>,
     /// Instead of a command, work for a handler of its kind: the input, as JSON, @FILE, or - for the standard input
@@ -299,6 +300,8 @@ impl Operate for Add {
         let runs = enqueue(&registry, plan).await?;
         if ensures_worker {
             ensure_worker(&registry, &runs).await?;
+        } else if context.form() == Form::Text && !context.is_served() && !is_waited_for {
+            warn_of_unserved(&registry, &runs).await?;
         }
         let ended = if is_waited_for {
             let added = runs.iter().map(|(run, _)| (&registry, run.id)).collect();
@@ -313,6 +316,15 @@ impl Operate for Add {
     fn exit_status(added: &Added) -> u8 {
         added.ended.as_ref().map_or(0, Wait::exit_status)
     }
+}
+
+/// Says that no worker or supervisor is there to execute a run when its time comes: a schedule would be missed silently.
+async fn warn_of_unserved(registry: &Registry, runs: &[(Run, bool)]) -> Result<(), Error> {
+    let Some((run, _)) = runs.iter().find(|(run, _)| is_scheduled(run)) else { return Ok(()) };
+    if !is_served(registry, run).await? {
+        talk(&format!("outlive: no worker or supervisor is there to execute it when it is due\nhint: {WHEN_DUE}\n"));
+    }
+    Ok(())
 }
 
 /// Adds what is planned. Where there is one like it already, and its owner is dead, that is recorded first: it
@@ -465,7 +477,8 @@ impl fmt::Display for Added {
 
 impl fmt::Display for QueuePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason = self.run.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
+        let reason = self.run.shown_reason(SystemClock.now(), |_| None);
+        let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         let title = self.entry.as_ref().map_or_else(|| self.run.title(), EntryView::title);
         writeln!(f, "{} {title} is {}{reason}", self.run.id, self.run.word())?;
         match self.ahead {

@@ -7,7 +7,7 @@ use outlive::index::Order;
 use crate::call::{Context, Effect, Operate};
 use crate::operations::listing::{ListFilter, Page};
 
-/// Search runs of every repository, oldest first
+/// Find runs of every repository by words, oldest first
 ///
 /// Every word of the query must be part of the run's id, title, app, workflow, repository, status, labels or inputs.
 /// Runs that changed since they were indexed are found by their current state. Nothing is written.
@@ -22,8 +22,8 @@ pub struct Search {
 impl Operate for Search {
     const NAME: &'static str = "search";
     const EFFECT: Effect = Effect::Read;
-    const EXAMPLES: &'static str = "outlive registry refresh && outlive search train\n\
-                                    outlive registry refresh && outlive search --status failed --since yesterday --json";
+    const EXAMPLES: &'static str = "outlive search train\n\
+                                    outlive search --status failed --since yesterday --json";
     type Output = Page;
 
     fn is_beyond(&self) -> bool {

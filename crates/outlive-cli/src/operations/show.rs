@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use outlive::error::{Code, Error};
+use outlive::id::RunId;
 use outlive::index::SearchHit;
 use outlive::logs::{Stream, show_bytes};
 use outlive::run::{Run, UsagePoint};
@@ -267,7 +268,8 @@ impl fmt::Display for Shown {
         line("schedule", run.schedule.as_deref().map(plain))?;
         line("labels", Some(labels.collect::<Vec<_>>().join(" ")))?;
         line("state", Some(format!("{}{}", run.word(), if run.archived { ", archived" } else { "" })))?;
-        line("reason", run.reason.as_deref().map(plain))?;
+        let parent = |id: RunId| self.waits.iter().find_map(|wait| wait.title(id));
+        line("reason", run.shown_reason(self.now, parent))?;
         line("attempt", Some(format!("{} (epoch {})", run.attempt, run.epoch)))?;
         let percent = run.percent().map(|percent| format!(" ({percent}%)")).unwrap_or_default();
         let message = run.progress_message.as_deref().map(|message| format!(" {}", plain(message)));
@@ -288,7 +290,7 @@ impl fmt::Display for Shown {
         let process = run.owner_pid.map_or_else(|| "not recorded".into(), |pid| format!("pid {pid} on {host}"));
         line("owner", run.owner.map(|_| process))?;
         line("last beat", run.last_beat_at.map(moment))?;
-        line("lease until", self.lease_until.map(|at| at.to_string()))?;
+        line("lease end", self.lease_until.map(moment))?;
         line("made", Some(format!("{} by {}", moment(run.created_at), plain(&run.created_by))))?;
         line("started", run.started_at.map(moment))?;
         line("ready", run.ready_at.map(moment).or_else(|| run.ready.map(|_| "not yet".into())))?;

@@ -18,6 +18,7 @@ use self::live::Live;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::index;
 use crate::operations::listing::{ListFilter, from_place, to_place};
+use crate::ui::run_view::moment;
 use crate::ui::table::{Cell, Step, Table};
 use crate::ui::{Look, plain};
 
@@ -224,7 +225,8 @@ impl fmt::Display for Numbers {
         let headings = ["KIND", "RUNS", "FAILED", "DIED", "P50", "P95", "P99", "CPU P95", "MEMORY P95", "OVER TIME"];
         let table = Table::new(&headings, self.kinds.iter().map(row));
         writeln!(f, "{}", table.show(Look::of_stdout(), &[Step::Narrow("KIND", 24)], &[]))?;
-        let since = self.since.map_or_else(String::new, |since| format!("since {since}, "));
+        let since =
+            self.since.map_or_else(String::new, |since| format!("since {}, ", moment(since, SystemClock.now())));
         writeln!(f, "{since}{} a bar; as it is indexed", show_duration(Duration::from_millis(self.part_ms)))?;
         if let Some(more) = &self.more {
             writeln!(f, "more: {more}")?;

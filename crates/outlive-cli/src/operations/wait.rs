@@ -80,7 +80,8 @@ pub struct Ended {
 impl Operate for Wait {
     const NAME: &'static str = "wait";
     const EFFECT: Effect = Effect::Read;
-    const EXAMPLES: &'static str = "outlive wait train && echo done\noutlive wait --any train nightly";
+    const EXAMPLES: &'static str = "outlive wait train && echo done\noutlive wait --any train nightly\n\
+                                    outlive wait train --ready --timeout 1m";
     type Output = Ended;
 
     async fn operate(self, context: &Context) -> Result<Ended, Error> {
@@ -278,7 +279,10 @@ impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for run in &self.runs {
             let reason = run.reason.as_deref().map(|reason| format!(": {}", crate::ui::plain(reason)));
-            writeln!(f, "{} {}{}", run.title(), run.state, reason.unwrap_or_default())?;
+            let (is_ready, url) = (run.ready == Some(true), run.url.as_ref());
+            let word = if is_ready { "ready" } else { run.state.as_str() };
+            let url = url.filter(|_| is_ready).map(|url| format!(" at {url}")).unwrap_or_default();
+            writeln!(f, "{} {word}{url}{}", run.title(), reason.unwrap_or_default())?;
         }
         if self.too_late {
             self.waiting.iter().try_for_each(|id| writeln!(f, "{id} has not ended yet"))?;

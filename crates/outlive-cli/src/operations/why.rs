@@ -4,9 +4,10 @@ use std::fmt;
 
 use clap::Args;
 use outlive::error::Error;
+use outlive::lifecycle::Operation;
 use outlive::owner::Evidence;
 use outlive::run::{Event, StateName};
-use outlive::time::show_duration;
+use outlive::time::{Clock, SystemClock, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -19,6 +20,7 @@ use crate::ui::run_view::RunView;
 #[derive(Debug, Args)]
 pub struct Why {
     /// A run: id or unique prefix, name, @last, @~2, or REPOSITORY:ID
+    #[arg(default_value = "@last")]
     pub run: String,
 }
 
@@ -46,9 +48,20 @@ impl Operate for Why {
     }
 }
 
+impl Story {
+    /// What a person would type next about a run that failed: what it wrote says why.
+    fn after_failure(&self) -> Option<String> {
+        let (id, can) = (self.run.id, |operation| self.run.can.contains(&operation));
+        let rerun = if can(Operation::Rerun) { format!("; `outlive rerun {id}` runs it again") } else { String::new() };
+        let is_command = self.run.state == StateName::Failed && self.run.command.is_some();
+        is_command.then(|| format!("`outlive logs {id} -n 20` prints the end of its output{rerun}"))
+    }
+}
+
 impl fmt::Display for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason = self.run.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
+        let reason = self.run.shown_reason(SystemClock.now(), |_| None);
+        let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         writeln!(f, "{} is {}{reason}", self.run.title(), self.run.word())?;
         let began = self.events.first().map_or(self.run.created_at, |event| event.at);
         // Reports of progress say nothing by themselves: many in a row are one line.
@@ -76,7 +89,7 @@ impl fmt::Display for Story {
         if self.run.state == StateName::Dead && self.evidence.is_some() {
             writeln!(f, "  not recorded yet: {}", plain(self.run.reason.as_deref().unwrap_or_default()))?;
         }
-        match self.run.next_step() {
+        match self.run.next_step().or_else(|| self.after_failure()) {
             Some(step) => writeln!(f, "next: {step}"),
             None => Ok(()),
         }

@@ -398,10 +398,24 @@ impl RunView {
         }
     }
 
-    /// Whether its last attempt ended early, on record, and there may be another.
+    /// Whether its last attempt ended early, on record or by its look, and there may be another.
     pub fn awaits_resume(&self) -> bool {
-        let ended_early = matches!(self.state, StateName::Dead | StateName::Interrupted) && self.owner.is_none();
+        let ended_early = matches!(self.state, StateName::Dead | StateName::Interrupted);
         ended_early && self.can.contains(&Operation::Resume) && !self.archived
+    }
+
+    /// The reason as people read it: times are local, runs that it waits for have the name that `title` knows, or a
+    /// short id.
+    pub fn shown_reason(&self, now: Timestamp, title: impl Fn(RunId) -> Option<String>) -> Option<String> {
+        let mut reason = plain(self.reason.as_deref()?);
+        if let Some(at) = self.not_before {
+            reason = reason.replace(&at.to_string(), &moment(at, now));
+        }
+        for parent in &self.waits_for {
+            let shown = title(*parent).unwrap_or_else(|| short_ids(&[*parent]).concat());
+            reason = reason.replace(&parent.to_string(), &shown);
+        }
+        Some(reason)
     }
 
     /// What a person would type next about it.

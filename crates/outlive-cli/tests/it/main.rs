@@ -29,6 +29,7 @@ mod faults_run;
 mod faults_store;
 mod faults_tree;
 mod first_reads;
+mod first_use;
 mod fleet;
 mod floods;
 mod hints;

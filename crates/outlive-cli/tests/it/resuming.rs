@@ -58,7 +58,7 @@ fn dead_run(sandbox: &Sandbox, name: &str, flags: &[&str]) {
 }
 
 #[test]
-fn r06_a_run_goes_on_once_however_many_resume_it_at_once() {
+fn r06_concurrent_resumes_start_one_attempt() {
     let sandbox = Sandbox::new();
     dead_run(&sandbox, "train", &[]);
     let resumers: Vec<_> = (0..8)
@@ -122,7 +122,7 @@ fn r07_a_dry_run_says_what_would_be_resumed_and_changes_nothing() {
 }
 
 #[test]
-fn f_91_nothing_goes_on_while_a_process_of_the_old_attempt_lives() {
+fn f_91_resume_is_refused_while_an_old_process_lives() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "-d", "--name", "train", "--", "sh", "-c", JOB]).succeeds();
     until("the first attempt to leave something", || sandbox.work().join("set").exists());
@@ -167,7 +167,7 @@ fn f_91_a_failed_attempt_is_not_followed_by_another_while_something_of_it_lives(
 }
 
 #[test]
-fn what_was_stopped_from_a_keyboard_goes_on_only_by_name() {
+fn run_stopped_from_a_keyboard_resumes_only_by_name() {
     let sandbox = Sandbox::new();
     let mut stopped = sandbox.start("stopped", &["sh", "-c", JOB]);
     until("the first attempt to leave something", || sandbox.work().join("set").exists());
@@ -181,7 +181,7 @@ fn what_was_stopped_from_a_keyboard_goes_on_only_by_name() {
 }
 
 #[test]
-fn a_run_that_never_goes_on_does_so_only_by_name() {
+fn run_with_resume_on_never_resumes_only_by_name() {
     let sandbox = Sandbox::new();
     dead_run(&sandbox, "once", &["--resume-on", "never"]);
     assert_eq!(sandbox.outlive(["resume"]).succeeds(), "nothing to resume\n");
@@ -201,9 +201,9 @@ fn r08_a_run_that_fails_is_tried_as_often_as_it_may_be_and_then_failed_for_good(
     assert_eq!(tries(), "1\n2\n3\n");
     let failed = sandbox.show("fails");
     assert_eq!((&failed["state"], &failed["failures"], &failed["attempt"]), (&"failed".into(), &3.into(), &3.into()));
-    assert_eq!(failed["reason"], "exit code 3 (max_attempts)");
+    assert_eq!(failed["reason"], "exit code 3 (no attempts left)");
     let refused = sandbox.outlive(["resume", "fails", "--failed"]).fails_with(103);
-    assert!(refused.contains("max_attempts"), "{refused}");
+    assert!(refused.contains("no attempts left"), "{refused}");
 
     std::fs::remove_file(sandbox.work().join("tries")).unwrap();
     let words = ["run", "--name", "hopeless", "--retry", "5", "--permanent", "3", "--", "sh", "-c", fails];
@@ -216,7 +216,7 @@ fn r08_a_run_that_fails_is_tried_as_often_as_it_may_be_and_then_failed_for_good(
 }
 
 #[test]
-fn whoever_stops_a_run_between_two_attempts_from_a_keyboard_has_stopped_it() {
+fn keyboard_stop_between_attempts_ends_the_run() {
     let sandbox = Sandbox::new();
     for (signal, state) in [("INT", "cancelled"), ("TERM", "pending")] {
         let words = ["run", "--name", state, "--retry", "5", "--backoff", "1h", "--", "false"];
@@ -266,7 +266,7 @@ fn f_90_a_run_that_costs_its_owners_their_lives_is_parked_and_waits_for_a_person
 }
 
 #[test]
-fn s_46_a_later_attempt_finds_the_same_program_and_is_told_where_it_is_another() {
+fn s_46_later_attempt_warns_of_another_program() {
     let sandbox = Sandbox::new();
     let program = sandbox.work().join("tool");
     let write = |text: &str| {
@@ -301,7 +301,7 @@ fn a_checkpoint_of_ten_megabytes_is_refused_and_the_last_one_stays() {
 }
 
 #[test]
-fn r04_whoever_waits_for_a_run_that_is_tried_again_waits_for_its_last_attempt() {
+fn r04_wait_for_a_retried_run_ends_with_its_last_attempt() {
     let sandbox = Sandbox::new();
     let job = "echo attempt $OUTLIVE_ATTEMPT; [ $OUTLIVE_ATTEMPT -gt 1 ] && exit 7; echo > begun; exec sleep 300";
     sandbox.outlive(["run", "-d", "--name", "job", "--resume-on", "crash", "--", "sh", "-c", job]).succeeds();

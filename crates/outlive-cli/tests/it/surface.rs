@@ -278,7 +278,8 @@ pub(crate) fn without_durations(line: &str) -> String {
         } else if previous_is_pid {
             word.chars().filter(|c| !c.is_ascii_digit()).fold("[PID]".into(), |all: String, c| all + &c.to_string())
         } else {
-            word.replace(&format!("@{host}"), "@[HOST]").replace("root", "[USER]")
+            let of_person = word.split_once(&format!("@{host}"));
+            of_person.map_or_else(|| word.to_owned(), |(_, rest)| format!("[USER]@[HOST]{rest}"))
         });
     }
     words.join(" ")
@@ -361,7 +362,7 @@ fn l25_the_same_names_in_two_registries_never_meet() {
 }
 
 #[test]
-fn a_group_sees_everybodys_runs_and_who_started_them_and_executes_only_its_own() {
+fn group_member_sees_all_runs_and_executes_only_its_own() {
     if !super::sandbox::is_root() {
         return;
     }

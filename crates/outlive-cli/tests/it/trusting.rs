@@ -117,5 +117,5 @@ fn t6_04_show_has_the_location_and_the_end_of_the_lease() {
     assert!(shown["artifacts_below"].as_str().unwrap().starts_with(&format!("{artifacts}/shards/run_id=")), "{shown}");
     assert!(shown["lease_until"].is_string(), "{shown}");
     let told = sandbox.outlive(["show", "long"]).succeeds();
-    assert!(told.contains("lease until") && told.contains("below"), "{told}");
+    assert!(told.contains("lease end") && told.contains("below"), "{told}");
 }

@@ -78,7 +78,7 @@ pub enum Refusal {
     #[error("it is a step of run `{0}`, and is done again only with that")]
     IsStep(RunId),
     /// It was tried often enough.
-    #[error("its attempts are used up (max_attempts): {0} have failed")]
+    #[error("no attempts left: {0} have failed")]
     NoAttemptsLeft(u32),
     /// It is too large to keep.
     #[error("a {what} of {size} bytes is too large; the most is {limit}")]

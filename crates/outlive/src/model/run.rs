@@ -427,7 +427,7 @@ pub enum GaveUp {
 impl fmt::Display for GaveUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::MaxAttempts => "max_attempts",
+            Self::MaxAttempts => "no attempts left",
             Self::Permanent => "permanent",
         })
     }

@@ -7,18 +7,20 @@ use std::str::FromStr;
 use clap::Args;
 use outlive::error::Error;
 use outlive::filter::Filter;
+use outlive::id::RunId;
 use outlive::index::{PeerEntry, Problem, peer_queue};
 use outlive::lifecycle::health::RunStatus;
 use outlive::registry::{EXTERNAL_KIND, Registry};
 use outlive::run::StateName;
 use outlive::settings::QueueOrder;
 use outlive::store::{Cursor, Order, Page};
+use outlive::time::{Clock, SystemClock};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::entry::{EntryView, home_registry};
 use crate::call::{Context, Effect, Form, Operate};
-use crate::lookup::serving::for_handler;
+use crate::lookup::serving::{WHEN_DUE, for_handler, is_scheduled, is_served};
 use crate::operations::ps::AT_A_TIME;
 use crate::ui::run_view::{RunView, short_ids};
 use crate::ui::table::{Cell, Step, Table};
@@ -70,6 +72,9 @@ pub struct Queued {
     /// The call for it.
     #[serde(skip)]
     more: Option<String>,
+    /// A command waits for its time, and no worker or supervisor is there to execute it then.
+    #[serde(skip)]
+    is_unserved: bool,
 }
 
 /// The parts of a queue, in their order.
@@ -170,6 +175,7 @@ impl Operate for List {
             page.peer_entries.retain(|entry| is_about(entry) && is_so(entry));
         }
         let mut left = self.limit;
+        let mut scheduled = None;
         for part in Part::ALL.into_iter().skip_while(|part| *part != first.part) {
             let is_entry = matches!(part, Part::WaitingEntries | Part::HandedOut);
             let Some(registry) = (if is_entry { &home } else { &here }) else { continue };
@@ -182,7 +188,12 @@ impl Operate for List {
             let place = (part, order, after);
             let next = take(registry, place, &mut left, (repo.as_deref(), &self.status), |seen| match part {
                 Part::Running => page.running.push(view(&seen, registry)),
-                Part::Waiting => page.waiting.push(view(&seen, registry)),
+                Part::Waiting => {
+                    if is_scheduled(&seen.run) {
+                        scheduled.get_or_insert_with(|| seen.run.clone());
+                    }
+                    page.waiting.push(view(&seen, registry));
+                }
                 Part::WaitingEntries | Part::HandedOut => {
                     page.entries.extend(EntryView::seen(&seen));
                 }
@@ -192,6 +203,9 @@ impl Operate for List {
                 (page.more, page.next) = (Some(self.again(&next)), Some(next));
                 break;
             }
+        }
+        if let (Form::Text, Some(registry), Some(run)) = (context.form(), &here, &scheduled) {
+            page.is_unserved = !is_served(registry, run).await?;
         }
         Ok(page)
     }
@@ -305,8 +319,10 @@ impl Queued {
     fn tell_commands(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runs: Vec<&RunView> = self.running.iter().chain(&self.waiting).collect();
         let ids = short_ids(&runs.iter().map(|run| run.id).collect::<Vec<_>>());
+        let now = SystemClock.now();
+        let title = |id: RunId| runs.iter().find(|run| run.id == id).map(|run| run.title());
         let row = |(run, id): (&&RunView, &String)| {
-            let reason = run.reason.as_deref().map(plain).unwrap_or_default();
+            let reason = run.shown_reason(now, title).unwrap_or_default();
             vec![
                 Cell::new(id.clone()),
                 Cell::new(run.title()),
@@ -323,6 +339,8 @@ impl Queued {
             self.waiting.iter().filter(|run| run.reason.is_none()).partition(|run| run.command.is_some());
         if self.running.is_empty() && !commands.is_empty() {
             writeln!(f, "next: `outlive work --drain` executes what is due; `outlive supervise` stays")?;
+        } else if self.is_unserved {
+            writeln!(f, "next: {WHEN_DUE}")?;
         }
         if let Some(run) = handled.first() {
             writeln!(f, "note: {}", for_handler(&plain(&run.kind)))?;

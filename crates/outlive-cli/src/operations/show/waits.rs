@@ -1,6 +1,7 @@
 //! What a run waits for, as programs read it: runs, a time, keys.
 
 use outlive::error::Error;
+use outlive::id::RunId;
 use outlive::registry::{KeyUse, Registry};
 use outlive::run::{Hold, Run, State};
 use outlive::time::Timestamp;
@@ -8,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::operations::keys::{KeyView, RunRef};
+use crate::ui::plain;
 
 /// One thing that keeps a run from being claimed.
 #[derive(Debug, JsonSchema, Serialize)]
@@ -27,6 +29,14 @@ pub struct Wait {
 impl Wait {
     fn new(code: &'static str) -> Self {
         Self { code, run: None, key: None, holders: Vec::new(), until: None }
+    }
+}
+
+impl Wait {
+    /// What the run with this id is called, where it is waited for and has a name.
+    pub fn title(&self, id: RunId) -> Option<String> {
+        let run = self.run.as_ref().filter(|run| run.id == id)?;
+        run.name.as_deref().map(plain)
     }
 }
 
