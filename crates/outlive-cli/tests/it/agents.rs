@@ -76,7 +76,7 @@ fn is_of(message: &Value, token: &str) -> bool {
 
 /// Clients give up on tools that are silent for long, whatever they were asked to wait for.
 #[test]
-fn s03_a_long_wait_is_told_of_and_comes_back_with_what_is_left_of_it() {
+fn s03_long_wait_reports_progress_and_answers_what_is_left() {
     let sandbox = Sandbox::new();
     let _run = sandbox.start("busy", &["sleep", "300"]);
     let mut agent = Agent::start(&sandbox, &["--patience", "3s"]);
@@ -96,7 +96,7 @@ fn s03_a_long_wait_is_told_of_and_comes_back_with_what_is_left_of_it() {
 
 /// Whatever a call does that takes long, it is told that it goes on.
 #[test]
-fn s03_a_call_that_takes_long_is_told_of_and_pings_are_answered_meanwhile() {
+fn s03_long_call_reports_progress_and_pings_are_answered() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["registry", "refresh"]).succeeds();
     let lock = std::fs::File::open(sandbox.home().join("index/lock")).unwrap();
@@ -213,7 +213,7 @@ fn more_tells_of_every_tool_and_calls_it_as_far_as_that_is_allowed() {
 }
 
 #[test]
-fn output_is_told_from_its_end_as_plain_text_and_searched() {
+fn output_tool_answers_the_end_as_plain_text_and_searches() {
     let sandbox = Sandbox::new();
     let script =
         r"i=0; while [ $i -lt 900 ]; do i=$((i+1)); echo line $i; done; printf '\033[31mred\033[0m\n10%%\r100%%\n' >&2";

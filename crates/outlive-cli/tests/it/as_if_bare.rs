@@ -108,17 +108,17 @@ fn compare_commands(cases: Vec<Case>, at_least: usize) {
 }
 
 #[test]
-fn f_30_nobody_can_tell_by_the_end_of_a_command() {
+fn f_30_as_if_bare_by_the_end_of_a_command() {
     compare_commands(commands::ends(), 70);
 }
 
 #[test]
-fn nobody_can_tell_by_what_a_command_is_given_and_writes() {
+fn as_if_bare_by_what_a_command_is_given_and_writes() {
     compare_commands(commands::stage_and_streams(), 80);
 }
 
 #[test]
-fn nobody_can_tell_by_the_signals_of_a_command() {
+fn as_if_bare_by_the_signals_of_a_command() {
     compare_commands(commands::signals(), 12);
 }
 
@@ -137,13 +137,13 @@ pub(crate) fn same_at_a_terminal(names: &[&str]) {
 }
 
 #[test]
-fn nobody_can_tell_at_a_terminal() {
+fn as_if_bare_at_a_terminal() {
     let only = std::env::var("OUTLIVE_COMPARE").unwrap_or_default();
     compare_sessions(|session| session.name.contains(&only), if only.is_empty() { 40 } else { 0 });
 }
 
 #[test]
-fn nobody_can_tell_by_full_screens() {
+fn as_if_bare_by_full_screens() {
     let screens = full_screen::SCREENS;
     let names: Vec<String> = screens.iter().map(|screen| screen.name.into()).collect();
     let place = Place::new();

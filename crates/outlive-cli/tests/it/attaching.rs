@@ -123,7 +123,7 @@ const ANSWERS: &str = "trap 'echo resized $(stty size).' WINCH; echo ready; tty;
     while :; do read line || continue; case $line in end*) exit ${line#end };; *) echo \"heard $line.\";; esac; done";
 
 #[test]
-fn r04_keys_and_sizes_reach_the_terminal_of_a_run_and_whoever_leaves_changes_nothing() {
+fn r04_keys_and_sizes_reach_a_run_and_leaving_changes_nothing() {
     let sandbox = Sandbox::new();
     let run = start(&sandbox, ANSWERS);
     let mut first = Seat::take(&sandbox, &["shell"], (31, 101));
@@ -206,7 +206,7 @@ fn f_27_a_viewer_that_does_not_read_costs_neither_the_command_time_nor_its_owner
 }
 
 #[test]
-fn f_01_whoever_is_attached_is_told_that_the_owner_was_killed() {
+fn f_01_attached_terminal_reports_a_killed_owner() {
     let sandbox = Sandbox::impatient();
     let run = start(&sandbox, "trap '' HUP; echo $$ > command; echo ready; while :; do sleep 0.1; done");
     let mut seat = Seat::take(&sandbox, &["shell"], (24, 80));

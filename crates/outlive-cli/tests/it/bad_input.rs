@@ -187,7 +187,7 @@ fn a_directory_that_holds_other_things_is_not_made_a_registry() {
 }
 
 #[test]
-fn s_05_a_pipe_in_place_of_the_configuration_hangs_nobody() {
+fn s_05_pipe_in_place_of_the_configuration_hangs_nothing() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["init"]).succeeds();
     sandbox.command("mkfifo", [".outlive/config.toml"]).succeeds();
@@ -238,7 +238,7 @@ fn t1_21_times_of_day_and_several_units_are_accepted() {
 }
 
 #[test]
-fn t1_21_a_home_that_is_denied_is_told_alike_by_every_verb() {
+fn t1_21_denied_home_is_reported_alike_by_every_verb() {
     let sandbox = Sandbox::new();
     std::fs::remove_dir(sandbox.work().join(".git")).unwrap();
     // Nothing can be made below it, not even by root.

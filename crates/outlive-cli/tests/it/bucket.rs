@@ -155,7 +155,7 @@ fn sleeps(sandbox: &Sandbox, url: &str, name: &str) -> (Child, u32) {
 }
 
 #[test]
-fn b03_a_writer_that_is_killed_stays_running_on_record_and_is_seen_to_be_dead_when_its_lease_has_ended() {
+fn b03_killed_writer_is_shown_dead_after_its_lease() {
     let (sandbox, url) = (Sandbox::new(), Bucket::shared().fresh_url());
     let (mut wrapper, child) = sleeps(&sandbox, &url, "killed");
     signal_pid(wrapper.id(), "KILL");

@@ -130,7 +130,7 @@ fn a_grace_reaches_the_owner_and_what_takes_longer_is_killed() {
 }
 
 #[test]
-fn cancel_waits_where_it_is_told_to_and_the_first_request_stands() {
+fn cancel_with_wait_waits_and_the_first_request_stands() {
     let sandbox = Sandbox::impatient();
     let stubborn = "trap '' TERM; while [ ! -e stop ]; do sleep 0.05; done";
     let _run = sandbox.start("stubborn", &["sh", "-c", stubborn]);

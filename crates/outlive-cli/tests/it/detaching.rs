@@ -42,7 +42,7 @@ fn r01_a_detached_run_says_its_id_and_outlives_the_shell_that_started_it() {
 }
 
 #[test]
-fn a_detached_run_that_cannot_be_is_told_to_whoever_asked() {
+fn detached_run_that_cannot_start_is_reported_to_its_caller() {
     let sandbox = Sandbox::new();
     let said = sandbox.outlive(["run", "-d", "--name", "none", "--", "/none/such"]).output().unwrap();
     assert_eq!(said.status.code(), Some(127), "{}", text(&said.stderr));
@@ -73,7 +73,7 @@ fn f_17_a_detached_command_writes_on_after_its_owner_was_killed() {
 }
 
 #[test]
-fn r04_whoever_attaches_sees_the_rest_and_ends_as_the_run_ends() {
+fn r04_attach_shows_the_rest_and_ends_as_the_run_ends() {
     let sandbox = Sandbox::new();
     detach(&sandbox, "watched", &format!("echo one; {WAIT}; echo two; exit 5"));
     until("the first line", || sandbox.outlive(["logs", "watched"]).succeeds() == "one\n");
@@ -130,7 +130,7 @@ fn s_30_a_secret_that_a_command_writes_is_not_in_its_log() {
 }
 
 #[test]
-fn r13_trouble_with_the_log_is_told_once_and_never_to_the_command() {
+fn r13_trouble_with_the_log_is_reported_once_and_not_to_the_command() {
     let sandbox = Sandbox::new();
     let script = format!("echo one; {WAIT}; for i in 1 2 3 4 5; do echo line $i; sleep 0.05; done; exit 3");
     let mut run = sandbox.outlive(["run", "--name", "struck", "--", "sh", "-c", &script]);
@@ -147,7 +147,7 @@ fn r13_trouble_with_the_log_is_told_once_and_never_to_the_command() {
 }
 
 #[test]
-fn whoever_is_notified_learns_how_the_run_ended_and_keeps_nobody_waiting() {
+fn notify_command_gets_the_outcome_and_delays_nothing() {
     let sandbox = Sandbox::new();
     let note = "cat > note.part; mv note.part note; until [ -e go ]; do sleep 0.02; done";
     let mut run = sandbox.outlive(["run", "--name", "told", "--notify", note, "--", "sh", "-c", "exit 4"]);

@@ -137,7 +137,7 @@ fn t1_14_env_sets_a_variable_and_keeps_those_that_match() {
 }
 
 #[test]
-fn t1_15_no_secret_of_an_environment_is_told_over_http() {
+fn t1_15_no_secret_of_an_environment_is_sent_over_http() {
     let sandbox = Sandbox::new();
     let mut add = sandbox.outlive(["queue", "add", "--name", "job", "--", "sh", "-c", "env >/dev/null; exit 3"]);
     add.env("API_TOKEN", SECRET).succeeds();

@@ -17,7 +17,7 @@ fn length(sandbox: &Sandbox, name: &str) -> u64 {
 }
 
 #[test]
-fn f_50_shared_memory_that_is_cut_under_a_live_run_costs_nobody_a_result() {
+fn f_50_shared_memory_cut_under_a_live_run_loses_no_result() {
     let sandbox = Sandbox::impatient();
     let mut run = sandbox.start("cut", &["sh", "-c", &format!("{WAIT}; exit 7")]);
     for left in [0, 100, 4096, 20_000, 0] {
@@ -116,7 +116,7 @@ fn f_50_a_log_that_is_cut_under_a_live_run_hides_no_run_and_costs_no_result() {
 }
 
 #[test]
-fn f_50_a_lost_or_damaged_name_of_the_registry_is_told_and_mended() {
+fn f_50_lost_or_damaged_registry_id_is_reported_and_repaired() {
     for damage in ["gone", "empty", "junk"] {
         let sandbox = Sandbox::impatient();
         sandbox.outlive(["run", "--name", "before", "--", "true"]).succeeds();

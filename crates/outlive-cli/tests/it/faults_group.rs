@@ -81,7 +81,7 @@ fn lost<'a>(sandbox: &'a Sandbox, groups: bool) -> (Detached<'a>, u32, Option<Pa
 }
 
 #[test]
-fn f_15_what_left_everything_is_found_after_its_owner_was_killed_and_nothing_goes_on_meanwhile() {
+fn f_15_escaped_process_is_found_after_its_owner_was_killed() {
     let (sandbox, groups) = (Sandbox::impatient(), has_groups());
     let (_run, escaped, group) = lost(&sandbox, groups);
     if !groups {

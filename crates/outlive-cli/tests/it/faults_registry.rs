@@ -384,7 +384,7 @@ fn f_13_a_lock_that_a_stopped_process_holds_is_not_waited_for_without_end() {
 }
 
 #[test]
-fn f_13_a_result_is_kept_while_a_stopped_process_keeps_everybody_from_writing() {
+fn f_13_result_is_kept_while_a_stopped_process_blocks_writes() {
     let sandbox = Sandbox::new();
     let words = ["50", "outlive", "run", "--name", "kept", "--", "sh", "-c", &format!("{WAIT}; exit 6")];
     let mut run = sandbox.command("timeout", words).stderr(std::process::Stdio::null()).spawn().unwrap();
@@ -451,7 +451,7 @@ fn reading_writes_nothing_whatever_is_missing() {
 }
 
 #[test]
-fn s_02_a_damaged_key_is_told_by_every_run_and_by_the_doctor() {
+fn s_02_damaged_key_is_reported_by_every_run_and_doctor() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--", "true"]).succeeds();
     for bytes in [&b""[..], &[7; 31], &[7; 33]] {
@@ -483,7 +483,7 @@ fn a_named_registry_is_not_made_where_there_is_no_directory_for_it() {
 }
 
 #[test]
-fn s_32_a_umask_that_keeps_everybody_out_keeps_no_run_from_starting() {
+fn s_32_umask_that_denies_all_lets_runs_start() {
     if !super::sandbox::is_root() {
         return;
     }

@@ -42,7 +42,7 @@ fn recorded(sandbox: &Sandbox, run: &Value) -> Vec<String> {
 }
 
 #[test]
-fn f_18_a_grandchild_that_keeps_the_streams_open_keeps_nobody_waiting() {
+fn f_18_grandchild_that_keeps_streams_open_delays_nothing() {
     let sandbox = Sandbox::new();
     for (name, streams) in [("pipe", Stdio::piped as fn() -> Stdio), ("null", Stdio::null)] {
         let script = format!("sleep 300 & echo $! > {name}; echo hi; exit 3");
@@ -103,7 +103,7 @@ fn f_21_a_storm_of_signals_does_not_disturb_the_end() {
 }
 
 #[test]
-fn f_22_what_cannot_be_executed_is_126_or_127_and_on_record() {
+fn f_22_command_that_cannot_be_executed_is_126_or_127_and_recorded() {
     let sandbox = Sandbox::new();
     let executable = |name: &str, bytes: &[u8], mode| {
         let path = sandbox.work().join(name);
@@ -138,7 +138,7 @@ fn not_started(sandbox: &Sandbox, name: &str, why: &str) {
 }
 
 #[test]
-fn f_22_arguments_that_fit_the_wrapper_but_not_its_command_are_126_and_on_record() {
+fn f_22_arguments_too_long_for_the_command_are_126_and_recorded() {
     let sandbox = Sandbox::new();
     // The command's environment names its registry: a long name takes the room that the wrapper's own words give back.
     let dir = sandbox.work().join("long".repeat(60));
@@ -254,7 +254,7 @@ fn f_26_a_beat_needs_no_further_descriptor() {
 }
 
 #[test]
-fn f_30_what_is_on_record_is_what_the_caller_saw() {
+fn f_30_recorded_exit_is_what_the_caller_saw() {
     let sandbox = Sandbox::new();
     for code in [0, 1, 2, 126, 127, 128, 130, 200, 255] {
         let script = format!("exit {code}");

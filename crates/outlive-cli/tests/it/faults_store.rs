@@ -80,7 +80,7 @@ fn f_38_f_39_a_full_disk_neither_stops_the_command_nor_loses_its_result() {
 }
 
 #[test]
-fn f_40_a_registry_that_cannot_be_written_is_told_before_anything_starts_and_can_be_read() {
+fn f_40_read_only_registry_refuses_a_run_and_can_be_read() {
     if !is_root() {
         return;
     }
@@ -162,7 +162,7 @@ fn f_42_a_failed_sync_is_never_taken_for_a_write() {
 }
 
 #[test]
-fn f_43_what_was_told_survives_a_power_cut() {
+fn f_43_acknowledged_writes_survive_a_power_cut() {
     if !is_root() {
         return;
     }

@@ -208,7 +208,7 @@ fn f_23_a_command_that_memory_ran_out_for_says_so() {
 }
 
 #[test]
-fn f_23_where_it_may_the_owner_asks_to_be_killed_late_and_nobody_else_is_spared() {
+fn f_23_owner_lowers_its_own_oom_score_alone() {
     let sandbox = Sandbox::new();
     let may = sandbox.shell("echo -900 > /proc/self/oom_score_adj").stderr(Stdio::null()).status().unwrap().success();
     let ordinary = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
@@ -296,7 +296,7 @@ impl Drop for Fire {
 }
 
 #[test]
-fn f_28_on_a_starved_machine_nobody_is_reaped() {
+fn f_28_starved_machine_reaps_no_run() {
     let sandbox = Sandbox::impatient();
     sandbox.write_config("beat = \"300ms\"\nlease = \"1s\"\n");
     let run = sandbox.start("starved", &["sleep", "300"]);
@@ -404,7 +404,7 @@ fn an_adopted_run_past_its_timeout_is_over_only_with_its_processes() {
 }
 
 #[test]
-fn where_nobody_can_tell_how_the_command_ended_nobody_claims_it() {
+fn command_with_unknown_end_claims_no_outcome() {
     let sandbox = Sandbox::impatient();
     let run = Detached::start(&sandbox, "work", &[], "until [ -e go ]; do sleep 0.05; done");
     run.orphan();
@@ -461,7 +461,7 @@ fn s_03_a_stranger_that_copied_the_environment_of_a_run_is_left_alone() {
 }
 
 #[test]
-fn s_03_whoever_reads_the_files_of_a_run_is_none_of_its_processes() {
+fn s_03_reader_of_run_files_is_none_of_its_processes() {
     for owner_lives in [true, false] {
         let sandbox = Sandbox::impatient();
         let run = Detached::start(&sandbox, "read", &[], "echo $$ > command; sleep 300");

@@ -59,7 +59,7 @@ fn s_20_only_so_many_follow_runs_at_a_time() {
 }
 
 #[test]
-fn s_20_only_so_many_listen_to_changes_at_a_time_and_whoever_leaves_makes_room() {
+fn s_20_listeners_are_limited_and_a_closed_one_makes_room() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, &["--limit", "listeners=2"]);
     let listen = || {
@@ -102,7 +102,7 @@ fn s_20_only_so_many_connections_are_let_in_and_the_next_when_one_leaves() {
 }
 
 #[test]
-fn s_20_nobody_asks_for_more_than_their_rate_on_any_surface_and_others_are_answered() {
+fn s_20_rate_limits_one_caller_on_every_surface_and_no_other() {
     let sandbox = Sandbox::new();
     let mut served = Served::start(&sandbox, &["--limit", "burst=3", "--limit", "rate=0"]);
     let answers: Vec<u16> = (0..4).map(|_| served.get("/v1/ps").status).collect();
@@ -165,7 +165,7 @@ fn s_21_nothing_is_smuggled_behind_a_request_and_no_word_of_a_proxy_is_believed(
 }
 
 #[test]
-fn s_17_s_20_whoever_guesses_is_soon_told_to_stop_and_keeps_nobody_else_out() {
+fn s_17_s_20_guessing_caller_is_throttled_alone() {
     let sandbox = Sandbox::new();
     let mut served = Served::start(&sandbox, &[]);
     let key = served.link.split("#key=").nth(1).unwrap().to_owned();

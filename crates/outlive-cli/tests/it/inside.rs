@@ -23,7 +23,7 @@ fn r11_progress_and_checkpoints_are_visible_to_any_reader_at_once() {
 }
 
 #[test]
-fn an_attempt_that_lost_its_run_is_told_so_and_changes_nothing() {
+fn attempt_that_lost_its_run_changes_nothing() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "over", "--", "true"]).succeeds();
     let id = sandbox.show("over")["id"].as_str().unwrap().to_owned();

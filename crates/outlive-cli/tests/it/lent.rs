@@ -32,7 +32,7 @@ impl Elsewhere {
 }
 
 #[test]
-fn f01_whoever_is_elsewhere_is_told_that_a_worker_is_gone() {
+fn f01_remote_command_sees_that_a_worker_is_gone() {
     let server = Sandbox::new();
     let mut owner = server.start("busy", &["sleep", "300"]);
     let served = Served::start(&server, &[]);
@@ -46,7 +46,7 @@ fn f01_whoever_is_elsewhere_is_told_that_a_worker_is_gone() {
 }
 
 #[test]
-fn whoever_is_elsewhere_runs_looks_cancels_and_resumes_as_if_it_were_here() {
+fn remote_commands_run_look_cancel_and_resume_as_local_ones() {
     let (server, script) =
         (Sandbox::new(), "outlive progress 1/2 half; outlive checkpoint set '{\"at\":1}'; echo said");
     server.outlive(["init"]).succeeds();
@@ -85,7 +85,7 @@ fn whoever_is_elsewhere_runs_looks_cancels_and_resumes_as_if_it_were_here() {
 }
 
 #[test]
-fn an_owner_elsewhere_that_is_killed_is_seen_by_everybody() {
+fn killed_remote_owner_is_seen_by_all() {
     let server = Sandbox::new();
     server.outlive(["init"]).succeeds();
     let served = Served::start(&server, &[]);
@@ -131,7 +131,7 @@ fn f_65_a_server_that_is_away_for_a_while_ends_nothing_and_a_result_waits_for_it
 }
 
 #[test]
-fn f_65_a_server_that_stood_still_has_nobody_taken_for_dead_whom_it_could_not_hear() {
+fn f_65_paused_server_reaps_no_run_it_could_not_hear() {
     if !is_root() {
         println!("skipped: only root can seem to be another machine");
         return;
@@ -165,7 +165,7 @@ fn f_65_a_server_that_stood_still_has_nobody_taken_for_dead_whom_it_could_not_he
 }
 
 #[test]
-fn a_server_with_a_certificate_is_a_registry_for_whoever_trusts_it() {
+fn server_with_a_trusted_certificate_is_a_registry() {
     let sandbox = Sandbox::new();
     sandbox
         .shell("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE -keyout key.pem -out chain.pem 2>/dev/null")
@@ -245,7 +245,7 @@ fn answering(status: &'static str, body: &'static str) -> String {
 }
 
 #[test]
-fn s_18_whoever_listens_at_our_port_is_shown_no_token_before_it_proves_to_know_it() {
+fn s_18_impostor_at_the_port_gets_no_token() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, &[]);
     let url = format!("http://{}", served.address);
@@ -279,7 +279,7 @@ fn s_18_whoever_listens_at_our_port_is_shown_no_token_before_it_proves_to_know_i
 }
 
 #[test]
-fn s_17_a_token_that_others_could_have_read_or_put_there_is_shown_to_nobody() {
+fn s_17_token_file_open_to_others_is_not_used() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, &[]);
     let url = format!("http://{}", served.address);

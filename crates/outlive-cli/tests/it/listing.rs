@@ -136,7 +136,7 @@ fn die(sandbox: &Sandbox, name: &str) {
 }
 
 #[test]
-fn t1_21_a_dead_run_shows_no_time_that_nobody_knows() {
+fn t1_21_dead_run_shows_no_unknown_time() {
     let sandbox = Sandbox::new();
     die(&sandbox, "gone");
     assert_eq!(sandbox.show("gone")["duration_ms"], serde_json::Value::Null);

@@ -269,7 +269,7 @@ fn r04_what_is_written_after_the_end_by_what_lives_on_is_kept_whatever_was_writt
 }
 
 #[test]
-fn s_30_a_secret_that_is_written_when_nobody_watches_any_more_is_not_shown() {
+fn s_30_secret_written_after_the_last_reader_is_not_shown() {
     let sandbox = Sandbox::new();
     let late = format!("until [ -e late ]; do sleep 0.02; done; echo late AKIA{}", "Q7ZC4XKD9WTN2VBE");
     let left = format!("({late}; echo left > left) & exit 0");

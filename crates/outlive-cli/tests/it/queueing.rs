@@ -52,7 +52,7 @@ fn a_run_for_a_handler_is_left_by_work_and_said_to_need_a_program() {
 }
 
 #[test]
-fn whoever_adds_a_run_may_wait_for_it_and_ends_with_its_exit_status() {
+fn queue_add_with_wait_ends_with_the_exit_status() {
     let sandbox = Sandbox::new();
     let mut worker = sandbox.outlive(["work"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let waited = |script: &str| sandbox.outlive(["queue", "add", "--wait", "--", "sh", "-c", script]).output().unwrap();
@@ -159,7 +159,7 @@ fn a_queued_run_waits_for_its_key_and_says_for_which() {
 }
 
 #[test]
-fn of_many_that_add_a_unique_run_one_does_and_all_are_told_which() {
+fn concurrent_adds_of_a_unique_run_make_one() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["init"]).succeeds();
     let words = ["queue", "add", "--unique", "report", "--json", "--", "true"];
@@ -312,7 +312,7 @@ fn bad_input_is_refused_with_the_reason_and_adds_nothing() {
 }
 
 #[test]
-fn s_01_nothing_that_somebody_else_queued_is_executed_before_it_is_trusted() {
+fn s_01_run_of_another_user_is_not_executed_before_trust() {
     let sandbox = Sandbox::new();
     add(&sandbox, "foreign", &["--notify", "touch notified"], "touch executed");
     let mine = sandbox.path().join("another home");
@@ -425,7 +425,7 @@ fn t1_07_idle_slots_and_waiters_sleep_through_the_reports_of_others() {
 }
 
 #[test]
-fn t1_18_who_waits_is_told_that_no_worker_serves_the_run() {
+fn t1_18_wait_says_that_no_worker_serves_the_run() {
     use std::io::{BufRead, BufReader};
     let sandbox = Sandbox::new();
     add(&sandbox, "unserved", &[], "true");

@@ -255,7 +255,7 @@ fn f_19_what_the_caller_ignored_stays_ignored() {
 }
 
 #[test]
-fn f_47_a_run_that_deletes_its_own_registry_is_still_on_record() {
+fn f_47_run_that_deletes_its_own_registry_is_still_recorded() {
     let sandbox = Sandbox::new();
     let ended =
         sandbox.outlive(["run", "--name", "vandal", "--", "sh", "-c", "rm -rf .outlive; exit 4"]).output().unwrap();

@@ -161,7 +161,7 @@ fn s_28_messages_reasons_and_labels_are_stored_without_their_secrets() {
 
 /// Runs that know a secret, and words of theirs that may be told.
 #[test]
-fn s04_s_28_no_secret_is_told_over_http_mcp_or_as_an_event() {
+fn s04_s_28_no_secret_is_sent_over_http_mcp_or_as_an_event() {
     let sandbox = Sandbox::new();
     // Put together here: nobody who searches this file for keys finds one.
     let canary = format!("AKIA{}", "Q7ZC4XKD9WTN2VBE");

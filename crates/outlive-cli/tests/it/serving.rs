@@ -15,7 +15,7 @@ pub(crate) fn code(reply: &Reply) -> (u16, String) {
 }
 
 #[test]
-fn who_cannot_listen_where_it_was_told_says_where_it_could() {
+fn server_without_its_port_names_a_free_one() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, &[]);
     let path = format!("unix:{}", sandbox.path().join("no/such/directory/socket").display());
@@ -67,7 +67,7 @@ fn s_06_ids_that_are_paths_name_nothing() {
 }
 
 #[test]
-fn s04_s_13_s_22_a_name_that_somebody_elses_dns_points_at_us_is_not_ours() {
+fn s04_s_13_s_22_foreign_host_name_is_refused() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, &["--host", "runs.example.org"]);
     let port = served.address.rsplit(':').next().unwrap().to_owned();
@@ -213,7 +213,7 @@ fn s_09_s_10_s_19_nothing_frames_us_and_a_page_executes_only_its_own_files() {
 }
 
 #[test]
-fn s04_s_16_s_17_everybody_on_this_machine_needs_a_token_and_it_is_for_its_owner_alone() {
+fn s04_s_16_s_17_local_caller_needs_a_token_that_only_its_owner_reads() {
     let sandbox = Sandbox::new();
     let mut served = Served::start(&sandbox, &[]);
     assert!(served.address.starts_with("127.0.0.1:"), "{}", served.address);
@@ -281,7 +281,7 @@ fn s_17_a_browser_is_opened_without_the_key_in_what_it_is_called_with() {
 }
 
 #[test]
-fn s_16_whoever_lets_others_in_is_told_that_they_can_listen_and_they_still_need_a_token() {
+fn s_16_open_address_warns_and_still_needs_a_token() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.outlive(["serve", "--json", "--listen", "0.0.0.0:0"]);
     let mut served = Served::begin(command.stderr(Stdio::piped()), &sandbox);

@@ -56,7 +56,7 @@ fn two_registries_share_slots_in_turn_until_both_are_drained() {
 }
 
 #[test]
-fn one_of_two_servers_is_killed_and_the_other_goes_on_and_nothing_is_lost() {
+fn second_server_after_the_first_was_killed_loses_nothing() {
     const EACH: usize = 12;
     let sandbox = Sandbox::new();
     let servers = [Server::alone(&["fsync=off"]), Server::alone(&["fsync=off"])];

@@ -82,7 +82,7 @@ const POLICIES: [(&str, &[&str], bool); 5] = [
 ];
 
 #[test]
-fn r12_f_92_after_a_reboot_everything_that_should_goes_on_once_and_nothing_else() {
+fn r12_f_92_reboot_resumes_each_run_by_its_policy_once() {
     if !is_root() {
         return;
     }
@@ -435,7 +435,7 @@ fn line_to(told: &Path) -> String {
 }
 
 #[test]
-fn hooks_are_told_once_of_every_end_whoever_puts_it_on_record() {
+fn hooks_are_called_once_for_every_end() {
     let sandbox = Sandbox::new();
     let told = sandbox.path().join("told");
     let hook = line_to(&told);
@@ -488,7 +488,7 @@ fn hooks_are_told_once_of_every_end_whoever_puts_it_on_record() {
 }
 
 #[test]
-fn a_run_that_makes_no_progress_is_told_of_once() {
+fn stalled_run_calls_its_hook_once() {
     let sandbox = Sandbox::new();
     let told = sandbox.path().join("told");
     let config = format!("[hooks]\non_stalled = '{}'\n", line_to(&told));
@@ -523,7 +523,7 @@ fn what_has_ended_long_ago_is_put_away_and_what_is_to_be_kept_is_not() {
 }
 
 #[test]
-fn a_hook_whose_teller_died_before_it_could_note_it_is_told_again_and_old_ends_are_not() {
+fn hook_interrupted_by_a_crash_is_called_again() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "old", "--", "true"]).succeeds();
     let told = sandbox.path().join("told");

@@ -83,7 +83,7 @@ fn deletes(request: &Request) -> bool {
 }
 
 #[test]
-fn b07_a_sweep_that_is_killed_in_the_middle_harms_nobody_and_the_next_one_ends_it() {
+fn b07_killed_sweep_is_completed_by_the_next() {
     let yard = Yard::new();
     let id = yard.failed("bad", 1_500);
     let (gate, asked) = (Gate::new(), AtomicUsize::new(0));
@@ -192,7 +192,7 @@ fn l21_thirty_processes_that_make_a_registry_at_once_make_one() {
 }
 
 #[test]
-fn whatever_is_wrong_with_a_bucket_is_told_and_nothing_is_deleted() {
+fn sweep_of_a_broken_bucket_reports_it_and_deletes_nothing() {
     let yard = Yard::new();
     yard.failed("bad", 2);
     let port = Bucket::shared().port();
@@ -270,7 +270,7 @@ fn a_supervisor_sweeps_as_often_as_the_home_says_and_never_unasked() {
 }
 
 #[test]
-fn a_dry_run_tells_what_goes_though_nobody_has_put_the_death_on_record_yet() {
+fn dry_sweep_lists_artifacts_of_a_run_not_reaped_yet() {
     let sandbox = Sandbox::new();
     sandbox.write_home_config(NO_GRACE);
     let place = sandbox.path().join("data");

@@ -71,7 +71,7 @@ fn a_task_is_a_run_and_any_server_answers_for_it_after_any_crash() {
 }
 
 #[test]
-fn a_task_can_be_cancelled_and_whoever_knows_no_tasks_is_given_none() {
+fn task_can_be_cancelled_and_plain_clients_get_none() {
     let sandbox = Sandbox::new();
     let mut agent = Agent::with_tasks(&sandbox, EXECUTE);
     let call = json!({ "name": "run", "arguments": { "argv": ["sleep", "300"] } });
@@ -253,7 +253,7 @@ fn a_task_whose_owner_died_fails_with_the_reason() {
 }
 
 #[test]
-fn a_session_is_told_how_many_runs_of_earlier_ones_still_run() {
+fn session_start_names_runs_of_earlier_sessions() {
     let sandbox = Sandbox::new();
     let instructions = |sandbox: &Sandbox| Agent::start(sandbox, &[]).instructions.clone();
     assert!(!instructions(&sandbox).contains("still running"));

@@ -115,7 +115,7 @@ fn writes_of_attempts_that_lost_their_run_are_counted_however_they_came() {
 }
 
 #[test]
-fn how_long_beats_of_runs_elsewhere_take_is_told() {
+fn metrics_have_the_duration_of_remote_heartbeats() {
     let sandbox = Sandbox::impatient();
     let served = Served::start(&sandbox, &[]);
     assert_eq!(number(&served, "outlive_beat_seconds_count"), 0.0);
@@ -146,7 +146,7 @@ fn collector() -> (String, std::sync::mpsc::Receiver<(String, Value)>) {
 }
 
 #[test]
-fn a_collector_is_told_of_every_request_and_of_nothing_that_was_said_in_it() {
+fn collector_gets_every_request_without_its_content() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
     let (address, told) = collector();
@@ -187,7 +187,7 @@ fn a_collector_is_told_of_every_request_and_of_nothing_that_was_said_in_it() {
 }
 
 #[test]
-fn a_collector_that_is_none_is_refused_and_one_that_is_away_keeps_nobody() {
+fn invalid_collector_is_refused_and_an_absent_one_delays_nothing() {
     let sandbox = Sandbox::new();
     for endpoint in ["https://collector.example", "nonsense", "http://"] {
         let mut command = sandbox.outlive(["serve", "--listen", "127.0.0.1:0"]);

@@ -21,7 +21,7 @@ fn sources(below: &str) -> Vec<(PathBuf, String)> {
 
 /// Closing any descriptor of the database drops every lock this process has on it.
 #[test]
-fn f_34_nobody_opens_the_database_but_sqlite() {
+fn f_34_database_is_opened_by_sqlite_alone() {
     let mut sources = sources("outlive/src");
     // Another database, of which nothing is on this disk.
     sources.retain(|(path, _)| !path.components().any(|part| part.as_os_str() == "postgres"));

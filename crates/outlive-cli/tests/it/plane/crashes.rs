@@ -75,7 +75,7 @@ fn lifecycle(task: &str) -> &'static str {
 }
 
 #[test]
-fn c12_whoever_keeps_the_index_from_being_changed_is_named_and_not_waited_for_without_end() {
+fn c12_holder_of_the_index_lock_is_named_after_a_timeout() {
     let sandbox = Sandbox::new();
     tree(&sandbox, "tree", &[("a", "completed")]);
     refresh(&sandbox);

@@ -56,7 +56,7 @@ fn t2_04_runs_of_cool_workflow_are_archived_by_name_and_by_age() {
 }
 
 #[test]
-fn t2_04_rerun_and_drive_are_told_or_delegated_as_tracked_runs() {
+fn t2_04_rerun_and_drive_are_named_or_delegated_as_tracked_runs() {
     let sandbox = Sandbox::new();
     let root = tree(&sandbox, "tree", &[("r", "failed")]);
     let told = sandbox.outlive(["rerun", "r", "--reason", "it broke", "--json"]).json();

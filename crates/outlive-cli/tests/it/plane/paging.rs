@@ -40,7 +40,7 @@ fn c13_sources_are_listed_in_pages() {
 }
 
 #[test]
-fn c13_kinds_are_told_of_in_pages() {
+fn c13_kinds_are_listed_in_pages() {
     let sandbox = Sandbox::new();
     let root = tree(&sandbox, "tree", &[]);
     for number in 0..5 {

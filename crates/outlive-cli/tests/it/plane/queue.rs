@@ -72,7 +72,7 @@ fn c10_only_the_epoch_that_it_was_handed_out_with_speaks_for_an_entry() {
 }
 
 #[test]
-fn c10_whoever_did_not_hear_the_answer_says_again_how_an_entry_came_out() {
+fn c10_entry_finished_twice_after_a_lost_reply_is_finished_once() {
     let sandbox = Sandbox::new();
     let (good, bad, again) = (
         add(&sandbox, &["--app", "good"]),
