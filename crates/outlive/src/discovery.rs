@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::host::home::home;
 use crate::host::{EPOCH_VARIABLE, RUN_VARIABLE};
 use crate::model::id::{Epoch, RunId};
+use crate::model::run::{TRACE_VARIABLE, TraceParent};
 use crate::redact::Redactor;
 
 /// The variable that names the registry.
@@ -117,6 +118,12 @@ pub fn own_epoch() -> Result<Option<Epoch>, Error> {
         epoch.map(Epoch)
     };
     variable(EPOCH_VARIABLE).map(parse).transpose()
+}
+
+/// The span of a distributed trace that this process belongs to, as its environment says. A value that is malformed is
+/// ignored: it was set for other programs.
+pub fn own_trace_parent() -> Option<TraceParent> {
+    variable(TRACE_VARIABLE)?.parse().ok()
 }
 
 fn variable(name: &str) -> Option<String> {

@@ -109,7 +109,7 @@ pub use self::model::owner::Evidence;
 pub use self::model::policy::{Lease, Policy};
 pub use self::model::run::{
     Actor, CancelRequest, End, Ending, Event, Failure, Hold, Interruption, Key, Progress, Release, Run, Share, Spec,
-    State, StateName,
+    State, StateName, TraceParent,
 };
 pub use self::model::time::Timestamp;
 pub use self::ownership::Stop;

@@ -17,7 +17,7 @@ use outlive::ownership::Stop;
 use outlive::ownership::handle::RunHandle;
 use outlive::policy::TreePolicy;
 use outlive::registry::Registry;
-use outlive::run::{Exit, Interruption, Run};
+use outlive::run::{Exit, Interruption, Run, TRACE_VARIABLE};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,
@@ -30,7 +30,7 @@ use super::pty::Pty;
 use super::recording::Recording;
 use super::shim::{ChildEvent, Shim};
 use super::signals::{self, Arrived, Signals};
-use super::spawn::Start;
+use super::spawn::{Environment, Start};
 use super::streams::{Copying, Placed, Way, ways};
 use super::tree;
 use super::usage::Meter;
@@ -96,6 +96,28 @@ pub(super) struct Asked {
     pub(super) signals: Vec<i32>,
 }
 
+/// The variables of an attempt: those of its command, and those that tell it of its run and of its trace.
+fn environment(registry: &Registry, run: &Run, job: &Job) -> Environment {
+    let environment = match &run.spec.step {
+        // A step belongs to the run that it is a step of: what its command reports is said of that.
+        Some(_) => job.environment(registry, run).with(STEP_VARIABLE, Some(run.id.to_string())),
+        None => job
+            .environment(registry, run)
+            .with(RUN_VARIABLE, Some(run.id.to_string()))
+            .with(ATTEMPT_VARIABLE, Some(run.attempt.to_string()))
+            .with(EPOCH_VARIABLE, Some(run.epoch.to_string()))
+            .with(STEP_VARIABLE, None)
+            .with(REGISTRY_VARIABLE, Some(registry.url().to_owned()))
+            .with(REGISTRY_ID_VARIABLE, Some(registry.id().unwrap_or_default()))
+            .with(CHECKPOINT_VARIABLE, checkpoint(run)),
+    };
+    match &run.spec.traceparent {
+        // A variable that the run was given by name has precedence.
+        Some(parent) if !job.lists(TRACE_VARIABLE) => environment.with(TRACE_VARIABLE, Some(parent.to_string())),
+        _ => environment,
+    }
+}
+
 impl Child {
     /// Starts the command. A detached one has no terminal, and writes into its log by itself.
     pub fn start(
@@ -110,19 +132,7 @@ impl Child {
         let run = handle.run();
         let tree = tree::lock(registry, &run)?;
         tree::adopt_orphans();
-        let environment = match &run.spec.step {
-            // A step belongs to the run that it is a step of: what its command reports is said of that.
-            Some(_) => job.environment(registry, &run).with(STEP_VARIABLE, Some(run.id.to_string())),
-            None => job
-                .environment(registry, &run)
-                .with(RUN_VARIABLE, Some(run.id.to_string()))
-                .with(ATTEMPT_VARIABLE, Some(run.attempt.to_string()))
-                .with(EPOCH_VARIABLE, Some(run.epoch.to_string()))
-                .with(STEP_VARIABLE, None)
-                .with(REGISTRY_VARIABLE, Some(registry.url().to_owned()))
-                .with(REGISTRY_ID_VARIABLE, Some(registry.id().unwrap_or_default()))
-                .with(CHECKPOINT_VARIABLE, checkpoint(&run)),
-        };
+        let environment = environment(registry, &run, job);
         let kept: Vec<_> = tree.iter().map(AsFd::as_fd).collect();
         let all = recording.is_digesting();
         let has_tty = detached && run.spec.tty;

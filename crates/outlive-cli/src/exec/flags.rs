@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use outlive::discovery::own_trace_parent;
 use outlive::error::Error;
 use outlive::policy::{FailureClass, OnLeaseLoss, OrphanPolicy, Policy, TreePolicy};
 use outlive::registry::Registry;
-use outlive::run::{Arg, Command, EnvMode, FIRST_PORT, Key, Output, Program, Spec, Variables, Withheld};
+use outlive::run::{
+    Arg, Command, EnvMode, FIRST_PORT, InvalidTraceParent, Key, Output, Program, Spec, TRACE_VARIABLE, TraceParent,
+    Variables, Withheld,
+};
 use outlive::time::parse_duration;
 
 use super::glob;
@@ -90,6 +94,10 @@ pub struct SpecFlags {
     /// A shell command to execute when the run has ended, with the run as JSON on its standard input
     #[arg(long, value_name = "COMMAND")]
     pub notify: Option<String>,
+    /// The span of a distributed trace that it belongs to, as W3C Trace Context writes it; its processes and handlers
+    /// are given it [default: TRACEPARENT of the environment, if that is valid]
+    #[arg(long, value_name = "TRACEPARENT", value_parser = parse_trace_parent)]
+    pub traceparent: Option<TraceParent>,
     /// Where it writes artifacts, for `outlive sweep`: s3://BUCKET/PREFIX, or a directory
     #[arg(long, value_name = "PREFIX")]
     pub artifacts: Option<String>,
@@ -221,6 +229,7 @@ impl SpecFlags {
         command.program = argv.first().and_then(|word| program(word));
         command.env = self.listed_variables()?;
         command.env_mode = self.mode();
+        spec.traceparent = self.trace_parent(&command.env, context);
         if command.env_mode == EnvMode::Keep && !context.is_served() {
             command.sealed = Some(Variables::without_session(std::env::vars_os()));
         }
@@ -274,6 +283,17 @@ impl SpecFlags {
             }
         }
         Ok(listed)
+    }
+
+    /// The span that it belongs to: as it is said, else that of the listed variables, else of this process. A server's
+    /// own is none of its callers'.
+    fn trace_parent(&self, listed: &BTreeMap<String, String>, context: &Context) -> Option<TraceParent> {
+        match (&self.traceparent, listed.get(TRACE_VARIABLE)) {
+            (Some(said), _) => Some(said.clone()),
+            (None, Some(listed)) => listed.parse().ok(),
+            (None, None) if context.is_served() => None,
+            (None, None) => own_trace_parent(),
+        }
     }
 
     /// Where what it makes is.
@@ -389,6 +409,10 @@ pub fn seen(path: &Path) -> Option<Program> {
 fn described(path: &Path, found: &Metadata) -> Program {
     let written_at = found.mtime().saturating_mul(1_000_000_000).saturating_add(found.mtime_nsec());
     Program { path: path.as_os_str().into(), inode: found.ino(), size: found.len(), written_at }
+}
+
+fn parse_trace_parent(text: &str) -> Result<TraceParent, InvalidTraceParent> {
+    text.parse()
 }
 
 /// The key and the value of a label, given as `KEY=VALUE`.

@@ -125,6 +125,11 @@ impl Job {
         self.listed.iter().fold(base, |environment, (name, value)| environment.with(name, Some(value.clone())))
     }
 
+    /// Whether the run has a variable of this name of its own.
+    pub fn lists(&self, name: &str) -> bool {
+        self.listed.contains_key(name)
+    }
+
     /// What to tell of a run whose environment was kept by another user or on another host.
     fn foreign_environment(&self, registry: &Registry, run: &Run) -> Option<String> {
         let (maker, me) = (&run.spec.created_by, registry.me());

@@ -88,6 +88,8 @@ pub struct Shown {
     /// With --points, what the attempt has used over time: milliseconds since it began, processor time in milliseconds,
     /// memory in bytes, bytes read, bytes written and the number of processes, at most 120 times.
     usage_points: Vec<UsagePoint>,
+    /// The span of a distributed trace that it belongs to, as W3C Trace Context writes it.
+    traceparent: Option<String>,
     artifacts: Vec<String>,
     manifest_ref: Option<String>,
     /// The location below which its artifacts are, where it names one.
@@ -166,6 +168,7 @@ impl Show {
                 Some(usage) if self.points => usage.points.clone(),
                 _ => Vec::new(),
             },
+            traceparent: run.spec.traceparent.as_ref().map(ToString::to_string),
             artifacts: run.artifacts.clone(),
             manifest_ref: run.manifest_ref.clone(),
             artifacts_below: run.spec.output.as_ref().map(|output| match output.tree(run.id) {
@@ -277,6 +280,7 @@ impl fmt::Display for Shown {
         line("checkpoint", self.checkpoint_bytes.map(|bytes| show_bytes(bytes as u64)))?;
         line("input", shown(self.input.as_ref(), self.input_bytes))?;
         line("result", shown(self.result.as_ref(), self.result_bytes))?;
+        line("trace", self.traceparent.clone())?;
         for artifact in &self.artifacts {
             line("artifact", Some(plain(artifact)))?;
         }

@@ -66,6 +66,7 @@ mod tasks;
 mod telemetry;
 mod tidy;
 mod top;
+mod trace_parents;
 mod trials;
 mod trusting;
 mod usage;

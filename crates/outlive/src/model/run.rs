@@ -9,6 +9,7 @@ mod spec;
 mod state_name;
 mod stored;
 mod summary;
+mod trace_parent;
 mod usage;
 mod variables;
 
@@ -35,6 +36,7 @@ pub use self::share::{HEAVIEST, InvalidShare, QueueHead, Share};
 pub use self::spec::{After, InvalidSpec, Lineage, Release, Spec, Step};
 pub use self::state_name::{StateName, UnknownState};
 pub use self::summary::{RunSummary, SummaryEnd};
+pub use self::trace_parent::{InvalidTraceParent, TRACE_VARIABLE, TraceParent};
 pub use self::usage::{POINTS, Usage, UsagePoint};
 pub use self::variables::{EnvMode, Variables, is_of_session};
 

@@ -279,6 +279,8 @@ impl Registry {
         spec.lineage = Some(Lineage { rerun_of: run.id, origin, generation, reason: Some("its schedule".into()) });
         spec.not_before = Some(slot);
         spec.after.clear();
+        // The trace that the first was made in is over.
+        spec.traceparent = None;
         let id = RunId::derived(slot, format!("slot {origin} {}", slot.as_micros()).as_bytes());
         let follower = self.draft_as(id, spec, self.clock.now())?;
         let made = enqueued(&follower, &self.me);

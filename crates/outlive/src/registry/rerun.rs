@@ -109,6 +109,8 @@ impl Registry {
         spec.created_by = self.me.clone();
         // What it waited for has ended, or it would not have begun.
         (spec.after, spec.not_before, spec.schedule) = (Vec::new(), None, None);
+        // The trace that the other was made in is over.
+        spec.traceparent = None;
         let now = self.clock.now();
         self.draft_as(how.derived(run).unwrap_or_else(|| RunId::draw(now, &*self.entropy)), spec, now)
     }

@@ -20,6 +20,7 @@ use super::dispatcher::Dispatcher;
 use super::job::{BlockingJob, Job};
 use super::outcome::{Done, Failed, IntoDone};
 use super::task::{Answer, Task};
+use crate::model::run::TraceParent;
 
 type Returned = Result<Done, Failed>;
 type Returning = Pin<Box<dyn Future<Output = Returned> + Send>>;
@@ -74,7 +75,9 @@ impl Handlers {
         while let Some(task) = floor.next() {
             (self.on_start)(&task.handle);
             let (kind, run) = (task.handle.spec().kind.clone(), task.handle.run());
-            let span = info_span!("outlive_job", run = %run.id, kind, attempt = run.attempt, epoch = run.epoch.0);
+            let traceparent = run.spec.traceparent.as_ref().map(TraceParent::as_str);
+            let (attempt, epoch) = (run.attempt, run.epoch.0);
+            let span = info_span!("outlive_job", run = %run.id, kind, attempt, epoch, traceparent);
             let _entered = span.enter();
             match (self.by_kind.get(&kind), &self.runtime) {
                 (Some(Handler::Async(handler)), Some(runtime)) => spawn(floor, runtime, task, handler),

@@ -13,7 +13,7 @@ use super::task::{StopReason, Task};
 use crate::error::Error;
 use crate::lifecycle::{Fence, Report};
 use crate::model::id::RunId;
-use crate::model::run::{Progress, Run};
+use crate::model::run::{Progress, Run, TraceParent};
 use crate::ownership::step::StepError;
 
 /// Reads the input of a task, or its absence as JSON's `null`.
@@ -61,6 +61,11 @@ impl<I> Job<I> {
     /// The claim, for whatever the work writes elsewhere.
     pub fn fence(&self) -> Fence {
         self.task.handle.fence()
+    }
+
+    /// The span of a distributed trace that the run was enqueued in, for the spans of the work.
+    pub fn trace_parent(&self) -> Option<TraceParent> {
+        self.task.handle.spec().traceparent.clone()
     }
 
     /// Why the work should stop, if it should. Cheap: what the last heartbeat brought.
@@ -127,6 +132,11 @@ impl BlockingJob {
     /// The claim, for whatever the work writes elsewhere.
     pub fn fence(&self) -> Fence {
         self.task.handle.fence()
+    }
+
+    /// The span of a distributed trace that the run was enqueued in, for the spans of the work.
+    pub fn trace_parent(&self) -> Option<TraceParent> {
+        self.task.handle.spec().traceparent.clone()
     }
 
     /// Why the work should stop, if it should. Cheap: what the last heartbeat brought.

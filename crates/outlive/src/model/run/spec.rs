@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     Actor, Command, DEPTH_LIMIT, DOCUMENT_LIMIT, HEAVIEST, Key, LIST_LIMIT, NAME_LIMIT, Output, Readiness, Share,
-    Withheld, is_deeper,
+    TraceParent, Withheld, is_deeper,
 };
 use crate::model::id::RunId;
 use crate::model::policy::{LONGEST, Policy};
@@ -86,6 +86,9 @@ pub struct Spec {
     /// What a shell executes when it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify: Option<String>,
+    /// The span of a distributed trace that it was made in. Commands are given it as `TRACEPARENT`, handlers with their job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceParent>,
     /// Who asked for it.
     pub created_by: Actor,
 }
@@ -116,6 +119,7 @@ impl Spec {
             stdin: false,
             ready: None,
             notify: None,
+            traceparent: None,
             created_by,
         }
     }
@@ -227,6 +231,7 @@ impl fmt::Debug for Spec {
             .field("stdin", &self.stdin)
             .field("ready", &self.ready)
             .field("notify", &self.notify.as_deref().map(|command| redactor.text(command)))
+            .field("traceparent", &self.traceparent)
             .field("created_by", &self.created_by)
             .finish()
     }

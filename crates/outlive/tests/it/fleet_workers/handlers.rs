@@ -9,11 +9,12 @@ use outlive::run::{DOCUMENT_LIMIT, StateName};
 use outlive::testing::server::Server;
 use outlive::testing::spec;
 use outlive::time::{Clock, SystemClock};
-use outlive::{Done, End, Failed, Job, Stop, StopReason, Worker};
+use outlive::{Done, End, Failed, Job, Spec, Stop, StopReason, TraceParent, Worker};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{LONG, Shared, eager, lasting, state};
+use crate::lifecycle::logging::Logged;
 use crate::world::{Watched, on_each, unseen};
 
 #[derive(Serialize, Deserialize)]
@@ -279,4 +280,43 @@ fn what_is_prefetched_is_not_begun_beside_the_slots() {
         let most = worker.stop().most_at_once;
         assert!(most <= 2, "{most} at once");
     });
+}
+
+#[test]
+fn handler_is_given_the_trace_parent_of_its_run() {
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let runtime = runtime();
+    let logged = Logged::of_all_threads();
+    on_each(async |world| {
+        let maker = world.process();
+        for kind in ["async", "blocking"] {
+            let traced = Spec { traceparent: Some(PARENT.parse().unwrap()), ..spec(kind) };
+            maker.enqueue(traced).await.unwrap();
+        }
+        let found = Shared::<Vec<Option<TraceParent>>>::new();
+        let (first, second) = (found.clone(), found.clone());
+        let worker = eager(world.process())
+            .runtime(runtime.handle().clone())
+            .handle("async", move |job: Job| {
+                let parent = job.trace_parent();
+                first.change(|found| found.push(parent));
+                async {
+                    tracing::info!("handled");
+                    Ok::<_, Failed>(())
+                }
+            })
+            .handle_blocking("blocking", move |job| {
+                tracing::info!("handled");
+                second.change(|found| found.push(job.trace_parent()));
+                Ok(())
+            })
+            .start()
+            .unwrap();
+        worker.wait_until(|tally| tally.succeeded == 2);
+        worker.stop();
+        let expected = vec![Some(PARENT.parse::<TraceParent>().unwrap()); 2];
+        found.wait(|found| *found == expected);
+    });
+    let lines = logged.of("handled");
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains(PARENT)), "{lines:?}");
 }

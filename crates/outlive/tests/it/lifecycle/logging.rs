@@ -35,6 +35,15 @@ impl Logged {
         (logged, lines.finish().set_default())
     }
 
+    /// What is logged on every thread of this process, from now on.
+    pub(crate) fn of_all_threads() -> Self {
+        let logged = Self::default();
+        let written = logged.clone();
+        let lines = tracing_subscriber::fmt().with_ansi(false).without_time().with_writer(move || written.clone());
+        lines.init();
+        logged
+    }
+
     /// The lines of an event, with its message and fields.
     pub(crate) fn of(&self, event: &str) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
