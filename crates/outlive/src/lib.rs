@@ -51,8 +51,8 @@
 //!
 //! # Features
 //!
-//! `sqlite` (default), `postgres`, `object` (buckets), `http` (a client of `outlive serve`), `testing` (the conformance
-//! suite for a store of your own, and the simulation).
+//! `sqlite` (default), `postgres`, `object` (buckets), `http` (a client of `outlive serve`), `testing` (a harness for
+//! tests of handlers, the conformance suite for a store of your own, and the simulation).
 
 // Each store uses its own part of what the stores share. Dead code is looked for where every store is compiled.
 #![cfg_attr(

@@ -1,7 +1,9 @@
-//! What tests of stores and registries share: clocks that are moved by hand, numbers from a seed, people and specs.
+//! What tests share: a [`Harness`] for handlers; clocks that are moved by hand, numbers from a seed, people and specs for
+//! stores and registries.
 
 #[cfg(feature = "object")]
 pub mod bucket;
+mod harness;
 #[cfg(feature = "postgres")]
 #[cfg(feature = "http")]
 pub mod lender;
@@ -12,6 +14,8 @@ pub mod ports;
 pub mod proxy;
 #[cfg(feature = "postgres")]
 pub mod server;
+
+pub use self::harness::Harness;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

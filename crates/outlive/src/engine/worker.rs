@@ -12,6 +12,8 @@ mod handlers;
 mod job;
 mod maintenance;
 mod outcome;
+#[cfg(any(test, feature = "testing"))]
+mod single;
 mod task;
 mod timing;
 

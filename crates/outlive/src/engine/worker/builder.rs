@@ -13,6 +13,7 @@ use super::dispatcher::Dispatcher;
 use super::handlers::{Handler, Handlers};
 use super::job::{BlockingJob, Job};
 use super::outcome::{Failed, IntoDone};
+use super::task::Task;
 use super::{OnEnd, OnError, OnStart, Tally, Worker, claimer, completer, maintenance};
 use crate::engine::worker::WorkerTiming;
 use crate::error::Error;
@@ -61,6 +62,11 @@ pub(super) struct WorkerContext {
 }
 
 impl WorkerContext {
+    /// A claimed run on its way to its handler.
+    pub(super) fn task(&self, handle: RunHandle) -> Arc<Task> {
+        Task::new(handle)
+    }
+
     /// The callback for errors that the worker survived.
     pub(super) fn survived(&self, error: &Error) {
         self.floor.count(|tally| tally.errors += 1);
@@ -211,30 +217,52 @@ impl Builder {
 
     /// Starts to work. With async handlers it is called inside a tokio runtime, or after [`Builder::runtime`].
     pub fn start(self) -> Result<Worker, Error> {
-        let Self { registry, slots, slots_of, prefetch, times, grace, last_grace, kinds, handlers, .. } = self;
-        let (on_error, on_start, on_end) = (self.on_error, self.on_start, self.on_end);
-        let on_error: OnError = Arc::new(move |error| contained(|| on_error(error)));
-        let on_start: OnStart = Arc::new(move |run| contained(|| on_start(run)));
-        let on_end: OnEnd = Arc::new(move |run| contained(|| on_end(run)));
-        let has_blocking = handlers.values().any(Handler::is_blocking);
-        let limit = if has_blocking { SLOTS_LIMIT } else { ASYNC_SLOTS_LIMIT };
-        if slots == 0 || slots > limit {
+        let slots = self.slots;
+        let (mut worker, order) = self.assemble()?;
+        let tidying = order.clone();
+        worker.chores = Some(spawn("outlive-chores", move || maintenance::look_after(&tidying))?);
+        // While one waits for the store, another prepares the next writes. A limit of a kind is counted by one alone.
+        for _ in 0..if slots >= MANY && !order.floor.limits_kinds() { 2 } else { 1 } {
+            worker.finishers.push(finisher(&order)?);
+            let claiming = order.clone();
+            worker.claimers.push(spawn("outlive-claim", move || claimer::claim(&claiming))?);
+        }
+        Ok(worker)
+    }
+
+    /// Refuses settings that no worker can work with.
+    fn check(&self) -> Result<(), Error> {
+        let Self { slots, slots_of, kinds, handlers, .. } = self;
+        let limit = if handlers.values().any(Handler::is_blocking) { SLOTS_LIMIT } else { ASYNC_SLOTS_LIMIT };
+        if *slots == 0 || *slots > limit {
             return Err(Error::Invalid(format!("a worker has 1 to {limit} slots, not {slots}")));
         }
         if let Some((kind, _)) = slots_of.iter().find(|(kind, slots)| **slots == 0 || !handlers.contains_key(*kind)) {
             return Err(Error::Invalid(format!("a limit for kind `{kind}`, which has no handler, or of 0")));
-        }
-        let runtime = self.runtime.or_else(|| runtime::Handle::try_current().ok());
-        if runtime.is_none() && handlers.values().any(|handler| !handler.is_blocking()) {
-            return Err(Error::Invalid(
-                "async handlers need a tokio runtime: call `start` inside one, or give one with `runtime`".into(),
-            ));
         }
         if let Some(kind) = kinds.iter().find(|kind| !handlers.contains_key(*kind)) {
             return Err(Error::Invalid(format!("there is no handler for kind `{kind}`")));
         }
         if handlers.is_empty() {
             return Err(Error::Invalid("a worker without a handler can do nothing".into()));
+        }
+        Ok(())
+    }
+
+    /// A worker with threads that call handlers, and none yet that claims runs, records ends or maintains the registry.
+    pub(super) fn assemble(self) -> Result<(Worker, Arc<WorkerContext>), Error> {
+        self.check()?;
+        let Self { registry, slots, slots_of, prefetch, times, grace, last_grace, kinds, handlers, .. } = self;
+        let (on_error, on_start, on_end) = (self.on_error, self.on_start, self.on_end);
+        let on_error: OnError = Arc::new(move |error| contained(|| on_error(error)));
+        let on_start: OnStart = Arc::new(move |run| contained(|| on_start(run)));
+        let on_end: OnEnd = Arc::new(move |run| contained(|| on_end(run)));
+        let has_blocking = handlers.values().any(Handler::is_blocking);
+        let runtime = self.runtime.or_else(|| runtime::Handle::try_current().ok());
+        if runtime.is_none() && handlers.values().any(|handler| !handler.is_blocking()) {
+            return Err(Error::Invalid(
+                "async handlers need a tokio runtime: call `start` inside one, or give one with `runtime`".into(),
+            ));
         }
         let kinds = if kinds.is_empty() { handlers.keys().cloned().collect() } else { kinds };
         let offer = WorkerCapacity::new(slots as u32, kinds.iter().cloned().collect());
@@ -269,16 +297,14 @@ impl Builder {
             let (floor, handlers) = (floor.clone(), handlers.clone());
             worker.slots.push(spawn("outlive-slot", move || handlers.serve(&floor))?);
         }
-        let tidying = order.clone();
-        worker.chores = Some(spawn("outlive-chores", move || maintenance::look_after(&tidying))?);
-        // While one waits for the store, another prepares the next writes. A limit of a kind is counted by one alone.
-        for _ in 0..if slots >= MANY && !floor.limits_kinds() { 2 } else { 1 } {
-            let (claiming, finishing) = (order.clone(), order.clone());
-            worker.finishers.push(spawn("outlive-finish", move || completer::record_ends(&finishing))?);
-            worker.claimers.push(spawn("outlive-claim", move || claimer::claim(&claiming))?);
-        }
-        Ok(worker)
+        Ok((worker, order))
     }
+}
+
+/// A thread that records ends.
+pub(super) fn finisher(order: &Arc<WorkerContext>) -> Result<JoinHandle<()>, Error> {
+    let order = order.clone();
+    spawn("outlive-finish", move || completer::record_ends(&order))
 }
 
 /// Calls a callback of the caller's. What it panics with is printed, and ends no thread of the worker.

@@ -8,11 +8,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::builder::WorkerContext;
-use super::task::Task;
 use crate::engine::claims::Claims;
 use crate::error::Error;
 use crate::model::id::RunId;
 use crate::model::run::Run;
+#[cfg(any(test, feature = "testing"))]
+use crate::ownership::handle::RunHandle;
 use crate::util::sync::lock;
 
 /// The most runs of one claim.
@@ -46,6 +47,16 @@ pub(super) fn claim(order: &WorkerContext) {
     }
 }
 
+/// Claims one run for a worker that claims no other. Answers with its id, or none where none can be claimed.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn claim_one(order: &WorkerContext) -> Result<Option<RunId>, Error> {
+    let mut claims = Claims::of(order.kinds.iter().cloned()).within(order.times.lease);
+    let (handles, _) = pollster::block_on(claims.claim(&order.registry, 1, &|_| true))?;
+    let id = handles.first().map(RunHandle::id);
+    order.floor.claimed(0, Some(handles.into_iter().map(|handle| order.task(handle)).collect()));
+    Ok(id)
+}
+
 struct Claimer<'a> {
     order: &'a WorkerContext,
     claims: Claims,
@@ -67,7 +78,9 @@ impl Claimer<'_> {
         };
         let claimed = pollster::block_on(self.claims.claim(&self.order.registry, room, &is_wanted));
         let (tasks, more) = match claimed {
-            Ok((handles, more)) => (Some(handles.into_iter().map(Task::new).collect()), Ok(more)),
+            Ok((handles, more)) => {
+                (Some(handles.into_iter().map(|handle| self.order.task(handle)).collect()), Ok(more))
+            }
             Err(error) => (None, Err(error)),
         };
         self.order.floor.claimed(room, tasks);

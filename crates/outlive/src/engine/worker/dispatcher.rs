@@ -174,6 +174,18 @@ impl Dispatcher {
         state.watchers -= 1;
     }
 
+    /// Waits until what was claimed is done, and its end recorded or left to the heartbeat thread.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn wait_until_recorded(&self) {
+        let busy = |state: &mut State| {
+            !(state.queue.is_empty() && state.running.is_empty() && state.ends.is_empty() && state.writing == 0)
+        };
+        let mut state = self.state();
+        state.watchers += 1;
+        state = wait_while(&self.done, state, busy);
+        state.watchers -= 1;
+    }
+
     /// Releases the state, and wakes the threads that wait for what it has become.
     fn call(&self, mut state: MutexGuard<'_, State>) {
         // A slot that has come calls the next: where work is short, few wake.

@@ -1,0 +1,168 @@
+//! The harness: a registry in memory with a clock that only tests move, and workers that do one run at a time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{ManualClock, SeededEntropy, person, stranger};
+use crate::engine::worker::Builder;
+use crate::error::Error;
+use crate::model::run::Run;
+use crate::registry::Registry;
+use crate::store::memory::MemoryStore;
+
+/// A registry in memory for tests of handlers. Nothing is written to disk, no time passes unless a test lets it, and ids
+/// follow from a seed.
+///
+/// # Examples
+///
+/// A handler that fails first is tried again after its backoff:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use outlive::testing::Harness;
+/// use outlive::{Failed, Job, StateName, Worker, WorkerBuilder};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), outlive::Error> {
+/// let harness = Harness::new();
+/// let mut spec = harness.registry().spec("charge").with_input(&7)?;
+/// spec.policy.retry.on_failure = true;
+/// harness.registry().enqueue(spec).await?;
+///
+/// let worker = || -> WorkerBuilder {
+///     Worker::builder(harness.registry()).handle("charge", |job: Job<u64>| async move {
+///         if job.run().attempt == 1 { Err(Failed::new("network", "no answer")) } else { Ok(job.input * 2) }
+///     })
+/// };
+/// let first = harness.run_one(worker()).await?.unwrap();
+/// assert_eq!((first.state.name(), first.failures), (StateName::Pending, 1));
+/// assert!(harness.run_one(worker()).await?.is_none(), "it is not due before its backoff is over");
+///
+/// harness.clock().pass(Duration::from_secs(1));
+/// let second = harness.run_one(worker()).await?.unwrap();
+/// assert_eq!((second.state.name(), second.result.as_deref()), (StateName::Succeeded, Some(&14.into())));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Harness {
+    registry: Registry,
+    clock: Arc<ManualClock>,
+}
+
+impl Harness {
+    /// An empty registry.
+    pub fn new() -> Self {
+        let clock = ManualClock::new();
+        let (store, entropy) = (Arc::new(MemoryStore::new(clock.clone())), Arc::new(SeededEntropy::new(1)));
+        let registry = Registry::over(store, clock.clone(), entropy, person("tester"), stranger(1));
+        Self { registry, clock }
+    }
+
+    /// The registry: what tests enqueue into, build workers for and read from.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The clock of the registry. Backoffs, schedules, leases and timestamps follow it.
+    pub fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    /// Has a worker do the next run that is due, and nothing else. Answers with the run as its attempt left it: ended, or
+    /// waiting for its next attempt. None where no run can be claimed.
+    ///
+    /// Runs that waited for others that have ended by now are due. The worker is built for this registry, and is called
+    /// inside a tokio runtime.
+    pub async fn run_one(&self, worker: Builder) -> Result<Option<Run>, Error> {
+        worker.run_one().await
+    }
+}
+
+impl Default for Harness {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Harness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Harness").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::worker::{BlockingJob, Failed, Job, Worker};
+    use crate::model::run::{Release, StateName};
+    use crate::registry::{Parent, Planned};
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap()
+    }
+
+    #[test]
+    fn one_run_is_done_and_the_next_is_left() {
+        runtime().block_on(async {
+            let harness = Harness::new();
+            for input in [1, 2] {
+                let spec = harness.registry().spec("job").with_input(&input).unwrap();
+                harness.registry().enqueue(spec).await.unwrap();
+                // Of runs that were made at the same moment, either may be the next.
+                harness.clock().pass(Duration::from_millis(1));
+            }
+            let worker = || {
+                Worker::builder(harness.registry())
+                    .concurrency(8)
+                    .handle("job", |job: Job<u64>| async move { Ok::<_, Failed>(job.input) })
+            };
+            for expected in [Some(json!(1)), Some(json!(2)), None] {
+                let done = harness.run_one(worker()).await.unwrap();
+                assert_eq!(done.map(|run| run.result.as_deref().cloned().unwrap()), expected);
+            }
+        });
+    }
+
+    #[test]
+    fn dependant_is_due_after_its_parent_and_a_panic_is_a_failure() {
+        runtime().block_on(async {
+            let harness = Harness::new();
+            let parent = Planned { spec: harness.registry().spec("parent"), after: Vec::new() };
+            let after = vec![(Parent::Planned(0), Release::End)];
+            let child = Planned { spec: harness.registry().spec("child"), after };
+            harness.registry().enqueue_all(vec![parent, child]).await.unwrap();
+            let worker = || {
+                Worker::builder(harness.registry())
+                    .handle_blocking("parent", |_: &BlockingJob| -> Result<(), Failed> { panic!("a defect") })
+                    .handle_blocking("child", |_: &BlockingJob| Ok(()))
+            };
+            let mut ends = Vec::new();
+            while let Some(run) = harness.run_one(worker()).await.unwrap() {
+                ends.push((run.spec.kind.clone(), run.state.name()));
+            }
+            assert_eq!(ends, [("parent".into(), StateName::Failed), ("child".into(), StateName::Succeeded)]);
+        });
+    }
+
+    #[test]
+    fn time_passes_only_where_the_test_lets_it() {
+        runtime().block_on(async {
+            let harness = Harness::new();
+            let mut spec = harness.registry().spec("job");
+            spec.not_before = Some(harness.registry().clock().now().after(Duration::from_secs(3_600)));
+            harness.registry().enqueue(spec).await.unwrap();
+            let worker =
+                || Worker::builder(harness.registry()).handle_blocking("job", |_: &BlockingJob| Ok::<(), Failed>(()));
+            assert!(harness.run_one(worker()).await.unwrap().is_none());
+            harness.clock().pass(Duration::from_secs(3_600));
+            let run = harness.run_one(worker()).await.unwrap().unwrap();
+            assert_eq!(run.state.name(), StateName::Succeeded);
+            assert_eq!(run.ending().unwrap().at, harness.registry().clock().now());
+        });
+    }
+}
