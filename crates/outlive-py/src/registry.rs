@@ -78,7 +78,7 @@ impl NativeRegistry {
         let handle = wait(py, async {
             // A run whose owner is gone is marked dead before it is resumed.
             Reaper::new(registry.worker()).pass_over(&*registry, Filter::of([run])).await?;
-            registry.resume(run, false).await
+            registry.resume(run, outlive::ResumeOptions::default()).await
         })?;
         py.detach(|| registry.subscribe_requests());
         Ok(handle.into())
@@ -88,8 +88,8 @@ impl NativeRegistry {
     fn enqueue(&self, py: Python<'_>, spec: &str) -> PyResult<(String, bool)> {
         let registry = self.opened(py)?;
         let spec = read::<SpecInput>(py, spec)?.into_queued_spec(&registry).map_err(|error| raise(py, &error))?;
-        let (run, made) = wait(py, registry.enqueue_once(spec))?;
-        Ok((run.id.to_string(), made))
+        let enqueued = wait(py, registry.enqueue_once(spec))?;
+        Ok((enqueued.run.id.to_string(), enqueued.made))
     }
 
     /// Takes waiting runs of these kinds.

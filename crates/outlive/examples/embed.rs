@@ -4,7 +4,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example prints what it does")]
 
-use outlive::{Error, Progress, Registry, RunHandle};
+use outlive::{Error, Progress, Registry, ResumeOptions, RunHandle};
 
 const FILES: u64 = 10;
 
@@ -13,7 +13,7 @@ fn main() -> Result<(), Error> {
     pollster::block_on(async {
         let registry = Registry::open(&format!("sqlite:{directory}/.outlive")).await?;
         match registry.find("import").await {
-            Ok(earlier) => import(registry.resume(earlier.run.id, false).await?, FILES).await?,
+            Ok(earlier) => import(registry.resume(earlier.run.id, ResumeOptions::default()).await?, FILES).await?,
             Err(_) => {
                 let mut spec = registry.spec("import");
                 spec.name = Some("import".into());

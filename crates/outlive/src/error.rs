@@ -14,6 +14,7 @@ use crate::store;
 
 /// Why a call on a registry failed. Nothing was changed, unless it says so.
 #[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// There is no such run.
     #[error("no run `{0}`")]

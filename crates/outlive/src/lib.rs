@@ -114,7 +114,7 @@ pub use self::model::run::{
 pub use self::model::time::Timestamp;
 pub use self::ownership::Stop;
 pub use self::ownership::handle::{Persisted, RunHandle};
-pub use self::registry::{CancelOptions, Parent, Planned, Registry, RerunOptions};
+pub use self::registry::{CancelOptions, Enqueued, Parent, Planned, Registry, RerunOptions, ResumeOptions};
 
 #[doc(hidden)]
 pub use self::util::within::block_on_within;

@@ -73,6 +73,7 @@ use crate::store::sqlite::{Sharing, SqliteStore, bell};
 use crate::store::{self, Notification, Record, Store, WorkerCapacity};
 
 pub use self::cancel::{CancelOptions, Cancellation};
+pub use self::claim::ResumeOptions;
 pub use self::external::{EXTERNAL_KIND, ExternalLease};
 pub use self::facets::Histogram;
 pub use self::home::make_home;
@@ -80,7 +81,7 @@ pub use self::keys::KeyUse;
 pub use self::log_directory::LogDirectory;
 use self::log_directory::home_directory;
 pub use self::notify::WorkReady;
-pub use self::queue::{Parent, Planned, next_due};
+pub use self::queue::{Enqueued, Parent, Planned, next_due};
 pub use self::rerun::RerunOptions;
 pub use self::spool::Delivered;
 use self::spool::spool_key;

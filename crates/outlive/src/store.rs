@@ -321,6 +321,7 @@ pub struct Beat {
 
 /// What a worker takes from the queue, as it says itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct WorkerCapacity {
     /// The outlive that it is; empty where it did not say.
     pub version: String,
@@ -329,17 +330,26 @@ pub struct WorkerCapacity {
     /// Of which kinds; of any, if none is named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,
+    /// What people call it: a label, never an identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 impl WorkerCapacity {
     /// Takes so many runs at a time of these kinds.
     pub fn new(slots: u32, kinds: Vec<String>) -> Self {
-        Self { version: env!("CARGO_PKG_VERSION").into(), slots, kinds }
+        Self { version: env!("CARGO_PKG_VERSION").into(), slots, kinds, name: None }
+    }
+
+    /// The capacity of a worker that people call so.
+    #[must_use]
+    pub fn named(self, name: Option<String>) -> Self {
+        Self { name, ..self }
     }
 
     /// Of a worker that did not say.
     pub(crate) fn unsaid() -> Arc<Self> {
-        Arc::new(Self { version: String::new(), slots: 0, kinds: Vec::new() })
+        Arc::new(Self { version: String::new(), slots: 0, kinds: Vec::new(), name: None })
     }
 
     /// Whether it takes runs of that kind.
@@ -447,6 +457,7 @@ impl From<&Beat> for Worker {
 
 /// A notification of a store (ADR 0019). It may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Notification {
     /// A run may have become claimable.
     Work,
@@ -480,6 +491,7 @@ pub(crate) fn heads_of<'a>(runs: impl Iterator<Item = &'a Run>, now: Timestamp) 
 /// How a store fails.
 #[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Error {
     /// It cannot be reached now. Nothing was written.
     #[error("{0}")]

@@ -12,7 +12,7 @@ use outlive::lifecycle::OwnerEnd;
 use outlive::lifecycle::{Refusal, Verdict};
 use outlive::logs::{Growth, LogPolicy, Stream};
 use outlive::ownership::handle::{Persisted, RunHandle};
-use outlive::registry::{CancelOptions, Registry};
+use outlive::registry::{CancelOptions, Registry, ResumeOptions};
 use outlive::run::{EnvMode, Exit, Run, Spec, State, StateName};
 use outlive::time::{Timestamp, show_duration};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -294,7 +294,7 @@ impl Owning<'_> {
         loop {
             let left = at.since(self.registry.clock().now());
             if left.is_zero() {
-                match pollster::block_on(self.registry.take_up(id, false)) {
+                match pollster::block_on(self.registry.take_up(id, ResumeOptions::default())) {
                     // They live on, as they would without us, and the run waits for them.
                     Err(Error::Refused { refusal: Refusal::LeftoversAlive(_), .. }) => {}
                     taken => return taken.ok(),

@@ -9,7 +9,7 @@ use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::ownership::handle::RunHandle;
 use outlive::ownership::reaper::Reaper;
-use outlive::registry::Registry;
+use outlive::registry::{Registry, ResumeOptions};
 
 use super::detach::Report;
 use super::own::{Job, Owning};
@@ -76,11 +76,11 @@ pub fn run(matches: &ArgMatches, context: &Context, mask: SigSet, report: Option
 async fn take(input: &TakeUp, context: &Context) -> Result<(Registry, RunHandle, Job), Error> {
     let registry = context.for_report(&input.run.to_string()).await?;
     let job = Job::of(&registry, &registry.get(input.run).await?.run, input.by_another)?;
-    let handle = match registry.take_up(input.run, input.failed).await {
+    let handle = match registry.take_up(input.run, ResumeOptions { failed_too: input.failed }).await {
         // A holder that is dead must not keep the living out.
         Err(Error::KeyBusy { holders, .. }) => {
             hooks::reap(&registry, &mut Reaper::new(registry.worker()), Filter::of(holders)).await?;
-            registry.take_up(input.run, input.failed).await?
+            registry.take_up(input.run, ResumeOptions { failed_too: input.failed }).await?
         }
         taken => taken?,
     };

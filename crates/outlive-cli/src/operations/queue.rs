@@ -17,7 +17,7 @@ use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::lifecycle::Refusal;
 use outlive::ownership::reaper::Reaper;
-use outlive::registry::{CancelOptions, Cancellation, EXTERNAL_KIND, Parent, Planned, Registry};
+use outlive::registry::{CancelOptions, Cancellation, EXTERNAL_KIND, Enqueued, Parent, Planned, Registry};
 use outlive::run::{InvalidShare, Key, Release, Run, Share, StateName};
 use outlive::schedule::{Missed, Schedule};
 use outlive::settings::QueueOrder;
@@ -304,12 +304,12 @@ impl Operate for Add {
             warn_of_unserved(&registry, &runs).await?;
         }
         let ended = if is_waited_for {
-            let added = runs.iter().map(|(run, _)| (&registry, run.id)).collect();
+            let added = runs.iter().map(|added| (&registry, added.run.id)).collect();
             Some(Ended::of(context, added, false, None).await?)
         } else {
             None
         };
-        let named = |(run, made): (Run, bool)| Name { id: run.id, name: run.spec.name.clone(), made };
+        let named = |added: Enqueued| Name { id: added.run.id, name: added.run.spec.name.clone(), made: added.made };
         Ok(Added { runs: runs.into_iter().map(named).collect(), ended })
     }
 
@@ -329,11 +329,11 @@ async fn warn_of_unserved(registry: &Registry, runs: &[(Run, bool)]) -> Result<(
 
 /// Adds what is planned. Where there is one like it already, and its owner is dead, that is recorded first: it
 /// must not keep the living out.
-async fn enqueue(registry: &Registry, plan: Vec<Planned>) -> Result<Vec<(Run, bool)>, Error> {
+async fn enqueue(registry: &Registry, plan: Vec<Planned>) -> Result<Vec<Enqueued>, Error> {
     let again = (plan.len() == 1 && plan[0].spec.keys.iter().any(Key::is_unique)).then(|| plan.clone());
     let runs = registry.enqueue_each(plan).await?;
     match (again, runs.as_slice()) {
-        (Some(again), [(run, false)]) if run.owner().is_some() => {
+        (Some(again), [Enqueued { run, made: false, .. }]) if run.owner().is_some() => {
             let reaped = hooks::reap(registry, &mut Reaper::new(registry.worker()), Filter::of([run.id])).await?;
             if reaped.ended.is_empty() { Ok(runs) } else { registry.enqueue_each(again).await }
         }

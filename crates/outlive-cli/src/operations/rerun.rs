@@ -134,11 +134,11 @@ impl Operate for Rerun {
                 };
             }
         };
-        let (run, made) = registry.rerun(id, &self.options(context)?).await?;
-        if made {
-            begin(&registry, &run).await?;
+        let again = registry.rerun(id, &self.options(context)?).await?;
+        if again.made {
+            begin(&registry, &again.run).await?;
         }
-        Ok(Again::new(id, &run, made))
+        Ok(Again::new(id, &again.run, again.made))
     }
 
     fn exit_status(again: &Again) -> u8 {
@@ -198,9 +198,9 @@ impl Rerun {
             }
             for again in registry.rerun_each(&seen, &how).await? {
                 let begun = match again {
-                    Ok((run, true)) => begin(&registry, &run).await.map(|()| 1),
+                    Ok(again) if again.made => begin(&registry, &again.run).await.map(|()| 1),
                     // An earlier call with the same key has repeated it.
-                    Ok((_, false)) => Ok(0),
+                    Ok(_) => Ok(0),
                     Err(error) => Err(error),
                 };
                 match begun {

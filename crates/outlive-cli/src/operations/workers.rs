@@ -37,6 +37,8 @@ pub struct Known {
 #[derive(Debug, JsonSchema, Serialize)]
 struct WorkerView {
     id: WorkerId,
+    /// What people call it, where it has a name: a label, never an identity.
+    name: Option<String>,
     host: String,
     pid: u32,
     /// The outlive that it is; null where it did not say.
@@ -68,6 +70,7 @@ impl WorkerView {
         };
         Self {
             id: worker.id,
+            name: worker.offer.name.clone(),
             host: worker.identity.vantage.host.to_string(),
             pid: worker.identity.pid,
             version: Some(worker.offer.version.clone()).filter(|version| !version.is_empty()),
@@ -120,14 +123,16 @@ impl fmt::Display for Known {
         if self.workers.is_empty() {
             return writeln!(f, "no workers in {}", plain(&self.registry));
         }
+        // Most have no name, and need no column for it.
+        let is_named = self.workers.iter().any(|worker| worker.name.is_some());
         let row = |worker: &WorkerView| {
             let colour = match worker.health {
                 "alive" => Colour::Good,
                 "late" => Colour::Doubtful,
                 _ => Colour::Bad,
             };
-            vec![
-                Cell::new(worker.id.to_string()),
+            let name = is_named.then(|| Cell::new(worker.name.as_deref().map(plain).unwrap_or_default()));
+            let rest = [
                 Cell::new(plain(&worker.host)),
                 Cell::new(worker.pid.to_string()),
                 Cell::new(worker.version.as_deref().map(plain).unwrap_or_default()),
@@ -136,11 +141,14 @@ impl fmt::Display for Known {
                 Cell::new(worker.health).coloured(Some(colour)),
                 Cell::new(worker.runs.to_string()),
                 Cell::new(format!("{} ago", show_duration(std::time::Duration::from_millis(worker.silent_ms)))),
-            ]
+            ];
+            [Cell::new(worker.id.to_string())].into_iter().chain(name).chain(rest).collect::<Vec<_>>()
         };
-        let headings = ["WORKER", "HOST", "PID", "VERSION", "SLOTS", "KINDS", "HEALTH", "RUNS", "LAST BEAT"];
+        let all = ["WORKER", "NAME", "HOST", "PID", "VERSION", "SLOTS", "KINDS", "HEALTH", "RUNS", "LAST BEAT"];
+        let headings: Vec<&str> = all.into_iter().filter(|heading| is_named || *heading != "NAME").collect();
         let table = Table::new(&headings, self.workers.iter().map(row).collect::<Vec<_>>());
-        let steps = [Step::LeaveOut("VERSION"), Step::Narrow("KINDS", 16), Step::LeaveOut("PID")];
+        let steps =
+            [Step::LeaveOut("VERSION"), Step::Narrow("KINDS", 16), Step::LeaveOut("PID"), Step::Narrow("NAME", 16)];
         writeln!(f, "{}", table.show(Look::of_stdout(), &steps, &[]))
     }
 }

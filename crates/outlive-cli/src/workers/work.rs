@@ -15,6 +15,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::libc;
 use nix::sys::signal::SigSet;
 use outlive::error::{Code, Error};
+use outlive::run::NAME_LIMIT;
 use outlive::time::{Clock, SystemClock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
@@ -56,9 +57,19 @@ struct Work {
     /// Only runs of this kind (repeatable)
     #[arg(long = "kind", value_name = "KIND")]
     kinds: Vec<String>,
+    /// A name for its slots in `outlive workers`, which need not be unique
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    name: Option<String>,
     /// Exit once no runnable work is queued
     #[arg(long)]
     drain: bool,
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    let is_label = !text.trim().is_empty() && text.len() <= NAME_LIMIT && !text.chars().any(char::is_control);
+    is_label
+        .then(|| text.to_owned())
+        .ok_or_else(|| format!("a name has 1 to {NAME_LIMIT} bytes and no control character"))
 }
 
 /// The command's flags and help.
@@ -83,7 +94,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Ok(registries) => registries,
         Err(error) => return fail(&error, json),
     };
-    let words = hand::words(&registries, &input.kinds, input.drain, json);
+    let words = hand::words(&registries, &input.kinds, input.name.as_deref(), input.drain, json);
     let mut worker = Worker {
         words,
         signals,

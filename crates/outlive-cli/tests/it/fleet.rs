@@ -294,8 +294,10 @@ fn a_queued_run_says_that_no_worker_takes_it_and_workers_say_what_they_take() {
     on(&sandbox, &url, &["queue", "add", "--name", "job", "--kind", "train", "--", "true"]).succeeds();
     let reason = || on(&sandbox, &url, &["show", "job", "--json"]).json()["reason"].clone();
     assert_eq!(reason(), "waits for a worker; none is there");
-    let work =
-        |kind| on(&sandbox, &url, &["work", "--slots", "2", "--kind", kind]).stdout(Stdio::null()).spawn().unwrap();
+    let work = |kind| {
+        let words = ["work", "--slots", "2", "--kind", kind, "--name", "crew"];
+        on(&sandbox, &url, &words).stdout(Stdio::null()).spawn().unwrap()
+    };
     let mut other = work("report");
     until("the workers to be there", || {
         on(&sandbox, &url, &["workers", "--json"]).json()["workers"].as_array().unwrap().len() == 2
@@ -306,9 +308,9 @@ fn a_queued_run_says_that_no_worker_takes_it_and_workers_say_what_they_take() {
     let known = on(&sandbox, &url, &["workers", "--json"]).json();
     let worker = &known["workers"][0];
     assert_eq!((&worker["slots"], &worker["kinds"]), (&1.into(), &serde_json::json!(["report"])), "{known}");
-    assert_eq!(worker["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!((&worker["version"], &worker["name"]), (&env!("CARGO_PKG_VERSION").into(), &"crew".into()));
     let shown = on(&sandbox, &url, &["workers"]).succeeds();
-    assert!(shown.contains("KINDS") && shown.contains("report"), "{shown}");
+    assert!(shown.contains("KINDS") && shown.contains("report") && shown.contains("NAME"), "{shown}");
     let mut right = work("train");
     on(&sandbox, &url, &["wait", "job"]).succeeds();
     for worker in [&mut other, &mut right] {

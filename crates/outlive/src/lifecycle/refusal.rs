@@ -7,6 +7,7 @@ use crate::model::time::Timestamp;
 
 /// Why an action is refused. Nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refusal {
     /// The caller no longer owns the run.
     #[error("{}", lost(*state, *epoch, *claimed))]

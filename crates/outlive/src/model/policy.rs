@@ -286,6 +286,11 @@ impl Policies {
         Self { all, kinds }
     }
 
+    /// Gives a kind a policy of its own.
+    pub(crate) fn set(&mut self, kind: String, policy: Policy) {
+        self.kinds.insert(kind, policy);
+    }
+
     /// The policy of a run of this kind.
     pub fn of(&self, kind: &str) -> &Policy {
         self.kinds.get(kind).unwrap_or(&self.all)

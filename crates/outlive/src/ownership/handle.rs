@@ -124,6 +124,11 @@ impl RunHandle {
         self.held.watch(Box::new(callback));
     }
 
+    /// Allows the attempt at most `timeout`, where its policy allows more.
+    pub(crate) fn limit(&self, timeout: Duration) {
+        self.keeping.limit(&self.held, timeout);
+    }
+
     /// Says how far the work is. At most one report a second is written; a later one waits for the next second, the next
     /// heartbeat or any other write of this run, and replaces the one that waits.
     pub async fn progress(&self, progress: Progress) -> Result<(), Error> {

@@ -180,6 +180,14 @@ impl WorkerState {
         }
     }
 
+    /// Allows a run that is held at most `timeout`, whatever its policy says.
+    pub(crate) fn limit(&self, held: &Held, timeout: Duration) {
+        held.limit(timeout);
+        let mut keep = self.keep();
+        keep.summary = None;
+        self.nudge(keep);
+    }
+
     /// From now on beats as that lease says, also while nothing is held.
     pub(crate) fn promise(&self, lease: Lease) {
         let mut keep = self.keep();

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::lifecycle::{Fence, note_usage};
@@ -50,6 +50,8 @@ pub(crate) struct Held {
     /// How long its attempt had run before that, with another owner.
     ran_for: Option<Duration>,
     timeout: Option<Duration>,
+    /// What its worker allows it, where that is less.
+    worker_timeout: OnceLock<Duration>,
     stops_unheard: bool,
     /// As it was last read or written.
     pub(crate) record: Mutex<Record>,
@@ -111,6 +113,7 @@ impl Held {
             since: now,
             ran_for,
             timeout: policy.limits.timeout,
+            worker_timeout: OnceLock::new(),
             stops_unheard: policy.on_lease_loss.unwrap_or(careful) == OnLeaseLoss::Stop,
             record: Mutex::new(record),
             stopping: Arc::default(),
@@ -180,20 +183,31 @@ impl Held {
         Some(unwritten.written_at.map_or(Duration::ZERO, |at| (at + PROGRESS_EVERY).saturating_sub(now)))
     }
 
+    /// Allows it at most `timeout`, whatever its policy says. The first call counts.
+    pub(super) fn limit(&self, timeout: Duration) {
+        self.worker_timeout.get_or_init(|| timeout);
+    }
+
+    /// How long its attempt may run.
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout.into_iter().chain(self.worker_timeout.get().copied()).min()
+    }
+
     /// Whether a clock alone may stop it.
     pub(super) fn is_limited(&self) -> bool {
-        self.timeout.is_some() || self.stops_unheard
+        self.timeout().is_some() || self.stops_unheard
     }
 
     /// How long it may still run, unless it was asked to stop.
     pub(super) fn time_left(&self, now: Duration) -> Option<Duration> {
-        let timeout = self.timeout.filter(|_| self.stop().is_none())?;
+        let timeout = self.timeout().filter(|_| self.stop().is_none())?;
         Some((self.since + timeout.saturating_sub(self.ran_for.unwrap_or_default())).saturating_sub(now))
     }
 
     /// Whether it has run for longer than it may.
     pub(super) fn is_over(&self, now: Duration) -> bool {
-        self.timeout.is_some_and(|timeout| now.saturating_sub(self.since) + self.ran_for.unwrap_or_default() > timeout)
+        self.timeout()
+            .is_some_and(|timeout| now.saturating_sub(self.since) + self.ran_for.unwrap_or_default() > timeout)
     }
 
     /// Whether it must stop by itself after such a time in which the store took no beat.

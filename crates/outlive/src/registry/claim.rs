@@ -17,6 +17,13 @@ use crate::ownership::heartbeat::WorkerState;
 use crate::store::{self, Change, Order, Record, Selection};
 use crate::util::sync::lock;
 
+/// Which runs may be continued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ResumeOptions {
+    /// Also a run that failed, and not only one that is dead or was interrupted.
+    pub failed_too: bool,
+}
+
 impl Registry {
     /// Takes up to `limit` waiting runs that match, in the order of their priority.
     pub async fn claim(&self, filter: Filter, limit: usize) -> Result<Vec<RunHandle>, Error> {
@@ -91,10 +98,10 @@ impl Registry {
 
     /// Goes on with a run, owned by this process at once: claims it where it waits, even before its time, and tries it
     /// again where it has ended.
-    pub async fn take_up(&self, id: RunId, failed_too: bool) -> Result<RunHandle, Error> {
+    pub async fn take_up(&self, id: RunId, how: ResumeOptions) -> Result<RunHandle, Error> {
         let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
         if !matches!(found.run.state, State::Pending(_)) {
-            return self.resume(id, failed_too).await;
+            return self.resume(id, how).await;
         }
         let keeping = self.keeping()?;
         self.take(id, &keeping, |run| Action::Claim {
@@ -126,10 +133,10 @@ impl Registry {
     }
 
     /// Tries an ended run again, owned by this process at once.
-    pub async fn resume(&self, id: RunId, failed_too: bool) -> Result<RunHandle, Error> {
+    pub async fn resume(&self, id: RunId, how: ResumeOptions) -> Result<RunHandle, Error> {
         let keeping = self.keeping()?;
         self.take(id, &keeping, |run| Action::Resume {
-            failed_too,
+            failed_too: how.failed_too,
             leftovers: self
                 .look(&[run])
                 .and_then(|mut sights| sights.pop())

@@ -1,6 +1,7 @@
 //! The queue: runs that wait for a worker, for each other, and for their time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Registry, TRIES};
@@ -8,6 +9,7 @@ use crate::error::Error;
 use crate::lifecycle::{Action, Start, enqueued, has_room, starts_at};
 use crate::model::filter::Filter;
 use crate::model::id::{RunId, Stamp};
+use crate::model::policy::Policy;
 use crate::model::run::{After, Hold, Key, Lineage, Release, Run, Spec, State, StateName};
 use crate::model::time::Timestamp;
 use crate::store::{self, Expect, Order, Page, Pages, Write, WriteOutcome};
@@ -19,6 +21,27 @@ pub struct Planned {
     pub spec: Spec,
     /// What it waits for, besides what its spec says.
     pub after: Vec<(Parent, Release)>,
+}
+
+/// A run that was to be made.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Enqueued {
+    /// The run that there is.
+    pub run: Run,
+    /// This call made it. Otherwise it was there: it has a unique key of the run that was to be made, or repeats the same
+    /// run by the same idempotency key.
+    pub made: bool,
+}
+
+impl Enqueued {
+    pub(super) fn made(run: Run) -> Self {
+        Self { run, made: true }
+    }
+
+    pub(super) fn there(run: Run) -> Self {
+        Self { run, made: false }
+    }
 }
 
 /// A run that a planned one waits for.
@@ -37,6 +60,27 @@ impl Registry {
         let mut spec = Spec::new(kind, self.me.clone());
         spec.policy.clone_from(self.policies.of(&spec.kind));
         spec
+    }
+
+    /// Gives new runs of a kind this policy: how long they may take, what is tried again and how often. It is resolved when
+    /// [`Registry::spec`] makes a spec, and part of the run from then on: no worker changes it later.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), outlive::Error> {
+    /// let mut policy = outlive::Policy::default();
+    /// (policy.retry.on_failure, policy.retry.max_attempts) = (true, 3);
+    /// policy.limits.timeout = Some(Duration::from_secs(60));
+    /// let registry = outlive::Registry::open("memory:").await?.with_policy("charge", policy);
+    /// assert_eq!(registry.spec("charge").policy.retry.max_attempts, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_policy(mut self, kind: impl Into<String>, policy: Policy) -> Self {
+        Arc::make_mut(&mut self.policies).set(kind.into(), policy);
+        self
     }
 
     /// Makes a run that waits to be claimed.
@@ -75,8 +119,8 @@ impl Registry {
     }
 
     /// Makes a run that waits to be claimed, unless one that has not ended has a unique key of it. Answers with the run
-    /// that there is then, and whether this call made it: of many that come at once, one makes it.
-    pub async fn enqueue_once(&self, spec: Spec) -> Result<(Run, bool), Error> {
+    /// that there is then: of many calls at once, one makes it.
+    pub async fn enqueue_once(&self, spec: Spec) -> Result<Enqueued, Error> {
         self.check_parents(&[&spec], &[]).await?;
         let spec = Spec { queued: true, ..spec };
         let mut tries = 0;
@@ -86,7 +130,7 @@ impl Registry {
             match self.create(run, vec![made]).await {
                 Err(Error::KeyBusy { key, holders, free_at }) if key.is_unique() => {
                     if let Some(holder) = self.holder(&key, &holders).await? {
-                        return Ok((holder, false));
+                        return Ok(Enqueued::there(holder));
                     }
                     // It has ended since, or is on its way to be made.
                     tries += 1;
@@ -94,7 +138,7 @@ impl Registry {
                         return Err(Error::KeyBusy { key, holders, free_at });
                     }
                 }
-                made => return Ok((made?.run, true)),
+                made => return Ok(Enqueued::made(made?.run)),
             }
         }
     }
@@ -107,11 +151,11 @@ impl Registry {
     /// Makes runs that wait to be claimed, and for each other. Where any of them cannot be, none is made. In place of one
     /// whose unique key another has, that one is answered with.
     pub async fn enqueue_all(&self, plan: Vec<Planned>) -> Result<Vec<Run>, Error> {
-        Ok(self.enqueue_each(plan).await?.into_iter().map(|(run, _)| run).collect())
+        Ok(self.enqueue_each(plan).await?.into_iter().map(|enqueued| enqueued.run).collect())
     }
 
     /// Enqueues a plan of runs. Answers for each whether this call made it.
-    pub async fn enqueue_each(&self, plan: Vec<Planned>) -> Result<Vec<(Run, bool)>, Error> {
+    pub async fn enqueue_each(&self, plan: Vec<Planned>) -> Result<Vec<Enqueued>, Error> {
         check_cycles(&plan)?;
         check_unique(&plan)?;
         let now = self.clock.now();
@@ -156,12 +200,12 @@ impl Registry {
         let mut there = Vec::new();
         for ((run, asked), written) in runs.into_iter().zip(asked).zip(written) {
             there.push(match (written, asked) {
-                (WriteOutcome::Done(_), _) => (run, true),
+                (WriteOutcome::Done(_), _) => Enqueued::made(run),
                 (WriteOutcome::KeyBusy { key, holders, .. }, Some(asked)) => {
                     // What stays behind of it is sealed, private and never asked for.
                     let _ = self.forget_sealed(run.id);
                     match self.holder(&key, &holders).await? {
-                        Some(holder) => (holder, false),
+                        Some(holder) => Enqueued::there(holder),
                         None => self.enqueue_once(asked).await?,
                     }
                 }

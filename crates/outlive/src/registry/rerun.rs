@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Registry;
+use super::{Enqueued, Registry};
 use crate::error::Error;
 use crate::lifecycle::health::RunStatus;
 use crate::lifecycle::{enqueued, rerun};
@@ -28,22 +28,21 @@ pub struct RerunOptions {
 }
 
 impl Registry {
-    /// Makes a run with the spec of another, linked to it; that one is left as it is. It waits to be claimed. The answer
-    /// says whether this call made it.
-    pub async fn rerun(&self, id: RunId, how: &RerunOptions) -> Result<(Run, bool), Error> {
+    /// Makes a run with the spec of another, linked to it; that one is left as it is. It waits to be claimed.
+    pub async fn rerun(&self, id: RunId, how: &RerunOptions) -> Result<Enqueued, Error> {
         let seen = self.glance(id).await?;
         let derived = how.derived(&seen.run);
         if let Some(again) = derived
             && let Some(made) = self.store.get(&[again]).await?.pop()
         {
-            return Ok((made.run, false));
+            return Ok(Enqueued::there(made.run));
         }
         let draft = self.draft_rerun(&seen, how)?;
         let (made, id) = (enqueued(&draft, &self.me), draft.id);
         match self.create(draft, vec![made]).await {
-            Ok(record) => Ok((record.run, true)),
+            Ok(record) => Ok(Enqueued::made(record.run)),
             Err(error) => match self.store.get(&[id]).await?.pop().filter(|_| derived.is_some()) {
-                Some(made) => Ok((made.run, false)),
+                Some(made) => Ok(Enqueued::there(made.run)),
                 None => Err(error),
             },
         }
@@ -55,7 +54,7 @@ impl Registry {
         &self,
         seen: &[RunStatus],
         how: &RerunOptions,
-    ) -> Result<Vec<Result<(Run, bool), Error>>, Error> {
+    ) -> Result<Vec<Result<Enqueued, Error>>, Error> {
         let drafts: Vec<Result<Run, Error>> = seen.iter().map(|seen| self.draft_rerun(seen, how)).collect();
         let write = |run: &Run| {
             let events = vec![enqueued(run, &self.me)];
@@ -73,8 +72,8 @@ impl Registry {
         let became = |draft: Result<Run, Error>| {
             let draft = draft?;
             match written.next() {
-                Some(WriteOutcome::Done(_)) => Ok((draft, true)),
-                Some(WriteOutcome::Conflict(Some(there))) => Ok((there.run, false)),
+                Some(WriteOutcome::Done(_)) => Ok(Enqueued::made(draft)),
+                Some(WriteOutcome::Conflict(Some(there))) => Ok(Enqueued::there(there.run)),
                 Some(WriteOutcome::KeyBusy { key, holders, free_at }) => {
                     let _ = self.forget_sealed(draft.id);
                     Err(Error::KeyBusy { key, holders, free_at })

@@ -15,6 +15,7 @@ use crate::model::owner::{Evidence, Liveness};
 use crate::model::run::{Progress, Run, StateName};
 use crate::ownership::Stop;
 use crate::ownership::handle::{Persisted, RunHandle};
+use crate::registry::ResumeOptions;
 
 impl Process {
     /// A worker's thread: finds runs and does them.
@@ -52,7 +53,10 @@ impl Process {
             _ => {
                 let ended = [StateName::Interrupted, StateName::Dead, StateName::Failed];
                 match self.some_run(Filter::in_states(ended)).await {
-                    Some(id) => one(self.call("resume", None, self.registry.resume(id, self.draw(2) == 0)).await.0),
+                    Some(id) => {
+                        let how = ResumeOptions { failed_too: self.draw(2) == 0 };
+                        one(self.call("resume", None, self.registry.resume(id, how)).await.0)
+                    }
                     None => Vec::new(),
                 }
             }

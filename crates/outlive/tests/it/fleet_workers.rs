@@ -472,6 +472,12 @@ fn a_worker_without_slots_or_handlers_is_refused() {
     assert!(eager(world.process()).start().is_err());
     assert!(eager(world.process()).handle_blocking("job", |_| Ok(())).concurrency(0).start().is_err());
     assert!(eager(world.process()).handle_blocking("job", |_| Ok(())).kind("other").start().is_err());
+    let second = Duration::from_secs(1);
+    assert!(eager(world.process()).handle_blocking("job", |_| Ok(())).timeout_of("other", second).start().is_err());
+    assert!(
+        eager(world.process()).handle_blocking("job", |_| Ok(())).timeout_of("job", Duration::ZERO).start().is_err()
+    );
+    assert!(eager(world.process()).handle_blocking("job", |_| Ok(())).name("a\nb").start().is_err());
 }
 
 #[test]
@@ -482,13 +488,15 @@ fn f01_a_worker_says_what_it_takes_whether_it_beats_or_claims_first() {
         claims_first.tick().await.unwrap();
         let worker = eager(world.process())
             .concurrency(3)
+            .name("crew")
             .handle_blocking("a", |_| Ok(()))
             .handle_blocking("b", |_| Ok(()))
             .start()
             .unwrap();
         let known = world.store.workers().await.unwrap();
         let offer = |id| known.iter().find(|known| Some(known.id) == id).unwrap().offer.clone();
-        assert_eq!(*offer(worker.registry().worker()), WorkerCapacity::new(3, vec!["a".into(), "b".into()]));
+        let expected = WorkerCapacity::new(3, vec!["a".into(), "b".into()]).named(Some("crew".into()));
+        assert_eq!(*offer(worker.registry().worker()), expected);
         // In a bucket whoever owns runs is known by them alone.
         if !world.is_slow {
             assert_eq!(*offer(claims_first.worker()), WorkerCapacity::new(1, Vec::new()));

@@ -37,7 +37,7 @@ impl Program {
 async fn interrupted_and_resumed(registry: &Registry, run: RunHandle) -> RunHandle {
     let id = run.id();
     run.interrupt(None, "the machine goes down").await.unwrap();
-    registry.resume(id, false).await.unwrap()
+    registry.resume(id, outlive::ResumeOptions::default()).await.unwrap()
 }
 
 async fn steps(registry: &Registry, run: RunId, attempt: u32) -> Vec<(String, StateName, bool)> {

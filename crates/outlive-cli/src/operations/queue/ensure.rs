@@ -4,8 +4,7 @@ use std::ffi::OsString;
 
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
-use outlive::registry::Registry;
-use outlive::run::Run;
+use outlive::registry::{Enqueued, Registry};
 
 use crate::exec::detach::Starting;
 use crate::lookup::serving::is_served;
@@ -14,9 +13,9 @@ use crate::workers::work;
 
 /// Starts a worker in the background if no worker or supervisor serves one of these runs. It ends when nothing is left
 /// that waits for a worker alone.
-pub async fn ensure_worker(registry: &Registry, runs: &[(Run, bool)]) -> Result<(), Error> {
-    for (run, _) in runs {
-        if !is_served(registry, run).await? {
+pub async fn ensure_worker(registry: &Registry, runs: &[Enqueued]) -> Result<(), Error> {
+    for added in runs {
+        if !is_served(registry, &added.run).await? {
             let words = ["outlive", "--registry", registry.url(), work::NAME, "--drain"].map(OsString::from);
             let failed = |error| Error::Invalid(format!("it is queued, but no worker can be started: {error}"));
             let worker = Starting::begin(&words, &SigSet::empty()).map_err(failed)?;

@@ -60,6 +60,8 @@ struct Flags {
     #[arg(long = "kind")]
     kinds: Vec<String>,
     #[arg(long)]
+    name: Option<String>,
+    #[arg(long)]
     drain: bool,
     #[arg(long)]
     say_starts: bool,
@@ -71,18 +73,25 @@ struct Flags {
 impl Flags {
     /// What a slot with these flags takes from a queue.
     fn capacity(&self) -> WorkerCapacity {
-        WorkerCapacity::new(1, self.kinds.clone())
+        WorkerCapacity::new(1, self.kinds.clone()).named(self.name.clone())
     }
 }
 
 /// The words by which this program becomes a hand, which says when runs start if its parent wants to know.
-pub fn words(registries: &[String], kinds: &[String], drain: bool, say_starts: bool) -> Vec<OsString> {
+pub fn words(
+    registries: &[String],
+    kinds: &[String],
+    name: Option<&str>,
+    drain: bool,
+    say_starts: bool,
+) -> Vec<OsString> {
     let kinds = kinds.iter().flat_map(|kind| ["--kind".into(), OsString::from(kind)]);
+    let name = name.map(|name| format!("--name={name}").into());
     let flags = [(drain, "--drain"), (say_starts, "--say-starts"), (registries.len() > 1, "--several")];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into());
     let registries: Vec<String> = registries.iter().map(|registry| sparing(registry)).collect();
     let words = ["outlive".into(), HAND.into(), "--registry".into(), registries.join("\n").into()];
-    words.into_iter().chain(kinds).chain(flags).collect()
+    words.into_iter().chain(kinds).chain(name).chain(flags).collect()
 }
 
 /// The same registry with as few connections as a hand needs that does one thing after the other, unless it says how

@@ -17,7 +17,7 @@ use super::task::Task;
 use super::{OnEnd, OnError, OnStart, Tally, Worker, claimer, completer, maintenance};
 use crate::engine::worker::WorkerTiming;
 use crate::error::Error;
-use crate::model::run::Run;
+use crate::model::run::{NAME_LIMIT, Run};
 use crate::ownership::handle::RunHandle;
 use crate::registry::Registry;
 use crate::store::{self, WorkerCapacity};
@@ -37,8 +37,10 @@ const LAST_GRACE: Duration = Duration::from_secs(5);
 #[must_use]
 pub struct Builder {
     registry: Registry,
+    name: Option<String>,
     slots: usize,
     slots_of: BTreeMap<String, usize>,
+    timeouts: BTreeMap<String, Duration>,
     prefetch: usize,
     times: WorkerTiming,
     grace: Duration,
@@ -57,6 +59,7 @@ pub(super) struct WorkerContext {
     pub(super) floor: Arc<Dispatcher>,
     pub(super) times: WorkerTiming,
     pub(super) kinds: BTreeSet<String>,
+    pub(super) timeouts: BTreeMap<String, Duration>,
     pub(super) on_error: OnError,
     pub(super) on_end: OnEnd,
 }
@@ -64,6 +67,12 @@ pub(super) struct WorkerContext {
 impl WorkerContext {
     /// A claimed run on its way to its handler.
     pub(super) fn task(&self, handle: RunHandle) -> Arc<Task> {
+        // Most workers have none, and claims are many.
+        if !self.timeouts.is_empty()
+            && let Some(timeout) = self.timeouts.get(&handle.spec().kind)
+        {
+            handle.limit(*timeout);
+        }
         Task::new(handle)
     }
 
@@ -89,8 +98,10 @@ impl Builder {
     pub(super) fn new(registry: Registry) -> Self {
         Self {
             registry,
+            name: None,
             slots: 1,
             slots_of: BTreeMap::new(),
+            timeouts: BTreeMap::new(),
             prefetch: 0,
             times: WorkerTiming::default(),
             grace: GRACE,
@@ -114,6 +125,20 @@ impl Builder {
     pub fn concurrency_of(mut self, kind: impl Into<String>, slots: usize) -> Self {
         self.slots_of.insert(kind.into(), slots);
         self
+    }
+
+    /// Allows handlers of this kind so long, where the policy of a run allows more or says nothing. What happens then is
+    /// said at [`Job::stopped`]. It limits this worker; a timeout for all workers, and retries, belong to the policy that
+    /// a run is made with: see [`Registry::with_policy`].
+    pub fn timeout_of(mut self, kind: impl Into<String>, timeout: Duration) -> Self {
+        self.timeouts.insert(kind.into(), timeout);
+        self
+    }
+
+    /// Calls the worker by this name where workers are listed. A label for people, which need not be unique and never
+    /// identifies it: every start of a worker has an id of its own.
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
     }
 
     /// Claims so many more than it has slots for, so that none waits for a claim.
@@ -232,7 +257,15 @@ impl Builder {
 
     /// Refuses settings that no worker can work with.
     fn check(&self) -> Result<(), Error> {
-        let Self { slots, slots_of, kinds, handlers, .. } = self;
+        let Self { name, slots, slots_of, timeouts, kinds, handlers, .. } = self;
+        if name.as_ref().is_some_and(|name| !is_label(name)) {
+            return Err(Error::Invalid(format!(
+                "the name of a worker is empty, longer than {NAME_LIMIT} bytes or has a control character"
+            )));
+        }
+        if let Some((kind, _)) = timeouts.iter().find(|(kind, time)| time.is_zero() || !handlers.contains_key(*kind)) {
+            return Err(Error::Invalid(format!("a timeout for kind `{kind}`, which has no handler, or of 0")));
+        }
         let limit = if handlers.values().any(Handler::is_blocking) { SLOTS_LIMIT } else { ASYNC_SLOTS_LIMIT };
         if *slots == 0 || *slots > limit {
             return Err(Error::Invalid(format!("a worker has 1 to {limit} slots, not {slots}")));
@@ -252,7 +285,8 @@ impl Builder {
     /// A worker with threads that call handlers, and none yet that claims runs, records ends or maintains the registry.
     pub(super) fn assemble(self) -> Result<(Worker, Arc<WorkerContext>), Error> {
         self.check()?;
-        let Self { registry, slots, slots_of, prefetch, times, grace, last_grace, kinds, handlers, .. } = self;
+        let Self { registry, slots, slots_of, timeouts, prefetch, times, grace, last_grace, kinds, handlers, .. } =
+            self;
         let (on_error, on_start, on_end) = (self.on_error, self.on_start, self.on_end);
         let on_error: OnError = Arc::new(move |error| contained(|| on_error(error)));
         let on_start: OnStart = Arc::new(move |run| contained(|| on_start(run)));
@@ -265,13 +299,14 @@ impl Builder {
             ));
         }
         let kinds = if kinds.is_empty() { handlers.keys().cloned().collect() } else { kinds };
-        let offer = WorkerCapacity::new(slots as u32, kinds.iter().cloned().collect());
+        let offer = WorkerCapacity::new(slots as u32, kinds.iter().cloned().collect()).named(self.name);
         let (registry, floor) = (Arc::new(registry.offering(offer)), Dispatcher::new(slots, slots_of, prefetch));
         let order = Arc::new(WorkerContext {
             registry: registry.clone(),
             floor: floor.clone(),
             times,
             kinds,
+            timeouts,
             on_error,
             on_end,
         });
@@ -305,6 +340,11 @@ impl Builder {
 pub(super) fn finisher(order: &Arc<WorkerContext>) -> Result<JoinHandle<()>, Error> {
     let order = order.clone();
     spawn("outlive-finish", move || completer::record_ends(&order))
+}
+
+/// Whether a text can be shown as a name.
+fn is_label(text: &str) -> bool {
+    !text.trim().is_empty() && text.len() <= NAME_LIMIT && !text.chars().any(char::is_control)
 }
 
 /// Calls a callback of the caller's. What it panics with is printed, and ends no thread of the worker.

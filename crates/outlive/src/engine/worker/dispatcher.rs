@@ -33,6 +33,7 @@ pub(super) enum Stage {
 
 /// What a worker has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Tally {
     /// Claims that brought anything.
     pub claims: u64,

@@ -7,6 +7,7 @@ use crate::model::run::{DEPTH_LIMIT, DOCUMENT_LIMIT, is_deeper};
 
 /// How a job came out that has not failed.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Done {
     /// It did what it was to do, and returned this. `Null` is no result.
     Succeeded(Value),

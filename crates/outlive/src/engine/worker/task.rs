@@ -18,6 +18,7 @@ use crate::util::sync::lock;
 
 /// Why a handler should stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StopReason {
     /// Something about its run.
     Run(Stop),

@@ -122,7 +122,7 @@ fn f_70_a_request_that_comes_after_the_run_was_resumed_changes_nothing() {
         yard.clock.pass(LEASE * 2);
         let mut reaper = Reaper::new(None);
         assert_eq!(reaper.pass(&yard.registry).await.unwrap().ended.len(), 1);
-        let resumed = yard.registry.resume(id, false).await.unwrap();
+        let resumed = yard.registry.resume(id, outlive::ResumeOptions::default()).await.unwrap();
         let before = yard.store.get(&[id]).await.unwrap();
         gate.open();
         gate.wait_passed(sent);

@@ -75,7 +75,9 @@ fn a_record_that_changes_meanwhile_stays() {
         let resumes = registry.clone();
         let proxy = Proxy::new(Bucket::shared().port(), move |request| {
             if is_change(request) && !once.swap(true, Ordering::SeqCst) {
-                std::mem::forget(pollster::block_on(resumes.resume(id, true)).unwrap());
+                std::mem::forget(
+                    pollster::block_on(resumes.resume(id, outlive::ResumeOptions { failed_too: true })).unwrap(),
+                );
             }
             Fate::Pass
         });
@@ -97,7 +99,7 @@ fn whoever_dies_while_it_deletes_a_record_leaves_a_mark_that_nobody_writes_over_
         let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(2)).await;
         let denied = sweep(&sweeping, &after(HOUR), false).await.unwrap_err();
         assert!(denied.to_string().contains("not permitted"), "{denied}");
-        assert!(yard.process().await.resume(id, true).await.is_err());
+        assert!(yard.process().await.resume(id, outlive::ResumeOptions { failed_too: true }).await.is_err());
         assert!(yard.registry.archive(id, true).await.is_err());
         let again = yard.sweep(&after(HOUR), false).await;
         assert!(again.problems.is_empty() && again.forgotten.is_empty(), "{again:?}");

@@ -114,7 +114,7 @@ fn t6_08_record_has_the_fields_that_the_contract_names() {
         let id = bare.id();
         bare.interrupt(Some(15), "SIGTERM").await.unwrap();
         yard.clock.pass(Duration::from_secs(3_600));
-        let resumed = yard.registry.resume(id, false).await.unwrap();
+        let resumed = yard.registry.resume(id, outlive::ResumeOptions::default()).await.unwrap();
         assert_eq!(fields(&yard, id, ["started_at"]).await, started, "the second attempt moved the start of the run");
         resumed.succeed().await.unwrap();
         assert_eq!(fields(&yard, id, ["started_at"]).await, started);

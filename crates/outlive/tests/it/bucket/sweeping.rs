@@ -80,7 +80,7 @@ fn b03_b04_of_a_dead_writer_everything_goes_and_of_a_living_one_nothing() {
         assert_eq!((report.objects, report.swept[0].reason.as_str()), (1, "dead, and it has no manifest"));
         assert_eq!(yard.shards().await, [kept]);
 
-        let refused = yard.registry.resume(dead.id(), false).await.unwrap_err().to_string();
+        let refused = yard.registry.resume(dead.id(), outlive::ResumeOptions::default()).await.unwrap_err().to_string();
         assert!(refused.contains("swept"), "{refused}");
         // B09: a writer that was swept learns it before it publishes.
         let lost = dead.report(Report { manifest_ref: Some("m".into()), ..Report::default() }).await.unwrap_err();

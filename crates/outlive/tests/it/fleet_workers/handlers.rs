@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{LONG, Shared, eager, lasting, state};
 use crate::lifecycle::logging::Logged;
-use crate::world::{Watched, on_each, unseen};
+use crate::world::{LEASE, Watched, on_each, unseen};
 
 #[derive(Serialize, Deserialize)]
 struct Migrate {
@@ -319,4 +319,38 @@ fn handler_is_given_the_trace_parent_of_its_run() {
     });
     let lines = logged.of("handled");
     assert!(!lines.is_empty() && lines.iter().all(|line| line.contains(PARENT)), "{lines:?}");
+}
+
+#[test]
+fn handler_is_stopped_at_the_timeout_of_its_kind() {
+    let runtime = runtime();
+    on_each(async |world| {
+        let maker = world.process();
+        let slow = maker.enqueue(spec("slow")).await.unwrap();
+        let free = maker.enqueue(spec("free")).await.unwrap();
+        let until_stopped = |job: Job| async move {
+            job.stopped().await;
+            Ok::<_, Failed>(Done::Stopped)
+        };
+        let worker = eager(world.process())
+            .concurrency(2)
+            .timeout_of("slow", LEASE / 3)
+            .grace(Duration::ZERO, LONG)
+            .runtime(runtime.handle().clone())
+            .handle("slow", until_stopped)
+            .handle("free", until_stopped)
+            .start()
+            .unwrap();
+        worker.wait_until(|tally| tally.running == 2);
+        worker.registry().tick().await.unwrap();
+        assert_eq!(worker.tally().running, 2, "no time has passed");
+        world.clock.pass(LEASE / 2);
+        worker.registry().tick().await.unwrap();
+        worker.wait_until(|tally| tally.failed == 1);
+        assert_eq!(state(&world, &free).await, StateName::Running);
+        let run = world.record(slow.id).await.run;
+        let End::Failed(failure) = &run.ending().unwrap().how else { panic!("{run:?}") };
+        assert_eq!(failure.error_type, "timeout");
+        worker.stop();
+    });
 }

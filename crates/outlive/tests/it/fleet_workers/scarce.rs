@@ -24,15 +24,14 @@ fn of_many_that_add_a_unique_run_at_once_one_makes_it_and_the_others_are_told_wh
             let adding: Vec<_> = adders.iter().map(add).collect();
             adding.into_iter().map(|adding| adding.join().unwrap().unwrap()).collect()
         });
-        let made: Vec<_> = answers.iter().filter(|(_, made)| *made).map(|(run, _)| run.id).collect();
-        let told = answers.iter().filter(|(run, is_made)| !is_made && made.contains(&run.id)).count();
+        let made: Vec<_> = answers.iter().filter(|added| added.made).map(|added| added.run.id).collect();
+        let told = answers.iter().filter(|added| !added.made && made.contains(&added.run.id)).count();
         println!("{} made it, {told} were told which", made.len());
         assert_eq!((made.len(), told), (1, ADDERS - 1));
-        let (_, made_again) = adders[0].enqueue_once(only("job")).await.unwrap();
-        assert!(!made_again);
+        assert!(!adders[0].enqueue_once(only("job")).await.unwrap().made);
         adders[0].cancel(made[0], None).await.unwrap();
-        let (next, made_again) = adders[0].enqueue_once(only("job")).await.unwrap();
-        assert!(made_again && next.id != made[0], "its end did not make room for another");
+        let next = adders[0].enqueue_once(only("job")).await.unwrap();
+        assert!(next.made && next.run.id != made[0], "its end did not make room for another");
     });
 }
 
@@ -44,9 +43,9 @@ fn in_a_plan_a_unique_run_that_is_there_stands_for_the_one_that_was_to_be_added(
         let planned = |spec| Planned { spec, after: Vec::new() };
         let plan = vec![planned(spec("other")), planned(only("job")), planned(only("job"))];
         let added = maker.enqueue_each(plan).await.unwrap();
-        let made: Vec<bool> = added.iter().map(|(_, made)| *made).collect();
+        let made: Vec<bool> = added.iter().map(|added| added.made).collect();
         assert_eq!(made, [true, false, false]);
-        assert!(added[1..].iter().all(|(run, _)| run.id == there.id));
+        assert!(added[1..].iter().all(|added| added.run.id == there.id));
         let waits = Planned { spec: spec("child"), after: vec![(Parent::Planned(0), Release::Success)] };
         let refused = maker.enqueue_each(vec![planned(only("job")), waits]).await.unwrap_err();
         assert!(matches!(refused, Error::Invalid(_)), "{refused}");

@@ -172,15 +172,14 @@ fn c09_a_rerun_is_linked_its_origin_pinned_and_a_key_makes_it_once() {
         assert!(refused.to_string().contains("it is running"), "{refused}");
         first.fail("exit", "code 3").await.unwrap();
         let before = registry.glance(id).await.unwrap().run;
-        let (again, made) =
-            registry.rerun(id, &RerunOptions { reason: Some("new data".into()), ..keyed() }).await.unwrap();
+        let first = registry.rerun(id, &RerunOptions { reason: Some("new data".into()), ..keyed() }).await.unwrap();
+        let again = first.run;
         let lineage = again.spec.lineage.clone().unwrap();
-        assert_eq!((made, lineage.generation, lineage.origin, lineage.rerun_of), (true, 1, id, id));
-        let (same, made) = registry.rerun(id, &keyed()).await.unwrap();
-        assert_eq!((same.id, made), (again.id, false));
-        let (forced, _) =
-            registry.rerun(again.id, &RerunOptions { forced: true, ..RerunOptions::default() }).await.unwrap();
-        let lineage = forced.spec.lineage.clone().unwrap();
+        assert_eq!((first.made, lineage.generation, lineage.origin, lineage.rerun_of), (true, 1, id, id));
+        let same = registry.rerun(id, &keyed()).await.unwrap();
+        assert_eq!((same.run.id, same.made), (again.id, false));
+        let forced = registry.rerun(again.id, &RerunOptions { forced: true, ..RerunOptions::default() }).await.unwrap();
+        let lineage = forced.run.spec.lineage.clone().unwrap();
         assert_eq!((lineage.generation, lineage.origin, lineage.rerun_of), (2, id, again.id));
         assert_eq!(registry.glance(id).await.unwrap().run, before);
         registry.close().await;

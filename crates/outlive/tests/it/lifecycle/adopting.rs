@@ -158,10 +158,12 @@ fn nothing_is_resumed_while_a_process_of_its_last_attempt_lives() {
         let pids = vec![leftover.0.id()];
         let seen = world.see(id).await;
         assert_eq!((seen.state, &seen.leftovers.pids), (StateName::Interrupted, &pids));
-        let Refusal::LeftoversAlive(named) = refusal(owner.resume(id, false).await) else { panic!("resumed") };
+        let Refusal::LeftoversAlive(named) = refusal(owner.resume(id, outlive::ResumeOptions::default()).await) else {
+            panic!("resumed")
+        };
         assert_eq!(named.pids, pids);
         drop(leftover);
-        assert_eq!(owner.resume(id, false).await.unwrap().run().attempt, 2);
+        assert_eq!(owner.resume(id, outlive::ResumeOptions::default()).await.unwrap().run().attempt, 2);
     });
 }
 

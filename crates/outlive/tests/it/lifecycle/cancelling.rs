@@ -61,7 +61,7 @@ fn t1_03_request_is_not_cancelled_while_a_process_lives() {
             drop(live);
             // Nothing starts it again, though nothing of it is left.
             assert!(owner.claim(Filter::of([id]), 1).await.unwrap().is_empty(), "a cancelled run was claimed");
-            let taken = owner.take_up(id, false).await.unwrap_err();
+            let taken = owner.take_up(id, outlive::ResumeOptions::default()).await.unwrap_err();
             assert!(matches!(taken, Error::Refused { refusal: Refusal::CancelRequested, .. }), "{taken}");
             let done = owner.cancel(id, Some("again".into())).await.unwrap();
             assert_eq!(done.state.name(), StateName::Cancelled);
@@ -110,7 +110,7 @@ fn t1_13_cancel_of_an_interrupted_run_is_final_on_each_store() {
         let found = owner.all(&Filter::in_states([StateName::Cancelled])).await.unwrap();
         assert!(found.iter().any(|seen| seen.run.id == id), "it is not listed as cancelled");
         assert_eq!(world.actions(id).await, ["enqueue", "claim", "interrupt", "request cancel"]);
-        let resumed = owner.resume(id, true).await.unwrap_err();
+        let resumed = owner.resume(id, outlive::ResumeOptions { failed_too: true }).await.unwrap_err();
         assert!(matches!(resumed, Error::Refused { refusal: Refusal::WrongState { .. }, .. }), "{resumed}");
     });
 }

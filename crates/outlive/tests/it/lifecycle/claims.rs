@@ -30,7 +30,7 @@ fn l01_a_registered_run_is_readable_at_once() {
         for error in [
             owner.get(unknown).await.unwrap_err(),
             owner.cancel(unknown, None).await.unwrap_err(),
-            owner.resume(unknown, false).await.unwrap_err(),
+            owner.resume(unknown, outlive::ResumeOptions::default()).await.unwrap_err(),
             owner.find(&unknown.to_string()).await.unwrap_err(),
         ] {
             assert_eq!(error.code(), Code::NotFound, "{error}");
@@ -146,7 +146,7 @@ fn l25_an_ended_run_never_returns_to_running_by_a_claim() {
         }
         assert!(owner.claim(Filter::of([waiting.id]), 5).await.unwrap().is_empty());
         assert!(owner.wake(waiting.id).await.is_err());
-        assert!(owner.resume(waiting.id, true).await.is_err());
+        assert!(owner.resume(waiting.id, outlive::ResumeOptions { failed_too: true }).await.is_err());
         assert_eq!(world.see(waiting.id).await.state, StateName::Succeeded);
     });
 }

@@ -145,7 +145,7 @@ fn l24_an_attempt_file_is_written_once_at_the_end_and_never_again() {
 
         owner.archive(id, true).await.unwrap();
         owner.archive(id, false).await.unwrap();
-        let resumed = owner.resume(id, false).await.unwrap();
+        let resumed = owner.resume(id, outlive::ResumeOptions::default()).await.unwrap();
         let second = attempt_file(&world, &resumed.run(), 2);
         world.clock.pass(LEASE * 2);
         assert!(!second.exists());
@@ -154,7 +154,7 @@ fn l24_an_attempt_file_is_written_once_at_the_end_and_never_again() {
         delete_database(&world);
         all(&world).await;
         assert!(resumed.succeed().await.is_err(), "the reaped owner has lost");
-        owner.resume(id, false).await.unwrap().succeed().await.unwrap();
+        owner.resume(id, outlive::ResumeOptions::default()).await.unwrap().succeed().await.unwrap();
         assert_eq!((std::fs::read(&file).unwrap(), inode_and_mtime(&file)), (bytes, written));
         assert_eq!(world.see(id).await.run.attempt, 3);
     });

@@ -34,7 +34,7 @@ fn l09_a_stopped_owner_that_continues_has_lost() {
         handle.set_checkpoint(7.into()).await.unwrap();
         world.clock.pass(LEASE * 2);
         assert_eq!(world.reap().await.ended.len(), 1);
-        let resumed = other.resume(id, false).await.unwrap();
+        let resumed = other.resume(id, outlive::ResumeOptions::default()).await.unwrap();
         assert_eq!((resumed.run().attempt, resumed.checkpoint()), (2, Some(7.into())));
         let before = world.record(id).await;
 
@@ -142,7 +142,7 @@ fn l13_a_run_that_a_live_worker_does_not_know_of_is_found() {
             owner.tick().await.unwrap();
         }
         assert_eq!(world.see(waiting.id).await.state, StateName::Interrupted, "not found within a lease");
-        assert!(world.process().resume(waiting.id, false).await.is_ok());
+        assert!(world.process().resume(waiting.id, outlive::ResumeOptions::default()).await.is_ok());
     });
 }
 
