@@ -17,6 +17,7 @@ pub mod fence;
 pub mod gc;
 pub mod grep;
 pub mod history;
+pub mod import;
 pub mod init;
 pub mod keys;
 pub mod list;
@@ -116,6 +117,7 @@ pub const TABLE: &[Operation] = &[
     #[cfg(feature = "server")]
     Operation::of::<token::Revoke>(),
     Operation::of::<init::Init>(),
+    Operation::of::<import::Import>(),
     #[cfg(feature = "object")]
     Operation::of::<registry::check::Check>(),
     Operation::of::<trust::Trust>(),

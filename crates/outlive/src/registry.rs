@@ -17,6 +17,7 @@ mod external;
 mod facets;
 mod find;
 mod home;
+mod import;
 mod keys;
 mod log_directory;
 mod notify;
@@ -77,6 +78,7 @@ pub use self::claim::ResumeOptions;
 pub use self::external::{EXTERNAL_KIND, ExternalLease};
 pub use self::facets::Histogram;
 pub use self::home::make_home;
+pub use self::import::{ForeignOutcome, ForeignRun};
 pub use self::keys::KeyUse;
 pub use self::log_directory::LogDirectory;
 use self::log_directory::home_directory;
@@ -253,6 +255,14 @@ impl Registry {
         let mut registry = Self::assemble(url, store.clone(), reopen, trust)?;
         registry.local = Some(store);
         Ok(registry)
+    }
+
+    /// A registry over a store of the caller's own, called `name` where it is shown. Hold the store to the contract of
+    /// [`Store`] with the conformance suite (feature `testing`) first.
+    pub fn with_store(name: impl Into<String>, store: Arc<dyn Store>) -> Result<Self, Error> {
+        let beating = store.clone();
+        let reopen: Reopen = Arc::new(move || Ok(beating.clone()));
+        Self::assemble(name.into(), store, reopen, |home| Trust::open(home, &SystemEntropy).map(Some))
     }
 
     fn assemble(

@@ -11,7 +11,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Fleet", &["serve", "mcp", "workers", "token", "trust"]),
     ("Repositories", &["registry", "search", "history", "list", "stats", "gc"]),
     ("Inside a run", &["step", "progress", "checkpoint", "artifact", "fence"]),
-    ("Administration", &["init", "doctor", "completions", "man"]),
+    ("Administration", &["init", "import", "doctor", "completions", "man"]),
 ];
 /// How many groups are listed verb by verb in the short help, which fits on one screen.
 const IN_SHORT: usize = 3;

@@ -33,6 +33,7 @@ mod first_use;
 mod fleet;
 mod floods;
 mod hints;
+mod importing;
 mod inside;
 mod layouts;
 mod lent;

@@ -12,6 +12,7 @@ mod dialect;
 mod due;
 mod event_log;
 mod examine;
+mod foreign;
 mod heads;
 mod keys;
 mod maintenance;
@@ -37,6 +38,8 @@ use self::clock::ServerClock;
 use self::dialect::Dialect;
 pub use self::dialect::Feature;
 pub use self::examine::Finding;
+#[doc(hidden)]
+pub use self::foreign::{ForeignRow, ForeignRows, ForeignTables};
 use self::maintenance::MaintenanceState;
 pub use self::notify::Listening;
 use self::notify::NotifyLimiter;
