@@ -17,7 +17,7 @@ pub type Benchmark = (&'static str, fn(&Path) -> Outcome<bool>);
 
 const DIRECTORY_VARIABLE: &str = "OUTLIVE_BENCH_DIR";
 
-const BENCHMARKS: [Benchmark; 23] = [
+const BENCHMARKS: [Benchmark; 24] = [
     ("sqlite", sqlite::main),
     ("beats", beats::main),
     ("run", run::main),
@@ -31,6 +31,7 @@ const BENCHMARKS: [Benchmark; 23] = [
     ("fleet-peers", fleet::against_peers),
     ("fleet-pickup", fleet::pickup),
     ("fleet-reclaim", fleet::reclaim),
+    ("fleet-handlers", fleet::handlers::main),
     ("heartbeats", fleet::heartbeats::main),
     ("keys", fleet::keys::main),
     ("idle-fleet", fleet::idle::main),

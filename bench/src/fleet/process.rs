@@ -2,11 +2,13 @@
 //!
 //! The verbs are those of the programs in `bench/peers-fleet`. `drain N` makes N jobs and does them, `fill N` makes them,
 //! `add N MS` makes them one by one with a pause in between, `work SLOTS` does what comes, `hold SLOTS [fast]` never ends
-//! what it has begun, `lock SLOTS` does runs that take their time. `own RUNS WORKERS` is ours alone: several workers that own many runs and beat for them.
+//! what it has begun, `lock SLOTS` does runs that take their time. `handle N blocking|async|info` makes N jobs and does them
+//! with handlers of that sort, the last with events and spans at `info`. `own RUNS WORKERS` is ours alone: several workers
+//! that own many runs and beat for them.
 
 use std::time::Duration;
 
-use outlive::engine::worker::{BlockingJob, Worker, WorkerTiming};
+use outlive::engine::worker::{BlockingJob, Failed, Job, Worker, WorkerTiming};
 use outlive::policy::OrphanPolicy;
 use outlive::registry::{Planned, Registry};
 use outlive::run::Spec;
@@ -34,6 +36,7 @@ pub fn main(words: &[String]) -> Outcome<bool> {
         if rest.last().is_some_and(|word| word == "fast") { WorkerTiming::fast() } else { WorkerTiming::default() };
     match verb.as_str() {
         "drain" => drain(url, number(0)?)?,
+        "handle" => handle(url, number(0)?, rest.get(1).map_or("async", String::as_str))?,
         "fill" => fill(&open(url)?, number(0)?)?,
         "add" => add(url, number(0)?, Duration::from_millis(number(1)? as u64))?,
         "work" => {
@@ -77,6 +80,33 @@ fn fill(registry: &Registry, jobs: usize) -> Outcome<()> {
         let plan = (start..jobs.min(start + BATCH)).map(|at| Planned { spec: spec(at as u64), after: Vec::new() });
         pollster::block_on(registry.enqueue_all(plan.collect()))?;
     }
+    Ok(())
+}
+
+/// Makes jobs, and does them with handlers of a sort.
+fn handle(url: &str, jobs: usize, how: &str) -> Outcome<()> {
+    if how == "info" {
+        // What is formatted goes nowhere: a terminal would be measured otherwise.
+        tracing_subscriber::fmt()
+            .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
+            .with_writer(std::io::sink)
+            .init();
+    }
+    let registry = open(url)?;
+    fill(&registry, jobs)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
+    let done = measure(|| {
+        let worker = Worker::builder(registry).concurrency(SLOTS).prefetch(SLOTS).runtime(runtime.handle().clone());
+        let worker = match how {
+            "blocking" => worker.handle_blocking(KIND, |_| Ok(())),
+            _ => worker.handle(KIND, |_: Job| async { Ok::<_, Failed>(()) }),
+        };
+        let worker = worker.start()?;
+        worker.wait_until(|tally| tally.succeeded == jobs as u64);
+        worker.stop();
+        Ok(())
+    })?;
+    println!("done {}", done.as_secs_f64());
     Ok(())
 }
 
