@@ -98,6 +98,8 @@ pub mod store;
 pub mod testing;
 mod util;
 
+#[cfg(feature = "object")]
+pub use self::engine::sweeper::{Report as SweepReport, SweepPolicy, sweep};
 pub use self::engine::worker::{
     BlockingJob, Builder as WorkerBuilder, Done, Failed, IntoDone, Job, StopReason, Tally, Worker, WorkerTiming,
 };
@@ -108,8 +110,8 @@ pub use self::model::id::{Epoch, RunId, WorkerId};
 pub use self::model::owner::Evidence;
 pub use self::model::policy::{Lease, Policy};
 pub use self::model::run::{
-    Actor, CancelRequest, End, Ending, Event, Failure, Hold, Interruption, Key, Progress, Release, Run, Share, Spec,
-    State, StateName, TraceParent,
+    Actor, CancelRequest, End, Ending, Event, Failure, Hold, Interruption, Key, Output, Progress, Release, Run, Share,
+    Spec, State, StateName, TraceParent,
 };
 pub use self::model::time::Timestamp;
 pub use self::ownership::Stop;

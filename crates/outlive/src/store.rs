@@ -27,14 +27,16 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use self::counts::{Count, Tally};
-use crate::lifecycle::health::ProcessObserver;
-use crate::lifecycle::{Start, Transition, is_start, moved_keys};
+pub use crate::lifecycle::Start;
+pub use crate::lifecycle::health::ProcessObserver;
+use crate::lifecycle::{Transition, is_start, moved_keys};
 use crate::model::filter::Filter;
 use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::model::owner::Identity;
 pub use crate::model::page::{Cursor, InvalidCursor, Order, PAGE_LIMIT, Page};
 use crate::model::policy::Lease;
-use crate::model::run::{CancelRequest, Event, Key, LastHeartbeat, Owner, QueueHead, Run, State};
+pub use crate::model::run::QueueHead;
+use crate::model::run::{CancelRequest, Event, Key, LastHeartbeat, Owner, Run, State};
 use crate::model::time::Timestamp;
 
 /// A store of runs.
