@@ -319,8 +319,8 @@ impl Operate for Add {
 }
 
 /// Says that no worker or supervisor is there to execute a run when its time comes: a schedule would be missed silently.
-async fn warn_of_unserved(registry: &Registry, runs: &[(Run, bool)]) -> Result<(), Error> {
-    let Some((run, _)) = runs.iter().find(|(run, _)| is_scheduled(run)) else { return Ok(()) };
+async fn warn_of_unserved(registry: &Registry, runs: &[Enqueued]) -> Result<(), Error> {
+    let Some(run) = runs.iter().map(|added| &added.run).find(|run| is_scheduled(run)) else { return Ok(()) };
     if !is_served(registry, run).await? {
         talk(&format!("outlive: no worker or supervisor is there to execute it when it is due\nhint: {WHEN_DUE}\n"));
     }
