@@ -1,7 +1,8 @@
 //! The engine: what executes and cleans up in the background, over a registry.
 //!
 //! Workers claim runs and call handlers, maintenance reaps runs whose owners are gone, the supervisor has runs executed that
-//! are due, and the sweeper deletes artifacts that no live or published run can own.
+//! are due, and the sweeper deletes artifacts that no live or published run can own. Each loop has a step that never waits
+//! but for the store: a thread repeats it, and the simulation polls it.
 
 pub mod claims;
 pub mod maintenance;

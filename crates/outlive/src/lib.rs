@@ -91,7 +91,8 @@ pub mod registry;
 pub mod secrets;
 #[doc(hidden)]
 pub mod settings;
-#[cfg(any(test, feature = "testing"))]
+// It sweeps, too, and the sweeper is a part of `object`.
+#[cfg(all(any(test, feature = "testing"), feature = "object"))]
 pub mod simulation;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]

@@ -497,6 +497,12 @@ impl Registry {
         &*self.clock
     }
 
+    /// Its clocks, for what outlives a borrow of it.
+    #[cfg(all(any(test, feature = "testing"), feature = "object"))]
+    pub(crate) fn shared_clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
     pub(crate) fn entropy(&self) -> &dyn Entropy {
         &*self.entropy
     }

@@ -13,6 +13,7 @@ mod manifest;
 mod marks;
 mod naming;
 mod neighbours;
+mod objects;
 mod pass;
 mod records;
 mod trees;
@@ -27,7 +28,11 @@ use crate::model::run::{End, Run, State};
 use crate::model::time::{Timestamp, show_duration};
 
 pub use self::manifest::Names;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use self::objects::{Machine, Objects};
 pub use self::pass::sweep;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use self::pass::sweep_from;
 
 /// For how long nothing of a run is touched after its end, unless it is said otherwise.
 pub const GRACE: Duration = Duration::from_secs(3_600);

@@ -30,6 +30,14 @@ pub use self::outcome::{Done, Failed, IntoDone};
 use self::task::Answer;
 pub use self::task::StopReason;
 pub use self::timing::WorkerTiming;
+#[cfg(all(any(test, feature = "testing"), feature = "object"))]
+pub(crate) use self::{
+    builder::WorkerContext,
+    claimer::{BATCH as CLAIM_BATCH, Claimer, Next},
+    completer::{BATCH as END_BATCH, Batch},
+    maintenance::Chores,
+    task::Task,
+};
 use crate::error::Error;
 use crate::model::run::Run;
 use crate::ownership::handle::RunHandle;

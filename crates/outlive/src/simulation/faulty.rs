@@ -29,7 +29,7 @@ use crate::util::sync::lock;
 /// The store of one process.
 pub(super) struct Faulty {
     pub(super) world: Arc<World>,
-    process: usize,
+    pub(super) process: usize,
     /// What the process saw when it last listed runs. Only a planted defect looks at it.
     pub(super) seen: Mutex<BTreeMap<RunId, Run>>,
 }
@@ -47,11 +47,11 @@ enum Fate {
     Late,
 }
 
-fn unavailable() -> Error {
+pub(super) fn unavailable() -> Error {
     Error::Unavailable("the simulated store is away".into())
 }
 
-fn unknown() -> Error {
+pub(super) fn unknown() -> Error {
     Error::Unknown("the simulated store did not answer".into())
 }
 
@@ -118,6 +118,9 @@ impl Faulty {
     /// Tries one write, and enters it if it takes effect.
     fn write(&self, state: &mut State, write: Write) -> Result<WriteOutcome, Error> {
         let author = self.world.author(state, self.process);
+        if let Some(forgotten) = self.forgotten(&write) {
+            return Ok(forgotten);
+        }
         let write = self.forget_epoch(write);
         let written = deliver(&self.world, state, &author, write, false)?;
         match &written {
@@ -156,7 +159,8 @@ impl Store for Faulty {
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
         self.call("list", |state, _| {
             state.ledger.looked(self.process, self.world.clock.awake());
-            let listing = at_once(self.world.memory.list(filter, page))?;
+            let mut listing = at_once(self.world.memory.list(filter, page))?;
+            listing.records.retain(|record| !self.hides(state, &record.run));
             *lock(&self.seen) = listing.records.iter().map(|record| (record.run.id, record.run.clone())).collect();
             Ok(listing)
         })
@@ -192,19 +196,35 @@ impl Store for Faulty {
     }
 
     async fn update(&self, selection: &Selection, rule: Rule<'_>) -> Result<Vec<Record>, Error> {
+        let reaps = selection.filter.ids.is_some();
         self.call("update", |state, fate| {
-            if fate == Fate::Swallowed {
+            if fate == Fate::Swallowed || reaps && self.swallows_reap() {
+                // The rule is applied where the call was made, and what it makes of the runs does not arrive.
+                for record in at_once(self.world.memory.list(&selection.filter, &Page::default()))?.records {
+                    let _ = rule(&record.run, self.world.clock.now());
+                }
                 state.history.counters.saw(Fact::UnknownNotLanded);
                 return Err(unknown());
             }
-            let reaps = selection.filter.ids.is_some();
             let changes: Mutex<BTreeMap<RunId, Change>> = Mutex::default();
+            let claimed: Mutex<Option<Run>> = Mutex::default();
             let watched = |run: &Run, now| {
+                if selection.due && self.is_passed_over(run) {
+                    return None;
+                }
                 let change = rule(self.outdated(run).as_ref().filter(|_| reaps).unwrap_or(run), now)?;
                 lock(&changes).insert(run.id, change.clone());
+                if selection.due {
+                    *lock(&claimed) = Some(run.clone());
+                }
                 Some(change)
             };
-            let changed = at_once(self.world.memory.update(selection, &watched))?;
+            let mut changed = at_once(self.world.memory.update(selection, &watched))?;
+            if selection.due && changed.is_empty() {
+                changed.extend(self.give_twice(state, rule)?);
+            }
+            state.last_claimed =
+                claimed.into_inner().unwrap_or_else(PoisonError::into_inner).or(state.last_claimed.take());
             let mut changes = changes.into_inner().unwrap_or_else(PoisonError::into_inner);
             let author = self.world.author(state, self.process);
             for record in &changed {
@@ -233,7 +253,10 @@ impl Store for Faulty {
             if fate == Fate::Swallowed {
                 return Err(unknown());
             }
-            let reply = at_once(self.world.memory.beat(beat))?;
+            let reply = match self.forgets_beat() {
+                true => BeatReply::default(),
+                false => at_once(self.world.memory.beat(beat))?,
+            };
             state.ledger.beat(beat.worker, self.world.clock.awake());
             self.world.tell(state, Some(self.process), What::Beat);
             if fate == Fate::AnswerLost { Err(unknown()) } else { Ok(reply) }

@@ -33,6 +33,12 @@ pub enum Fact {
     OwedDelivered,
     OwedVoid,
     Forgotten,
+    HandlerCalled,
+    OwnerStarted,
+    Artifact,
+    Published,
+    Sweep,
+    Deleted,
     Crash,
     Pause,
     ClockJump,
@@ -41,7 +47,7 @@ pub enum Fact {
 
 impl Fact {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 31] = [
         Self::Claim,
         Self::Resume,
         Self::Wake,
@@ -63,6 +69,12 @@ impl Fact {
         Self::OwedDelivered,
         Self::OwedVoid,
         Self::Forgotten,
+        Self::HandlerCalled,
+        Self::OwnerStarted,
+        Self::Artifact,
+        Self::Published,
+        Self::Sweep,
+        Self::Deleted,
         Self::Crash,
         Self::Pause,
         Self::ClockJump,
@@ -93,6 +105,12 @@ impl Fact {
             Self::OwedDelivered => "owed ends delivered",
             Self::OwedVoid => "owed ends made void by a reap",
             Self::Forgotten => "claims ended that no worker knew of",
+            Self::HandlerCalled => "handlers called by the engine's workers",
+            Self::OwnerStarted => "owners started by supervisors",
+            Self::Artifact => "artifacts put",
+            Self::Published => "manifests put by owners",
+            Self::Sweep => "sweeps that deleted something",
+            Self::Deleted => "artifacts deleted",
             Self::Crash => "crashes",
             Self::Pause => "pauses beyond the lease",
             Self::ClockJump => "clock jumps",

@@ -3,10 +3,11 @@
 use super::clock::lease;
 use super::history::{Fact, What};
 use super::scheduler::Scheduler;
+use super::world::Role;
 use crate::model::time::Clock;
 
 /// The most processes that a history starts.
-const PROCESSES: usize = 12;
+const PROCESSES: usize = 16;
 
 impl Scheduler<'_> {
     /// Lets something happen to a process or to the store, now and then.
@@ -50,22 +51,25 @@ impl Scheduler<'_> {
     /// Its tasks are dropped, which gives their run handles the occasion to say that they were. They say it to a keeper
     /// that has no thread here and is never polled again, so nothing of it reaches the store.
     fn crash(&mut self, process: usize) {
-        let works = {
+        let role = {
             let state = &mut *self.world.state();
-            if state.processes.len() >= PROCESSES || state.processes[process].name.starts_with("person") {
+            if state.processes.len() >= PROCESSES || state.processes[process].role == Role::Person {
                 return;
             }
             state.processes[process].lives = false;
             state.history.counters.saw(Fact::Crash);
             self.world.tell(state, Some(process), What::World("crashes".into()));
-            state.processes[process].works
+            state.processes[process].role
         };
         for index in 0..self.tasks.len() {
             if self.world.state().tasks[index].process == process {
                 self.tasks[index] = None;
             }
         }
-        if works { self.start_worker() } else { self.start_reaper() }
+        // An owner is started anew only by a supervisor.
+        if role != Role::Owner {
+            self.start(role);
+        }
     }
 
     fn stand_still(&self, process: usize) {

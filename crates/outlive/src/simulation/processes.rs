@@ -1,48 +1,58 @@
 //! What the processes of a history do: they use the registry as any caller would, and enter what they learn into the ledger.
 
+use std::ffi::OsStr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Planted;
+use super::artifacts::{PLACE, output};
 use super::clock::{SkewedClock, lease};
 use super::faulty::Faulty;
 use super::history::{Fact, What};
-use super::world::{ProcessState, World};
+use super::world::{ProcessState, Role, World};
 use crate::error::Error;
 use crate::lifecycle::{Fence, Refusal};
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::policy::{OrphanPolicy, Retry};
-use crate::model::run::{Actor, Key, Spec};
+use crate::model::run::{Actor, Command, Key, Run, Spec};
 use crate::ownership::reaper::Reaper;
 use crate::registry::Registry;
+use crate::secrets::trust::Named;
 use crate::store::{self, Page};
 use crate::testing::{spec, stranger};
+
+/// The kind of every run of a history.
+pub(super) const KIND: &str = "simulated";
+/// Calls that make several writes, each of which may go another way.
+const PASSES: [&str; 3] = ["a reaper's pass", "a sweep", "a supervisor's pass"];
 
 /// One process, from its start to its end.
 pub(super) struct Process {
     pub(super) world: Arc<World>,
     pub(super) index: usize,
-    pub(super) registry: Registry,
+    pub(super) registry: Arc<Registry>,
 }
 
 impl Process {
-    /// Starts one. `works` says that it beats, and may own runs.
-    pub(super) fn start(world: &Arc<World>, role: &str, works: bool) -> Rc<Self> {
+    /// Starts one.
+    pub(super) fn start(world: &Arc<World>, role: Role) -> Rc<Self> {
         let index = world.state().processes.len();
-        let name = format!("{role} {index}");
+        let name = format!("{} {index}", role.as_str());
         let pid = u32::try_from(index).unwrap_or_default() + 100;
         let me = Actor { user: name.as_str().into(), host: "simulated".into(), pid };
         let clock = SkewedClock::new(world.clock.clone());
         let store = Arc::new(Faulty::new(world.clone(), index));
         let mut registry = Registry::over(store, clock.clone(), world.entropy.clone(), me, stranger(pid));
-        if role == "reaper" && world.plan.planted == Some(Planted::OwnWriteByEquality) {
+        if role == Role::Reaper && world.plan.planted == Some(Planted::OwnWriteByEquality) {
             registry = registry.recognising_by(|record, _| record.run.ending().is_some());
         }
+        let places = Named::parse(PLACE).expect("the place of artifacts has a name");
+        let registry = Arc::new(registry.naming_artifacts([places]));
         let worker = registry.worker().expect("a simulated registry has a worker from the start");
         let stands_still_until = Duration::ZERO;
-        world.state().processes.push(ProcessState { name, worker, clock, lives: true, stands_still_until, works });
+        world.state().processes.push(ProcessState { name, worker, clock, lives: true, stands_still_until, role });
         Rc::new(Self { world: world.clone(), index, registry })
     }
 
@@ -78,16 +88,19 @@ impl Process {
         let mut reaper = Reaper::new(self.registry.worker());
         loop {
             self.nap(500, 3_000).await;
-            let Ok(reaped) = self.call("a reaper's pass", None, reaper.pass(&self.registry)).await.0 else { continue };
-            for run in reaped.ended {
-                let state = &mut *self.world.state();
-                let verdict = state.ledger.told_won(self.index, run.id, run.epoch);
-                state.history.counters.saw(Fact::ReapWon);
-                let number = state.ledger.number(run.id);
-                self.world.tell(state, Some(self.index), What::Learned(number, run.epoch, "it was reaped by you"));
-                self.world.judge(state, verdict);
-            }
+            let Ok(reaped) = self.call("a reaper's pass", None, reaper.pass(&*self.registry)).await.0 else { continue };
+            reaped.ended.iter().for_each(|run| self.told_reaped(run));
         }
+    }
+
+    /// Notes that it learned that it ended an attempt.
+    pub(super) fn told_reaped(&self, run: &Run) {
+        let state = &mut *self.world.state();
+        let verdict = state.ledger.told_won(self.index, run.id, run.epoch);
+        state.history.counters.saw(Fact::ReapWon);
+        let number = state.ledger.number(run.id);
+        self.world.tell(state, Some(self.index), What::Learned(number, run.epoch, "it was reaped by you"));
+        self.world.judge(state, verdict);
     }
 
     /// A person, who enqueues, cancels and tidies up.
@@ -117,11 +130,19 @@ impl Process {
     }
 
     pub(super) fn some_spec(&self) -> Spec {
-        let mut spec = spec("simulated");
+        let mut spec = spec(KIND);
         spec.policy.lease = lease();
         spec.policy.retry = Retry { backoff_cap: Duration::from_secs(2), ..Retry::default() };
         spec.policy.orphans = [OrphanPolicy::Dead, OrphanPolicy::Dead, OrphanPolicy::Requeue, OrphanPolicy::Fail]
             [usize::try_from(self.draw(4)).unwrap_or_default()];
+        if self.draw(2) == 0 {
+            spec.output = Some(output());
+        }
+        if self.draw(2) == 0 {
+            // A supervisor starts an owner for it, where no worker is quicker.
+            spec.command = Some(Command::new(vec![OsStr::new(KIND).into()], OsStr::new("/").into()));
+            spec.queued = self.draw(2) == 0;
+        }
         if self.draw(2) == 0 {
             spec.keys = vec![Key::limit("shared", 2)];
         }
@@ -149,8 +170,7 @@ impl Process {
             Ok(_) | Err(Error::Store(store::Error::Unknown(_))) => false,
             // That the run is lost is true, and what matters, whether or not an earlier report is on record.
             Err(Error::Refused { refusal: Refusal::Lost { .. }, .. }) => false,
-            // A reaper's pass makes several writes, each of which may go another way.
-            Err(_) => what != "a reaper's pass",
+            Err(_) => !PASSES.contains(&what),
         };
         if says_nothing_written {
             let state = &mut *self.world.state();

@@ -6,7 +6,7 @@ use super::ledger::{Author, Ledger, Left};
 use super::rules::Wrote;
 use crate::lifecycle::Fence;
 use crate::model::id::{Epoch, RunId, WorkerId};
-use crate::model::run::StateName;
+use crate::model::run::{Run, StateName};
 
 /// An end that a worker was promised to be on record later.
 #[derive(Debug, Clone, Copy)]
@@ -19,10 +19,12 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// An interrupted run with a cancel request is cancelled.
+    /// An interrupted run with a cancel request is cancelled. One that could not be suspended is interrupted.
     fn is_met_by(&self, left: &Left) -> bool {
         let honoured = self.to == StateName::Interrupted && left.to == StateName::Cancelled;
-        left.process == self.process && (left.to == self.to || honoured)
+        let not_suspended =
+            self.to == StateName::Suspended && matches!(left.to, StateName::Interrupted | StateName::Cancelled);
+        left.process == self.process && (left.to == self.to || honoured || not_suspended)
     }
 }
 
@@ -33,6 +35,8 @@ pub(super) struct Promises {
     held: BTreeSet<(WorkerId, RunId, Epoch)>,
     /// Which process learned that it reaped.
     won: BTreeMap<(RunId, Epoch), usize>,
+    /// The attempts of which their worker learned that their end is on record.
+    ended: BTreeSet<(RunId, Epoch)>,
     /// The calls that made a write.
     wrote: BTreeSet<u64>,
     /// The calls that learned that nothing was written.
@@ -101,6 +105,23 @@ impl Ledger {
             left => {
                 Err(format!("run {number}: a reaper learned that it won epoch {reaped}, and it was left by {left:?}"))
             }
+        }
+    }
+
+    /// A worker learned that the end of an attempt is on record: one of its own runs, or one that it reaped.
+    pub(super) fn told_ended(&mut self, process: usize, attempt: &Run) -> Result<(), String> {
+        let (run, epoch) = (attempt.id, attempt.epoch);
+        match self.left.get(&(run, epoch)) {
+            Some(Left { process: by, reaped: false, .. }) if *by == process => {
+                match self.promises.ended.insert((run, epoch)) {
+                    true => Ok(()),
+                    false => Err(format!("run {}: its worker learned twice of one end", self.number(run))),
+                }
+            }
+            Some(left) => {
+                Err(format!("run {}: a worker learned of its end, and it was left by {left:?}", self.number(run)))
+            }
+            None => self.told_won(process, run, epoch),
         }
     }
 

@@ -77,9 +77,16 @@ fn check_from(before: &Run, wrote: &Wrote<'_>) -> Result<(), String> {
                 format!("final is final: `{action}` changed more than a mark of a {state} run")
             })
         }
+        "sweep" => {
+            let unmarked = |run: &Run| Run { swept: None, updated_at: before.updated_at, ..run.clone() };
+            let is_over = before.ending().is_some() && state != StateName::Interrupted;
+            demand(is_over && unmarked(before) == unmarked(after), || {
+                format!("sweep: a {state} run was marked, or more of it changed than the mark")
+            })
+        }
         "resume" => {
             let resumable = matches!(state, StateName::Interrupted | StateName::Dead | StateName::Failed);
-            demand(resumable, || format!("a run that was {state} was resumed"))
+            demand(resumable && before.swept.is_none(), || format!("a run that was {state} was resumed"))
         }
         "claim" => demand(state == StateName::Pending, || format!("a run that was {state} was claimed")),
         "wake" => demand(state == StateName::Suspended, || format!("a run that was {state} was woken")),

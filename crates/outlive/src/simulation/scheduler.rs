@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::Planted;
 use super::faulty::{at_once, deliver};
 use super::history::{Fact, What};
 use super::processes::Process;
-use super::world::{TaskState, World};
+use super::supervisor::OwnerAsked;
+use super::worker::SLOTS;
+use super::world::{Role, TaskState, World};
 use crate::model::run::StateName;
 use crate::model::time::Clock;
 use crate::store::{Store, WriteOutcome};
@@ -28,14 +31,20 @@ pub(super) struct Scheduler<'a> {
 /// Plays a history to its end, and answers with the first promise that was broken.
 pub(super) fn play(world: &Arc<World>) -> Option<String> {
     let mut scheduler = Scheduler { world, tasks: Vec::new() };
-    for _ in 0..3 {
-        scheduler.start_worker();
-    }
-    for _ in 0..2 {
-        scheduler.start_reaper();
-    }
-    let person = Process::start(world, "person", false);
-    scheduler.spawn(&person, person.clone().meddle());
+    // Each history has some of them, so that each has the steps to get somewhere.
+    let sweeps = [Planted::SweepMarkForgotten, Planted::ListingWithoutManifests];
+    let drawn = world.entropy.below(4);
+    let roles: &[Role] = match drawn {
+        _ if world.plan.planted.is_some_and(|planted| sweeps.contains(&planted)) => {
+            &[Role::Worker, Role::Engine, Role::Reaper, Role::Sweeper, Role::Sweeper]
+        }
+        0 => &[Role::Worker, Role::Worker, Role::Worker, Role::Reaper, Role::Reaper],
+        1 => &[Role::Worker, Role::Engine, Role::Reaper, Role::Sweeper],
+        2 => &[Role::Engine, Role::Engine, Role::Supervisor],
+        _ => &[Role::Worker, Role::Worker, Role::Supervisor, Role::Sweeper, Role::Sweeper],
+    };
+    roles.iter().for_each(|role| scheduler.start(*role));
+    scheduler.start(Role::Person);
     for step in 0..world.plan.steps {
         world.state().step = step;
         scheduler.fail_something();
@@ -53,47 +62,99 @@ impl Scheduler<'_> {
         self.world.state().tasks.push(TaskState::of(process.index()));
     }
 
-    pub(super) fn start_worker(&mut self) {
-        let worker: Rc<Process> = Process::start(self.world, "worker", true);
-        self.spawn(&worker, worker.clone().keep());
-        // Two, so that one of them may take up again what the other has lost and does not know.
-        self.spawn(&worker, worker.clone().work());
-        self.spawn(&worker, worker.clone().work());
+    /// Starts a process, with a task for each of its threads.
+    pub(super) fn start(&mut self, role: Role) {
+        let process: Rc<Process> = Process::start(self.world, role);
+        let one = process.clone();
+        match role {
+            Role::Worker => {
+                self.spawn(&process, one.keep());
+                // Two, so that one of them may take up again what the other has lost and does not know.
+                self.spawn(&process, process.clone().work());
+                self.spawn(&process, process.clone().work());
+            }
+            Role::Engine => {
+                let worker = process.engine();
+                self.spawn(&process, one.keep());
+                self.spawn(&process, process.clone().claim_for_slots(worker.clone()));
+                self.spawn(&process, process.clone().record_ends(worker.clone()));
+                self.spawn(&process, process.clone().look_after(worker.clone()));
+                for _ in 0..SLOTS {
+                    self.spawn(&process, process.clone().serve_slot(worker.clone()));
+                }
+            }
+            // Only a supervisor starts one, and says for which run.
+            Role::Owner => {}
+            Role::Supervisor => self.spawn(&process, one.supervise()),
+            Role::Reaper => self.spawn(&process, one.reap()),
+            Role::Sweeper => self.spawn(&process, one.sweep()),
+            Role::Person => self.spawn(&process, one.meddle()),
+        }
     }
 
-    pub(super) fn start_reaper(&mut self) {
-        let reaper = Process::start(self.world, "reaper", false);
-        self.spawn(&reaper, reaper.clone().reap());
+    /// Stops the tasks of processes whose role `goes`.
+    fn stop_all(&mut self, goes: impl Fn(Role) -> bool) {
+        for index in 0..self.tasks.len() {
+            let state = self.world.state();
+            let process = state.tasks[index].process;
+            let is_meant = goes(state.processes[process].role);
+            drop(state);
+            if is_meant {
+                self.tasks[index] = None;
+            }
+        }
+    }
+
+    /// Starts the owners that supervisors asked for.
+    fn start_owners(&mut self) {
+        let asked = std::mem::take(&mut self.world.state().owners_asked);
+        for OwnerAsked { by, run } in asked {
+            let owner = Process::start(self.world, Role::Owner);
+            self.spawn(&owner, owner.clone().keep());
+            self.spawn(&owner, owner.clone().own(by, run));
+        }
     }
 
     /// Polls one task that is ready. If none is, time passes until one is.
     fn step(&mut self) {
+        self.start_owners();
         self.pass_time();
         self.deliver_late();
         let now = self.world.clock.awake();
-        let (mut ready, mut first) = (Vec::new(), None);
-        {
-            let state = self.world.state();
-            for (index, _) in self.tasks.iter().enumerate().filter(|(_, task)| task.is_some()) {
-                let sleeper = &state.tasks[index];
-                let due = sleeper.sleeps_until.max(state.processes[sleeper.process].stands_still_until);
-                if due <= now {
-                    ready.push(index);
-                }
-                first = Some(first.map_or(due, |first: Duration| first.min(due)));
-            }
-        }
-        if ready.is_empty() {
-            self.world.clock.pass(first.unwrap_or(now).saturating_sub(now));
-            return;
-        }
-        let chosen = ready[usize::try_from(self.world.entropy.below(ready.len() as u64)).unwrap_or_default()];
+        let Some(chosen) = self.choose(now) else { return };
         self.world.state().turn = chosen;
         if let Some(task) = &mut self.tasks[chosen]
             && let Poll::Ready(()) = task.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         {
             self.tasks[chosen] = None;
         }
+    }
+
+    /// A task that is ready. If none is, time passes until one is. Plain loops: this is where a history spends its time.
+    fn choose(&self, now: Duration) -> Option<usize> {
+        let state = self.world.state();
+        let (mut ready, mut first) = (0, Duration::MAX);
+        for (index, task) in self.tasks.iter().enumerate() {
+            if task.is_some() {
+                let due = state.due(index);
+                ready += u64::from(due <= now);
+                first = first.min(due);
+            }
+        }
+        if ready == 0 {
+            self.world.clock.pass(first.saturating_sub(now));
+            return None;
+        }
+        let mut left = self.world.entropy.below(ready);
+        for (index, task) in self.tasks.iter().enumerate() {
+            if task.is_some() && state.due(index) <= now {
+                if left == 0 {
+                    return Some(index);
+                }
+                left -= 1;
+            }
+        }
+        None
     }
 
     fn pass_time(&self) {
@@ -116,7 +177,7 @@ impl Scheduler<'_> {
     /// Delivers the writes that were on their way. A store that is away takes none.
     fn deliver_late(&self) {
         let state = &mut *self.world.state();
-        if state.outage_until.is_some() {
+        if state.outage_until.is_some() || state.late.is_empty() {
             return;
         }
         let now = self.world.clock.awake();
@@ -137,8 +198,14 @@ impl Scheduler<'_> {
             state.calm = true;
             self.world.tell(state, None, What::World("nothing fails any more".into()));
         }
-        self.start_worker();
-        self.start_reaper();
+        // Nothing is asked for or deleted any more: what is open must end by what others do.
+        self.stop_all(|role| matches!(role, Role::Person | Role::Sweeper));
+        let roles: &[Role] = match self.world.entropy.below(3) {
+            0 => &[Role::Worker, Role::Reaper],
+            1 => &[Role::Engine],
+            _ => &[Role::Engine, Role::Supervisor],
+        };
+        roles.iter().for_each(|role| self.start(*role));
         for step in 0..QUIET_WITHIN {
             self.world.state().step = self.world.plan.steps + step;
             self.step();
@@ -172,6 +239,7 @@ impl Scheduler<'_> {
                 false => Err(format!("run {number}: the store holds another record than was written last")),
             }
         });
+        let verdict = verdict.and_then(|()| self.world.check_published(state));
         self.world.judge(state, verdict.clone());
         verdict.err()
     }

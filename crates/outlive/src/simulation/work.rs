@@ -23,17 +23,19 @@ impl Process {
         loop {
             self.nap(50, 1_500).await;
             let mut handles = self.find_work().await;
-            for handle in &handles {
-                let state = &mut *self.world.state();
-                state.ledger.promises.hold(handle.fence(), handle.id());
-                let number = state.ledger.number(handle.id());
-                let line = What::Learned(number, handle.fence().epoch, "it is yours");
-                self.world.tell(state, Some(self.index), line);
-            }
+            handles.iter().for_each(|handle| self.hold(handle));
             while let Some(handle) = handles.pop() {
                 self.attend(handle).await;
             }
         }
+    }
+
+    /// Notes a run that it has in its hands.
+    pub(super) fn hold(&self, handle: &RunHandle) {
+        let state = &mut *self.world.state();
+        state.ledger.promises.hold(handle.fence(), handle.id());
+        let line = What::Learned(state.ledger.number(handle.id()), handle.fence().epoch, "it is yours");
+        self.world.tell(state, Some(self.index), line);
     }
 
     async fn find_work(&self) -> Vec<RunHandle> {
@@ -78,8 +80,9 @@ impl Process {
     }
 
     /// Does the work of one run, until it has a verdict, loses the run or lets go of it.
-    async fn attend(&self, mut handle: RunHandle) {
+    pub(super) async fn attend(&self, mut handle: RunHandle) {
         let (run, fence) = (handle.id(), handle.fence());
+        let claimed = handle.run();
         loop {
             self.nap(50, 1_800).await;
             match handle.stop_requested() {
@@ -94,7 +97,15 @@ impl Process {
                 None => {}
             }
             match if self.calm() { 0 } else { self.draw(24) } {
-                0 | 1 => return self.end(StateName::Succeeded, fence, handle).await,
+                0 | 1 => {
+                    if let Some(manifest) = self.publish(&claimed, fence).await {
+                        let report = Report { manifest_ref: Some(manifest), ..Report::default() };
+                        if self.call("report", Some(fence), handle.report(report)).await.0.is_err() {
+                            return self.end(StateName::Failed, fence, handle).await;
+                        }
+                    }
+                    return self.end(StateName::Succeeded, fence, handle).await;
+                }
                 2 => return self.end(StateName::Failed, fence, handle).await,
                 3 => return self.end(StateName::Interrupted, fence, handle).await,
                 4 => {
@@ -117,6 +128,8 @@ impl Process {
                         return;
                     }
                 }
+                14..17 => self.make_artifact(&claimed, fence).await,
+                17 => drop(self.publish(&claimed, fence).await),
                 _ => {}
             }
         }
@@ -142,7 +155,7 @@ impl Process {
         }
     }
 
-    fn told_lost(&self, run: RunId, fence: Fence, ending: Option<u64>) {
+    pub(super) fn told_lost(&self, run: RunId, fence: Fence, ending: Option<u64>) {
         let state = &mut *self.world.state();
         state.history.counters.saw(Fact::FencedOwner);
         let number = state.ledger.number(run);
@@ -161,7 +174,7 @@ impl Process {
         self.world.state().ledger.promises.let_go(fence, run);
     }
 
-    fn owe(&self, owed: Owed) {
+    pub(super) fn owe(&self, owed: Owed) {
         let state = &mut *self.world.state();
         state.history.counters.saw(Fact::EndOwed);
         let number = state.ledger.number(owed.run);

@@ -1,24 +1,57 @@
 //! The world: what all processes of a history share, and what only the simulation may know.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
 use super::Plan;
+use super::artifacts::Artifact;
 use super::clock::SkewedClock;
 use super::history::{Fact, History, Line, What};
 use super::ledger::{Author, Ledger};
 use super::promises::is_forgotten;
 use super::rules::Wrote;
+use super::supervisor::{OwnerAsked, OwnerStarted};
 use crate::lifecycle::Fence;
 use crate::model::id::WorkerId;
-use crate::model::run::StateName;
+use crate::model::run::{Run, StateName};
 use crate::model::time::Clock;
 use crate::store::Write;
 use crate::store::memory::MemoryStore;
 use crate::testing::{ManualClock, SeededEntropy};
 use crate::util::sync::lock;
+
+/// What a process is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Finds runs in every way there is, and attends to them.
+    Worker,
+    /// The engine's worker.
+    Engine,
+    /// Owns one run that a supervisor started it for.
+    Owner,
+    Supervisor,
+    Reaper,
+    Sweeper,
+    Person,
+}
+
+impl Role {
+    /// The word for it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Worker => "worker",
+            Self::Engine => "engine",
+            Self::Owner => "owner",
+            Self::Supervisor => "supervisor",
+            Self::Reaper => "reaper",
+            Self::Sweeper => "sweeper",
+            Self::Person => "person",
+        }
+    }
+}
 
 /// A process as the simulation knows it.
 pub(super) struct ProcessState {
@@ -27,8 +60,7 @@ pub(super) struct ProcessState {
     pub(super) clock: Arc<SkewedClock>,
     pub(super) lives: bool,
     pub(super) stands_still_until: Duration,
-    /// It beats and owns runs.
-    pub(super) works: bool,
+    pub(super) role: Role,
 }
 
 /// One thread of a process, as far as others must know of it.
@@ -65,6 +97,16 @@ pub(super) struct State {
     pub(super) processes: Vec<ProcessState>,
     pub(super) tasks: Vec<TaskState>,
     pub(super) late: Vec<Late>,
+    /// What is in the bucket of artifacts.
+    pub(super) objects: BTreeMap<String, Artifact>,
+    /// Owners that supervisors asked for and that are not started.
+    pub(super) owners_asked: Vec<OwnerAsked>,
+    /// What owners have answered that no supervisor has heard.
+    pub(super) owners_started: Vec<OwnerStarted>,
+    /// A run as it was before it was claimed last. Only a planted defect looks at it.
+    pub(super) last_claimed: Option<Run>,
+    /// How many owners supervisors have asked for.
+    pub(super) owners_made: usize,
     pub(super) outage_until: Option<Duration>,
     /// Nothing fails any more.
     pub(super) calm: bool,
@@ -73,6 +115,14 @@ pub(super) struct State {
     pub(super) turn: usize,
     calls: u64,
     broken: Option<String>,
+}
+
+impl State {
+    /// When a task is polled next: it sleeps until then, or its process stands still.
+    pub(super) fn due(&self, task: usize) -> Duration {
+        let task = &self.tasks[task];
+        task.sleeps_until.max(self.processes[task.process].stands_still_until)
+    }
 }
 
 /// What all processes share.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::location::{Place, Reach};
 use super::naming::name_of;
+use super::objects::Machine;
 use super::records::{Recorded, by_run};
 use super::{Line, Problem, Report, over_since};
 use crate::model::id::RunId;
@@ -50,7 +51,7 @@ impl Ground {
 }
 
 /// All grounds of a registry's runs, opened where a record is trusted with them.
-pub(super) fn grounds(registry: &Registry, runs: &[Run], report: &mut Report) -> Vec<Ground> {
+pub(super) fn grounds(registry: &Registry, runs: &[Run], machine: &Machine, report: &mut Report) -> Vec<Ground> {
     let mut grounds: BTreeMap<(String, String), Vec<Run>> = BTreeMap::new();
     for run in runs {
         let Some(output) = &run.spec.output else { continue };
@@ -63,7 +64,7 @@ pub(super) fn grounds(registry: &Registry, runs: &[Run], report: &mut Report) ->
     let ground = |((named, shards), runs): ((String, String), Vec<Run>)| {
         let runs = by_run(runs);
         let (reach, denied) = decide(registry, &origin, &runs);
-        let place = reach.and_then(|reach| match Place::new(&named, &reach, all.clone()) {
+        let place = reach.and_then(|reach| match Place::new(&named, &reach, all.clone(), machine) {
             Ok(place) => Some(place),
             Err(why) => {
                 report.problems.push(Problem { what: named.clone(), why });

@@ -9,10 +9,11 @@ use std::time::Duration;
 use object_store::local::LocalFileSystem;
 
 use super::manifest::{LIMIT, Names, means_attempts, texts};
-use crate::model::time::{Clock, SystemClock, Timestamp};
+use super::objects::{Machine, Objects};
+use crate::model::time::Timestamp;
 use crate::secrets::trust::{Location, Named};
 use crate::store::Error;
-use crate::store::object::{Address, Bucket, InvalidAddress, Listed, spawn, system_time};
+use crate::store::object::{Address, Bucket, InvalidAddress, Listed, system_time};
 
 /// What the pointer is called.
 const POINTER: &str = "_CURRENT";
@@ -30,15 +31,15 @@ pub(super) struct Found {
 /// Where artifacts are.
 #[derive(Clone)]
 pub(super) struct Place {
-    bucket: Bucket,
+    objects: Arc<dyn Objects>,
     /// What is before every name; without slashes at its ends.
     prefix: String,
     /// As records name it.
     shown: String,
     /// The directory that it is, if it is one.
     directory: Option<PathBuf>,
-    /// Or where in a bucket it is.
-    address: Option<Address>,
+    /// Or the bucket that it is in, and where.
+    bucket: Option<(Bucket, Address)>,
     /// The prefix of that bucket that the user vouches for: it, or one above.
     vouched: String,
     /// Only trees that belong to this user may be deleted.
@@ -59,7 +60,25 @@ pub(super) enum Reach<'a> {
 
 impl Place {
     /// The place that a record names, of which `trust` has decided that it may be used.
-    pub(super) fn new(named: &str, reach: &Reach<'_>, shards: Arc<BTreeSet<String>>) -> Result<Self, String> {
+    pub(super) fn new(
+        named: &str,
+        reach: &Reach<'_>,
+        shards: Arc<BTreeSet<String>>,
+        machine: &Machine,
+    ) -> Result<Self, String> {
+        if let Some(objects) = (machine.open)(named) {
+            let (prefix, vouched, shown) = (String::new(), String::new(), named.to_owned());
+            return Ok(Self {
+                objects,
+                prefix,
+                shown,
+                directory: None,
+                bucket: None,
+                vouched,
+                is_owned: false,
+                shards,
+            });
+        }
         match Location::parse(named).map_err(|error| error.to_string())? {
             Location::Bucket { prefix, .. } => Self::bucket(named, &prefix, reach, shards),
             Location::Directory(path) => Self::directory(&path, reach, shards),
@@ -80,7 +99,8 @@ impl Place {
         };
         let bucket = Bucket::new(&address, system_time()).map_err(|error| error.to_string())?;
         let (prefix, shown) = (address.prefix.clone(), address.to_string());
-        Ok(Self { bucket, prefix, shown, directory: None, address: Some(address), vouched, is_owned: false, shards })
+        let (objects, bucket) = (Arc::new(bucket.clone()), Some((bucket, address)));
+        Ok(Self { objects, prefix, shown, directory: None, bucket, vouched, is_owned: false, shards })
     }
 
     fn directory(path: &Path, reach: &Reach<'_>, shards: Arc<BTreeSet<String>>) -> Result<Self, String> {
@@ -92,16 +112,17 @@ impl Place {
             return Err(format!("`{text}` leads out of `{}`, which is the location that was named", named.display()));
         }
         let client = LocalFileSystem::new_with_prefix(path).map_err(|error| error.to_string())?;
-        let bucket = Bucket::over(Arc::new(client.with_automatic_cleanup(true)), text.to_owned(), system_time());
+        let client = Arc::new(client.with_automatic_cleanup(true));
+        let objects = Arc::new(Bucket::over(client, text.to_owned(), system_time()));
         let (prefix, shown) = (String::new(), text.trim_end_matches('/').to_owned());
         let is_owned = matches!(reach, Reach::Signed(_));
         let (vouched, directory) = (String::new(), Some(directory));
-        Ok(Self { bucket, prefix, shown, directory, address: None, vouched, is_owned, shards })
+        Ok(Self { objects, prefix, shown, directory, bucket: None, vouched, is_owned, shards })
     }
 
     /// The bucket that it is in, and where in it.
     pub(super) fn in_bucket(&self) -> Option<(&Bucket, &Address)> {
-        Some((&self.bucket, self.address.as_ref()?))
+        self.bucket.as_ref().map(|(bucket, address)| (bucket, address))
     }
 
     /// Whether a prefix of its bucket is the one that the user vouches for, or below it.
@@ -134,20 +155,20 @@ impl Place {
     }
 
     /// What the place's clock said when this machine had been up for so long; none where nothing was heard of it.
-    pub(super) fn time_at(&self, up: Duration) -> Option<Timestamp> {
-        let now = if self.directory.is_some() { SystemClock.now() } else { self.bucket.server_time()? };
-        let ago = i64::try_from(SystemClock.since_boot().saturating_sub(up).as_micros()).ok()?;
+    pub(super) fn time_at(&self, up: Duration, machine: &Machine) -> Option<Timestamp> {
+        let now = if self.directory.is_some() { machine.clock.now() } else { self.objects.time()? };
+        let ago = i64::try_from(machine.clock.since_boot().saturating_sub(up).as_micros()).ok()?;
         Some(Timestamp::from_micros(now.as_micros() - ago))
     }
 
     /// Whether it is in that bucket.
     pub(super) fn is_in(&self, bucket: &Address) -> bool {
-        self.address.as_ref().is_some_and(|address| address.is_same_bucket(bucket))
+        self.bucket.as_ref().is_some_and(|(_, address)| address.is_same_bucket(bucket))
     }
 
     /// Whether what is deleted here is only hidden, as far as was heard.
     pub(super) fn keeps_versions(&self) -> bool {
-        self.bucket.keeps_versions()
+        self.bucket.as_ref().is_some_and(|(bucket, _)| bucket.keeps_versions())
     }
 
     fn key(&self, path: &str) -> String {
@@ -180,11 +201,9 @@ impl Place {
         {
             return Err(format!("`{path}` leads out of `{}`", self.shown));
         }
-        let (bucket, key) = (self.bucket.clone(), self.key(path));
-        let found = spawn(move || async move { bucket.get(&key).await }).await;
-        match found {
-            Ok(Some(object)) if object.bytes.len() > LIMIT => Err(format!("it has {} bytes", object.bytes.len())),
-            Ok(found) => Ok(found.map(|object| object.bytes.to_vec())),
+        match self.objects.get(&self.key(path)).await {
+            Ok(Some(bytes)) if bytes.len() > LIMIT => Err(format!("it has {} bytes", bytes.len())),
+            Ok(found) => Ok(found.map(|bytes| bytes.to_vec())),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -247,8 +266,7 @@ impl Place {
 
     /// Whether there is an object under a path.
     pub(super) async fn has(&self, path: &str) -> Result<bool, Error> {
-        let (bucket, key) = (self.bucket.clone(), self.key(path));
-        spawn(move || async move { bucket.has(&key).await }).await
+        self.objects.has(&self.key(path)).await
     }
 
     /// Whether there is any below it.
@@ -258,8 +276,7 @@ impl Place {
 
     /// The manifests that are there, by the run they say they are of.
     pub(super) async fn manifests(&self) -> Result<Vec<(String, String)>, Error> {
-        let (bucket, prefix) = (self.bucket.clone(), self.key(MANIFESTS));
-        let listed = spawn(move || async move { bucket.list_all(&prefix).await }).await?;
+        let listed = self.objects.list_all(&self.key(MANIFESTS)).await?;
         let of = |object: &Listed| {
             let path = self.path(&object.key)?.to_owned();
             let name = path.split('/').find_map(|part| part.split_once("run_id=")).map(|(_, name)| name.to_owned())?;
@@ -270,16 +287,13 @@ impl Place {
 
     /// The next objects below a path behind the one before; none behind the last.
     pub(super) async fn page(&self, below: &str, after: Option<&str>) -> Result<Vec<Found>, Error> {
-        let (bucket, prefix, all) = (self.bucket.clone(), self.key(below), self.directory.is_some());
-        let after = after.map(|after| self.key(after));
-        if all && after.is_some() {
-            return Ok(Vec::new());
-        }
-        let listed = spawn(move || async move {
+        let (prefix, after) = (self.key(below), after.map(|after| self.key(after)));
+        let listed = match (&self.directory, &after) {
+            (None, _) => self.objects.list_page(&prefix, after.as_deref()).await?,
             // A directory has no order.
-            if all { bucket.list_all(&prefix).await } else { bucket.list_page(&prefix, after.as_deref()).await }
-        })
-        .await?;
+            (Some(_), None) => self.objects.list_all(&prefix).await?,
+            (Some(_), Some(_)) => return Ok(Vec::new()),
+        };
         let mut links = HashMap::new();
         let found = listed.iter().filter_map(|object| Some((self.path(&object.key)?, object)));
         let here = found.filter(|(path, _)| self.is_really_below(path, &mut links));
@@ -302,8 +316,7 @@ impl Place {
 
     /// Everything below a path, now.
     pub(super) async fn all_below(&self, path: &str) -> Result<HashSet<String>, Error> {
-        let (bucket, prefix) = (self.bucket.clone(), self.key(path));
-        let listed = spawn(move || async move { bucket.list_all(&prefix).await }).await?;
+        let listed = self.objects.list_all(&self.key(path)).await?;
         Ok(listed.iter().filter_map(|object| self.path(&object.key)).map(str::to_owned).collect())
     }
 
@@ -313,8 +326,7 @@ impl Place {
         // A directory may have become a link since it was listed.
         let here = paths.iter().filter(|path| self.is_really_below(path, &mut links));
         let keys: Vec<String> = here.map(|path| self.key(path)).collect();
-        let bucket = self.bucket.clone();
-        let left = spawn(move || async move { bucket.delete(&keys).await }).await?;
+        let left = self.objects.delete(keys).await?;
         let named = |(key, error): (String, Error)| (self.path(&key).unwrap_or(&key).to_owned(), error);
         Ok(left.into_iter().map(named).collect())
     }

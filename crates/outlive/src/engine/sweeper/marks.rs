@@ -4,7 +4,7 @@ use super::pass::{Pass, Subject};
 use super::{Decision, Line, Problem, Reason, over_since};
 use crate::error::Error;
 use crate::lifecycle::Action;
-use crate::model::owner::{HostContext, Identity, Liveness};
+use crate::model::owner::{HostContext, Liveness};
 use crate::model::run::Run;
 use crate::store::{self, Record};
 
@@ -79,7 +79,7 @@ impl Pass<'_> {
             seen: seen.swept.as_deref().cloned(),
             done: false,
             reason: reason.to_owned(),
-            process: Some(Identity::own()),
+            process: Some(self.machine.process.clone()),
             gone,
         };
         match self.registry.change_from(subject.record.clone(), seen.id, sweep).await {

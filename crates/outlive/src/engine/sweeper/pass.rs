@@ -12,13 +12,14 @@ use super::location::{Found, Place};
 use super::manifest::{Names, plainly};
 use super::naming::{manifests_by_run, may_name, name_of, names, understood};
 use super::neighbours::neighbours;
+use super::objects::Machine;
 use super::records::{AllRecords, Recorded, everything};
 use super::trees::clashes;
 use super::{Decision, Line, Problem, Reason, Report, SweepInput, SweepPolicy, all_over_since, decide};
 use crate::error::Error;
 use crate::model::id::RunId;
 use crate::model::run::{Run, State};
-use crate::model::time::{Clock, SystemClock, Timestamp};
+use crate::model::time::Timestamp;
 use crate::ownership::reaper::Reaper;
 use crate::registry::Registry;
 use crate::store::object::{DELETED_AT_ONCE, ObjectStore};
@@ -26,15 +27,25 @@ use crate::store::{self, Record};
 
 /// Looks at the artifacts of every run, and deletes what no run needs; with `dry_run` only says what it would, after a reap.
 pub async fn sweep(registry: &Registry, spare: &SweepPolicy, dry_run: bool) -> Result<Report, Error> {
+    sweep_from(&Machine::here(), registry, spare, dry_run).await
+}
+
+/// Sweeps as [`sweep`] does, from a machine that may be a simulated one.
+pub(crate) async fn sweep_from(
+    machine: &Machine,
+    registry: &Registry,
+    spare: &SweepPolicy,
+    dry_run: bool,
+) -> Result<Report, Error> {
     let mut report = Report { dry_run, ..Report::default() };
     // A run that is made from here on may have a record that is not read.
-    let began = SystemClock.since_boot();
+    let began = machine.clock.since_boot();
     let mut known = everything(registry, &mut report).await?;
     if dry_run {
         // A sweep reaps before.
         Reaper::new(registry.worker()).foresee(registry, &mut known.runs, known.now);
     }
-    let grounds = grounds(registry, &known.runs, &mut report);
+    let grounds = grounds(registry, &known.runs, machine, &mut report);
     let mut trees: Vec<(String, RunId)> = grounds.iter().flat_map(Ground::trees).collect();
     let mut passes = Vec::new();
     for ground in grounds {
@@ -43,7 +54,7 @@ pub async fn sweep(registry: &Registry, spare: &SweepPolicy, dry_run: bool) -> R
             ground.tell_denied(known.now, &mut report);
             continue;
         }
-        match Pass::new(registry, spare, &known, began, ground).await {
+        match Pass::new(registry, spare, &known, (machine, began), ground).await {
             Ok((pass, others)) => {
                 trees.extend(others);
                 passes.push((named, pass));
@@ -130,6 +141,7 @@ pub(super) struct Subject {
 }
 
 pub(super) struct Pass<'a> {
+    pub(super) machine: &'a Machine,
     pub(super) registry: &'a Registry,
     pub(super) place: Place,
     /// What the trees of its runs are in.
@@ -144,7 +156,7 @@ pub(super) struct Pass<'a> {
     /// What manifests say of runs in words that lead nowhere.
     unclear: Vec<String>,
     /// By what they are called in paths.
-    pub(super) subjects: HashMap<String, Subject>,
+    pub(super) subjects: BTreeMap<String, Subject>,
     /// Runs whose records are not trusted with this place, and why.
     denied: BTreeMap<RunId, String>,
     /// Runs that other registries have records of, by what they are called in paths where those cannot be read.
@@ -162,7 +174,7 @@ impl<'a> Pass<'a> {
         registry: &'a Registry,
         spare: &'a SweepPolicy,
         known: &AllRecords,
-        began: Duration,
+        (machine, began): (&'a Machine, Duration),
         ground: Ground,
     ) -> Result<(Self, Vec<(String, RunId)>), store::Error> {
         let unusable = || store::Error::Unsupported("it cannot be used".into());
@@ -173,7 +185,7 @@ impl<'a> Pass<'a> {
         let manifests = manifests_by_run(place.manifests().await?, runs.iter().map(|one| &one.run));
         let unheard = || store::Error::Unsupported("its clock is not known".into());
         // What is known of another's clock is known to the second.
-        let began = place.time_at(began).ok_or_else(unheard)?.after(Duration::from_secs(1));
+        let began = place.time_at(began, machine).ok_or_else(unheard)?.after(Duration::from_secs(1));
         let unsure = i64::try_from(spare.unsure.as_micros()).unwrap_or(i64::MAX);
         let cutoff = Timestamp::from_micros(began.as_micros() - unsure);
         let ended_at = |run: &Run| match &run.state {
@@ -185,6 +197,7 @@ impl<'a> Pass<'a> {
         let unclear = pointer.as_ref().map(|(names, _)| names.unclear().map(plainly).collect()).unwrap_or_default();
         let elsewhere = (others.trees.iter().map(|(_, id)| *id).collect(), others.unreadable);
         let mut pass = Self {
+            machine,
             registry,
             place,
             shards,
@@ -194,7 +207,7 @@ impl<'a> Pass<'a> {
             pointer: Ok(Names::default()),
             borrowed: Names::default(),
             unclear,
-            subjects: HashMap::new(),
+            subjects: BTreeMap::new(),
             denied,
             elsewhere,
             unknown: BTreeMap::new(),

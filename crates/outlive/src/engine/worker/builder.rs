@@ -54,9 +54,9 @@ pub struct Builder {
 }
 
 /// What all threads of a worker know.
-pub(super) struct WorkerContext {
-    pub(super) registry: Arc<Registry>,
-    pub(super) floor: Arc<Dispatcher>,
+pub(crate) struct WorkerContext {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) floor: Arc<Dispatcher>,
     pub(super) times: WorkerTiming,
     pub(super) kinds: BTreeSet<String>,
     pub(super) timeouts: BTreeMap<String, Duration>,
@@ -76,6 +76,21 @@ impl WorkerContext {
         Task::new(handle)
     }
 
+    /// What the steps of a worker without threads share: the simulation polls them. It does runs of one kind, and calls
+    /// `on_end` as [`Builder::on_end`] does.
+    #[cfg(all(any(test, feature = "testing"), feature = "object"))]
+    pub(crate) fn stepped(
+        registry: Arc<Registry>,
+        kind: &str,
+        slots: usize,
+        times: WorkerTiming,
+        on_end: impl Fn(&Run) + Send + Sync + 'static,
+    ) -> Self {
+        let floor = Dispatcher::new(slots, BTreeMap::new(), 0);
+        let (on_error, on_end): (OnError, OnEnd) = (Arc::new(|_| {}), Arc::new(on_end));
+        Self { registry, floor, times, kinds: [kind.to_owned()].into(), timeouts: BTreeMap::new(), on_error, on_end }
+    }
+
     /// The callback for errors that the worker survived.
     pub(super) fn survived(&self, error: &Error) {
         self.floor.count(|tally| tally.errors += 1);
@@ -83,7 +98,7 @@ impl WorkerContext {
     }
 
     /// A time that is not the same for all workers: three to five quarters of it.
-    pub(super) fn spread(&self, time: Duration) -> Duration {
+    pub(crate) fn spread(&self, time: Duration) -> Duration {
         time * 3 / 4 + self.part(time / 2)
     }
 
@@ -300,7 +315,8 @@ impl Builder {
         }
         let kinds = if kinds.is_empty() { handlers.keys().cloned().collect() } else { kinds };
         let offer = WorkerCapacity::new(slots as u32, kinds.iter().cloned().collect()).named(self.name);
-        let (registry, floor) = (Arc::new(registry.offering(offer)), Dispatcher::new(slots, slots_of, prefetch));
+        let floor = Dispatcher::new(slots, slots_of, prefetch);
+        let registry = Arc::new(registry.offering(offer));
         let order = Arc::new(WorkerContext {
             registry: registry.clone(),
             floor: floor.clone(),

@@ -14,33 +14,27 @@ use crate::model::id::RunId;
 use crate::model::run::Run;
 #[cfg(any(test, feature = "testing"))]
 use crate::ownership::handle::RunHandle;
+use crate::util::backoff::Backoff;
 use crate::util::sync::lock;
 
 /// The most runs of one claim.
-const BATCH: usize = 500;
-/// The wait after the first failure; it doubles with every further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest wait after a failure.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+pub(crate) const BATCH: usize = 500;
+/// The waits after failures in a row.
+const FAILURES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// Claims until the worker is to end.
 pub(super) fn claim(order: &WorkerContext) {
-    let claims = Claims::of(order.kinds.iter().cloned()).within(order.times.lease);
-    let mut claimer = Claimer { order, claims, failures: 0 };
+    let mut claimer = Claimer::new(order);
     let mut patience = Duration::ZERO;
     while let Some(room) = order.floor.wait_for_room(patience, BATCH) {
         if room == 0 {
             // Another was quicker.
             continue;
         }
-        patience = match claimer.claim(room) {
-            Ok(true) => Duration::ZERO,
-            Ok(false) => order.spread(order.times.poll_every),
-            Err(error) => {
-                order.survived(&error);
-                let pause = FIRST_PAUSE * 2_u32.pow(claimer.failures.min(8));
-                claimer.failures += 1;
-                order.floor.pause(order.spread(pause.min(LONGEST_PAUSE)));
+        patience = match pollster::block_on(claimer.step(room)) {
+            Next::Poll(patience) => patience,
+            Next::Retry(pause) => {
+                order.floor.pause(pause);
                 Duration::ZERO
             }
         };
@@ -57,16 +51,42 @@ pub(super) fn claim_one(order: &WorkerContext) -> Result<Option<RunId>, Error> {
     Ok(id)
 }
 
-struct Claimer<'a> {
-    order: &'a WorkerContext,
-    claims: Claims,
-    /// In a row.
-    failures: u32,
+/// When the next claim is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Next {
+    /// After this time, or as soon as a notification says that there is work.
+    Poll(Duration),
+    /// After this time: the store has failed.
+    Retry(Duration),
 }
 
-impl Claimer<'_> {
+/// Claims for a worker, one step after the other. A step never waits but for the store.
+pub(crate) struct Claimer<'a> {
+    order: &'a WorkerContext,
+    claims: Claims,
+    failures: Backoff,
+}
+
+impl<'a> Claimer<'a> {
+    pub(crate) fn new(order: &'a WorkerContext) -> Self {
+        let claims = Claims::of(order.kinds.iter().cloned()).within(order.times.lease);
+        Self { order, claims, failures: FAILURES }
+    }
+
+    /// Claims up to `room` runs. Answers with when to claim again.
+    pub(crate) async fn step(&mut self, room: usize) -> Next {
+        match self.claim(room).await {
+            Ok(true) => Next::Poll(Duration::ZERO),
+            Ok(false) => Next::Poll(self.order.spread(self.order.times.poll_every)),
+            Err(error) => {
+                self.order.survived(&error);
+                Next::Retry(self.order.spread(self.failures.pause()))
+            }
+        }
+    }
+
     /// Claims up to `room` runs. Answers whether there may be more.
-    fn claim(&mut self, room: usize) -> Result<bool, Error> {
+    async fn claim(&mut self, room: usize) -> Result<bool, Error> {
         let limits = self.order.floor.free_of_kinds();
         let granted: Mutex<BTreeMap<&String, BTreeSet<RunId>>> = Mutex::default();
         let is_wanted = |run: &Run| {
@@ -76,7 +96,7 @@ impl Claimer<'_> {
             // A store may ask about a run more than once.
             of_kind.contains(&run.id) || of_kind.len() < *limit && of_kind.insert(run.id)
         };
-        let claimed = pollster::block_on(self.claims.claim(&self.order.registry, room, &is_wanted));
+        let claimed = self.claims.claim(&self.order.registry, room, &is_wanted).await;
         let (tasks, more) = match claimed {
             Ok((handles, more)) => {
                 (Some(handles.into_iter().map(|handle| self.order.task(handle)).collect()), Ok(more))
@@ -85,7 +105,7 @@ impl Claimer<'_> {
         };
         self.order.floor.claimed(room, tasks);
         let more = more?;
-        self.failures = 0;
+        self.failures = FAILURES;
         Ok(more)
     }
 }

@@ -20,7 +20,7 @@ use crate::secrets::masking;
 use crate::store::{self, Write, WriteOutcome};
 
 /// The most ends of one write.
-const BATCH: usize = 500;
+pub(crate) const BATCH: usize = 500;
 /// How often a write is tried before its ends are left to the keeper.
 const TRIES: usize = 3;
 /// The wait between two tries.
@@ -29,10 +29,78 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Records ends until there will be none.
 pub(super) fn record_ends(order: &WorkerContext) {
     while let Some(ends) = order.floor.take_ends(BATCH) {
-        let mut batch = Batch { order, tally: Tally::default(), more: false };
-        let count = ends.len();
-        batch.record(ends);
-        let Batch { tally, more, .. } = batch;
+        let mut batch = Batch::new(order, ends);
+        while let Some(pause) = pollster::block_on(batch.step()) {
+            order.floor.pause(pause);
+        }
+        batch.close();
+    }
+}
+
+/// An end that can be written as far as is known here.
+struct Ready {
+    task: Arc<Task>,
+    end: OwnerEnd,
+    write: Write,
+}
+
+/// A task that is to be suspended, and how often that was tried.
+struct Suspending {
+    task: Arc<Task>,
+    reason: String,
+    tries: usize,
+}
+
+/// Ends that were taken at once, until all of them are recorded or left to the keeper. A step never waits but for the store.
+pub(crate) struct Batch<'a> {
+    order: &'a WorkerContext,
+    count: usize,
+    ends: std::vec::IntoIter<Ended>,
+    suspending: Option<Suspending>,
+    ready: Vec<Ready>,
+    /// How often their write was tried.
+    tries: usize,
+    /// The answer of a write was lost.
+    doubt: bool,
+    tally: Tally,
+    /// Something can be claimed that could not before.
+    more: bool,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(order: &'a WorkerContext, ends: Vec<Ended>) -> Self {
+        Self {
+            order,
+            count: ends.len(),
+            ends: ends.into_iter(),
+            suspending: None,
+            ready: Vec::new(),
+            tries: 0,
+            doubt: false,
+            tally: Tally::default(),
+            more: false,
+        }
+    }
+
+    /// Records what it can. Answers with how long to wait before the next step; with nothing when there is none.
+    pub(crate) async fn step(&mut self) -> Option<Duration> {
+        loop {
+            if let Some(suspending) = self.suspending.take() {
+                self.suspending = self.suspend(suspending).await;
+                if self.suspending.is_some() {
+                    return Some(self.order.spread(PAUSE));
+                }
+            }
+            match self.ends.next() {
+                Some(ended) => self.prepare(ended).await,
+                None => return self.write().await,
+            }
+        }
+    }
+
+    /// Counts what became of them.
+    pub(crate) fn close(self) {
+        let Self { order, count, tally, more, .. } = self;
         if more {
             order.floor.wake();
         }
@@ -48,84 +116,67 @@ pub(super) fn record_ends(order: &WorkerContext) {
             all.errors += tally.errors;
         });
     }
-}
 
-/// An end that can be written as far as is known here.
-struct Ready {
-    task: Arc<Task>,
-    end: OwnerEnd,
-    write: Write,
-}
-
-struct Batch<'a> {
-    order: &'a WorkerContext,
-    tally: Tally,
-    /// Something can be claimed that could not before.
-    more: bool,
-}
-
-impl Batch<'_> {
-    fn record(&mut self, ends: Vec<Ended>) {
-        let mut ready = Vec::new();
-        for Ended { task, answer } in ends {
-            if task.handle.stop_requested() == Some(Stop::Lost) {
-                task.handle.close();
-                self.tally.lost += 1;
-                continue;
-            }
-            match answer {
-                Answer::Suspend(reason) => self.suspend(&task, reason),
-                Answer::End(end) => {
-                    let end = masking::end(self.order.registry.redactor(), end);
-                    match task.handle.ending(&end, Stamp::draw(self.order.registry.entropy())) {
-                        Some(write) => ready.push(Ready { task, end, write }),
-                        None => self.alone(&task, end),
-                    }
-                }
-            }
-        }
-        self.write(ready);
-    }
-
-    /// Writes them all at once.
-    fn write(&mut self, ready: Vec<Ready>) {
-        if ready.is_empty() {
+    async fn prepare(&mut self, Ended { task, answer }: Ended) {
+        if task.handle.stop_requested() == Some(Stop::Lost) {
+            task.handle.close();
+            self.tally.lost += 1;
             return;
         }
-        let mut doubt = false;
-        for _ in 0..TRIES {
-            let writes = ready.iter().map(|ready| ready.write.clone()).collect();
-            self.tally.commits += 1;
-            match pollster::block_on(self.order.registry.store().commit(writes)) {
-                Ok(written) => return self.note(ready, written, doubt),
-                Err(error) => {
-                    doubt |= matches!(error, store::Error::Unknown(_));
-                    let passes = error.is_transient();
-                    self.order.survived(&Error::Store(error));
-                    if !passes {
-                        break;
-                    }
-                    self.order.floor.pause(self.order.spread(PAUSE));
+        match answer {
+            Answer::Suspend(reason) => self.suspending = Some(Suspending { task, reason, tries: 0 }),
+            Answer::End(end) => {
+                let end = masking::end(self.order.registry.redactor(), end);
+                match task.handle.ending(&end, Stamp::draw(self.order.registry.entropy())) {
+                    Some(write) => self.ready.push(Ready { task, end, write }),
+                    None => self.alone(&task, end).await,
                 }
             }
         }
-        for ready in ready {
-            self.owe(ready);
-        }
     }
 
-    fn note(&mut self, ready: Vec<Ready>, written: Vec<WriteOutcome>, doubt: bool) {
+    /// Writes all that are ready at once. Answers with the pause before it is tried again.
+    async fn write(&mut self) -> Option<Duration> {
+        if self.ready.is_empty() {
+            return None;
+        }
+        if self.tries < TRIES {
+            self.tries += 1;
+            self.tally.commits += 1;
+            let writes = self.ready.iter().map(|ready| ready.write.clone()).collect();
+            match self.order.registry.store().commit(writes).await {
+                Ok(written) => {
+                    self.note(written).await;
+                    return None;
+                }
+                Err(error) => {
+                    self.doubt |= matches!(error, store::Error::Unknown(_));
+                    let passes = error.is_transient();
+                    self.order.survived(&Error::Store(error));
+                    if passes {
+                        return Some(self.order.spread(PAUSE));
+                    }
+                }
+            }
+        }
+        for ready in std::mem::take(&mut self.ready) {
+            self.owe(ready);
+        }
+        None
+    }
+
+    async fn note(&mut self, written: Vec<WriteOutcome>) {
         let mut written = written.into_iter();
-        for ready in ready {
+        for ready in std::mem::take(&mut self.ready) {
             let stamp = ready.write.stamp;
             match written.next() {
                 Some(WriteOutcome::Done(_)) => self.done(ready),
                 Some(WriteOutcome::Conflict(Some(found))) if found.stamp == stamp => self.done(ready),
                 // It may be on record, with others having gone on from there: the keeper finds out.
-                _ if doubt => self.owe(ready),
+                _ if self.doubt => self.owe(ready),
                 _ => {
                     let lost = self.tally.lost;
-                    self.alone(&ready.task, ready.end);
+                    self.alone(&ready.task, ready.end).await;
                     self.tally.refused += self.tally.lost - lost;
                 }
             }
@@ -159,46 +210,48 @@ impl Batch<'_> {
     }
 
     /// Ends one by itself: what is known of it here is outdated, or wrong.
-    fn alone(&mut self, task: &Task, end: OwnerEnd) {
-        self.tally.commits += 1;
-        match pollster::block_on(task.handle.end_shared(None, end.clone(), None)) {
-            Ok(Persisted::Committed) => {
-                self.count(&end);
-                let run = task.handle.run();
-                self.notify_end(&run, &run);
-            }
-            Ok(Persisted::Spooled) => self.tally.later += 1,
-            // The store has no cancel request for it.
-            Err(_) if end == OwnerEnd::Finished(Verdict::Cancelled) => {
-                let interruption = Interruption { signal: None, reason: "it stopped".into() };
-                self.alone(task, OwnerEnd::Interrupted(interruption));
-            }
-            Err(error) => {
-                self.tally.lost += u64::from(error.code() == Code::Lost);
-                self.order.survived(&error);
+    async fn alone(&mut self, task: &Task, mut end: OwnerEnd) {
+        loop {
+            self.tally.commits += 1;
+            match task.handle.end_shared(None, end.clone(), None).await {
+                Ok(Persisted::Committed) => {
+                    self.count(&end);
+                    let run = task.handle.run();
+                    return self.notify_end(&run, &run);
+                }
+                Ok(Persisted::Spooled) => return self.tally.later += 1,
+                // The store has no cancel request for it.
+                Err(_) if end == OwnerEnd::Finished(Verdict::Cancelled) => {
+                    end = OwnerEnd::Interrupted(Interruption { signal: None, reason: "it stopped".into() });
+                }
+                Err(error) => {
+                    self.tally.lost += u64::from(error.code() == Code::Lost);
+                    return self.order.survived(&error);
+                }
             }
         }
     }
 
-    fn suspend(&mut self, task: &Task, reason: String) {
-        for _ in 0..TRIES {
-            self.tally.commits += 1;
-            match pollster::block_on(task.handle.suspend_shared(reason.clone())) {
-                Ok(()) => {
-                    self.tally.suspended += 1;
-                    return;
-                }
-                Err(error) if error.code() == Code::Lost => {
-                    task.handle.close();
-                    self.tally.lost += 1;
-                    return;
-                }
-                Err(error) => self.order.survived(&error),
-            }
-            self.order.floor.pause(self.order.spread(PAUSE));
+    /// Tries to suspend a task. Answers with what is to be tried again.
+    async fn suspend(&mut self, Suspending { task, reason, tries }: Suspending) -> Option<Suspending> {
+        if tries == TRIES {
+            // It must not stay claimed without an owner.
+            let reason = format!("it could not be suspended: {reason}");
+            self.alone(&task, OwnerEnd::Interrupted(Interruption { signal: None, reason })).await;
+            return None;
         }
-        // It must not stay claimed without an owner.
-        let reason = format!("it could not be suspended: {reason}");
-        self.alone(task, OwnerEnd::Interrupted(Interruption { signal: None, reason }));
+        self.tally.commits += 1;
+        match task.handle.suspend_shared(reason.clone()).await {
+            Ok(()) => self.tally.suspended += 1,
+            Err(error) if error.code() == Code::Lost => {
+                task.handle.close();
+                self.tally.lost += 1;
+            }
+            Err(error) => {
+                self.order.survived(&error);
+                return Some(Suspending { task, reason, tries: tries + 1 });
+            }
+        }
+        None
     }
 }

@@ -66,7 +66,7 @@ pub struct Tally {
 }
 
 /// An end that waits to be recorded.
-pub(super) struct Ended {
+pub(crate) struct Ended {
     pub(super) task: Arc<Task>,
     pub(super) answer: Answer,
 }
@@ -98,7 +98,7 @@ struct State {
 }
 
 /// What the threads of a worker share.
-pub(super) struct Dispatcher {
+pub(crate) struct Dispatcher {
     slots: usize,
     slots_of: BTreeMap<String, usize>,
     prefetch: usize,
@@ -256,6 +256,7 @@ impl Dispatcher {
     /// with how many may be claimed, up to `limit`; `None` while draining. The caller must report back with what came of
     /// it.
     pub(super) fn wait_for_room(&self, patience: Duration, limit: usize) -> Option<usize> {
+        // Threads wait in real time, whatever clock the registry goes by.
         let deadline = SystemClock.awake() + patience;
         let mut state = self.state();
         loop {
@@ -276,11 +277,21 @@ impl Dispatcher {
         let few = |state: &mut State| state.stage == Stage::Working && self.free(state) * 2 < self.slots;
         // No thread wakes it: what becomes free in the meantime is there when it is over.
         let linger = self.room.wait_timeout_while(state, LINGER, few);
-        let mut state = linger.unwrap_or_else(PoisonError::into_inner).0;
+        self.take_room(&mut linger.unwrap_or_else(PoisonError::into_inner).0, limit)
+    }
+
+    /// How many may be claimed, up to `limit`; `None` while draining.
+    fn take_room(&self, state: &mut State, limit: usize) -> Option<usize> {
         state.look = false;
-        let room = Some(self.free(&state).min(limit)).filter(|_| state.stage == Stage::Working)?;
+        let room = Some(self.free(state).min(limit)).filter(|_| state.stage == Stage::Working)?;
         state.claiming += room;
         Some(room)
+    }
+
+    /// As [`Dispatcher::wait_for_room`], for a caller that waits by itself.
+    #[cfg(all(any(test, feature = "testing"), feature = "object"))]
+    pub(crate) fn try_room(&self, limit: usize) -> Option<usize> {
+        self.take_room(&mut self.state(), limit)
     }
 
     /// A claim of up to so many has brought these; none where it failed.
@@ -317,6 +328,17 @@ impl Dispatcher {
             }
             state.idle -= 1;
         }
+        self.begin(state)
+    }
+
+    /// As [`Dispatcher::next`], for a caller that waits by itself: none while there is nothing to begin.
+    #[cfg(all(any(test, feature = "testing"), feature = "object"))]
+    pub(crate) fn try_next(&self) -> Option<Arc<Task>> {
+        let state = self.state();
+        if self.can_begin(&state) { self.begin(state) } else { None }
+    }
+
+    fn begin(&self, mut state: MutexGuard<'_, State>) -> Option<Arc<Task>> {
         if state.stage > Stage::Working {
             return None;
         }
@@ -350,7 +372,7 @@ impl Dispatcher {
     }
 
     /// A handler has returned.
-    pub(super) fn returned(&self, task: &Arc<Task>, answer: Answer) {
+    pub(crate) fn returned(&self, task: &Arc<Task>, answer: Answer) {
         let claim = (task.handle.id(), task.handle.fence().epoch);
         let was_limited = self.slots_of.contains_key(&task.handle.spec().kind);
         let mut state = self.state();
@@ -376,6 +398,16 @@ impl Dispatcher {
         state.await_end += 1;
         state = wait_while(&self.ended, state, nothing);
         state.await_end -= 1;
+        Self::take_waiting(&mut state, limit)
+    }
+
+    /// As [`Dispatcher::take_ends`], for a caller that waits by itself: none while none waits.
+    #[cfg(all(any(test, feature = "testing"), feature = "object"))]
+    pub(crate) fn try_ends(&self, limit: usize) -> Option<Vec<Ended>> {
+        Self::take_waiting(&mut self.state(), limit)
+    }
+
+    fn take_waiting(state: &mut State, limit: usize) -> Option<Vec<Ended>> {
         if state.ends.is_empty() {
             return None;
         }

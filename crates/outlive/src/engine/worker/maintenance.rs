@@ -6,12 +6,10 @@ use super::builder::WorkerContext;
 use crate::engine::maintenance::Maintenance;
 use crate::error::Error;
 use crate::model::run::{Run, State};
-use crate::model::time::{Clock, SystemClock};
 
 /// Maintains the registry until the worker is to end.
 pub(super) fn look_after(order: &WorkerContext) {
-    let maintenance = Maintenance::new(order.registry.worker());
-    let mut chores = Chores { order, maintenance, next_release: Duration::ZERO };
+    let mut chores = Chores::new(order);
     while order.floor.pause(order.spread(order.times.reap_every)) {
         if let Err(error) = pollster::block_on(chores.pass()) {
             order.survived(&error);
@@ -19,15 +17,21 @@ pub(super) fn look_after(order: &WorkerContext) {
     }
 }
 
-struct Chores<'a> {
+/// What a worker does now and then for all of the registry, one pass after the other.
+pub(crate) struct Chores<'a> {
     order: &'a WorkerContext,
     maintenance: Maintenance,
     next_release: Duration,
 }
 
-impl Chores<'_> {
-    async fn pass(&mut self) -> Result<(), Error> {
-        let now = SystemClock.awake();
+impl<'a> Chores<'a> {
+    pub(crate) fn new(order: &'a WorkerContext) -> Self {
+        Self { order, maintenance: Maintenance::new(order.registry.worker()), next_release: Duration::ZERO }
+    }
+
+    /// Reaps, and releases runs that wait for others.
+    pub(crate) async fn pass(&mut self) -> Result<(), Error> {
+        let now = self.order.registry.clock().awake();
         let reaped = self.maintenance.reap(&self.order.registry).await?;
         self.tell(&reaped.ended);
         if now >= self.next_release {

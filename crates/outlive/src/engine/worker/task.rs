@@ -27,7 +27,7 @@ pub enum StopReason {
 }
 
 /// What is to be recorded of a task.
-pub(super) enum Answer {
+pub(crate) enum Answer {
     End(OwnerEnd),
     Suspend(String),
 }
@@ -69,8 +69,8 @@ impl StopSignal {
 }
 
 /// A claimed run, from its claim until its end is recorded.
-pub(super) struct Task {
-    pub(super) handle: RunHandle,
+pub(crate) struct Task {
+    pub(crate) handle: RunHandle,
     /// Its end has been reported. A second report is ignored.
     pub(super) ended: AtomicBool,
     signal: Arc<StopSignal>,
@@ -105,7 +105,7 @@ impl Task {
         }
     }
 
-    pub(super) fn stop_reason(&self) -> Option<StopReason> {
+    pub(crate) fn stop_reason(&self) -> Option<StopReason> {
         let own = || lock(&self.signal.state).reason();
         self.handle.stop_requested().map(StopReason::Run).or_else(own)
     }
@@ -148,7 +148,7 @@ impl Task {
     }
 
     /// What is recorded of a handler that returned so.
-    pub(super) fn answer(&self, returned: Result<Done, Failed>) -> Answer {
+    pub(crate) fn answer(&self, returned: Result<Done, Failed>) -> Answer {
         let failed = |failed: Failed| {
             let Failed { error_type, error_message } = failed;
             Answer::End(OwnerEnd::Finished(Verdict::Failed { error_type, error_message }))
