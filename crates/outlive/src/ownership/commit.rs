@@ -1,10 +1,15 @@
-//! Commit until known: repeats a write until its outcome is known.
+//! Recovery of unknown writes: repeats a write until its outcome is known, or looks for what it has changed.
 //!
 //! A write whose answer was lost is unknown, neither done nor refused. Its writer looks for its write id, and never
 //! reports a lost race that was won.
 
+use std::sync::Mutex;
+
 use crate::error::Error;
-use crate::store::{self, Expect, Record, Store, Write, WriteOutcome};
+use crate::model::id::{RunId, Stamp};
+use crate::model::run::Run;
+use crate::store::{self, Expect, Record, Rule, Selection, Store, Write, WriteOutcome};
+use crate::util::sync::lock;
 
 /// How often a write is repeated whose answer was lost.
 const REPEATS: usize = 4;
@@ -73,4 +78,30 @@ pub(crate) async fn commit_until_known(
         });
     }
     Err(doubt.or(store::Error::Unavailable("the store gave no answer".into())))
+}
+
+/// Changes runs by a rule. Where the answer was lost, those that bear a stamp of the rule's are found, as `is_own` says; where
+/// none does, the change may still be under way, and its outcome stays unknown.
+pub(crate) async fn update_until_known(
+    store: &dyn Store,
+    selection: &Selection,
+    rule: Rule<'_>,
+    is_own: impl Fn(&Record, Stamp) -> bool,
+) -> Result<Vec<Record>, store::Error> {
+    let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
+    let noted = |run: &Run, now| {
+        let change = rule(run, now)?;
+        lock(&tried).push((run.id, change.stamp));
+        Some(change)
+    };
+    let unknown = match store.update(selection, &noted).await {
+        Err(unknown @ store::Error::Unknown(_)) => unknown,
+        updated => return updated,
+    };
+    let tried = std::mem::take(&mut *lock(&tried));
+    let ids: Vec<RunId> = tried.iter().map(|(id, _)| *id).collect();
+    let bears_stamp = |record: &Record| tried.iter().any(|(id, stamp)| *id == record.run.id && is_own(record, *stamp));
+    let found = store.get(&ids).await.unwrap_or_default();
+    let own: Vec<Record> = found.into_iter().filter(bears_stamp).collect();
+    if own.is_empty() { Err(unknown) } else { Ok(own) }
 }

@@ -17,6 +17,7 @@ use crate::model::id::{Entropy, RunId, Stamp, WorkerId};
 use crate::model::owner::Evidence;
 use crate::model::run::{Actor, Owner, Run, StateName};
 use crate::model::time::{Clock, Timestamp};
+use crate::ownership::commit::update_until_known;
 use crate::store::{self, Change, Order, Page, Pages, Record, Selection, Store};
 
 /// How many runs are ended in one write.
@@ -247,15 +248,11 @@ impl Reaper {
         };
         let filter = Filter::of(verdicts.keys().copied());
         let selection = Selection { filter, order: Order::Oldest, limit: verdicts.len(), due: false };
-        let ended = match context.store().update(&selection, &rule).await {
-            Ok(ended) => ended,
-            Err(store::Error::Unknown(_)) => {
-                // The answer was lost: those that bear our stamp are ours.
-                let ids: Vec<RunId> = verdicts.keys().copied().collect();
-                let found = context.store().get(&ids).await?;
-                found.into_iter().filter(|record| context.is_own(record, verdicts[&record.run.id].stamp)).collect()
-            }
-            Err(error) => return Err(error.into()),
+        let is_own = |record: &Record, stamp| context.is_own(record, stamp);
+        let ended = match update_until_known(context.store(), &selection, &rule, is_own).await {
+            // None bears our stamp: the next pass looks again.
+            Err(store::Error::Unknown(_)) => Vec::new(),
+            ended => ended?,
         };
         for record in &ended {
             let evidence = verdicts.get(&record.run.id).map(|verdict| verdict.evidence.to_string());

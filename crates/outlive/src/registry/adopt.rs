@@ -11,8 +11,9 @@ use crate::model::filter::Filter;
 use crate::model::id::{RunId, Stamp};
 use crate::model::owner::LiveProcesses;
 use crate::model::run::{Owner, Run, State};
+use crate::ownership::commit::update_until_known;
 use crate::ownership::handle::RunHandle;
-use crate::store::{self, Change, Order, Record, Selection};
+use crate::store::{Change, Order, Record, Selection};
 
 /// How long a process that was killed may take to exit.
 const EXITS_WITHIN: Duration = Duration::from_secs(1);
@@ -76,15 +77,8 @@ impl Registry {
             Some(Change { transition, stamp })
         };
         let selection = Selection { filter: Filter::of([id]), order: Order::Oldest, limit: 1, due: false };
-        match self.store.update(&selection, &rule).await {
-            Ok(mut changed) => Ok(changed.pop()),
-            Err(error @ store::Error::Unknown(_)) => {
-                // The answer was lost. What bears our stamp is ours; what does not may become it yet.
-                let found = self.store.get(&[id]).await.unwrap_or_default().pop();
-                found.filter(|record| self.is_own(record, stamp)).map(Some).ok_or(error.into())
-            }
-            Err(error) => Err(error.into()),
-        }
+        let is_own = |record: &Record, stamp| self.is_own(record, stamp);
+        Ok(update_until_known(&*self.store, &selection, &rule, is_own).await?.pop())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Taking runs: claiming what waits, going on with what has ended, waking what is suspended.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::Registry;
 use crate::error::Error;
@@ -12,10 +12,10 @@ use crate::model::owner::LiveProcesses;
 use crate::model::policy::Lease;
 use crate::model::run::{Run, State, StateName};
 use crate::model::time::Timestamp;
+use crate::ownership::commit::update_until_known;
 use crate::ownership::handle::RunHandle;
 use crate::ownership::heartbeat::WorkerState;
-use crate::store::{self, Change, Order, Record, Selection};
-use crate::util::sync::lock;
+use crate::store::{Change, Order, Record, Selection};
 
 /// Which runs may be continued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,28 +72,13 @@ impl Registry {
         // A claim may ask whether the run is trusted. Inside the store only what was asked before is known.
         let _ = self.identities();
         let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
-        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
         let rule = |run: &Run, now| {
             let transition = apply(run, &claim(run, now)?, &self.me, now).ok()?;
-            let stamp = Stamp::draw(&*self.entropy);
-            lock(&tried).push((run.id, stamp));
-            Some(Change { transition, stamp })
+            Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
         };
         let selection = Selection { filter, order, limit, due: true };
-        match self.store.update(&selection, &rule).await {
-            Err(unknown @ store::Error::Unknown(_)) => {
-                // The answer was lost: those that bear our stamp are ours. Where none does, it may still be on its way.
-                let tried = std::mem::take(&mut *lock(&tried));
-                let ids: Vec<RunId> = tried.iter().map(|(id, _)| *id).collect();
-                let is_ours = |record: &Record| {
-                    tried.iter().any(|(id, stamp)| *id == record.run.id && self.is_own(record, *stamp))
-                };
-                let found = self.store.get(&ids).await.unwrap_or_default();
-                let ours: Vec<Record> = found.into_iter().filter(is_ours).collect();
-                if ours.is_empty() { Err(unknown.into()) } else { Ok(ours) }
-            }
-            updated => Ok(updated?),
-        }
+        let is_own = |record: &Record, stamp| self.is_own(record, stamp);
+        Ok(update_until_known(&*self.store, &selection, &rule, is_own).await?)
     }
 
     /// Goes on with a run, owned by this process at once: claims it where it waits, even before its time, and tries it
