@@ -102,7 +102,7 @@ mod util;
 #[cfg(feature = "object")]
 pub use self::engine::sweeper::{Report as SweepReport, SweepPolicy, sweep};
 pub use self::engine::worker::{
-    BlockingJob, Builder as WorkerBuilder, Done, Failed, IntoDone, Job, StopReason, Tally, Worker, WorkerTiming,
+    BlockingJob, Builder as WorkerBuilder, Done, Failed, IntoDone, Job, JobRun, StopReason, Tally, Worker, WorkerTiming,
 };
 pub use self::error::{Code, Error};
 pub use self::lifecycle::{Fence, Refusal, Report};

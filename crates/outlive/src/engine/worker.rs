@@ -25,7 +25,7 @@ use std::time::Duration;
 pub use self::builder::Builder;
 use self::dispatcher::{Dispatcher, Stage};
 pub use self::dispatcher::{Tally, Waker};
-pub use self::job::{BlockingJob, Job};
+pub use self::job::{BlockingJob, Job, JobRun};
 pub use self::outcome::{Done, Failed, IntoDone};
 use self::task::Answer;
 pub use self::task::StopReason;

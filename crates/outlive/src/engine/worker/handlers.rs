@@ -82,7 +82,7 @@ impl Handlers {
             match (self.by_kind.get(&kind), &self.runtime) {
                 (Some(Handler::Async(handler)), Some(runtime)) => spawn(floor, runtime, task, handler),
                 (Some(Handler::Blocking(handler)), _) => {
-                    let call = || handler(&BlockingJob { task: task.clone() });
+                    let call = || handler(&BlockingJob::new(task.clone()));
                     let returned = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(panicked);
                     let answer = task.answer(returned);
                     floor.returned(&task, answer);

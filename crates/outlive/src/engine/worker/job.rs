@@ -1,6 +1,7 @@
 //! A job: what a handler sees of the run that it does.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,26 +24,12 @@ fn read_input<I: DeserializeOwned>(task: &Task) -> Result<I, Failed> {
         .map_err(|error| Failed::new("input", format!("its input cannot be read: {error}")))
 }
 
-/// A run in the hands of an async handler, with its input.
-pub struct Job<I = Value> {
-    /// What the run was enqueued with.
-    pub input: I,
+/// What every handler can ask of its run.
+pub struct JobRun {
     task: Arc<Task>,
 }
 
-impl<I: fmt::Debug> fmt::Debug for Job<I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job").field("run", &self.id()).finish_non_exhaustive()
-    }
-}
-
-impl<I: DeserializeOwned> Job<I> {
-    pub(super) fn read(task: Arc<Task>) -> Result<Self, Failed> {
-        Ok(Self { input: read_input(&task)?, task })
-    }
-}
-
-impl<I> Job<I> {
+impl JobRun {
     /// Its id.
     pub fn id(&self) -> RunId {
         self.task.handle.id()
@@ -72,7 +59,36 @@ impl<I> Job<I> {
     pub fn stop_requested(&self) -> Option<StopReason> {
         self.task.stop_reason()
     }
+}
 
+/// A run in the hands of an async handler, with its input.
+pub struct Job<I = Value> {
+    /// What the run was enqueued with.
+    pub input: I,
+    run: JobRun,
+}
+
+impl<I> Deref for Job<I> {
+    type Target = JobRun;
+
+    fn deref(&self) -> &JobRun {
+        &self.run
+    }
+}
+
+impl<I: fmt::Debug> fmt::Debug for Job<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("run", &self.id()).finish_non_exhaustive()
+    }
+}
+
+impl<I: DeserializeOwned> Job<I> {
+    pub(super) fn read(task: Arc<Task>) -> Result<Self, Failed> {
+        Ok(Self { input: read_input(&task)?, run: JobRun { task } })
+    }
+}
+
+impl<I> Job<I> {
     /// Waits until the work should stop. For `select!`, beside the work.
     ///
     /// A handler that has called it is trusted to stop at its timeout, too. A run whose handler never has is ended when
@@ -98,8 +114,14 @@ impl<I> Job<I> {
 }
 
 /// A run in the hands of a handler that may block.
-pub struct BlockingJob {
-    pub(super) task: Arc<Task>,
+pub struct BlockingJob(JobRun);
+
+impl Deref for BlockingJob {
+    type Target = JobRun;
+
+    fn deref(&self) -> &JobRun {
+        &self.0
+    }
 }
 
 impl fmt::Debug for BlockingJob {
@@ -109,39 +131,13 @@ impl fmt::Debug for BlockingJob {
 }
 
 impl BlockingJob {
-    /// Its id.
-    pub fn id(&self) -> RunId {
-        self.task.handle.id()
-    }
-
-    /// The run as it was last read or written here: its spec, its attempt, and what it said before.
-    pub fn run(&self) -> Run {
-        self.task.handle.run()
+    pub(super) fn new(task: Arc<Task>) -> Self {
+        Self(JobRun { task })
     }
 
     /// What the run was enqueued with. A run without input reads as JSON's `null`.
     pub fn input<I: DeserializeOwned>(&self) -> Result<I, Failed> {
         read_input(&self.task)
-    }
-
-    /// What the last attempt left for this one.
-    pub fn checkpoint(&self) -> Option<Value> {
-        self.task.handle.checkpoint()
-    }
-
-    /// The claim, for whatever the work writes elsewhere.
-    pub fn fence(&self) -> Fence {
-        self.task.handle.fence()
-    }
-
-    /// The span of a distributed trace that the run was enqueued in, for the spans of the work.
-    pub fn trace_parent(&self) -> Option<TraceParent> {
-        self.task.handle.spec().traceparent.clone()
-    }
-
-    /// Why the work should stop, if it should. Cheap: what the last heartbeat brought.
-    pub fn stop_requested(&self) -> Option<StopReason> {
-        self.task.stop_reason()
     }
 
     /// Waits for a reason to stop, for at most `patience`.
