@@ -328,20 +328,25 @@ fn handler_is_stopped_at_the_timeout_of_its_kind() {
         let maker = world.process();
         let slow = maker.enqueue(spec("slow")).await.unwrap();
         let free = maker.enqueue(spec("free")).await.unwrap();
-        let until_stopped = |job: Job| async move {
-            job.stopped().await;
-            Ok::<_, Failed>(Done::Stopped)
+        let (begun, waits) = std::sync::mpsc::channel();
+        // A handler that does not listen yet is not trusted to stop at its timeout.
+        let until_stopped = move |job: Job| {
+            let begun = begun.clone();
+            async move {
+                tokio::join!(job.stopped(), async { begun.send(()).unwrap() });
+                Ok::<_, Failed>(Done::Stopped)
+            }
         };
         let worker = eager(world.process())
             .concurrency(2)
             .timeout_of("slow", LEASE / 3)
             .grace(Duration::ZERO, LONG)
             .runtime(runtime.handle().clone())
-            .handle("slow", until_stopped)
+            .handle("slow", until_stopped.clone())
             .handle("free", until_stopped)
             .start()
             .unwrap();
-        worker.wait_until(|tally| tally.running == 2);
+        waits.iter().take(2).for_each(drop);
         worker.registry().tick().await.unwrap();
         assert_eq!(worker.tally().running, 2, "no time has passed");
         world.clock.pass(LEASE / 2);
