@@ -36,10 +36,6 @@ const TRIES: u32 = 8;
 /// The longest pauses before the next tries.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(6), Duration::from_millis(192));
 
-/// The end of a transaction, which no timeout of the server breaks off: where a commit waits for a second server, one that is
-/// broken off is acknowledged although only the first has it. How long it is waited for is decided here ([`PATIENCE`]).
-const COMMIT: &str = "SET LOCAL statement_timeout = 0; COMMIT";
-
 /// A value of a statement, with its type: nothing is asked of the server before.
 pub(super) type Bound<'a> = (&'a (dyn ToSql + Sync), Type);
 
@@ -308,7 +304,7 @@ impl PooledClient<'_> {
     }
 
     fn commit_words(&mut self) -> String {
-        self.news.take().map_or_else(|| COMMIT.to_owned(), |news| format!("{COMMIT}; {news}"))
+        self.news.take().map_or_else(|| "COMMIT".to_owned(), |news| format!("COMMIT; {news}"))
     }
 
     /// Leaves the connection to the next. Nothing is open on it.
