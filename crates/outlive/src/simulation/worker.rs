@@ -130,7 +130,7 @@ impl Process {
         loop {
             self.world.nap(worker.spread(EVERY)).await;
             // The thread reports a failure to its caller, and passes again.
-            let _ = chores.pass().await;
+            let _ = chores.pass(worker.registry.clock().awake()).await;
         }
     }
 }

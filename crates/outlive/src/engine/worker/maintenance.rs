@@ -6,12 +6,13 @@ use super::builder::WorkerContext;
 use crate::engine::maintenance::Maintenance;
 use crate::error::Error;
 use crate::model::run::{Run, State};
+use crate::model::time::{Clock, SystemClock};
 
 /// Maintains the registry until the worker is to end.
 pub(super) fn look_after(order: &WorkerContext) {
     let mut chores = Chores::new(order);
     while order.floor.pause(order.spread(order.times.reap_every)) {
-        if let Err(error) = pollster::block_on(chores.pass()) {
+        if let Err(error) = pollster::block_on(chores.pass(SystemClock.awake())) {
             order.survived(&error);
         }
     }
@@ -29,9 +30,8 @@ impl<'a> Chores<'a> {
         Self { order, maintenance: Maintenance::new(order.registry.worker()), next_release: Duration::ZERO }
     }
 
-    /// Reaps, and releases runs that wait for others.
-    pub(crate) async fn pass(&mut self) -> Result<(), Error> {
-        let now = self.order.registry.clock().awake();
+    /// Reaps, and releases runs that wait for others. `now` is the time awake by the clock that the caller waits by.
+    pub(crate) async fn pass(&mut self, now: Duration) -> Result<(), Error> {
         let reaped = self.maintenance.reap(&self.order.registry).await?;
         self.tell(&reaped.ended);
         if now >= self.next_release {
