@@ -3,6 +3,7 @@
 //! The server is one of the benchmark's own, with the durability that PostgreSQL has by default. Handlers do nothing, so
 //! that what is measured is what outlive costs.
 
+pub mod failover;
 pub mod handlers;
 pub mod heartbeats;
 pub mod idle;

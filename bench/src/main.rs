@@ -1,7 +1,6 @@
 //! Benchmarks: what outlive costs, as ratios measured in one run.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's result is what it prints")]
 mod beats;
-mod failover;
 mod fleet;
 mod idle;
 mod lists;

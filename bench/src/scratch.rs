@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::{beats, failover, fleet, idle, lists, output, peers, plane, run, serving, sqlite, storm, supervise, sweep};
+use crate::{beats, fleet, idle, lists, output, peers, plane, run, serving, sqlite, storm, supervise, sweep};
 
 /// What a benchmark answers: nothing, or why it could not measure.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -41,7 +41,7 @@ const BENCHMARKS: [Benchmark; 24] = [
     ("sweep", sweep::main),
     ("peers", peers::main),
     ("python", sqlite::python::main),
-    (NAMED_ALONE, failover::main),
+    (NAMED_ALONE, fleet::failover::main),
 ];
 /// It takes more than an hour, and root.
 const NAMED_ALONE: &str = "failover";
@@ -54,7 +54,7 @@ pub fn main() -> ExitCode {
         return answer(fleet::process::main(&words));
     }
     if let (Some("failover-worker"), Some(url)) = (name.as_deref(), std::env::args().nth(2)) {
-        return answer(failover::workers::work(&url));
+        return answer(fleet::failover::workers::work(&url));
     }
     let chosen: Vec<&Benchmark> = BENCHMARKS
         .iter()

@@ -14,6 +14,7 @@ mod delete;
 pub mod fairness;
 pub mod health;
 mod next_attempt;
+mod owner_end;
 mod pause;
 mod refusal;
 #[cfg(feature = "http")]
@@ -21,7 +22,6 @@ mod replay;
 mod succession;
 mod usage;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,7 @@ use self::checks::{
 pub use self::delete::{check_delete, deletes_unnamed};
 use self::next_attempt::close;
 pub use self::next_attempt::{is_duplicate_finish, rerun, survives_reap};
+pub use self::owner_end::{OwnerEnd, Verdict};
 pub use self::refusal::Refusal;
 #[cfg(feature = "http")]
 pub(crate) use self::replay::{Sent, replay};
@@ -84,52 +85,6 @@ pub struct Report {
     pub manifest_ref: Option<String>,
     /// The attempt is ready, as its spec says when it is.
     pub ready: bool,
-}
-
-/// How an owner says its work came out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// It did what it was to do.
-    Succeeded {
-        /// What it returned, if anything.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        result: Option<Arc<Value>>,
-    },
-    /// It did not.
-    Failed {
-        /// A class that a policy can name.
-        error_type: String,
-        /// For people.
-        error_message: String,
-    },
-    /// It stopped because a cancel request asked it to.
-    Cancelled,
-}
-
-impl Verdict {
-    /// It did what it was to do, and returned nothing.
-    pub const SUCCEEDED: Self = Self::Succeeded { result: None };
-}
-
-/// The ways in which an owner can end its run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OwnerEnd {
-    /// The work came out so.
-    Finished(Verdict),
-    /// It was asked to stop and did.
-    Interrupted(Interruption),
-}
-
-impl OwnerEnd {
-    /// The action that records it, by the holder of the claim.
-    pub fn action(&self, fence: Fence, exit: Option<Exit>) -> Action {
-        match self.clone() {
-            Self::Finished(verdict) => Action::Finish { fence, verdict, exit },
-            Self::Interrupted(interruption) => Action::Interrupt { fence, interruption, exit },
-        }
-    }
 }
 
 /// Everything that can be done to a run.

@@ -1,6 +1,7 @@
 //! `outlive ps`: the runs of a registry, one a line.
 
 mod others;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,16 +12,17 @@ use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::index::Kind;
-use outlive::lifecycle::health::{Health, why_ended};
+use outlive::lifecycle::health::why_ended;
 use outlive::logs::show_bytes;
 use outlive::registry::{ListItem, Registry};
 use outlive::run::{RunSummary, StateName, SummaryEnd};
 use outlive::step::KIND;
 use outlive::store::{Cursor, Page};
-use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_moment};
+use outlive::time::{Clock, SystemClock, Towards, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::status::{StatusFilter, status_words};
 use crate::call::{Context, Effect, Form, Operate};
 use crate::exec::flags::parse_label;
 use crate::lookup::index;
@@ -199,57 +201,6 @@ struct PsStyle {
     wide: bool,
     /// A host that is not this one.
     hosts_differ: bool,
-}
-
-/// The words that `--status` takes: states, then healths.
-fn status_words() -> impl Iterator<Item = &'static str> {
-    StateName::ALL.into_iter().map(StateName::as_str).chain(Health::ALL.map(Health::as_str))
-}
-
-/// What is meant by the words behind `--status`.
-#[derive(Debug, Default)]
-struct StatusFilter {
-    states: BTreeSet<StateName>,
-    healths: Vec<Health>,
-    /// Runs that ended before this moment are left out.
-    ended_since: Option<Timestamp>,
-}
-
-impl StatusFilter {
-    fn parse(words: &[String]) -> Result<Self, Error> {
-        let mut wanted = Self::default();
-        for word in words {
-            match (word.parse(), Health::ALL.into_iter().find(|health| health.as_str() == word)) {
-                (Ok(state), _) => _ = wanted.states.insert(state),
-                (Err(_), Some(health)) => wanted.healths.push(health),
-                (Err(unknown), None) => {
-                    let healths = Health::ALL.map(Health::as_str).join(", ");
-                    return Err(Error::Invalid(format!("{unknown}; nor is it a health: {healths}")));
-                }
-            }
-        }
-        Ok(wanted)
-    }
-
-    /// The states that runs may have on record to be worth a look.
-    fn to_look_at(&self) -> Option<BTreeSet<StateName>> {
-        let by_health = (!self.healths.is_empty()).then_some(StateName::Running);
-        let states: BTreeSet<StateName> = self.states.iter().copied().chain(by_health).collect();
-        (!states.is_empty()).then_some(states)
-    }
-
-    fn matches(&self, found: &ListItem) -> bool {
-        let (state, health, ended) = match found {
-            ListItem::RunSummary(brief) => (brief.state(), None, brief.end.as_ref().map(|end| end.at)),
-            ListItem::RunStatus(seen) => (seen.state, seen.health, seen.run.ending().map(|ending| ending.at)),
-        };
-        if ended.zip(self.ended_since).is_some_and(|(ended, since)| ended < since) {
-            return false;
-        }
-        self.healths.is_empty()
-            || self.states.contains(&state)
-            || health.is_some_and(|health| self.healths.contains(&health))
-    }
 }
 
 impl Operate for Ps {

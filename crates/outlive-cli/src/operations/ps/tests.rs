@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use outlive::id::WorkerId;
+use outlive::lifecycle::health::Health;
 use outlive::lifecycle::health::see;
 use outlive::owner::{Evidence, Identity};
 use outlive::run::{
