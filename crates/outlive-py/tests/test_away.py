@@ -96,4 +96,4 @@ def test_process_whose_store_never_answers_ends(script: Script, store: Store) ->
         OUTLIVE_REGISTRY=store.gated,
     )
     out, err = process.communicate(timeout=LIMIT + LIMIT)
-    assert (process.returncode, out) == (0, "done\n") and "goes on" in err, err
+    assert (process.returncode, out) == (0, "done\n") and "and continues" in err, err

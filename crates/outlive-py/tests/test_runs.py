@@ -249,7 +249,7 @@ def test_part_of_a_run_is_called_back(registry: outlive.Registry) -> None:
 
 def test_work_goes_on_where_the_registry_is_away(caplog: pytest.LogCaptureFixture) -> None:
     away = "postgres://nobody@127.0.0.1:1/none"
-    with pytest.warns(RuntimeWarning, match="goes on"):
+    with pytest.warns(RuntimeWarning, match="and continues"):
         with outlive.run("it", registry=away) as run:
             run.check()
             run.progress(1, 2)

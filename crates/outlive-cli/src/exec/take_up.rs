@@ -30,7 +30,7 @@ struct TakeUp {
     by_another: bool,
 }
 
-/// The words by which this program goes on with a run of a registry.
+/// The arguments with which this program continues a run of a registry.
 pub fn words(registry: &Registry, run: RunId, failed: bool, by_another: bool) -> Vec<OsString> {
     let flags = [(failed, "--failed"), (by_another, "--by-another")];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into());

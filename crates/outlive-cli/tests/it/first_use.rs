@@ -43,7 +43,7 @@ fn t9_02_schedule_without_a_worker_is_warned_of() {
     assert!(said.contains("no worker or supervisor is there") && said.contains("`outlive service install`"), "{said}");
     let listed = sandbox.outlive(["queue", "list"]).succeeds();
     assert!(listed.contains("next: `outlive supervise`"), "{listed}");
-    // Work that is due is no schedule, and programs are told nothing beside their JSON.
+    // Work that is due is no schedule, and a call with `--json` prints no warning.
     assert_eq!(warning(&["queue", "add", "--", "true"]), "");
     assert_eq!(warning(&["queue", "add", "--not-before", "2h", "--json", "--", "true"]), "");
     let mut worker = sandbox.outlive(["work"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

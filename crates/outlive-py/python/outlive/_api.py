@@ -56,7 +56,7 @@ class run:
     with the checkpoint that it left. `resume=True` also continues the newest run of this name here and now, where that is
     dead or interrupted. `resume=False` does neither.
 
-    Without `strict` a registry that is away is warned of; the work goes on, and the record follows. A run with keys is
+    Without `strict` a registry that is away is warned of; the work continues, and is recorded later. A run with keys is
     never begun without them.
     """
 

@@ -28,7 +28,7 @@ Make = Callable[[], "tuple[Registry, _outlive.Handle]"]
 
 
 class OwnedRun(Run):
-    """A run that this process owns. Without `strict` it goes on where the registry is away, and is recorded later."""
+    """A run that this process owns. Without `strict` it continues while the registry is away, and is recorded later."""
 
     def __init__(self, make: Make, strict: bool) -> None:
         super().__init__(None, "", strict)
@@ -43,7 +43,7 @@ class OwnedRun(Run):
         except Error as error:
             if strict or not (error.passing or error.code in ("denied", "unavailable", "forbidden", "unauthorised")):
                 raise
-            self._tell(f"the run is not recorded yet, and goes on: {error}")
+            self._tell(f"the run is not recorded yet, and continues: {error}")
             threading.Thread(target=self._keep_trying, name="outlive-start", daemon=True).start()
         _lifecycle.opened(self)
 

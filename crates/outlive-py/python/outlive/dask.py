@@ -4,7 +4,7 @@
         client.gather(client.map(work, parts))
 
 Tasks find the run with `outlive.current()`. A request to stop cancels the futures of the client, and progress is counted from
-them. A task that goes on after its driver has died finds with `verify()` that its claim is over.
+them. A task that continues after its driver has died finds with `verify()` that its claim is over.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ impl Process {
                 10 => {
                     drop(task.handle.post_progress(Progress { done: Some(self.draw(100)), ..Progress::default() }));
                 }
-                // What it has made is published, and the work goes on: a crash leaves a manifest that no record names.
+                // It publishes its manifest and continues to work: a crash leaves a manifest that no record names.
                 11 => drop(self.publish(&run, fence).await),
                 _ => {}
             }

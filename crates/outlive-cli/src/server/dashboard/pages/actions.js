@@ -11,7 +11,7 @@ import { h } from "../view/view.js";
 /** @typedef {import("../model/run.js").Run} Run */
 /** @typedef {{operation: string, name: string, look: string, text: string}} Offer */
 
-/** What goes on with a run comes first, what ends it last. @type {Offer[]} */
+/** Actions that continue a run come first, those that end it last. @type {Offer[]} */
 export const OFFERS = [
   { operation: "resume", name: "Resume", look: "primary", text: "The same run continues with its next attempt." },
   { operation: "unpark", name: "Unpark", look: "primary", text: "It may be retried again." },
