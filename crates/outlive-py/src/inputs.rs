@@ -9,7 +9,7 @@ use outlive::error::Error;
 use outlive::lifecycle::Report;
 use outlive::policy::{Lease, Policy};
 use outlive::registry::Registry;
-use outlive::run::{Command, Key, Output, Progress, Spec, Variables};
+use outlive::run::{Command, Key, Output, Progress, Spec, TraceParent, Variables};
 use outlive::time::parse_duration;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -39,6 +39,8 @@ pub struct SpecInput {
     max_attempts: Option<u32>,
     backoff: Option<f64>,
     output: Option<Output>,
+    /// The span that it belongs to; where none is given, that of the environment.
+    traceparent: Option<TraceParent>,
 }
 
 /// A key: by default a lock.
@@ -84,6 +86,7 @@ impl SpecInput {
         spec.keys = self.keys.iter().map(KeyInput::key).collect::<Result<_, _>>()?;
         self.set_policy(&mut spec.policy)?;
         spec.output = self.output;
+        spec.traceparent = self.traceparent.or_else(discovery::own_trace_parent);
         spec.command = command.map(|command| {
             let argv = command.argv.iter().map(|word| word.as_os_str().into()).collect();
             let mut command = Command::new(argv, command.cwd.as_os_str().into());

@@ -14,6 +14,7 @@ fn _outlive(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("EPOCH_VARIABLE", outlive::host::EPOCH_VARIABLE)?;
     module.add("ATTEMPT_VARIABLE", outlive::host::ATTEMPT_VARIABLE)?;
     module.add("STEP_VARIABLE", outlive::host::STEP_VARIABLE)?;
+    module.add("TRACE_VARIABLE", outlive::run::TRACE_VARIABLE)?;
     module.add_class::<NativeRegistry>()?;
     module.add_class::<Handle>()?;
     module.add_function(wrap_pyfunction!(crate::blocking::before_fork, module)?)?;

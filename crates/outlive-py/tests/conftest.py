@@ -51,6 +51,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of the test's own, and no variable of a run."""
+    monkeypatch.delenv("TRACEPARENT", raising=False)
     for name in list(os.environ):
         if name.startswith("OUTLIVE_") and name != "OUTLIVE_COMMAND":
             monkeypatch.delenv(name)

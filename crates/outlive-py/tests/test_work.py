@@ -173,6 +173,29 @@ def test_command_enqueues_for_a_handler_and_prints_its_result(
     assert (shown["input"], shown["result"], shown["result_bytes"]) == ({"n": 3}, {"square": 9}, 12)
 
 
+def test_handler_and_children_continue_the_trace_of_the_maker(
+    registry: outlive.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, said = (f"00-{digit * 32}-00f067aa0ba902b7-01" for digit in "ab")
+    monkeypatch.setenv("TRACEPARENT", here)
+    queued = [registry.enqueue("trace"), registry.enqueue("trace", traceparent=said)]
+    with pytest.raises(outlive.Invalid, match="trace parent"):
+        registry.enqueue("trace", traceparent="00-nonsense-01")
+    # A variable that is malformed was set for other programs.
+    monkeypatch.setenv("TRACEPARENT", "nonsense")
+    queued.append(registry.enqueue("trace"))
+    gives = {"trace": lambda run: [run.traceparent, run.child_env().get("TRACEPARENT")]}
+    with outlive.Worker(gives, registry=registry):
+        ended = [registry.wait(each, "20s") for each in queued]
+    assert [each.result for each in ended] == [[here, here], [said, said], [None, None]]
+    assert [each.traceparent for each in queued] == [here, said, None]
+    monkeypatch.setenv("TRACEPARENT", here)
+    with outlive.run("it", registry=registry) as run:
+        assert run.traceparent == here
+    with outlive.run("it", registry=registry, traceparent=said) as run:
+        assert run.traceparent == said
+
+
 def test_run_with_attempts_left_is_tried_again(registry: outlive.Registry) -> None:
     def fragile(run: outlive.OwnedRun) -> int:
         if run.attempt < 2:

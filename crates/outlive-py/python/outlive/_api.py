@@ -74,6 +74,7 @@ class run:
         max_attempts: int | None = None,
         key: Keys = (),
         artifacts: str | Artifacts | None = None,
+        traceparent: str | None = None,
         resume: bool | str = "auto",
         strict: bool = False,
         signals: bool = True,
@@ -96,6 +97,7 @@ class run:
             "stall_after": seconds(stall_after),
             "max_attempts": max_attempts,
             "output": output_of(artifacts),
+            "traceparent": traceparent,
         }
         self._run: Run | None = None
         self._before: Token[Run | None] | None = None

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         max_attempts: int | None
         key: Keys
         artifacts: str | Artifacts | None
+        traceparent: str | None
         resume: bool | str
         strict: bool
         signals: bool

@@ -9,6 +9,7 @@ RUN_VARIABLE: str
 EPOCH_VARIABLE: str
 ATTEMPT_VARIABLE: str
 STEP_VARIABLE: str
+TRACE_VARIABLE: str
 
 class _Command(TypedDict):
     argv: list[str]

@@ -77,6 +77,12 @@ class Run(ABC):
         return self._record.get("spec", {}).get("input")
 
     @property
+    def traceparent(self) -> str | None:
+        """The span of a distributed trace that it was made in, as W3C Trace Context writes it; none where it has none."""
+        traceparent: str | None = self._record.get("spec", {}).get("traceparent")
+        return traceparent
+
+    @property
     def checkpoint(self) -> Any:
         """What was saved last, by this attempt or an earlier one; none at first."""
         return self._record.get("checkpoint")
@@ -190,7 +196,8 @@ class Run(ABC):
     def child_env(self) -> dict[str, str]:
         """The environment with which a child process belongs to this run: `outlive.current()` works there."""
         names = (_outlive.RUN_VARIABLE, _outlive.EPOCH_VARIABLE, _outlive.ATTEMPT_VARIABLE, _outlive.REGISTRY_VARIABLE)
-        return dict(zip(names, (self.id, str(self.epoch), str(self.attempt), self.registry.url), strict=True))
+        env = dict(zip(names, (self.id, str(self.epoch), str(self.attempt), self.registry.url), strict=True))
+        return env | ({_outlive.TRACE_VARIABLE: self.traceparent} if self.traceparent else {})
 
     def view(self) -> RunView:
         """The run as others see it now."""

@@ -102,6 +102,11 @@ class RunView:
         return self.raw["spec"].get("input")
 
     @property
+    def traceparent(self) -> str | None:
+        traceparent: str | None = self.raw["spec"].get("traceparent")
+        return traceparent
+
+    @property
     def result(self) -> Any:
         return self.raw.get("result")
 
@@ -152,8 +157,7 @@ class RunView:
         return self.state in ENDED
 
     def __repr__(self) -> str:
-        name = f" {self.name!r}" if self.name else ""
-        return f"<RunView{name} {self.id} {self.state}>"
+        return f"<RunView {self.name or self.kind!r} {self.id} {self.state}>"
 
     def _repr_html_(self) -> str:
         from ._html import run_table

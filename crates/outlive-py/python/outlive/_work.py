@@ -40,12 +40,14 @@ def enqueue(
     priority: int = 0,
     timeout: Duration | None = None,
     max_attempts: int | None = None,
+    traceparent: str | None = None,
     registry: str | Registry | None = None,
 ) -> RunView:
     """Makes a run that waits for a worker with a handler of its kind. Lower priorities are claimed first.
 
     The input is JSON of at most 1 MiB, a dataclass or a pydantic model. Where another run that has not ended has the same
-    unique key, that run is the answer.
+    unique key, that run is the answer. The run belongs to the span of a trace that `traceparent` or else `TRACEPARENT` of the
+    environment names; its handler finds that in `run.traceparent`.
 
     >>> registry = Registry("memory:")
     >>> enqueue("resize", {"path": "a.png"}, registry=registry).input
@@ -60,6 +62,7 @@ def enqueue(
         "priority": priority,
         "timeout": seconds(timeout),
         "max_attempts": max_attempts,
+        "traceparent": traceparent,
     }
     text = dumped(spec | {"input": plain(input)}, "input")
     id, _ = found._native.enqueue(text)
