@@ -115,3 +115,63 @@ def test_fork_leaves_the_parent_alone_and_the_child_clear(script: Script, shared
     parent, child = shared.find("parent"), shared.find("child")
     assert (parent.state, parent.attempt, parent.checkpoint) == ("succeeded", 1, "parent")
     assert (child.state, child.checkpoint) == ("succeeded", "mine")
+
+
+def test_forked_workers_of_a_loader_leave_the_parent_alone(script: Script, shared: outlive.Registry) -> None:
+    """Two workers at once, which collect garbage and end as `multiprocessing` ends them, with finalizers."""
+    done = script(
+        f"""
+        import gc, multiprocessing
+        context = multiprocessing.get_context('fork')
+        def load(queue, number):
+            global run
+            try:
+                run.check()
+            except outlive.ForkedRun:
+                queue.put(number)
+            del run
+            gc.collect()
+        with outlive.run('parent') as run:
+            for round in range({ROUNDS}):
+                queue = context.Queue()
+                loaders = [context.Process(target=load, args=(queue, number)) for number in range(2)]
+                for loader in loaders: loader.start()
+                assert sorted(queue.get(timeout=60) for _ in loaders) == [0, 1], round
+                for loader in loaders: loader.join()
+                assert [loader.exitcode for loader in loaders] == [0, 0], round
+                run.check()
+            run.save('parent')
+        """,
+        OUTLIVE_REGISTRY=shared.url,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [(view.name, view.state, view.checkpoint) for view in shared.list()] == [("parent", "succeeded", "parent")]
+
+
+def test_preforked_servers_have_runs_of_their_own(script: Script, shared: outlive.Registry) -> None:
+    """The registry is opened before the fork. Parent and child both use what they have of it afterwards."""
+    rounds = min(ROUNDS, 20)
+    done = script(
+        f"""
+        with outlive.Registry() as registry:
+            assert list(registry.list()) == []
+            for round in range({rounds}):
+                child = os.fork()
+                if child == 0:
+                    try:
+                        registry.find('x')
+                    except outlive.ForkedRun:
+                        with outlive.run(f'child-{{round}}') as run:
+                            run.save(os.getpid())
+                        os._exit(7)
+                    os._exit(1)
+                registry.start(f'parent-{{round}}').succeed()
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, round
+        """,
+        OUTLIVE_REGISTRY=shared.url,
+    )
+    assert done.returncode == 0, done.stderr
+    views = list(shared.list())
+    assert {view.state for view in views} == {"succeeded"}
+    names = {f"{who}-{number}" for who in ("parent", "child") for number in range(rounds)}
+    assert {view.name for view in views} == names and len(views) == 2 * rounds
