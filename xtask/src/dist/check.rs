@@ -59,6 +59,7 @@ set -eu
 out=$1 scratch=$2
 python3 -m venv "$scratch/venv"
 "$scratch/venv/bin/pip" install --quiet --no-index "$out"/outlive-*.whl
+test "$(stat -c %s "$out"/outlive-*.whl)" -le 25000000
 cd "$scratch"
 PATH="$scratch/venv/bin:$PATH" OUTLIVE_HOME="$scratch/home"
 export PATH OUTLIVE_HOME
