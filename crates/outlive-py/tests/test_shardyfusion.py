@@ -11,7 +11,7 @@ import pytest
 from outlive.shardyfusion import RunRegistry, manifest_store
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunRecord:
     run_id: str
     writer_type: str
@@ -81,6 +81,16 @@ def test_manifest_is_not_published_without_the_claim(registry: outlive.Registry)
         manifest_store(inner, runs).publish(run_id="w3", shards=[])
     assert inner.published == []
     run.interrupt("a test")
+
+
+def test_record_that_its_writer_changes_is_loaded_as_it_was_told(registry: outlive.Registry) -> None:
+    runs, record = RunRegistry(registry.url), RunRecord("w5", "python", "s3://bucket/data")
+    ref = runs.create(record)
+    early = runs.load(ref)
+    record.status, record.error_type, record.error_message = "failed", "OSError", "a shard is missing"
+    assert (early.status, runs.load(ref).status, registry.find(ref).state) == ("running", "running", "running")
+    runs.update(ref, record)
+    assert (early.status, runs.load(ref).status, registry.find(ref).state) == ("running", "failed", "failed")
 
 
 def test_registry_of_a_writer_is_pickled_with_its_config(registry: outlive.Registry) -> None:

@@ -9,6 +9,7 @@ reference before `publish` returns.
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import Any
 
@@ -38,7 +39,8 @@ class RunRegistry:
         ref = run.registry._native.record_url(run.id) or run.id
         with self._turn:
             self._runs[ref] = self._by_writer[record.run_id] = run
-            self._records[ref] = record
+            # A writer changes its record in place.
+            self._records[ref] = copy.deepcopy(record)
         return ref
 
     def update(self, ref: str, record: Any) -> None:
@@ -48,7 +50,7 @@ class RunRegistry:
             return
         if record.manifest_ref and run._record.get("manifest_ref") != record.manifest_ref:
             self._publish(run, record.manifest_ref)
-        self._records[ref] = record
+        self._records[ref] = copy.deepcopy(record)
         if record.status == "succeeded":
             run.succeed()
         elif record.status == "failed":
@@ -58,7 +60,7 @@ class RunRegistry:
         """The record as the writer last told it; in another process the run as it stands."""
         found = self._records.get(ref)
         if found is not None:
-            return found
+            return copy.deepcopy(found)
         # The name of a record in a bucket has the run's id in it.
         return outlive.Registry(self._url).find(ref.partition("_run_id=")[2].partition("_")[0] or ref)
 
