@@ -145,7 +145,8 @@ class Registry:
         return self._native.shown
 
     def __repr__(self) -> str:
-        return f"Registry({self._native.shown!r})"
+        # Tracebacks with values also show a registry that could not be opened.
+        return f"Registry({self._native.shown!r})" if hasattr(self, "_native") else "<Registry that is not open>"
 
     def list(
         self,
