@@ -56,7 +56,7 @@ def alone(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
 
 def resume(tmp_path: Path) -> subprocess.CompletedProcess[str]:
     process = alone(tmp_path, str(COMMAND), "resume", "it", "--failed")
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -117,16 +117,16 @@ with outlive.ray.run("it") as run:
     driver, raylet = map(int, process.stdout.readline().split())
     cluster = os.readlink(f"/proc/{driver}/ns/net")
     try:
-        until(lambda: begun.exists() and begun.read_text().endswith("\n"), 120)
+        until(lambda: begun.exists() and begun.read_text().endswith("\n"), 600)
         killed = {"driver": driver, "worker": int(begun.read_text()), "raylet": raylet}[victim]
         os.kill(killed, signal.SIGKILL)
         until(lambda: not is_alive(killed))
         if victim == "driver":
             process.wait(60)
             is_settled(registry, cluster)
-        process.communicate(timeout=120)
+        process.communicate(timeout=600)
         # A task may hold on to the run for as long as it outlives its driver. It is named until then.
-        until(lambda: is_settled(registry, cluster))
+        until(lambda: is_settled(registry, cluster), 600)
         view = registry.find("it")
         if victim == "worker":
             # The task is done again by another process.
@@ -139,7 +139,7 @@ with outlive.ray.run("it") as run:
             return
         resumed = resume(tmp_path)
         assert resumed.returncode == 0, resumed.stderr
-        view = registry.wait("it", "180s")
+        view = registry.wait("it", "600s")
         assert (view.state, view.attempt, view.checkpoint) == ("succeeded", 2, 2), view.raw
         assert resume(tmp_path).stdout == "nothing to resume\n"
     finally:

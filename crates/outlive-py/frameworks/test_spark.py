@@ -86,16 +86,16 @@ def test_killed_process_is_seen_and_its_run_resumed_once(
     )
     assert process.stdout is not None
     jvm = int(process.stdout.readline())
-    until(lambda: begun.exists() and begun.read_text().endswith("\n"), 120)
+    until(lambda: begun.exists() and begun.read_text().endswith("\n"), 600)
     os.kill({"driver": process.pid, "jvm": jvm, "worker": int(begun.read_text())}[victim], signal.SIGKILL)
     if victim == "driver":
         process.wait()
         assert registry.find("it").state == "dead"
-    assert until(lambda: registry.find("it").is_over)
+    assert until(lambda: registry.find("it").is_over, 600)
     view = registry.find("it")
     assert (view.state, view.attempt, view.checkpoint) == (expected, 1, 1), view.reason
     resumed = command("resume", "it", "--failed")
     assert resumed.returncode == 0, resumed.stderr
-    view = registry.wait("it", "120s")
+    view = registry.wait("it", "600s")
     assert (view.state, view.attempt, view.checkpoint) == ("succeeded", 2, 2), view.raw
     assert command("resume", "it", "--failed").stdout == "nothing to resume\n"
