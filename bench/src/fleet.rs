@@ -1,4 +1,4 @@
-//! Claiming and finishing on PostgreSQL with the whole runtime: workers, beats, reaper, rules, fenced ends, stories.
+//! Claiming and finishing on PostgreSQL with the whole runtime: workers, beats, reaper, rules, fenced ends, event logs.
 //!
 //! The server is one of the benchmark's own, with the durability that PostgreSQL has by default. Handlers do nothing, so
 //! that what is measured is what outlive costs.

@@ -93,14 +93,14 @@ fn print(name: &str, mut call: impl FnMut() -> Outcome<()>) -> Outcome<bool> {
 fn fill(server: &Server, schema: &str, runs: usize) {
     server.psql(&format!(
         "SET search_path TO {schema}; SET synchronous_commit = off;
-         CREATE TEMP TABLE one AS SELECT spec.*, waiting.stamp, waiting.story FROM spec JOIN waiting USING (id);
+         CREATE TEMP TABLE one AS SELECT spec.*, waiting.stamp, waiting.events FROM spec JOIN waiting USING (id);
          CREATE TEMP TABLE many AS SELECT first_id(at) AS id, at, n FROM (
              SELECT n, clock() - {runs}::int8 * 2000 + n::int8 * 1000 AS at FROM generate_series(1, {runs} * 2) AS n) AS moments;
          INSERT INTO spec SELECT many.id, at, priority, NULL, kind, NULL, NULL, body FROM many, one;
-         INSERT INTO ended (id, revision, stamp, epoch, created_at, priority, archived, started_at, ended_at, state, kind, story)
-             SELECT many.id, 3, stamp, 1, at, priority, false, at, at, 'succeeded', kind, story FROM many, one WHERE n <= {runs};
-         INSERT INTO waiting (id, revision, stamp, epoch, created_at, priority, ready, state, kind, story)
-             SELECT many.id, 1, stamp, 0, at, priority, true, 'pending', kind, story FROM many, one WHERE n > {runs}"
+         INSERT INTO ended (id, revision, stamp, epoch, created_at, priority, archived, started_at, ended_at, state, kind, events)
+             SELECT many.id, 3, stamp, 1, at, priority, false, at, at, 'succeeded', kind, events FROM many, one WHERE n <= {runs};
+         INSERT INTO waiting (id, revision, stamp, epoch, created_at, priority, ready, state, kind, events)
+             SELECT many.id, 1, stamp, 0, at, priority, true, 'pending', kind, events FROM many, one WHERE n > {runs}"
     ));
     server.psql("VACUUM ANALYZE");
     server.psql("CHECKPOINT");

@@ -135,7 +135,7 @@ impl NativeRegistry {
     /// The event log of a run, as JSON.
     fn events(&self, py: Python<'_>, run: &str) -> PyResult<String> {
         let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
-        let events = wait(py, registry.story(run))?;
+        let events = wait(py, registry.events(run))?;
         Ok(serde_json::to_value(events).unwrap_or_default().to_string())
     }
 

@@ -242,7 +242,7 @@ impl Action {
 pub struct Transition {
     /// The run after it.
     pub run: Run,
-    /// What the run's story says of it.
+    /// What the run's event log says of it.
     pub event: Event,
     /// The run as its attempt left it, where this ended one. The same as `run`, unless the run goes on to another
     /// attempt at once.

@@ -609,8 +609,8 @@ impl Registry {
         };
     }
 
-    /// A run's story, from its first event on.
-    pub async fn story(&self, id: RunId) -> Result<Vec<Event>, Error> {
+    /// A run's event log, from its first event on.
+    pub async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
         Ok(self.store.events(id).await?)
     }
 }

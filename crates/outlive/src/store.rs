@@ -99,7 +99,7 @@ pub trait Store: Send + Sync {
     /// The starts that count for each of these rates, by the store's own clock.
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error>;
 
-    /// A run's story from its first event; none for an unknown run.
+    /// A run's event log from its first event; none for an unknown run.
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error>;
 
     /// The observer of the processes that own these runs. A store that several hosts share has none.
@@ -150,7 +150,7 @@ pub struct Write {
     pub expect: Expect,
     /// The run from then on, and its events: one for a change, two for a run that is made and claimed at once.
     pub run: Run,
-    /// What the story says.
+    /// What the event log says.
     pub events: Vec<Event>,
     /// The run as its attempt left it, if this ends one.
     pub ended: Option<Box<Run>>,

@@ -53,27 +53,27 @@ impl Findings {
                     found.count_lost(writes, &[]);
                     continue;
                 };
-                let story = pollster::block_on(registry.story(*id))?;
+                let events = pollster::block_on(registry.events(*id))?;
                 found.runs += 1;
-                if let Err(why) = check(&story) {
-                    found.broken.push(format!("{id}: {why}: {}", shown(&story)));
+                if let Err(why) = check(&events) {
+                    found.broken.push(format!("{id}: {why}: {}", shown(&events)));
                 }
                 if *state != StateName::Succeeded {
                     found.broken.push(format!("{id} is {state}"));
                 }
-                found.claims += story.iter().filter(|event| event.action == "claim").count();
-                found.count_lost(writes, &story);
+                found.claims += events.iter().filter(|event| event.action == "claim").count();
+                found.count_lost(writes, &events);
             }
         }
         Ok(found)
     }
 
-    fn count_lost(&mut self, writes: &[&Acknowledged], story: &[Event]) {
+    fn count_lost(&mut self, writes: &[&Acknowledged], events: &[Event]) {
         let has = |action: &str, write: &Acknowledged| {
             let is_it = |event: &Event| {
                 event.action == action && event.epoch.0 == write.epoch && event.worker == Some(write.worker)
             };
-            story.iter().any(is_it)
+            events.iter().any(is_it)
         };
         let mut ended = BTreeSet::new();
         for write in writes {
@@ -90,15 +90,15 @@ impl Findings {
 }
 
 /// A history in a line.
-fn shown(story: &[Event]) -> String {
+fn shown(events: &[Event]) -> String {
     let one = |event: &Event| format!("{} {} {:?}", event.action, event.epoch.0, event.worker.map(|w| w.to_string()));
-    story.iter().map(one).collect::<Vec<_>>().join(", ")
+    events.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// One owner at a time: epochs rise, an owner writes in its own epoch only, and there is one end, the last.
-fn check(story: &[Event]) -> Result<(), String> {
+fn check(events: &[Event]) -> Result<(), String> {
     let mut owner: Option<(u64, WorkerId)> = None;
-    for event in story {
+    for event in events {
         let epoch = event.epoch.0;
         match (&*event.action, event.worker) {
             ("claim", Some(worker)) => {
@@ -115,7 +115,7 @@ fn check(story: &[Event]) -> Result<(), String> {
             _ => {}
         }
     }
-    let ends = story.iter().filter(|event| event.to == StateName::Succeeded).count();
-    let is_last = story.last().is_some_and(|event| event.to == StateName::Succeeded);
+    let ends = events.iter().filter(|event| event.to == StateName::Succeeded).count();
+    let is_last = events.last().is_some_and(|event| event.to == StateName::Succeeded);
     if ends == 1 && is_last { Ok(()) } else { Err(format!("it has {ends} ends")) }
 }

@@ -32,7 +32,7 @@ pub const PATIENCE: Duration = Duration::from_secs(25);
 /// Who asks.
 #[derive(Debug, Clone)]
 pub struct Who {
-    /// What stories call them; none for this process's own user.
+    /// What event logs call them; none for this process's own user.
     pub user: Option<String>,
     /// The most that they may have done.
     pub may: Effect,

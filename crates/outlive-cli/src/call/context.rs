@@ -40,7 +40,7 @@ pub struct Context {
 /// A client on whose behalf a server works.
 #[derive(Clone)]
 pub struct Caller {
-    /// What they are called in stories; none for the server's own user.
+    /// What they are called in event logs; none for the server's own user.
     pub user: Option<String>,
     /// The most that they may have done.
     pub may: Effect,

@@ -63,7 +63,7 @@ impl Role {
 /// The token of a client, as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// Whose; stories tell it.
+    /// Whose; event logs tell it.
     pub name: String,
     /// The operations that the token allows.
     pub role: Role,

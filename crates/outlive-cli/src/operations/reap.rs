@@ -70,8 +70,8 @@ impl Operate for Reap {
         let line = |run: &outlive::run::Run, reason: String| ReapedRun { id: run.id, state: run.state.name(), reason };
         let mut found = ReapReport { live: reaped.live, abandoned: reaped.abandoned, ..ReapReport::default() };
         for run in &reaped.ended {
-            let story = registry.story(run.id).await?;
-            let evidence = story.iter().rev().find_map(|event| event.evidence.as_ref());
+            let events = registry.events(run.id).await?;
+            let evidence = events.iter().rev().find_map(|event| event.evidence.as_ref());
             found.reaped.push(line(run, evidence.map(ToString::to_string).unwrap_or_default()));
         }
         for (run, left) in &reaped.orphaned {

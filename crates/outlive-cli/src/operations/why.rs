@@ -1,4 +1,4 @@
-//! `outlive why`: a run's story.
+//! `outlive why`: a run's event log.
 
 use std::fmt;
 
@@ -24,9 +24,9 @@ pub struct Why {
     pub run: String,
 }
 
-/// A run and its story.
+/// A run and its event log.
 #[derive(Debug, JsonSchema, Serialize)]
-pub struct Story {
+pub struct Explanation {
     #[serde(flatten)]
     run: RunView,
     /// What happened, in order.
@@ -39,16 +39,16 @@ impl Operate for Why {
     const NAME: &'static str = "why";
     const EFFECT: Effect = Effect::Read;
     const EXAMPLES: &'static str = "outlive why train\noutlive why @last --json";
-    type Output = Story;
+    type Output = Explanation;
 
-    async fn operate(self, context: &Context) -> Result<Story, Error> {
+    async fn operate(self, context: &Context) -> Result<Explanation, Error> {
         let (RegistryRef { registry, .. }, seen) = locate_one(context, &self.run, Self::EFFECT).await?;
-        let events = registry.story(seen.run.id).await?;
-        Ok(Story { run: RunView::new(&seen, &registry), events, evidence: seen.evidence })
+        let events = registry.events(seen.run.id).await?;
+        Ok(Explanation { run: RunView::new(&seen, &registry), events, evidence: seen.evidence })
     }
 }
 
-impl Story {
+impl Explanation {
     /// What a person would type next about a run that failed: what it wrote says why.
     fn after_failure(&self) -> Option<String> {
         let (id, can) = (self.run.id, |operation| self.run.can.contains(&operation));
@@ -58,7 +58,7 @@ impl Story {
     }
 }
 
-impl fmt::Display for Story {
+impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = self.run.shown_reason(SystemClock.now(), |_| None);
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();

@@ -17,8 +17,8 @@ fn r11_progress_and_checkpoints_are_visible_to_any_reader_at_once() {
     std::fs::write(sandbox.work().join("go"), "").unwrap();
     let output = run.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(5), "{\"epoch\":4}\n".into()));
-    let story = sandbox.outlive(["why", "teller", "--json"]).json();
-    let reports = story["events"].as_array().unwrap().iter().filter(|event| event["action"] == "report").count();
+    let why = sandbox.outlive(["why", "teller", "--json"]).json();
+    let reports = why["events"].as_array().unwrap().iter().filter(|event| event["action"] == "report").count();
     assert_eq!(reports, 3);
 }
 

@@ -57,8 +57,8 @@ fn remote_commands_run_look_cancel_and_resume_as_local_ones() {
     for run in [ada.outlive(&["show", "far", "--json"]).json(), server.show("far")] {
         assert_eq!((run["state"].as_str(), run["progress_done"].as_u64()), (Some("succeeded"), Some(1)), "{run}");
     }
-    let story = server.outlive(["why", "far", "--json"]).json()["events"].to_string();
-    assert!(story.contains("\"user\":\"ada\""), "{story}");
+    let events = server.outlive(["why", "far", "--json"]).json()["events"].to_string();
+    assert!(events.contains("\"user\":\"ada\""), "{events}");
     // Failures and their exit statuses are those of the command.
     assert_eq!(ada.outlive(&["run", "--name", "bad", "--", "sh", "-c", "exit 7"]).status().unwrap().code(), Some(7));
     assert_eq!(ada.outlive(&["wait", "bad"]).status().unwrap().code(), Some(7));

@@ -92,14 +92,14 @@ fn l23_deleting_the_database_loses_neither_running_nor_ended_runs() {
     let wait = "while [ ! -e go ]; do sleep 0.05; done";
     let mut running: Vec<_> =
         (0..5).map(|index| sandbox.start(&format!("running-{index}"), &["sh", "-c", wait])).collect();
-    let stories = |name: &str| sandbox.outlive(["why", name, "--json"]).json()["events"].clone();
-    let before: Vec<Value> = (0..5).map(|index| stories(&format!("ended-{index}"))).collect();
+    let event_logs = |name: &str| sandbox.outlive(["why", name, "--json"]).json()["events"].clone();
+    let before: Vec<Value> = (0..5).map(|index| event_logs(&format!("ended-{index}"))).collect();
     std::fs::remove_file(sandbox.database()).unwrap();
     assert_eq!(sandbox.runs().len(), 10);
-    for (index, story) in before.iter().enumerate() {
+    for (index, events) in before.iter().enumerate() {
         let ended = sandbox.show(&format!("ended-{index}"));
         assert_eq!((&ended["exit_code"], &ended["attempt"]), (&index.into(), &1.into()));
-        assert_eq!(stories(&format!("ended-{index}")), *story, "a story was lost");
+        assert_eq!(event_logs(&format!("ended-{index}")), *events, "an event log was lost");
         assert_eq!(sandbox.show(&format!("running-{index}"))["state"], "running");
     }
     assert_eq!(sandbox.outlive(["reap", "--json"]).json()["reaped"], serde_json::json!([]));

@@ -354,8 +354,8 @@ fn roles_allow_what_they_say_and_stories_tell_who_it_was() {
     }
     served.token = token_of(&sandbox, "cleo", "operate");
     assert_eq!(served.post("/v1/cancel", &json!({ "runs": ["busy"] })).status, 200);
-    let story = sandbox.outlive(["why", "busy", "--json"]).json();
-    assert!(story["events"].to_string().contains("\"user\":\"cleo\""), "{story}");
+    let why = sandbox.outlive(["why", "busy", "--json"]).json();
+    assert!(why["events"].to_string().contains("\"user\":\"cleo\""), "{why}");
     sandbox.outlive(["token", "revoke", "cleo"]).succeeds();
     assert_eq!(served.get("/v1/ps").status, 401, "a token that was revoked is still known");
     let listed = sandbox.outlive(["token", "list"]).succeeds();

@@ -24,10 +24,10 @@ fn usage_of_every_attempt_is_kept_with_its_end() {
     assert!(number(&run, "cpu_ms") >= 50, "{run}");
     assert_eq!((&run["memory_bytes"], &run["processes"]), (&Value::Null, &Value::Null), "it has ended: {run}");
     assert_eq!(run["usage_points"], Value::Array(Vec::new()), "they were not asked for");
-    let story = sandbox.outlive(["why", "hog", "--json"]).json();
+    let why = sandbox.outlive(["why", "hog", "--json"]).json();
     let ends: Vec<&Value> =
-        story["events"].as_array().unwrap().iter().filter(|event| event["action"] == "finish").collect();
-    assert_eq!(ends.len(), 2, "{story}");
+        why["events"].as_array().unwrap().iter().filter(|event| event["action"] == "finish").collect();
+    assert_eq!(ends.len(), 2, "{why}");
     for end in ends {
         assert!(number(&end["usage"], "cpu_ms") >= 50 && end["usage"]["points"].is_null(), "{end}");
     }
@@ -62,9 +62,9 @@ fn usage_of_a_running_command_is_noted_with_heartbeats_and_is_no_event() {
     let points = sandbox.outlive(["show", "holds", "--points", "--json"]).json();
     let points = points["usage_points"].as_array().unwrap().clone();
     assert!(points.len() >= 2 && points.iter().all(|point| point.as_array().unwrap().len() == 6), "{points:?}");
-    let story = sandbox.outlive(["why", "holds", "--json"]).json();
+    let why = sandbox.outlive(["why", "holds", "--json"]).json();
     let actions: Vec<&str> =
-        story["events"].as_array().unwrap().iter().filter_map(|event| event["action"].as_str()).collect();
+        why["events"].as_array().unwrap().iter().filter_map(|event| event["action"].as_str()).collect();
     assert_eq!(actions, ["enqueue", "claim"], "{run}");
     let listed = sandbox.outlive(["ps", "--wide"]).succeeds();
     assert!(listed.contains("MEMORY") && listed.contains(" MB"), "{listed}");

@@ -11,20 +11,20 @@ pub(super) async fn a_beat_touches_no_run(ground: &dyn Ground) -> Result<(), Str
     let scene = Scene::on(ground).await;
     let worker = scene.worker();
     let (held, other) = (scene.start(worker).await?, scene.start(scene.worker()).await?);
-    let mut stories = Vec::new();
+    let mut event_logs = Vec::new();
     for record in [&held, &other] {
-        stories.push(scene.store.events(record.run.id).await.map_err(failed)?);
+        event_logs.push(scene.store.events(record.run.id).await.map_err(failed)?);
     }
     for attention in [None, Some(0), None] {
         scene.beat(worker, &[&held, &other], attention).await?;
     }
-    for (old, story) in [held, other].into_iter().zip(stories) {
+    for (old, events) in [held, other].into_iter().zip(event_logs) {
         let new = scene.read(old.run.id).await?;
         ensure!(new.revision == old.revision, "a beat moved revision {:?} to {:?}", old.revision, new.revision);
         ensure!(new.stamp == old.stamp, "a beat changed a stamp");
         ensure!(recorded(&new.run) == recorded(&old.run), "a beat changed {:?} to {:?}", old.run, new.run);
         let reported = scene.store.events(old.run.id).await.map_err(failed)?;
-        ensure!(reported == story, "a beat is in the event log: {reported:?}");
+        ensure!(reported == events, "a beat is in the event log: {reported:?}");
     }
     Ok(())
 }

@@ -62,7 +62,7 @@ pub(super) async fn events_are_told_in_order_each_once(ground: &dyn Ground) -> R
         expected.extend(write.events.iter().cloned());
         ensure!(matches!(scene.commit(write).await?, WriteOutcome::Done(_)), "step {step} was refused");
         let reported = scene.store.events(id).await.map_err(failed)?;
-        ensure!(reported == expected, "after step {step} the story is {reported:?}, not {expected:?}");
+        ensure!(reported == expected, "after step {step} the event log is {reported:?}, not {expected:?}");
     }
     Ok(())
 }
@@ -74,11 +74,11 @@ pub(super) async fn stories_do_not_mix(ground: &dyn Ground) -> Result<(), String
     let second = scene.enqueue(spec("other")).await?;
     scene.act(&first, &finish(worker, &first)).await?;
     let actions =
-        |story: Vec<crate::model::run::Event>| story.into_iter().map(|event| event.action).collect::<Vec<_>>();
+        |events: Vec<crate::model::run::Event>| events.into_iter().map(|event| event.action).collect::<Vec<_>>();
     let reported = actions(scene.store.events(first.run.id).await.map_err(failed)?);
-    ensure!(reported == ["enqueue", "claim", "finish"], "the first run's story is {reported:?}");
+    ensure!(reported == ["enqueue", "claim", "finish"], "the first run's event log is {reported:?}");
     let reported = actions(scene.store.events(second.run.id).await.map_err(failed)?);
-    ensure!(reported == ["enqueue"], "the second run's story is {reported:?}");
+    ensure!(reported == ["enqueue"], "the second run's event log is {reported:?}");
     Ok(())
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn a_missing_run_is_an_absence(ground: &dyn Ground) -> Result<(
     let found = scene.store.get(&[missing.id, known.run.id]).await.map_err(honest)?;
     ensure!(found == [known.clone()], "beside a missing run {found:?} are read");
     ensure!(scene.store.get(&[]).await.map_err(honest)?.is_empty(), "nothing was asked for, and something is read");
-    ensure!(scene.store.events(missing.id).await.map_err(honest)?.is_empty(), "a missing run has a story");
+    ensure!(scene.store.events(missing.id).await.map_err(honest)?.is_empty(), "a missing run has an event log");
     let rule = |_: &Run, _| None;
     let selection = Selection { filter, order: Order::Oldest, limit: 1, due: false };
     let changed = scene.store.update(&selection, &rule).await.map_err(honest)?;

@@ -150,8 +150,8 @@ pub(super) async fn an_update_tells_what_it_wrote(ground: &dyn Ground) -> Result
         reported.revision == read.revision && read.revision > before.revision,
         "reported {reported:?} and read {read:?}"
     );
-    let story = scene.store.events(before.run.id).await.map_err(failed)?;
-    ensure!(story.len() == 2, "a run that was made and claimed has the story {story:?}");
+    let events = scene.store.events(before.run.id).await.map_err(failed)?;
+    ensure!(events.len() == 2, "a run that was made and claimed has the event log {events:?}");
     Ok(())
 }
 

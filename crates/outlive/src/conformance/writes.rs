@@ -131,13 +131,13 @@ pub(super) async fn a_write_that_lost_leaves_no_trace(ground: &dyn Ground) -> Re
         &Action::Claim { owner: super::scene::by(worker), early: false, leftovers: Default::default() },
     )?;
     let current = scene.act(&waiting, &super::scene::cancel()).await?;
-    let story = scene.store.events(waiting.run.id).await.map_err(failed)?;
+    let events = scene.store.events(waiting.run.id).await.map_err(failed)?;
     let answer = scene.commit(stale).await?;
     ensure!(matches!(answer, WriteOutcome::Conflict(_)), "a write over an older revision was answered with {answer:?}");
     let read = scene.read(waiting.run.id).await?;
     ensure!(read == current, "a write that lost changed the run to {read:?}");
     let reported = scene.store.events(waiting.run.id).await.map_err(failed)?;
-    ensure!(reported == story, "a write that lost is in the event log: {reported:?}");
+    ensure!(reported == events, "a write that lost is in the event log: {reported:?}");
     let taker = scene.commit(scene.making(scene.draft(keyed), Some(scene.worker()))?).await?;
     ensure!(matches!(taker, WriteOutcome::Done(_)), "a write that lost holds a key: {taker:?}");
     let reply = scene.beat(worker, &[], None).await?;

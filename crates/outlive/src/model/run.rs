@@ -543,7 +543,7 @@ pub struct Swept {
     pub process: Option<Identity>,
 }
 
-/// One line of a run's story. Appended with the change it tells of, never edited.
+/// One line of a run's event log. Appended with the change it tells of, never edited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {

@@ -390,9 +390,9 @@ impl RunHandle {
             Action::Finish { verdict: Verdict::Cancelled, .. } => to == StateName::Cancelled,
             _ => to.is_ended() || to == StateName::Pending,
         };
-        let story = self.store.events(self.id()).await?;
+        let events = self.store.events(self.id()).await?;
         let own = |event: &Event| event.epoch == self.held.epoch && event.action == action.name() && ends_so(event.to);
-        Ok(story.iter().any(own))
+        Ok(events.iter().any(own))
     }
 
     /// The write that ends it, as far as what is known of it here allows one. What it says is masked already.

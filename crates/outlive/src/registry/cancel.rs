@@ -165,7 +165,7 @@ impl Registry {
             Some(owner) => Some(owner.identity.vantage.host.clone()),
             // The record of a pending run does not say who owned its last attempt; its event log does.
             None => {
-                let events = self.story(run.id).await?;
+                let events = self.events(run.id).await?;
                 events.iter().rfind(|event| event.to == StateName::Running).map(|event| event.by.host.clone())
             }
         };

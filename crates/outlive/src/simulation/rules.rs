@@ -49,7 +49,7 @@ pub(super) fn check(before: Option<&Record>, wrote: &Wrote<'_>) -> Result<(), St
     if let Some(event) = wrote.events.last() {
         let logged = (event.to, event.epoch, event.attempt);
         let is = (after.state.name(), after.epoch, after.attempt);
-        demand(logged == is, || format!("its story says {logged:?} and it is {is:?}"))?;
+        demand(logged == is, || format!("its event log says {logged:?} and it is {is:?}"))?;
     }
     if takes && let Some(owner) = after.owner() {
         demand(owner.worker == wrote.worker, || format!("`{action}` made another process the owner"))?;

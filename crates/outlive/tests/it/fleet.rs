@@ -3,6 +3,7 @@
 mod contention;
 mod crashes;
 mod dialects;
+mod event_logs;
 mod failover;
 mod history;
 mod news;
@@ -10,7 +11,6 @@ mod opening;
 mod owners;
 mod plans;
 mod pooling;
-mod stories;
 mod transactions;
 mod waiting;
 mod wire;

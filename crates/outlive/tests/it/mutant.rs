@@ -507,7 +507,7 @@ impl Store for Mutant {
                 }
             }
             Defect::MissingHasNoStory if self.current(id).await.is_none() => {
-                return Err(Error::Corrupt("no story".into()));
+                return Err(Error::Corrupt("no event log".into()));
             }
             _ => {}
         }

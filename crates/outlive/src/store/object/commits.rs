@@ -20,8 +20,8 @@ use crate::util::sync::lock;
 
 /// How often a change is made again because beats came between.
 const TRIES: usize = 16;
-/// A story that is longer than this, in bytes, is put aside before it grows.
-const LONG_STORY: usize = 16 << 10;
+/// An event log that is longer than this, in bytes, is put aside before it grows.
+const LONG_LOG: usize = 16 << 10;
 
 /// What a write is made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl ObjectStore {
             stamp: write.stamp,
             beats: Beats { count, at: self.now()?, fresh: count > 0 },
             first_started_at: record::started(&write.run),
-            story: write.events.clone(),
+            events: write.events.clone(),
             parts: Vec::new(),
             others: Default::default(),
             foreign: false,
@@ -172,35 +172,35 @@ impl ObjectStore {
             let heard = self.heard(before, entry.modified, now);
             Beats { count: before.beats.count, at: heard.at, fresh: false }
         };
-        let (mut story, mut parts) = (before.story.clone(), before.parts.clone());
-        if story.iter().map(length).sum::<usize>() > LONG_STORY {
-            parts.push(self.put_aside(key, &story).await?);
-            story.clear();
+        let (mut events, mut parts) = (before.events.clone(), before.parts.clone());
+        if events.iter().map(length).sum::<usize>() > LONG_LOG {
+            parts.push(self.put_aside(key, &events).await?);
+            events.clear();
         }
-        story.extend(write.events.iter().cloned());
+        events.extend(write.events.iter().cloned());
         Ok(Document {
             run: recorded(&write.run),
             revision: Revision(before.revision.0 + 1),
             stamp: write.stamp,
             beats,
             first_started_at: before.first_started_at.or_else(|| record::started(&write.run)),
-            story,
+            events,
             parts,
             others: before.others.clone(),
             foreign: false,
         })
     }
 
-    /// Puts a part of a story into an object of its own, which the record then names. One that no record names is nothing.
-    async fn put_aside(&self, key: &str, story: &[Event]) -> Result<String, Error> {
+    /// Puts a part of an event log into an object of its own, which the record then names. One that no record names is nothing.
+    async fn put_aside(&self, key: &str, events: &[Event]) -> Result<String, Error> {
         let name = format!("{}.jsonl", Stamp::draw(&SystemEntropy));
-        let lines = story.iter().filter_map(|event| serde_json::to_string(event).ok()).map(|line| line + "\n");
+        let lines = events.iter().filter_map(|event| serde_json::to_string(event).ok()).map(|line| line + "\n");
         self.bucket().overwrite(&self.part_of(key, &name), lines.collect::<String>().into()).await?;
         Ok(name)
     }
 
     pub(super) fn part_of(&self, key: &str, name: &str) -> String {
-        format!("{}story/{name}", key.strip_suffix(RECORD).unwrap_or(key))
+        format!("{}events/{name}", key.strip_suffix(RECORD).unwrap_or(key))
     }
 
     /// Puts a document where `instead` is. Answers with what is there if that is something else.

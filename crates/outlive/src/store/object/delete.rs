@@ -14,7 +14,7 @@ use crate::store::{Error, Revision};
 use crate::util::sync::lock;
 
 impl ObjectStore {
-    /// Deletes the record of a run and its story, if it is at that revision. Whether it was.
+    /// Deletes the record of a run and its event log, if it is at that revision. Whether it was.
     pub async fn forget(&self, id: RunId, revision: Revision) -> Result<bool, Error> {
         let store = self.clone();
         io_thread::spawn(move || async move { store.forget_one(id, revision).await }).await
@@ -53,8 +53,8 @@ impl ObjectStore {
     }
 
     async fn clear_away(&self, key: &str) -> Result<(), Error> {
-        let story = self.part_of(key, "");
-        let parts = self.bucket().list_all(story.trim_end_matches('/')).await?.into_iter().map(|part| part.key);
+        let events = self.part_of(key, "");
+        let parts = self.bucket().list_all(events.trim_end_matches('/')).await?.into_iter().map(|part| part.key);
         // The mark last: what it stands for is gone then.
         for keys in [parts.collect::<Vec<_>>(), vec![key.to_owned()]] {
             if let Some((_, error)) = self.bucket().delete(&keys).await?.into_iter().next() {

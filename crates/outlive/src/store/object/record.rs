@@ -36,9 +36,9 @@ pub(super) struct Document {
     pub(super) beats: Beats,
     /// When the first attempt started; absent before that.
     pub(super) first_started_at: Option<Timestamp>,
-    /// What happened since the last part of the story was put aside.
+    /// What happened since the last part of the event log was put aside.
     #[serde(skip)]
-    pub(super) story: Vec<Event>,
+    pub(super) events: Vec<Event>,
     /// Where the parts before it are, first to last.
     #[serde(skip)]
     pub(super) parts: Vec<String>,
@@ -71,7 +71,7 @@ struct Ours {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     first_started_at: Option<Timestamp>,
     run: Run,
-    story: Vec<Event>,
+    events: Vec<Event>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     parts: Vec<String>,
 }
@@ -115,7 +115,7 @@ impl Document {
             beats: self.beats,
             first_started_at: self.first_started_at,
             run: self.run.clone(),
-            story: self.story.clone(),
+            events: self.events.clone(),
             parts: self.parts.clone(),
         };
         let mut fields = self.others.clone();
@@ -148,9 +148,9 @@ impl Document {
         for name in SHARED {
             fields.remove(name);
         }
-        let Ours { revision, stamp, beats, first_started_at, run, story, parts, .. } = ours;
+        let Ours { revision, stamp, beats, first_started_at, run, events, parts, .. } = ours;
         let revision = Revision(revision);
-        Ok(Self { run, revision, stamp, beats, first_started_at, story, parts, others: fields, foreign: false })
+        Ok(Self { run, revision, stamp, beats, first_started_at, events, parts, others: fields, foreign: false })
     }
 }
 
@@ -311,7 +311,7 @@ fn foreign(key: &str, mut fields: Map<String, Value>) -> Result<Document, String
         stamp,
         beats,
         first_started_at: Some(started_at),
-        story: Vec::new(),
+        events: Vec::new(),
         parts: Vec::new(),
         others: fields,
         foreign: true,

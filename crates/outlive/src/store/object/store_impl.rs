@@ -127,7 +127,7 @@ impl ObjectStore {
         Ok((records, self.now()?))
     }
 
-    async fn story(&self, id: RunId) -> Result<Vec<Event>, Error> {
+    async fn read_events(&self, id: RunId) -> Result<Vec<Event>, Error> {
         let key = self.place_of(id);
         let Some(entry) = self.fetch(&key).await? else { return Ok(Vec::new()) };
         let document = entry.document?;
@@ -139,7 +139,7 @@ impl ObjectStore {
             // One that cannot be understood hides no other.
             events.extend(lines.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok()));
         }
-        events.extend(document.story.iter().cloned());
+        events.extend(document.events.iter().cloned());
         Ok(events)
     }
 }
@@ -235,7 +235,7 @@ impl Store for ObjectStore {
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
         let store = self.clone();
-        io_thread::spawn(move || async move { store.story(id).await }).await
+        io_thread::spawn(move || async move { store.read_events(id).await }).await
     }
 
     fn witness(&self) -> Option<Arc<dyn ProcessObserver>> {

@@ -10,6 +10,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use super::dialect::Dialect;
+use super::schema::MIGRATIONS;
 use super::tls::{Asked, Tls};
 
 /// The schema of a registry that names none.
@@ -33,6 +34,8 @@ pub struct Address {
     pub connections: usize,
     /// What the engine lacks, where the URL says so. A registry that is there already knows by itself.
     pub(super) dialect: Option<Dialect>,
+    /// What brings a registry from the first format to the newest; tests have more.
+    pub(super) migrations: &'static [&'static str],
     shown: String,
 }
 
@@ -48,6 +51,19 @@ impl Address {
     /// Whether `url` is of this kind.
     pub fn is_meant(url: &str) -> bool {
         url.starts_with("postgres://") || url.starts_with("postgresql://")
+    }
+
+    /// The address as an outlive of later formats would have it, to test that older ones are brought up to date.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_migrations(self, migrations: &'static [&'static str]) -> Self {
+        Self { migrations, ..self }
+    }
+
+    /// The newest format of a registry that is known.
+    pub(super) fn format(&self) -> i64 {
+        1 + self.migrations.len() as i64
     }
 
     pub(super) fn quoted_schema(&self) -> String {
@@ -101,7 +117,8 @@ impl FromStr for Address {
         complete(&mut all);
         let servers = of_each_server(&url).into_iter().map(server).collect::<Result<_, _>>()?;
         let tls = Tls::new(asked, roots.as_deref()).map_err(refuse)?;
-        Ok(Self { servers, tls, schema: schema.clone(), connections, dialect, shown: shown(&all, &schema) })
+        let shown = shown(&all, &schema);
+        Ok(Self { servers, tls, schema, connections, dialect, migrations: MIGRATIONS, shown })
     }
 }
 

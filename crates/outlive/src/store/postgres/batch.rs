@@ -58,7 +58,7 @@ pub(super) struct Batch {
     created: Vec<i64>,
     priorities: Vec<i32>,
     bodies: Vec<Option<String>>,
-    stories: Vec<String>,
+    event_logs: Vec<String>,
     states: Vec<&'static str>,
     kinds: Vec<String>,
     shares: Vec<Option<String>>,
@@ -145,9 +145,9 @@ impl Batch {
     fn add(&mut self, write: &Write) -> Result<(), Error> {
         let run = &write.run;
         let named = rows::owner(run).map(|owner| self.owners.name(owner)).transpose()?;
-        let mut story = String::new();
+        let mut events = String::new();
         for event in &write.events {
-            event_log::tell(&mut story, event, named)?;
+            event_log::tell(&mut events, event, named)?;
         }
         self.owned_by.push(named.map(|named| named.id));
         let (ready, due) = match &run.state {
@@ -162,7 +162,7 @@ impl Batch {
         self.created.push(run.created_at.as_micros());
         self.priorities.push(run.spec.priority);
         self.bodies.push(rows::body(run)?);
-        self.stories.push(story);
+        self.event_logs.push(events);
         self.states.push(run.state.name().as_str());
         self.kinds.push(run.spec.kind.clone());
         self.shares.push(run.spec.share.as_ref().map(|share| share.tenant.clone()));
@@ -200,7 +200,7 @@ impl Batch {
             types: [Type::UUID, Type::INT8, Type::INT4, Type::TEXT, Type::TEXT, Type::UUID, Type::TEXT, Type::TEXT],
         };
         let waiting = Columns {
-            sql: "COPY @.waiting (id, revision, stamp, epoch, created_at, priority, body, story, ready, due_at, state, kind,
+            sql: "COPY @.waiting (id, revision, stamp, epoch, created_at, priority, body, events, ready, due_at, state, kind,
                                    keys, claims, share)
                   FROM STDIN (FORMAT binary)",
             types: [
@@ -247,7 +247,7 @@ impl Batch {
                     &self.created[at],
                     &self.priorities[at],
                     &self.bodies[at],
-                    &self.stories[at],
+                    &self.event_logs[at],
                     &self.ready[at],
                     &self.due[at],
                     &self.states[at],
@@ -277,7 +277,7 @@ impl Batch {
             ("stamp", (&self.stamps, Type::UUID_ARRAY)),
             ("epoch", (&self.epochs, Type::INT8_ARRAY)),
             ("body", (&self.bodies, Type::TEXT_ARRAY)),
-            ("story", (&self.stories, Type::TEXT_ARRAY)),
+            ("events", (&self.event_logs, Type::TEXT_ARRAY)),
         ];
         if way.from == Origin::New || way.to != Table::Live {
             columns.push(("kind", (&self.kinds, Type::TEXT_ARRAY)));
@@ -431,10 +431,10 @@ fn believed(way: Way) -> &'static str {
 fn moved(way: Way) -> Vec<String> {
     let (to, columns) = (way.to.name(), columns(way.to));
     let owner = if way.to == Table::Live { "owner" } else { "NULL::uuid" };
-    let put = |revision: &str, story: &str, from: &str| {
+    let put = |revision: &str, events: &str, from: &str| {
         format!(
-            "put AS (INSERT INTO @.{to} (id, revision, stamp, epoch, created_at, priority, body, story, {columns})
-                 SELECT id, {revision}, stamp, epoch, created_at, priority, body, {story}, {columns} FROM {from})"
+            "put AS (INSERT INTO @.{to} (id, revision, stamp, epoch, created_at, priority, body, events, {columns})
+                 SELECT id, {revision}, stamp, epoch, created_at, priority, body, {events}, {columns} FROM {from})"
         )
     };
     match way.from {
@@ -444,7 +444,7 @@ fn moved(way: Way) -> Vec<String> {
                  ON CONFLICT (id) DO NOTHING RETURNING id)"
                 .into(),
             "new AS MATERIALIZED (SELECT input.* FROM input JOIN made USING (id))".into(),
-            put("1", "story", "new"),
+            put("1", "events", "new"),
             format!("done AS (SELECT id, NULL::uuid AS was, {owner} AS owner, 0 AS long FROM new)"),
         ],
         Origin::In(from) if from == way.to => {
@@ -460,9 +460,9 @@ fn moved(way: Way) -> Vec<String> {
             }
             parts.push(format!(
                 "done AS (UPDATE @.{to} r SET revision = r.revision + 1, stamp = i.stamp, epoch = i.epoch, body = i.body,
-                         story = r.story || i.story, {}
+                         events = r.events || i.events, {}
                      FROM input i {known} WHERE r.id = i.id AND r.revision = i.expected {}
-                     RETURNING r.id, {was} AS was, {owner} AS owner, octet_length(r.story) AS long)",
+                     RETURNING r.id, {was} AS was, {owner} AS owner, octet_length(r.events) AS long)",
                 assigned.join(", "),
                 believed(way)
             ));
@@ -474,11 +474,11 @@ fn moved(way: Way) -> Vec<String> {
                 format!(
                     "moved AS (DELETE FROM @.{} r USING input i
                          WHERE r.id = ANY($1) AND r.id = i.id AND r.revision = i.expected {}
-                         RETURNING i.*, r.created_at, r.priority, r.story AS before, {was} AS was)",
+                         RETURNING i.*, r.created_at, r.priority, r.events AS before, {was} AS was)",
                     from.name(),
                     believed(way)
                 ),
-                put("expected + 1", "before || story", "moved"),
+                put("expected + 1", "before || events", "moved"),
                 format!("done AS (SELECT id, was, {owner} AS owner, 0 AS long FROM moved)"),
             ]
         }

@@ -10,10 +10,6 @@ use sha2::{Digest, Sha256};
 
 use crate::store::Error;
 
-/// What the tables are made by at once, with marks around what an engine may lack.
-const LAYOUT: &str = include_str!("layout.sql");
-/// The format that [`LAYOUT`] makes.
-pub(super) const LAYOUT_FORMAT: usize = 7;
 /// How many rows stand for keys where there are no advisory locks; the layout makes them.
 const KEY_PLACES: u32 = 4096;
 
@@ -96,14 +92,9 @@ impl Dialect {
         self.lacks & feature.bit() == 0
     }
 
-    /// What makes the tables of a registry at once.
-    pub(super) fn layout(self) -> String {
-        self.kept(LAYOUT)
-    }
-
     /// The lines of a script that this dialect has: all but those between `--: with FEATURE` and `--: end` of a feature that
     /// is lacking, and those between `--: without FEATURE` and `--: end` of one that is not.
-    fn kept(self, script: &str) -> String {
+    pub(super) fn kept(self, script: &str) -> String {
         let mut kept = String::with_capacity(script.len());
         let mut is_kept = true;
         for line in script.lines() {
@@ -157,6 +148,7 @@ impl fmt::Display for Dialect {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::postgres::schema::LAYOUT;
 
     #[test]
     fn names_are_read_back_as_written() {
@@ -184,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_layout_has_nothing_of_what_is_lacking() {
-        let has = |without: &str, text: &str| Dialect::without(without).unwrap().layout().contains(text);
+        let has = |without: &str, text: &str| Dialect::without(without).unwrap().kept(LAYOUT).contains(text);
         for (feature, text) in [
             ("advisory-locks", "advisory"),
             ("ctid", "ctid"),

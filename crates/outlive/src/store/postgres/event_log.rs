@@ -18,17 +18,17 @@ const OWNED: [(&str, StateName, StateName, &str); 2] =
     [("C", StateName::Pending, StateName::Running, "claim"), ("S", StateName::Running, StateName::Succeeded, "finish")];
 
 /// Appends the line of an event. `owner` is who owns the run, or did until then.
-pub(super) fn tell(story: &mut String, event: &Event, owner: Option<&Named>) -> Result<(), Error> {
-    if !tell_shortly(story, event, owner) {
+pub(super) fn tell(events: &mut String, event: &Event, owner: Option<&Named>) -> Result<(), Error> {
+    if !tell_shortly(events, event, owner) {
         let unwritable = |error| Error::Corrupt(format!("an event cannot be written down: {error}"));
-        story.push_str(&serde_json::to_string(event).map_err(unwritable)?);
+        events.push_str(&serde_json::to_string(event).map_err(unwritable)?);
     }
-    story.push('\n');
+    events.push('\n');
     Ok(())
 }
 
 /// Appends an event in its short form. Answers whether it has one.
-fn tell_shortly(story: &mut String, event: &Event, owner: Option<&Named>) -> bool {
+fn tell_shortly(events: &mut String, event: &Event, owner: Option<&Named>) -> bool {
     let Event { at, action, by, from, to, epoch, attempt, worker, reason, evidence, usage } = event;
     let is_word = |text: &str| !text.contains(['\t', '\n', '\r']);
     if reason.is_some() || evidence.is_some() || usage.is_some() || !is_word(&by.user) || !is_word(&by.host) {
@@ -36,19 +36,19 @@ fn tell_shortly(story: &mut String, event: &Event, owner: Option<&Named>) -> boo
     }
     let (at, Actor { user, host, pid }) = (at.as_micros(), by);
     if (&**action, *from, *to, *epoch, *attempt, worker) == ("enqueue", None, StateName::Pending, Epoch(0), 1, &None) {
-        return write!(story, "E\t{at}\t{user}\t{host}\t{pid}").is_ok();
+        return write!(events, "E\t{at}\t{user}\t{host}\t{pid}").is_ok();
     }
     let is_told = |(_, before, after, name): &&(&str, StateName, StateName, &str)| {
         (*from, to, &**action) == (Some(*before), after, *name)
     };
     let (Some(Named { id, owner, .. }), Some((letter, ..))) = (owner, OWNED.iter().find(is_told)) else { return false };
     let is_owners = (*worker, *pid, host) == (Some(owner.worker), owner.identity.pid, &owner.identity.vantage.host);
-    is_owners && write!(story, "{letter}\t{at}\t{epoch}\t{attempt}\t{}\t{user}", id.simple()).is_ok()
+    is_owners && write!(events, "{letter}\t{at}\t{epoch}\t{attempt}\t{}\t{user}", id.simple()).is_ok()
 }
 
-/// The owners that a story refers to.
-pub(super) fn owners(story: &str) -> impl Iterator<Item = Uuid> {
-    story.lines().filter(|line| line.starts_with(['C', 'S'])).filter_map(|line| line.split('\t').nth(4)?.parse().ok())
+/// The owners that an event log refers to.
+pub(super) fn owners(events: &str) -> impl Iterator<Item = Uuid> {
+    events.lines().filter(|line| line.starts_with(['C', 'S'])).filter_map(|line| line.split('\t').nth(4)?.parse().ok())
 }
 
 /// The event of a line, if it can be understood.

@@ -1,6 +1,6 @@
--- The tables of format 7 as they are made at once, for engines that lack some of what the migrations use. Lines between
--- `with` or `without` a feature and `end` are left out where the engine has it not, or has it; see `dialect.rs`. With every
--- feature this makes what the migrations make. The search path names the schema of the registry alone.
+-- The tables of a registry. The search path names its schema alone. Times are microseconds since 1970, UTC. Lines between
+-- `with` or `without` a feature and `end` are left out where the engine has it not, or has it; see `dialect.rs`. What is
+-- edited here after a release also needs a migration, which makes the same of a registry of the format before.
 
 CREATE TABLE meta (name text PRIMARY KEY, value text NOT NULL);
 INSERT INTO meta VALUES ('id', gen_random_uuid()::text);
@@ -9,7 +9,8 @@ INSERT INTO meta VALUES ('id', gen_random_uuid()::text);
 CREATE FUNCTION clock() RETURNS int8 LANGUAGE sql VOLATILE
     AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 $$;
 
--- Since when workers could be heard.
+-- Since when workers could be heard: what was said to a server that was down is not silence. One that got over a crash of
+-- one of its sessions has forgotten its statistics, and nothing else tells of it.
 CREATE FUNCTION hears_since() RETURNS int8 LANGUAGE sql STABLE
     AS $$ SELECT (extract(epoch FROM greatest(pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time()))
                   * 1000000)::int8 $$;
@@ -27,14 +28,14 @@ PARTITION BY RANGE (id)
 CREATE TABLE ended (
     id uuid PRIMARY KEY, revision int8 NOT NULL, stamp uuid NOT NULL, epoch int8 NOT NULL, created_at int8 NOT NULL,
     priority int4 NOT NULL, archived bool NOT NULL, started_at int8, ended_at int8 NOT NULL, owned_by uuid,
-    state text NOT NULL, body text, story text NOT NULL, kind text NOT NULL DEFAULT '', claims int4 NOT NULL DEFAULT 1,
+    state text NOT NULL, body text, events text NOT NULL, kind text NOT NULL DEFAULT '', claims int4 NOT NULL DEFAULT 1,
     evidence text
 )
 --: with partitions
 PARTITION BY RANGE (id)
 --: end
 ;
-CREATE TABLE story (run uuid NOT NULL, part int8 NOT NULL, body text NOT NULL, PRIMARY KEY (run, part))
+CREATE TABLE event_log (run uuid NOT NULL, part int8 NOT NULL, body text NOT NULL, PRIMARY KEY (run, part))
 --: with partitions
 PARTITION BY RANGE (run)
 --: end
@@ -52,7 +53,7 @@ PARTITION BY RANGE (run)
 --: with partitions
 CREATE TABLE spec_rest PARTITION OF spec DEFAULT;
 CREATE TABLE ended_rest PARTITION OF ended DEFAULT;
-CREATE TABLE story_rest PARTITION OF story DEFAULT;
+CREATE TABLE event_log_rest PARTITION OF event_log DEFAULT;
 CREATE TABLE label_rest PARTITION OF label DEFAULT;
 --: end
 CREATE INDEX spec_by_name ON spec (name, created_at, id) WHERE name IS NOT NULL;
@@ -63,11 +64,14 @@ CREATE INDEX label_by_time ON label (name, value, created_at, run);
 -- The processes that owned runs. Written once, named by a digest of what each says.
 CREATE TABLE owner (id uuid PRIMARY KEY, worker uuid NOT NULL, noted_at int8 NOT NULL, body text NOT NULL);
 
--- Runs that wait. `keys` has what a claim asks for, separated by the character 31.
+-- The state of a run, in the table of those with that state: a claim meets no run that is running, and the reaper none that
+-- waits or has ended. `body` has what the columns do not tell; most runs have none. `events` has the last events, a line
+-- each. `keys` has what a claim asks for, separated by the character 31, so that it passes over runs whose keys are busy
+-- without locking them. What has no `share`, as most have none, is claimed by indexes of its own.
 CREATE TABLE waiting (
     id uuid PRIMARY KEY, revision int8 NOT NULL, stamp uuid NOT NULL, epoch int8 NOT NULL, created_at int8 NOT NULL,
     priority int4 NOT NULL, ready bool NOT NULL, due_at int8, state text NOT NULL, kind text NOT NULL,
-    body text, story text NOT NULL, keys text, claims int4 NOT NULL DEFAULT 0, share text
+    body text, events text NOT NULL, keys text, claims int4 NOT NULL DEFAULT 0, share text
 )
 --: with vacuum
 WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
@@ -87,7 +91,7 @@ CREATE INDEX waiting_later ON waiting (priority, created_at, id) WHERE NOT ready
 CREATE TABLE live (
     id uuid PRIMARY KEY, revision int8 NOT NULL, stamp uuid NOT NULL, epoch int8 NOT NULL, created_at int8 NOT NULL,
     priority int4 NOT NULL, cancel bool NOT NULL, owner uuid NOT NULL, owned_by uuid NOT NULL, since int8 NOT NULL,
-    body text, story text NOT NULL
+    body text, events text NOT NULL
 )
 --: with vacuum
 WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
@@ -111,7 +115,9 @@ CREATE TABLE key_lock (place int4 PRIMARY KEY);
 INSERT INTO key_lock SELECT generate_series(0, 4095);
 --: end
 
--- One narrow row per process, rewritten by every beat, and beside it what the process says of itself.
+-- One narrow row per process, rewritten in place by every beat: no index on what a beat changes, and more than a hundred
+-- versions fit a page, so that beats stay on theirs for as long while a transaction that is held open keeps what they leave
+-- from being cleared up. What the process says of itself is beside it, and written once.
 CREATE TABLE worker (
     id uuid PRIMARY KEY, beat int8 NOT NULL, heard_at int8 NOT NULL, attention int8 NOT NULL, room text
 )
@@ -123,12 +129,14 @@ WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_thr
 CREATE TABLE process (id uuid PRIMARY KEY, body text NOT NULL);
 --: with ctid
 
--- What keeps the rows of `worker` on pages of their own; see format 4.
+-- What is as long as all that new rows may fill of a page: a row with it begins a page of its own. Each row has it when it is
+-- made, which is when it is in no place yet, and again when its page is about to be full; with any other beat it gives it up.
 CREATE FUNCTION room(place tid) RETURNS text LANGUAGE sql IMMUTABLE
     AS $$ SELECT CASE WHEN place IS NULL OR (place::text::point)[1] >= 104 THEN repeat(' ', 740) END $$;
 --: end
 
--- How many runs there are that do not run.
+-- How many runs there are that do not run, by what they are counted by. Every statement that changes any adds the
+-- difference as rows of its own, so that no two wait for each other; `fold` makes few rows of many.
 CREATE TABLE tally (
     state text NOT NULL, kind text NOT NULL, evidence text, runs int8 NOT NULL, claims int8 NOT NULL
 --: without ctid
@@ -204,7 +212,10 @@ CREATE FUNCTION first_id(at int8) RETURNS uuid LANGUAGE sql IMMUTABLE
     AS $$ SELECT (lpad(to_hex(at / 1000), 12, '0') || repeat('0', 20))::uuid $$;
 --: with partitions
 
--- History is kept in tables of a time each, which are dropped as a whole.
+-- History is kept in tables of a time each, which are dropped as a whole: what a run was made with, how it ended, its events
+-- and its labels. What belongs to no such time yet is in the tables called rest. `tidy` makes the tables of the time to come,
+-- and drops those of which all has been over for longer than it is kept; a run that waits or runs keeps all of its time.
+-- Answers with how many were dropped.
 CREATE TABLE part (name text PRIMARY KEY, since int8 NOT NULL, until int8 NOT NULL);
 CREATE FUNCTION tidy() RETURNS int8 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -225,8 +236,8 @@ BEGIN
     WHILE since < clock() + width LOOP
         lo := first_id(since);
         hi := first_id(since + width);
-        FOREACH root IN ARRAY ARRAY['spec', 'ended', 'story', 'label'] LOOP
-            key := CASE WHEN root IN ('story', 'label') THEN 'run' ELSE 'id' END;
+        FOREACH root IN ARRAY ARRAY['spec', 'ended', 'event_log', 'label'] LOOP
+            key := CASE WHEN root IN ('event_log', 'label') THEN 'run' ELSE 'id' END;
             EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', root || '_' || since / day, root);
             EXECUTE format('WITH moved AS (DELETE FROM %I WHERE %I >= %L AND %I < %L RETURNING *)
                             INSERT INTO %I SELECT * FROM moved', root || '_rest', key, lo, key, hi,
@@ -245,7 +256,7 @@ BEGIN
             OR EXISTS (SELECT 1 FROM live WHERE id >= first_id(old.since) AND id < first_id(old.until));
         EXECUTE format('INSERT INTO tally SELECT state, kind, evidence, -count(*), -sum(claims) FROM %I GROUP BY 1, 2, 3',
                        'ended_' || old.name);
-        EXECUTE format('DROP TABLE %I, %I, %I, %I', 'spec_' || old.name, 'ended_' || old.name, 'story_' || old.name,
+        EXECUTE format('DROP TABLE %I, %I, %I, %I', 'spec_' || old.name, 'ended_' || old.name, 'event_log_' || old.name,
                        'label_' || old.name);
         DELETE FROM part WHERE part.name = old.name;
         dropped := dropped + 1;
@@ -268,7 +279,7 @@ CREATE FUNCTION tidy() RETURNS int8 LANGUAGE sql SET search_path FROM CURRENT AS
                      AND ended_at < kept.since ORDER BY ended.id LIMIT 5000),
          gone AS (DELETE FROM ended WHERE id IN (SELECT id FROM old) RETURNING id),
          specs AS (DELETE FROM spec WHERE id IN (SELECT id FROM gone)),
-         stories AS (DELETE FROM story WHERE run IN (SELECT id FROM gone)),
+         logs AS (DELETE FROM event_log WHERE run IN (SELECT id FROM gone)),
          labels AS (DELETE FROM label WHERE run IN (SELECT id FROM gone)),
          owners AS (DELETE FROM owner WHERE EXISTS (SELECT 1 FROM gone)
                         AND noted_at < (SELECT created_at FROM spec ORDER BY id LIMIT 1) - 172800000000
@@ -361,7 +372,7 @@ BEGIN
         VALUES (made, at, enqueue.priority, enqueue.name, enqueue.kind, spec::text);
     INSERT INTO label (run, name, value, created_at)
         SELECT made, pair.key, pair.value, at FROM jsonb_each_text(enqueue.labels) AS pair;
-    INSERT INTO waiting (id, revision, stamp, epoch, created_at, priority, ready, due_at, state, kind, story, claims)
+    INSERT INTO waiting (id, revision, stamp, epoch, created_at, priority, ready, due_at, state, kind, events, claims)
         VALUES (made, 1, gen_random_uuid(), 0, at, enqueue.priority, due IS NULL, due, 'pending', enqueue.kind,
                 concat_ws(E'\t', 'E', at, regexp_replace(session_user::text, '[[:cntrl:]]', '?', 'g'), host,
                           pg_backend_pid()) || E'\n', 0);

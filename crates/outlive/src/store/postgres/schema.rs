@@ -2,26 +2,17 @@
 
 use super::address::Address;
 use super::clock::ServerClock;
-use super::dialect::{Dialect, Feature, LAYOUT_FORMAT};
+use super::dialect::{Dialect, Feature};
 use super::pool::{self, CallError, Pool, PooledClient, with_retry};
 use crate::model::time::{Clock, SystemClock};
 use crate::store::Error;
 use std::time::Duration;
 use tokio_postgres::types::Type;
 
-/// What brings format n to format n+1. Never edited once released.
-const MIGRATIONS: [&str; 7] = [
-    include_str!("format_1.sql"),
-    include_str!("format_2.sql"),
-    include_str!("format_3.sql"),
-    include_str!("format_4.sql"),
-    include_str!("format_5.sql"),
-    include_str!("format_6.sql"),
-    include_str!("format_7.sql"),
-];
-
-/// The format this outlive writes.
-const FORMAT: i64 = MIGRATIONS.len() as i64;
+/// What makes the tables of the newest format at once.
+pub(super) const LAYOUT: &str = include_str!("layout.sql");
+/// What brings format n to format n+1, from format 1 on. Never edited once released.
+pub(super) const MIGRATIONS: &[&str] = &[];
 
 /// The oldest server whose features are relied on.
 const OLDEST_SERVER: i64 = 130_000;
@@ -135,22 +126,26 @@ async fn make(link: &mut PooledClient<'_>, schema: &str, address: &Address) -> R
     if !there.first().is_some_and(|row| row.get(0)) {
         link.run(&format!("CREATE SCHEMA {schema}")).await.map_err(|fault| given(fault, schema))?;
     }
-    let mut found = format(link, schema).await?.unwrap_or(0);
-    if let (0, Some(dialect)) = (found, address.dialect) {
-        let layout = dialect.layout();
-        link.run(&format!("SET LOCAL search_path TO {schema}; {layout}")).await?;
-        let note = format!("INSERT INTO {schema}.meta VALUES ('without', $1)");
-        link.then(&note, &[(&dialect.to_string(), Type::TEXT)]).await?;
-        found = LAYOUT_FORMAT as i64;
-    }
-    let rest = MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(MIGRATIONS.len()));
-    for migration in rest {
+    let found = format(link, schema).await?;
+    let dialect = match found {
+        Some(_) => recorded(link, schema).await?.dialect,
+        None => {
+            let dialect = address.dialect.unwrap_or_default();
+            link.run(&format!("SET LOCAL search_path TO {schema}; {}", dialect.kept(LAYOUT))).await?;
+            let note = format!("INSERT INTO {schema}.meta VALUES ('without', $1)");
+            link.then(&note, &[(&dialect.to_string(), Type::TEXT)]).await?;
+            dialect
+        }
+    };
+    let older = usize::try_from(found.unwrap_or(1) - 1).unwrap_or_default();
+    for migration in address.migrations.iter().skip(older) {
+        let migration = dialect.kept(migration);
         link.run(&format!("SET LOCAL search_path TO {schema}; {migration}")).await?;
     }
     let note = format!(
         "INSERT INTO {schema}.meta VALUES ('format', $1) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
     );
-    link.commit_with(&note, &[(&FORMAT.max(found).to_string(), Type::TEXT)]).await?;
+    link.commit_with(&note, &[(&address.format().max(found.unwrap_or(1)).to_string(), Type::TEXT)]).await?;
     Ok(())
 }
 
@@ -185,22 +180,32 @@ fn odd(what: &str) -> CallError {
 
 /// The registry, where its tables are as this outlive knows them.
 async fn known(link: &mut PooledClient<'_>, schema: &str, address: &Address) -> Result<Option<Made>, CallError> {
+    let known = address.format();
     match format(link, schema).await? {
-        Some(found) if found > FORMAT => Err(Error::Newer { what: address.to_string(), found, known: FORMAT }.into()),
-        Some(FORMAT) => {
-            let sql = format!("SELECT name, value FROM {schema}.meta WHERE name IN ('id', 'without')");
-            let rows = link.read(&sql, &[]).await?;
-            let said = |name: &str| rows.iter().find(|row| row.get::<_, &str>(0) == name).map(|row| row.get(1));
-            let dialect = Dialect::recorded(said("without").unwrap_or_default())?;
-            if let Some(named) = address.dialect.filter(|named| *named != dialect) {
-                let text =
-                    format!("`{address}`: the registry was made with `without={dialect}`, not `without={named}`");
+        Some(found) if found > known => Err(Error::Newer { what: address.to_string(), found, known }.into()),
+        Some(found) if found == known => {
+            let made = recorded(link, schema).await?;
+            if let Some(named) = address.dialect.filter(|named| *named != made.dialect) {
+                let text = format!(
+                    "`{address}`: the registry was made with `without={}`, not `without={named}`",
+                    made.dialect
+                );
                 return Err(Error::Unsupported(text).into());
             }
-            Ok(said("id").map(|id: &str| Made { id: id.to_owned(), dialect }))
+            Ok(Some(made))
         }
         _ => Ok(None),
     }
+}
+
+/// What the registry in a schema says of itself.
+async fn recorded(link: &mut PooledClient<'_>, schema: &str) -> Result<Made, CallError> {
+    let sql = format!("SELECT name, value FROM {schema}.meta WHERE name IN ('id', 'without')");
+    let rows = link.read(&sql, &[]).await?;
+    let said = |name: &str| rows.iter().find(|row| row.get::<_, &str>(0) == name).map(|row| row.get(1));
+    let dialect = Dialect::recorded(said("without").unwrap_or_default())?;
+    let id = said("id").ok_or_else(|| Error::Corrupt("the registry has no id".into()))?;
+    Ok(Made { id: id.to_owned(), dialect })
 }
 
 async fn format(link: &mut PooledClient<'_>, schema: &str) -> Result<Option<i64>, CallError> {

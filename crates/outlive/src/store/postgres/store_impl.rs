@@ -75,10 +75,10 @@ impl PostgresStore {
     }
 
     async fn lines(&self, link: &mut PooledClient<'_>, id: RunId) -> Result<Vec<String>, CallError> {
-        let tail = |table: Table| format!("SELECT 9223372036854775807, story FROM @.{} WHERE id = $1", table.name());
+        let tail = |table: Table| format!("SELECT 9223372036854775807, events FROM @.{} WHERE id = $1", table.name());
         let all: Vec<String> = Table::ALL.map(tail).into();
         let sql = self.sql(&format!(
-            "SELECT part, body FROM @.story WHERE run = $1 UNION ALL {} ORDER BY 1",
+            "SELECT part, body FROM @.event_log WHERE run = $1 UNION ALL {} ORDER BY 1",
             all.join(" UNION ALL ")
         ));
         let rows = link.read(&sql, &[(&id.as_uuid(), Type::UUID)]).await?;

@@ -17,8 +17,8 @@ use crate::model::run::State;
 use crate::model::time::Timestamp;
 use crate::store::{Error, Expect, Revision, Write, WriteOutcome};
 
-/// A story that is longer than this, in bytes, is put aside before it grows.
-const LONG_STORY: i32 = 8 << 10;
+/// An event log that is longer than this, in bytes, is put aside before it grows.
+const LONG_LOG: i32 = 8 << 10;
 
 /// How many runs one statement of an update writes at most.
 const STATEMENT: usize = 500;
@@ -70,13 +70,13 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Notes which writes took effect. Answers with the runs whose stories have become long.
+    /// Notes which writes took effect. Answers with the runs whose event logs have become long.
     fn note(&mut self, part: &[Numbered<'_>], rows: &[Row]) -> Vec<Uuid> {
         let done: HashSet<Uuid> = rows.iter().map(|row| row.get(0)).collect();
         self.owners.extend(rows.iter().filter_map(|row| row.get::<_, Option<Uuid>>(1)));
         self.done
             .extend(part.iter().filter(|(_, write)| done.contains(&write.run.id.as_uuid())).map(|(index, _)| *index));
-        let is_long = |row: &&Row| row.get::<_, Option<Uuid>>(1).is_some() && row.get::<_, i32>(2) > LONG_STORY;
+        let is_long = |row: &&Row| row.get::<_, Option<Uuid>>(1).is_some() && row.get::<_, i32>(2) > LONG_LOG;
         rows.iter().filter(is_long).map(|row| row.get(0)).collect()
     }
 }
@@ -319,8 +319,8 @@ impl PostgresStore {
 }
 
 const PUT_ASIDE: [&str; 2] = [
-    "INSERT INTO @.story SELECT id, revision, story FROM @.live WHERE id = ANY($1) ORDER BY id FOR UPDATE",
-    "UPDATE @.live SET story = '' WHERE id = ANY($1)",
+    "INSERT INTO @.event_log SELECT id, revision, events FROM @.live WHERE id = ANY($1) ORDER BY id FOR UPDATE",
+    "UPDATE @.live SET events = '' WHERE id = ANY($1)",
 ];
 
 /// The version that a write makes.

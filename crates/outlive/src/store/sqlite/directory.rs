@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
+use super::schema::MIGRATIONS;
 use crate::model::id::{Entropy, Stamp};
 use crate::store::Error;
 use crate::util::files::{self, Prepared};
@@ -69,6 +70,8 @@ pub(super) struct Place {
     replaces: Vec<String>,
     /// The directory was copied, and the copy was never written to.
     pub(super) copied: bool,
+    /// What brings its database from the first format to the newest; tests have more.
+    pub(super) migrations: &'static [&'static str],
 }
 
 impl Place {
@@ -83,7 +86,13 @@ impl Place {
     fn at(dir: OwnedFd, path: &Path) -> Result<Self, Error> {
         let (identity, copied) = read_identity(&dir, path)?;
         check_access(&dir, path, identity.sharing)?;
-        Ok(Self { dir, sharing: identity.sharing, uuid: identity.uuid, replaces: identity.replaces, copied })
+        let Identity { sharing, uuid, replaces, .. } = identity;
+        Ok(Self { dir, sharing, uuid, replaces, copied, migrations: MIGRATIONS })
+    }
+
+    /// The newest format of its database that is known.
+    pub(super) fn format(&self) -> i64 {
+        1 + self.migrations.len() as i64
     }
 
     /// Makes the directory at `path`, unless it is there, and opens it. Many may do so at once.
@@ -173,7 +182,10 @@ impl Place {
         let mode = rustix::fs::fstat(&dir).map_or(0, |stat| stat.st_mode);
         let sharing = if mode & 0o070 == 0 { Sharing::Private } else { Sharing::Group };
         check_access(&dir, path, sharing)?;
-        Ok(Some((Self { dir, sharing, uuid: String::new(), replaces: Vec::new(), copied: false }, why)))
+        Ok(Some((
+            Self { dir, sharing, uuid: String::new(), replaces: Vec::new(), copied: false, migrations: MIGRATIONS },
+            why,
+        )))
     }
 
     /// Gives a registry its lost name again, as the original or as a copy that was never written to. What said so

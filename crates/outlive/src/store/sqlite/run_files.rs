@@ -177,7 +177,7 @@ pub(super) fn file_again(place: &Place, record: &Record, events: Vec<Event>) -> 
     rustix::fs::syncfs(&place.dir).map_err(|error| cannot_file(error.into()))
 }
 
-/// What the files say of a run: the last thing that is known of it, and its story.
+/// What the files say of a run: the last thing that is known of it, and its event log.
 #[derive(Debug)]
 pub(super) struct FiledRun {
     pub(super) record: Record,

@@ -50,94 +50,10 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 /// `outl`: tells our database from any other.
 const APPLICATION: i32 = 0x6f75_746c;
 
-/// What brings format n to format n+1. Never edited once released.
-pub(super) const MIGRATIONS: [&str; 7] = [
-    "CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
-     CREATE TABLE runs (
-         id TEXT PRIMARY KEY, revision INTEGER NOT NULL, stamp TEXT NOT NULL,
-         state TEXT NOT NULL, epoch INTEGER NOT NULL, owner TEXT, cancel INTEGER NOT NULL, archived INTEGER NOT NULL,
-         priority INTEGER NOT NULL, created_at INTEGER NOT NULL, name TEXT, kind TEXT NOT NULL,
-         body TEXT NOT NULL) WITHOUT ROWID;
-     CREATE TABLE events (run TEXT NOT NULL, seq INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
-     CREATE TABLE keys (name TEXT NOT NULL, run TEXT NOT NULL, PRIMARY KEY (name, run)) WITHOUT ROWID;
-     CREATE TABLE workers (
-         id TEXT PRIMARY KEY, beat INTEGER NOT NULL, heard_at INTEGER NOT NULL, heard_awake INTEGER NOT NULL,
-         boot_id TEXT NOT NULL, time_ns INTEGER NOT NULL, attention INTEGER NOT NULL, body TEXT NOT NULL) WITHOUT ROWID;
-     CREATE INDEX runs_by_time ON runs (created_at, id);
-     CREATE INDEX runs_by_state ON runs (state, priority, created_at, id);",
-    "CREATE INDEX runs_by_name ON runs (name, created_at) WHERE name IS NOT NULL;
-     CREATE INDEX runs_by_owner ON runs (owner, id, epoch, cancel) WHERE owner IS NOT NULL;",
-    // Bodies are longer than what a page of an index has room for: every step of a search by id read one from elsewhere.
-    "ALTER TABLE runs RENAME TO old_runs;
-     CREATE TABLE runs (
-         id TEXT PRIMARY KEY NOT NULL, revision INTEGER NOT NULL, stamp TEXT NOT NULL,
-         state TEXT NOT NULL, epoch INTEGER NOT NULL, owner TEXT, cancel INTEGER NOT NULL, archived INTEGER NOT NULL,
-         priority INTEGER NOT NULL, created_at INTEGER NOT NULL, name TEXT, kind TEXT NOT NULL,
-         body TEXT NOT NULL);
-     INSERT INTO runs SELECT * FROM old_runs ORDER BY created_at, id;
-     DROP TABLE old_runs;
-     CREATE INDEX runs_by_time ON runs (created_at, id);
-     CREATE INDEX runs_by_state ON runs (state, priority, created_at, id);
-     CREATE INDEX runs_by_name ON runs (name, created_at) WHERE name IS NOT NULL;
-     CREATE INDEX runs_by_owner ON runs (owner, id, epoch, cancel) WHERE owner IS NOT NULL;",
-    "CREATE TABLE starts (
-         name TEXT NOT NULL, run TEXT NOT NULL, epoch INTEGER NOT NULL, at INTEGER NOT NULL, until INTEGER NOT NULL,
-         PRIMARY KEY (name, run, epoch)) WITHOUT ROWID;",
-    // What a claim asks for. Rows of an earlier format are ready until they are written again: the rule decides.
-    "ALTER TABLE runs RENAME TO old_runs;
-     CREATE TABLE runs (
-         id TEXT PRIMARY KEY NOT NULL, revision INTEGER NOT NULL, stamp TEXT NOT NULL,
-         state TEXT NOT NULL, epoch INTEGER NOT NULL, owner TEXT, cancel INTEGER NOT NULL, archived INTEGER NOT NULL,
-         priority INTEGER NOT NULL, created_at INTEGER NOT NULL, name TEXT, kind TEXT NOT NULL,
-         body TEXT NOT NULL, ready INTEGER, due_at INTEGER, keyset TEXT NOT NULL);
-     INSERT INTO runs SELECT *, iif(state <> 'pending', NULL,
-         ifnull(iif(json_valid(body), json_array_length(body, '$.pending.waits_for'), 0), 0) = 0), NULL, ''
-         FROM old_runs ORDER BY created_at, id;
-     DROP TABLE old_runs;
-     CREATE INDEX runs_by_time ON runs (created_at, id);
-     CREATE INDEX runs_by_state ON runs (state, priority, created_at, id);
-     CREATE INDEX runs_by_name ON runs (name, created_at) WHERE name IS NOT NULL;
-     CREATE INDEX runs_by_owner ON runs (owner, id, epoch, cancel) WHERE owner IS NOT NULL;
-     CREATE INDEX runs_ready ON runs (priority, created_at, id, keyset, kind) WHERE ready = 1;
-     CREATE INDEX runs_ready_by_kind ON runs (kind, priority, created_at, id, keyset) WHERE ready = 1;
-     CREATE INDEX runs_unready ON runs (due_at, priority, created_at, id, kind) WHERE ready = 0;",
-    // Runs are counted as they are written.
-    "ALTER TABLE runs ADD COLUMN claims INTEGER NOT NULL DEFAULT 0;
-     ALTER TABLE runs ADD COLUMN evidence TEXT NOT NULL DEFAULT '';
-     UPDATE runs SET claims = ifnull(body ->> '$.attempt', 1)
-         WHERE json_valid(body) AND (state NOT IN ('pending') AND (body ->> '$.ended.started_at' IS NOT NULL
-                                     OR state IN ('running', 'suspended')));
-     CREATE TABLE tally (
-         state TEXT NOT NULL, kind TEXT NOT NULL, evidence TEXT NOT NULL, runs INTEGER NOT NULL, claims INTEGER NOT NULL,
-         PRIMARY KEY (state, kind, evidence)) WITHOUT ROWID;
-     INSERT INTO tally SELECT state, kind, evidence, count(*), sum(claims) FROM runs GROUP BY 1, 2, 3;
-     CREATE TRIGGER counted_in AFTER INSERT ON runs BEGIN
-         INSERT INTO tally VALUES (new.state, new.kind, new.evidence, 1, new.claims)
-             ON CONFLICT DO UPDATE SET runs = runs + 1, claims = claims + excluded.claims;
-     END;
-     CREATE TRIGGER counted_out AFTER DELETE ON runs BEGIN
-         UPDATE tally SET runs = runs - 1, claims = claims - old.claims
-             WHERE (state, kind, evidence) = (old.state, old.kind, old.evidence);
-     END;
-     CREATE TRIGGER counted_anew AFTER UPDATE OF state, claims, evidence ON runs
-         WHEN (old.state, old.claims, old.evidence) <> (new.state, new.claims, new.evidence) BEGIN
-         UPDATE tally SET runs = runs - 1, claims = claims - old.claims
-             WHERE (state, kind, evidence) = (old.state, old.kind, old.evidence);
-         INSERT INTO tally VALUES (new.state, new.kind, new.evidence, 1, new.claims)
-             ON CONFLICT DO UPDATE SET runs = runs + 1, claims = claims + excluded.claims;
-     END;",
-    // Whose share a run counts against; most count against none.
-    "ALTER TABLE runs ADD COLUMN share TEXT NOT NULL DEFAULT '';
-     DROP INDEX runs_ready;
-     DROP INDEX runs_ready_by_kind;
-     CREATE INDEX runs_ready ON runs (priority, created_at, id, keyset, kind) WHERE ready = 1 AND share = '';
-     CREATE INDEX runs_ready_by_kind ON runs (kind, priority, created_at, id, keyset) WHERE ready = 1 AND share = '';
-     CREATE INDEX runs_ready_by_share ON runs (share, priority, created_at, id, keyset, kind)
-         WHERE ready = 1 AND share <> '';",
-];
-
-/// The format this outlive writes.
-pub(super) const FORMAT: i64 = MIGRATIONS.len() as i64;
+/// What makes a database of the newest format at once.
+pub(super) const LAYOUT: &str = include_str!("layout.sql");
+/// What brings format n to format n+1, from format 1 on. Never edited once released.
+pub(super) const MIGRATIONS: &[&str] = &[];
 
 /// The oldest outlive format whose reader understands what this one writes.
 const READABLE_FROM: i64 = 1;
@@ -206,7 +122,7 @@ pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
     while gone < OPENINGS {
         if let Some(database) = connect(place)? {
             let found = format(&database, place)?;
-            if found == FORMAT || database.read_only {
+            if found == place.format() || database.read_only {
                 return Ok(database);
             }
         }
@@ -241,7 +157,7 @@ fn make_or_migrate(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
     };
     let migrated = format(&database, place).and_then(|found| {
         let fill = |connection: &Connection| if found == 0 { fill(connection) } else { Ok(()) };
-        migrate(&database.connection, found, fill)
+        migrate(&database.connection, place, found, fill)
     });
     if is_replaced(place, &database) { Ok(None) } else { migrated.map(|()| Some(database)) }
 }
@@ -250,12 +166,12 @@ fn make_or_migrate(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
 pub(super) fn salvage(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Database, Error> {
     let instead_of = Some(changes(place));
     let connection = Connection::open_in_memory().map_err(from_sqlite)?;
-    migrate(&connection, 0, fill)?;
+    migrate(&connection, place, 0, fill)?;
     Ok(Database {
         connection,
         inode: 0,
         instead_of,
-        version: FORMAT,
+        version: place.format(),
         read_only: true,
         synced: false,
         log_is_cut: false,
@@ -327,7 +243,7 @@ fn create(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Res
     let named = |error| from_sqlite(error).named(&path);
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let next = Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(named)?;
-    migrate(&next, 0, fill)?;
+    migrate(&next, place, 0, fill)?;
     // Its last connection moves its log into it.
     next.close().map_err(|(_, error)| named(error))?;
     let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockExclusive)?;
@@ -422,8 +338,8 @@ fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
     let connection = Connection::open_with_flags(&path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(named)?;
     configure(&connection).map_err(named)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(named)?;
-    verify::check(&connection, version).map_err(|error| error.named(&path))?;
-    let (read_only, log_is_long) = (version > FORMAT, is_log_long(place));
+    verify::check(&connection, version, place.migrations).map_err(|error| error.named(&path))?;
+    let (read_only, log_is_long) = (version > place.format(), is_log_long(place));
     Ok(Database { connection, inode, instead_of: None, version, read_only, synced: true, log_is_cut, log_is_long })
 }
 
@@ -453,17 +369,24 @@ fn format(database: &Database, place: &Place) -> Result<i64, Error> {
     if application != i64::from(APPLICATION) && (found != 0 || ask("SELECT count(*) FROM sqlite_schema")? != 0) {
         return Err(Error::Corrupt(format!("`{}` is not a registry's database", what())));
     }
-    if found > FORMAT {
+    let known = place.format();
+    if found > known {
         let readable: Option<i64> =
             connection.query_row("SELECT value FROM meta WHERE name = 'readable_from'", [], |row| row.get(0)).ok();
-        if readable.is_none_or(|readable| readable > FORMAT) {
-            return Err(Error::Newer { what: what(), found, known: FORMAT });
+        if readable.is_none_or(|readable| readable > known) {
+            return Err(Error::Newer { what: what(), found, known });
         }
     }
     Ok(found)
 }
 
-fn migrate(connection: &Connection, found: i64, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<(), Error> {
+/// Makes the tables of a new database, or brings those of an older format up to date, in one transaction.
+fn migrate(
+    connection: &Connection,
+    place: &Place,
+    found: i64,
+    fill: impl Fn(&Connection) -> Result<(), Error>,
+) -> Result<(), Error> {
     if found == 0 {
         let journal: String =
             connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(from_sqlite)?;
@@ -477,12 +400,16 @@ fn migrate(connection: &Connection, found: i64, fill: impl Fn(&Connection) -> Re
     run("PRAGMA synchronous = FULL; BEGIN IMMEDIATE")?;
     let done = (|| {
         let from = connection.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0)).map_err(from_sqlite)?;
-        for migration in MIGRATIONS.iter().skip(from as usize) {
+        if from == 0 {
+            run(LAYOUT)?;
+        }
+        for migration in place.migrations.iter().skip((from as usize).saturating_sub(1)) {
             run(migration)?;
         }
         run(&format!(
-            "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT};
-             INSERT OR REPLACE INTO meta VALUES ('readable_from', {READABLE_FROM});"
+            "PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {};
+             INSERT OR REPLACE INTO meta VALUES ('readable_from', {READABLE_FROM});",
+            place.format()
         ))?;
         fill(connection)?;
         run("COMMIT")
@@ -549,41 +476,43 @@ mod tests {
 
     #[test]
     fn l22_an_older_format_is_brought_up_to_date_once_and_keeps_its_rows() {
+        // What a later release may do to a table, and what fails if it is done twice.
+        const LATER: &[&str] =
+            &["ALTER TABLE runs ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue'", "CREATE TABLE later (x)"];
+        const OPENERS: usize = 8;
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::create(&dir.path().join("r"), Sharing::Private, &SystemEntropy)
-            .map_err(|e| e.to_string())
-            .unwrap_or_else(|e| panic!("{e}"));
-        let old = Connection::open(place.path().unwrap().join(DATABASE)).unwrap();
-        old.execute_batch(&format!(
-            "PRAGMA journal_mode = WAL; {} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;
-                 INSERT INTO meta VALUES ('kept', 7);
-                 INSERT INTO runs VALUES ('r', 1, 's', 'pending', 0, NULL, 0, 0, 0, 5, 'n', 'k', '{{}}');",
-            MIGRATIONS[0]
-        ))
-        .unwrap();
-        drop(old);
-        let openers: Vec<_> = std::thread::scope(|scope| {
+        let path = dir.path().join("r");
+        let made = Place::create(&path, Sharing::Private, &SystemEntropy).unwrap_or_else(|error| panic!("{error}"));
+        let first = open(&made, |_| Ok(())).unwrap();
+        assert_eq!(format(&first, &made).unwrap(), 1);
+        first
+            .connection
+            .execute_batch(
+                "INSERT INTO runs VALUES
+            ('r', 1, 's', 'pending', 0, NULL, 0, 0, 0, 5, 'n', 'k', '{}', 1, NULL, '', 0, '', '')",
+            )
+            .unwrap();
+        drop(first);
+        let opened: Vec<_> = std::thread::scope(|scope| {
             // Each by a place of its own, as every store has: locks of the directory are between descriptors, not threads.
             let open = || {
-                let place = Place::open(&dir.path().join("r")).unwrap_or_else(|error| panic!("{error}"));
-                open(&place, |_| panic!("an existing database was filled")).map(|database| {
-                    database
-                        .connection
-                        .query_row("SELECT value FROM meta WHERE name = 'kept'", [], |row| row.get::<_, i64>(0))
-                        .unwrap()
-                })
+                let mut place = Place::open(&path).unwrap_or_else(|error| panic!("{error}"));
+                place.migrations = LATER;
+                let database = open(&place, |_| panic!("an existing database was filled")).unwrap();
+                let sql = "SELECT created_at, name, body, colour FROM runs WHERE id = 'r'";
+                let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+                let kept: (i64, String, String, String) = database.connection.query_row(sql, [], row).unwrap();
+                (format(&database, &place).unwrap(), kept)
             };
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+            let threads: Vec<_> = (0..OPENERS).map(|_| scope.spawn(open)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        for opened in openers {
-            assert_eq!(opened.unwrap(), 7);
+        for (version, kept) in opened {
+            // The format is the one that was found when the database was opened.
+            assert!(matches!(version, 1 | 3), "{version}");
+            assert_eq!(kept, (5, "n".into(), "{}".into(), "blue".into()));
         }
-        let now = open(&place, |_| Ok(())).unwrap();
-        assert_eq!(format(&now, &place).unwrap(), FORMAT);
-        let kept = now.connection.query_row("SELECT created_at, name, body FROM runs WHERE id = 'r'", [], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
-        });
-        assert_eq!(kept.unwrap(), (5, "n".into(), "{}".into()));
+        let older = open(&made, |_| Ok(())).unwrap();
+        assert!(older.read_only && older.version == 3);
     }
 }

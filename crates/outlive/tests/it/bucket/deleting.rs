@@ -110,8 +110,8 @@ fn f_81_a_batch_that_fails_as_a_whole_is_asked_for_again() {
     });
 }
 
-/// What was told of sweeps in the story of a run.
-async fn story(store: &ObjectStore, id: RunId) -> Vec<String> {
+/// What was told of sweeps in the event log of a run.
+async fn events(store: &ObjectStore, id: RunId) -> Vec<String> {
     let events = store.events(id).await.unwrap();
     events.into_iter().filter(|event| event.action == "sweep").filter_map(|event| event.reason).collect()
 }
@@ -140,7 +140,7 @@ fn whatever_a_server_does_to_a_sweep_nothing_is_lost_or_told_twice() {
                 assert_eq!(left.load(Ordering::SeqCst), 0, "{fate:?}: nothing went wrong");
                 assert_eq!((report.objects, report.left, report.problems.len()), (2, 0, 0), "{fate:?} {report:?}");
                 assert_eq!(yard.shards().await, [kept], "{fate:?}");
-                let told = story(&yard.store, id).await;
+                let told = events(&yard.store, id).await;
                 assert_eq!(told, ["failed, and it has no manifest", "2 objects of 10 bytes deleted"], "{fate:?}");
                 living.succeed().await.unwrap();
             }
@@ -162,7 +162,7 @@ fn a_sweep_that_nobody_answers_any_more_says_so_and_the_next_one_ends_it() {
         let report = yard.sweep(&at_once(), false).await;
         assert_eq!((report.objects, report.left, report.problems.len()), (4, 0, 0), "{report:?}");
         for id in [one, other] {
-            let told = story(&yard.store, id).await;
+            let told = events(&yard.store, id).await;
             assert_eq!(told.last().map(String::as_str), Some("2 objects of 10 bytes deleted"), "{told:?}");
             assert_eq!(told[1], "0 objects of 0 bytes deleted, 2 are left");
         }
@@ -208,7 +208,7 @@ fn f_84_a_server_that_is_killed_or_stopped_in_the_middle_of_a_sweep_loses_nothin
             // A server that is away for longer than one waits for leaves it to the next.
             let rest = if report.left > 0 { yard.sweep(&at_once(), false).await.objects } else { 0 };
             assert_eq!((report.objects + rest, yard.shards().await), (3, vec![kept.clone()]), "{report:?}");
-            let told = story(&yard.store, id).await;
+            let told = events(&yard.store, id).await;
             assert_eq!(told.last().map(String::as_str), Some("3 objects of 15 bytes deleted"), "{told:?}");
             living.succeed().await.unwrap();
             yard.store.delete_by_hand(&[format!("{}/data/{kept}", yard.prefix)]).await.unwrap();

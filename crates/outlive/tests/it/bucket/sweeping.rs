@@ -54,8 +54,8 @@ fn b02_b04_winners_stay_as_they_are_and_other_attempts_go() {
         assert_eq!(left, [all[1].clone(), all[3].clone(), format!("shards/run_id={id}/notes.txt")]);
         assert_eq!(yard.get(&all[1]).await.unwrap(), b"12345");
         assert_eq!(yard.sweep(&at_once(), false).await.objects, 0, "it is idempotent");
-        let story = yard.registry.story(run_id).await.unwrap();
-        let told: Vec<_> = story.iter().filter(|event| event.action == "sweep").collect();
+        let events = yard.registry.events(run_id).await.unwrap();
+        let told: Vec<_> = events.iter().filter(|event| event.action == "sweep").collect();
         assert_eq!(told.len(), 2);
         assert_eq!(told[1].reason.as_deref(), Some("2 objects of 10 bytes deleted"));
     });

@@ -130,8 +130,8 @@ fn t7_10_claims_pass_over_runs_whose_key_is_busy() {
                  FROM generate_series(2, {LOCKED});
              INSERT INTO {schema}.spec SELECT copied.id, created_at - 1000000, priority, name, kind, step_of, signature, body
                  FROM {schema}.spec JOIN copied ON spec.id = of;
-             INSERT INTO {schema}.waiting (id, revision, stamp, epoch, created_at, priority, ready, state, kind, story, keys)
-                 SELECT copied.id, revision, stamp, epoch, created_at - 1000000, priority, ready, state, kind, story, keys
+             INSERT INTO {schema}.waiting (id, revision, stamp, epoch, created_at, priority, ready, state, kind, events, keys)
+                 SELECT copied.id, revision, stamp, epoch, created_at - 1000000, priority, ready, state, kind, events, keys
                  FROM {schema}.waiting JOIN copied ON waiting.id = of",
             waits.id
         ));

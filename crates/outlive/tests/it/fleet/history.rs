@@ -35,13 +35,13 @@ fn history_goes_a_table_at_a_time_and_never_while_anything_of_it_is_alive() {
         let dropped = store.tidy().await.unwrap();
         assert!(dropped > 8 && parts(&schema) < kept, "{dropped} of {kept}");
         assert_eq!(record(&store, id).await.unwrap().run.state.name(), StateName::Succeeded);
-        assert_eq!(owner.story(id).await.unwrap().len(), 3);
+        assert_eq!(owner.events(id).await.unwrap().len(), 3);
         owner.cancel(waits.id, None).await.unwrap();
         let ended = format!("UPDATE {schema}.ended SET ended_at = ended_at - {DAY}");
         Server::shared().psql(&ended);
         assert_eq!(store.tidy().await.unwrap(), 1);
         assert!(record(&store, id).await.is_none());
-        assert!(owner.story(id).await.unwrap().is_empty());
+        assert!(owner.events(id).await.unwrap().is_empty());
         // What is made from then on has a table.
         let later = owner.enqueue(spec("later")).await.unwrap();
         assert!(record(&store, later.id).await.is_some());

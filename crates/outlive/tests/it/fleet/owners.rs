@@ -56,8 +56,9 @@ fn f08_what_runs_with_an_unknown_owner_is_shown_so_and_reaped_for_that_reason() 
         assert_eq!(ended, id);
         assert!(matches!(reap.evidence, Evidence::OwnerUnknown { silent_ms: 12_000.. }), "{reap:?}");
         assert_eq!(Server::shared().psql(&format!("SELECT count(*) FROM {schema}.held_key")), "0");
-        let story: Vec<String> = reader.story(id).await.unwrap().into_iter().map(|event| event.action.into()).collect();
-        assert_eq!(story, ["enqueue", "claim", "report", "reap"]);
+        let events: Vec<String> =
+            reader.events(id).await.unwrap().into_iter().map(|event| event.action.into()).collect();
+        assert_eq!(events, ["enqueue", "claim", "report", "reap"]);
         let lost = handle.succeed().await.unwrap_err();
         assert_eq!(lost.code(), Code::Lost, "{lost}");
         let next = reader.start(keyed()).await.expect("its key is free");

@@ -19,14 +19,14 @@ const RUNS: usize = 100_000;
 /// How many rows a statement may read. The longest page or batch here is 500 runs, of which several tables tell.
 const READ: u64 = 6_000;
 /// The tables that grow with the number of runs.
-const LONG: [&str; 6] = ["waiting", "ended", "spec", "label", "live", "story"];
+const LONG: [&str; 6] = ["waiting", "ended", "spec", "label", "live", "event_log"];
 
 /// Fills the registry with copies of the one run that waits there: half of them wait, some of those for a time that has not
 /// come, and half have ended.
 fn fill(server: &Server, schema: &str) {
     server.psql(&format!(
         "SET auto_explain.log_min_duration = -1; SET search_path TO {schema};
-         CREATE TEMP TABLE one AS SELECT spec.*, waiting.stamp, waiting.story FROM spec JOIN waiting USING (id);
+         CREATE TEMP TABLE one AS SELECT spec.*, waiting.stamp, waiting.events FROM spec JOIN waiting USING (id);
          CREATE TEMP TABLE many AS SELECT first_id(at) AS id, at, n FROM (
              SELECT n, clock() - 400000000000 + n::int8 * 1000000 AS at FROM generate_series(1, {RUNS} * 2) AS n) AS moments;
          INSERT INTO spec SELECT many.id, at, priority, CASE WHEN n % 1000 = 0 THEN 'named' END, kind, NULL, NULL,
@@ -35,11 +35,11 @@ fn fill(server: &Server, schema: &str) {
              FROM many, one;
          INSERT INTO label SELECT id, 'team', 'blue', at FROM many;
          INSERT INTO label SELECT id, 'rare', (n / 10)::text, at FROM many;
-         INSERT INTO ended (id, revision, stamp, epoch, created_at, priority, archived, started_at, ended_at, state, kind, story)
-             SELECT many.id, 3, stamp, 1, at, priority, false, at, at, 'succeeded', kind, story FROM many, one WHERE n <= {RUNS};
-         INSERT INTO waiting (id, revision, stamp, epoch, created_at, priority, ready, due_at, state, kind, story)
+         INSERT INTO ended (id, revision, stamp, epoch, created_at, priority, archived, started_at, ended_at, state, kind, events)
+             SELECT many.id, 3, stamp, 1, at, priority, false, at, at, 'succeeded', kind, events FROM many, one WHERE n <= {RUNS};
+         INSERT INTO waiting (id, revision, stamp, epoch, created_at, priority, ready, due_at, state, kind, events)
              SELECT many.id, 1, stamp, 0, at, priority, n % 2 = 0, CASE WHEN n % 2 = 1 THEN clock() * 2 END, 'pending', kind,
-                    story
+                    events
              FROM many, one WHERE n > {RUNS}"
     ));
 }
@@ -95,7 +95,7 @@ fn places() -> BTreeSet<(String, u32)> {
     places
 }
 
-/// Runs that are claimed and done, with keys and without, until what their stories say is long.
+/// Runs that are claimed and done, with keys and without, until what their event logs say is long.
 async fn work(worker: &Registry) {
     let keyed = Spec { keys: vec![Key::limit("door", 1), Key::rate("api", 9, PATIENCE)], ..spec("keyed") };
     let (mut plain, mut one) = (worker.start(spec("plain")).await.unwrap(), worker.start(keyed.clone()).await.unwrap());
@@ -106,7 +106,7 @@ async fn work(worker: &Registry) {
         }
     }
     worker.cancel(one.id(), None).await.unwrap();
-    worker.story(one.id()).await.unwrap();
+    worker.events(one.id()).await.unwrap();
     plain.succeed().await.unwrap();
     one.succeed().await.unwrap();
     let waits = worker.enqueue(Spec { priority: -1, ..keyed }).await.unwrap();

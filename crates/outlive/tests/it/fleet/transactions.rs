@@ -69,7 +69,7 @@ fn a_run_enqueued_in_a_transaction_is_there_if_and_only_if_it_commits() {
         assert_eq!((run.spec.labels["tenant"].as_str(), run.spec.priority), ("acme", -1));
         assert_eq!((run.spec.policy.retry.on_failure, run.spec.policy.retry.max_attempts), (true, 3));
         let actions: Vec<String> =
-            registry.story(run.id).await.unwrap().iter().map(|event| event.action.to_string()).collect();
+            registry.events(run.id).await.unwrap().iter().map(|event| event.action.to_string()).collect();
         assert_eq!(actions, ["enqueue", "claim", "finish"]);
         let tenants = Filter { labels: [("tenant".to_owned(), "acme".to_owned())].into(), ..Filter::default() };
         assert_eq!(registry.list(&tenants, &outlive::store::Page::default()).await.unwrap().0.len(), 1);

@@ -178,16 +178,16 @@ fn finds_out(way: fn(&Server) -> Way) {
             proxy.cut_at("moved AS (DELETE", how);
             let id = handle.id();
             handle.succeed().await.unwrap();
-            let story: Vec<String> =
-                reader.story(id).await.unwrap().into_iter().map(|event| event.action.into()).collect();
-            assert_eq!(story, ["enqueue", "claim", "report", "finish"], "{how:?}");
+            let events: Vec<String> =
+                reader.events(id).await.unwrap().into_iter().map(|event| event.action.into()).collect();
+            assert_eq!(events, ["enqueue", "claim", "report", "finish"], "{how:?}");
             // With a key it is a transaction of several statements.
             proxy.cut_at("COMMIT", how);
             let handle = owner.start(keyed()).await.unwrap();
             let id = handle.id();
             proxy.cut_at("COMMIT", how);
             handle.succeed().await.unwrap();
-            assert_eq!(reader.story(id).await.unwrap().len(), 3, "{how:?}");
+            assert_eq!(reader.events(id).await.unwrap().len(), 3, "{how:?}");
             // A reaper tells of what it ended though it was not told.
             let orphan = owner.start(keyed()).await.unwrap();
             pass(Duration::from_secs(2));

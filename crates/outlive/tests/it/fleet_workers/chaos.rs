@@ -183,22 +183,22 @@ fn action(run: &Run, event: &Event) -> Action {
     }
 }
 
-/// Follows a story by the rules alone. Answers with how often it was claimed and reaped.
-fn check(run: &Run, story: &[Event]) -> (usize, usize) {
+/// Follows an event log by the rules alone. Answers with how often it was claimed and reaped.
+fn check(run: &Run, events: &[Event]) -> (usize, usize) {
     let mut now = Run::new(run.id, run.spec.clone(), run.signature.clone(), run.created_at);
-    assert_eq!((&*story[0].action, story[0].to), ("enqueue", StateName::Pending), "{story:#?}");
-    for event in &story[1..] {
-        assert_eq!(event.from, Some(now.state.name()), "{story:#?}");
-        assert!(event.at.after(DOUBT) >= now.updated_at, "time runs backwards at {event:?} in {story:#?}");
+    assert_eq!((&*events[0].action, events[0].to), ("enqueue", StateName::Pending), "{events:#?}");
+    for event in &events[1..] {
+        assert_eq!(event.from, Some(now.state.name()), "{events:#?}");
+        assert!(event.at.after(DOUBT) >= now.updated_at, "time runs backwards at {event:?} in {events:#?}");
         let done = apply(&now, &action(&now, event), &event.by, event.at.max(now.updated_at));
-        let done = done.unwrap_or_else(|refusal| panic!("{refusal} at {event:?} in {story:#?}"));
+        let done = done.unwrap_or_else(|refusal| panic!("{refusal} at {event:?} in {events:#?}"));
         let told = (event.to, event.epoch, event.attempt);
-        assert_eq!((done.run.state.name(), done.run.epoch, done.run.attempt), told, "{story:#?}");
+        assert_eq!((done.run.state.name(), done.run.epoch, done.run.attempt), told, "{events:#?}");
         now = done.run;
     }
-    assert_eq!((now.state.name(), now.epoch), (run.state.name(), run.epoch), "{story:#?}");
-    let count = |name: &str| story.iter().filter(|event| event.action == name).count();
-    assert_eq!(story.iter().filter(|event| event.to == StateName::Succeeded).count(), 1, "{story:#?}");
+    assert_eq!((now.state.name(), now.epoch), (run.state.name(), run.epoch), "{events:#?}");
+    let count = |name: &str| events.iter().filter(|event| event.action == name).count();
+    assert_eq!(events.iter().filter(|event| event.to == StateName::Succeeded).count(), 1, "{events:#?}");
     (count("claim"), count("reap"))
 }
 
@@ -303,7 +303,7 @@ fn f06_each_run_ends_once_whatever_happens_to_workers_and_server() {
     for id in ids {
         let run = pollster::block_on(maker.store().get(&[id])).unwrap().pop().unwrap().run;
         assert!(matches!(run.state, State::Ended(_)) && run.state.name() == StateName::Succeeded, "{run:?}");
-        let told = check(&run, &pollster::block_on(maker.story(id)).unwrap());
+        let told = check(&run, &pollster::block_on(maker.events(id)).unwrap());
         (claims, reaps) = (claims + told.0, reaps + told.1);
     }
     let kept = here(KEPT);

@@ -76,8 +76,8 @@ fn r02_a_living_tree_goes_on_with_another_owner_and_the_dead_one_is_fenced() {
         assert!(matches!(late, Error::Refused { refusal: Refusal::Lost { .. }, .. }), "{late}");
         handle.succeed().await.unwrap();
         assert_eq!(world.actions(id).await, ["enqueue", "claim", "adopt", "report", "finish"]);
-        let story = adopter.story(id).await.unwrap();
-        assert!(story[2].evidence.is_some() && story[2].reason.as_ref().unwrap().contains("taken over from worker"));
+        let events = adopter.events(id).await.unwrap();
+        assert!(events[2].evidence.is_some() && events[2].reason.as_ref().unwrap().contains("taken over from worker"));
     });
 }
 

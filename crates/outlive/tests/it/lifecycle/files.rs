@@ -58,9 +58,9 @@ fn l23_a_deleted_database_loses_nothing() {
         owner.archive(archived.run.id, true).await.unwrap();
         owner.tick().await.unwrap();
         let before = all(&world).await;
-        let mut stories = Vec::new();
+        let mut event_logs = Vec::new();
         for record in &before {
-            stories.push(world.store.events(record.run.id).await.unwrap());
+            event_logs.push(world.store.events(record.run.id).await.unwrap());
         }
 
         delete_database(&world);
@@ -71,11 +71,11 @@ fn l23_a_deleted_database_loses_nothing() {
 
         let after = all(&world).await;
         assert_eq!(after.iter().map(kept).collect::<Vec<_>>(), before.iter().map(kept).collect::<Vec<_>>());
-        for (record, story) in before.iter().zip(stories) {
+        for (record, events) in before.iter().zip(event_logs) {
             let told = world.store.events(record.run.id).await.unwrap();
             // How far a run in flight is, is in its record; the steps on the way there are told once it has ended.
-            let steps = story.into_iter().filter(|event| record.run.ending().is_some() || event.action != "report");
-            assert_eq!(told, steps.collect::<Vec<_>>(), "the story of a run that is {}", record.run.state.name());
+            let steps = events.into_iter().filter(|event| record.run.ending().is_some() || event.action != "report");
+            assert_eq!(told, steps.collect::<Vec<_>>(), "the event log of a run that is {}", record.run.state.name());
         }
         assert!(running.iter().all(|handle| handle.stop_requested().is_none()));
         world.clock.pass(LEASE * 2);

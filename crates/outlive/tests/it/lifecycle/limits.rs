@@ -112,8 +112,8 @@ fn t5_progress_is_written_once_a_second_and_never_lost() {
         let id = handle.id();
         let done = async || world.see(id).await.run.progress.and_then(|progress| progress.done);
         let reports = async || {
-            let story = world.store.events(id).await.unwrap();
-            story.iter().filter(|event| event.action == *"report").count()
+            let events = world.store.events(id).await.unwrap();
+            events.iter().filter(|event| event.action == *"report").count()
         };
         let report = async |done| {
             handle.progress(Progress { done: Some(done), ..Progress::default() }).await.unwrap();

@@ -307,10 +307,10 @@ fn l20_a_reaped_record_tells_who_when_and_on_what_evidence() {
         let previous = ending.owner.as_ref().unwrap();
         assert_eq!((Some(previous.worker), previous.identity.pid), (owner.worker(), 31));
 
-        let story = reaper.story(handle.id()).await.unwrap();
-        let told: Vec<_> = story.iter().map(|event| &*event.action).collect();
+        let events = reaper.events(handle.id()).await.unwrap();
+        let told: Vec<_> = events.iter().map(|event| &*event.action).collect();
         assert_eq!(told, ["enqueue", "claim", "reap"]);
-        assert!(story.is_sorted_by_key(|event| event.at));
-        assert_eq!((&*story[2].by.user, &story[2].evidence), ("eve", &Some(reap.evidence.clone())));
+        assert!(events.is_sorted_by_key(|event| event.at));
+        assert_eq!((&*events[2].by.user, &events[2].evidence), ("eve", &Some(reap.evidence.clone())));
     });
 }

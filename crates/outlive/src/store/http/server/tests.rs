@@ -72,7 +72,7 @@ impl Lent {
         self.act(&claimed, &Action::Finish { fence, verdict: Verdict::SUCCEEDED, exit: None }, 2)
     }
 
-    fn story(&self, id: RunId) -> Vec<Event> {
+    fn events(&self, id: RunId) -> Vec<Event> {
         pollster::block_on(self.store.events(id)).unwrap()
     }
 }
@@ -83,14 +83,14 @@ use super::commit as commit_sent;
 fn t8_05_no_token_writes_a_succeeded_run_back_to_pending() {
     let lent = Lent::new();
     let done = lent.succeeded();
-    let story = lent.story(done.run.id);
-    let actions: Vec<&str> = story.iter().map(|event| event.action.as_ref()).collect();
+    let events = lent.events(done.run.id);
+    let actions: Vec<&str> = events.iter().map(|event| event.action.as_ref()).collect();
     assert_eq!(actions, ["enqueue", "claim", "finish"]);
     let mut again = Run { attempt: 2, epoch: Epoch(2), ..done.run.clone() };
     again.state = Run::new(again.id, again.spec.clone(), None, at(3)).state;
     let recorded = |action: &'static str| {
         let to = again.state.name();
-        vec![Event { action: action.into(), at: at(3), to, epoch: Epoch(2), attempt: 2, ..story[2].clone() }]
+        vec![Event { action: action.into(), at: at(3), to, epoch: Epoch(2), attempt: 2, ..events[2].clone() }]
     };
     let named = ["resume", "release", "unpark", "claim", "restore", "enqueue", "reap", "made up"];
     let mut refused = 0;
@@ -102,7 +102,7 @@ fn t8_05_no_token_writes_a_succeeded_run_back_to_pending() {
     }
     assert_eq!(refused, 9);
     assert_eq!(lent.read(done.run.id), done, "a refused write changed the run");
-    assert_eq!(lent.story(done.run.id), story, "a refused write is in the event log");
+    assert_eq!(lent.events(done.run.id), events, "a refused write is in the event log");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn t8_05_server_writes_the_event_that_the_lifecycle_makes() {
     write.events[0].to = StateName::Succeeded;
     write.events[0].epoch = Epoch(9);
     lent.send(write).unwrap();
-    assert_eq!(lent.story(record.run.id).pop(), Some(made.event), "a forged event was written");
+    assert_eq!(lent.events(record.run.id).pop(), Some(made.event), "a forged event was written");
     // While processes of the last attempt live, the request is kept and the run is not cancelled.
     let live = LiveProcesses { pids: Vec::new(), unseen: true };
     let request = Action::RequestCancel { reason: None, grace: None, live };
@@ -158,7 +158,7 @@ fn t8_05_what_an_owner_brings_back_on_record_is_told_of() {
     // The store was put back to an earlier state: the owner knows more than the record.
     let (expect, stamp) = (Expect::Revision(record.revision), Stamp::draw(&lent.entropy));
     lent.send(Write { expect, run: claimed, events: Vec::new(), ended: None, stamp }).unwrap();
-    let recorded = lent.story(record.run.id).pop().unwrap();
+    let recorded = lent.events(record.run.id).pop().unwrap();
     assert_eq!((recorded.action.as_ref(), &*recorded.by.user, recorded.worker), ("restore", "ci", Some(worker)));
     assert_eq!(lent.read(record.run.id).revision, Revision(record.revision.0 + 1));
 }
@@ -169,7 +169,7 @@ fn t8_06_author_of_a_lent_run_is_the_bearer_of_the_token() {
     let root = Actor { user: "root".into(), host: "vm".into(), pid: 1 };
     let made = lent.make(Spec { created_by: root.clone(), ..spec("deploy") });
     assert_eq!(&*made.run.spec.created_by.user, "ci", "a token made a run in the name of another user");
-    assert!(lent.story(made.run.id).iter().all(|event| &*event.by.user == "ci"));
+    assert!(lent.events(made.run.id).iter().all(|event| &*event.by.user == "ci"));
     // The server's own user has the registry itself, and says who acts.
     let own = Lent { lending: ServeContext { is_far: true, ..ServeContext::default() }, ..Lent::new() };
     assert_eq!(own.make(Spec { created_by: root.clone(), ..spec("deploy") }).run.spec.created_by, root);

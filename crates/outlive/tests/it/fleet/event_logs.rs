@@ -20,26 +20,26 @@ fn a_story_that_grows_long_is_read_back_whole_and_in_order() {
                 handle.set_checkpoint(done.into()).await.unwrap();
             }
         }
-        let halfway: Vec<String> = story(&owner, id).await;
+        let halfway: Vec<String> = events(&owner, id).await;
         handle.succeed().await.unwrap();
-        let whole = story(&owner, id).await;
+        let whole = events(&owner, id).await;
         assert_eq!(whole[..halfway.len()], halfway);
         assert_eq!(whole.last(), Some(&"finish".to_owned()));
         assert_eq!(whole[..2], ["enqueue", "claim"]);
         let reports = whole.iter().filter(|action| *action == "report").count();
         let schema = schema_of(&url);
-        let parts: u32 = Server::shared().psql(&format!("SELECT count(*) FROM {schema}.story")).parse().unwrap();
+        let parts: u32 = Server::shared().psql(&format!("SELECT count(*) FROM {schema}.event_log")).parse().unwrap();
         println!("{} events, {reports} reports, {parts} parts put aside", whole.len());
-        let times: Vec<_> = owner.story(id).await.unwrap().iter().map(|event| event.at).collect();
+        let times: Vec<_> = owner.events(id).await.unwrap().iter().map(|event| event.at).collect();
         assert!(times.is_sorted());
         let bytes: u64 =
-            Server::shared().psql(&format!("SELECT sum(length(body)) FROM {schema}.story")).parse().unwrap_or(0);
+            Server::shared().psql(&format!("SELECT sum(length(body)) FROM {schema}.event_log")).parse().unwrap_or(0);
         assert!(parts > 0 && bytes > 8 << 10, "nothing was put aside: {parts} parts, {bytes} bytes");
     });
 }
 
-async fn story(registry: &Registry, id: RunId) -> Vec<String> {
-    registry.story(id).await.unwrap().into_iter().map(|event| event.action.into()).collect()
+async fn events(registry: &Registry, id: RunId) -> Vec<String> {
+    registry.events(id).await.unwrap().into_iter().map(|event| event.action.into()).collect()
 }
 
 #[test]
