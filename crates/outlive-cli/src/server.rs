@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s_16_nobody_beyond_this_machine_is_listened_to_unless_it_is_said() {
+    fn s_16_only_loopback_is_listened_on_unless_configured() {
         let matches = command().try_get_matches_from([NAME]).unwrap();
         let listen: std::net::SocketAddr = Serve::from_arg_matches(&matches).unwrap().listen.parse().unwrap();
         assert!(listen.ip().is_loopback(), "{listen}");

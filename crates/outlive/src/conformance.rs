@@ -146,8 +146,8 @@ table! { $
     3: notifications::a_claim_counts_as_a_beat,
        notifications::silence_lasts_until_the_next_beat,
        notifications::every_beat_is_counted,
-       notifications::rules_are_told_what_was_heard,
-       notifications::time_in_which_nobody_could_be_heard_is_not_silence;
+       notifications::rules_are_given_the_last_heartbeat,
+       notifications::an_outage_is_not_silence;
     4: beats::a_beat_touches_no_run,
        beats::a_beat_moves_only_its_own_worker,
        beats::a_beat_never_revives,
@@ -158,8 +158,8 @@ table! { $
        beats::attention_misses_nothing,
        beats::a_worker_that_leaves_is_forgotten_unless_it_owns;
     5: events::a_record_bears_the_stamp_of_its_last_write;
-    6: events::events_are_told_in_order_each_once,
-       events::stories_do_not_mix;
+    6: events::events_are_read_in_order_each_once,
+       events::event_logs_do_not_mix;
     7: lists::a_list_is_what_the_filter_matches,
        lists::pages_neither_overlap_nor_leave_out,
        lists::lists_are_in_order,

@@ -79,7 +79,7 @@ fn written(fd: BorrowedFd<'_>, all: bool) -> Way {
 }
 
 /// Whether whatever is written here is refused, because it has no reader.
-fn nobody_reads(fd: BorrowedFd<'_>) -> bool {
+fn has_no_reader(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::ERR)
 }
@@ -127,7 +127,7 @@ impl Copying {
                 Way::Copied => {
                     let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
                     placed.push(Placed { fd: to, number });
-                    if nobody_reads(own) {
+                    if has_no_reader(own) {
                         // As without us: what is written first is refused, with nothing of ours having to be quicker.
                         copying.unwanted.store(true, Ordering::Relaxed);
                         continue;

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_in_the_fields_that_say_how_it_stands() {
+    fn an_answer_has_the_fields_of_a_runs_state() {
         let answer = json!({ "schema": 1, "runs": [run("a")], "next": null });
         assert_eq!(
             wanted(json!({})).pick(answer.clone()),

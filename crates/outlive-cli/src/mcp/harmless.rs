@@ -45,7 +45,7 @@ mod tests {
     use super::harmless;
 
     #[test]
-    fn s_23_what_nobody_sees_is_not_handed_to_an_agent() {
+    fn s_23_invisible_characters_are_not_given_to_an_agent() {
         let hidden = "a\u{1b}[2Jb\u{200b}c\u{202e}d\u{e0041}e\u{feff}f\rg\u{9b}h";
         let cleaned = harmless(json!({ "name": hidden, "labels": { "k\u{200b}": [hidden, "ä\n\t界"] }, "n": 1 }));
         let clean = "a[2Jbcdefgh";

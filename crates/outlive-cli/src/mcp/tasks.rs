@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_told_as_a_task_in_one_line() {
+    fn a_task_shows_its_run_in_one_line() {
         let run = json!({ "id": "r", "state": "running", "ready": false, "progress_done": 3, "progress_total": 9, "url": "http://x/" });
         let task = described(&run, TaskStatus::Working);
         assert_eq!(task.status_message.as_deref(), Some("starting; 3 of 9 done; http://x/"));

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn s_17_s_20_whoever_is_right_is_known_however_often_others_at_the_same_address_were_wrong() {
+    fn s_17_s_20_right_credentials_pass_however_often_others_failed() {
         let (_home, tokens, access) = access();
         let peer = Peer::Address([127, 0, 0, 1].into());
         let refused = |shown: &Credential<'_>| access.who(peer, shown).unwrap_err().code;
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn s_20_nobody_asks_for_more_than_their_rate() {
+    fn s_20_requests_above_the_rate_are_refused() {
         let (_home, _tokens, access) = access();
         let [one, other] = ["ada", "bob"].map(|name| Who { user: Some(name.into()), ..Who::own(Role::Read.may()) });
         assert!((0..100_000).any(|_| !access.has_rate(&one)), "no request was ever refused");

@@ -215,7 +215,7 @@ fn f_65_workers_outlive_an_outage_of_their_database_and_execute_what_is_left() {
 }
 
 #[test]
-fn f_65_a_supervisor_records_what_was_kept_before_it_takes_anybody_for_dead() {
+fn f_65_a_supervisor_delivers_the_spool_before_it_reaps() {
     let sandbox = Sandbox::new();
     let server = Server::alone(&["fsync=off"]);
     let url = server.fresh_url();
@@ -235,7 +235,7 @@ fn f_65_a_supervisor_records_what_was_kept_before_it_takes_anybody_for_dead() {
 }
 
 #[test]
-fn f_57_a_host_whose_clock_is_hours_off_reaps_nobody_and_is_not_reaped() {
+fn f_57_a_host_with_a_wrong_clock_neither_reaps_nor_is_reaped() {
     let sandbox = Sandbox::new();
     let url = Server::shared().fresh_url();
     let wait = "until test -e go; do sleep 0.1; done";
@@ -265,7 +265,7 @@ fn f_57_a_host_whose_clock_is_hours_off_reaps_nobody_and_is_not_reaped() {
 }
 
 #[test]
-fn what_is_changed_through_one_server_is_told_by_the_other() {
+fn a_change_through_one_server_is_announced_by_the_other() {
     let sandbox = Sandbox::new();
     let url = Server::shared().fresh_url();
     let (one, other) = (Served::start(&sandbox, &["--registry", &url]), Served::start(&sandbox, &["--registry", &url]));

@@ -327,7 +327,7 @@ fn s_17_a_socket_in_the_file_system_is_for_its_user_by_the_word_of_the_kernel() 
 }
 
 #[test]
-fn roles_allow_what_they_say_and_stories_tell_who_it_was() {
+fn roles_allow_what_they_say_and_events_name_the_user() {
     let sandbox = Sandbox::new();
     let _run = sandbox.start("busy", &["sleep", "300"]);
     let mut served = Served::start(&sandbox, &[]);

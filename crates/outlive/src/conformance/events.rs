@@ -45,7 +45,7 @@ pub(super) async fn a_record_bears_the_stamp_of_its_last_write(ground: &dyn Grou
     Ok(())
 }
 
-pub(super) async fn events_are_told_in_order_each_once(ground: &dyn Ground) -> Result<(), String> {
+pub(super) async fn events_are_read_in_order_each_once(ground: &dyn Ground) -> Result<(), String> {
     let scene = Scene::on(ground).await;
     let worker = scene.worker();
     let made = scene.making(scene.draft(spec("job")), Some(worker))?;
@@ -67,7 +67,7 @@ pub(super) async fn events_are_told_in_order_each_once(ground: &dyn Ground) -> R
     Ok(())
 }
 
-pub(super) async fn stories_do_not_mix(ground: &dyn Ground) -> Result<(), String> {
+pub(super) async fn event_logs_do_not_mix(ground: &dyn Ground) -> Result<(), String> {
     let scene = Scene::on(ground).await;
     let worker = scene.worker();
     let first = scene.start(worker).await?;

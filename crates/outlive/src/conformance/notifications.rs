@@ -63,7 +63,7 @@ pub(super) async fn every_beat_is_counted(ground: &dyn Ground) -> Result<(), Str
     Ok(())
 }
 
-pub(super) async fn rules_are_told_what_was_heard(ground: &dyn Ground) -> Result<(), String> {
+pub(super) async fn rules_are_given_the_last_heartbeat(ground: &dyn Ground) -> Result<(), String> {
     let (scene, stretch) = (Scene::on(ground).await, ground.stretch());
     let worker = scene.worker();
     let run = scene.start(worker).await?;
@@ -88,7 +88,7 @@ pub(super) async fn rules_are_told_what_was_heard(ground: &dyn Ground) -> Result
     Ok(())
 }
 
-pub(super) async fn time_in_which_nobody_could_be_heard_is_not_silence(ground: &dyn Ground) -> Result<(), String> {
+pub(super) async fn an_outage_is_not_silence(ground: &dyn Ground) -> Result<(), String> {
     let (scene, stretch) = (Scene::on(ground).await, ground.stretch());
     let (worker, idle) = (scene.worker(), scene.worker());
     let run = scene.start(worker).await?;

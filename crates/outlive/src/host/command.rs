@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_holds_a_command_learns_how_it_ended() {
+    fn the_holder_of_a_command_learns_its_exit() {
         for (script, expected) in [("read x; exit 7", Exit::Code(7)), ("read x; kill -9 $$", Exit::Signal(9))] {
             let (mut child, command) = started(script);
             assert_eq!((command.has_ended(), command.exit(Duration::ZERO)), (false, None));

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn f_05_a_reused_pid_is_told_by_its_pidfs_inode_or_start() {
+    fn f_05_a_reused_pid_is_recognised_by_its_pidfs_inode_or_start() {
         let (mut identity, here) = own();
         let reused = Liveness::Dead(Evidence::PidReused { pid: identity.pid });
         identity.pidfs_inode = identity.pidfs_inode.map(|inode| inode + 1);

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn s_07_ids_of_one_millisecond_are_told_apart_by_more_bits_than_anybody_guesses() {
+    fn s_07_ids_of_one_millisecond_differ_in_more_bits_than_can_be_guessed() {
         let now = Timestamp::from_micros(1_790_000_000_000_000);
         let ids: Vec<RunId> = (0..100_000).map(|_| RunId::draw(now, &SystemEntropy)).collect();
         let different: std::collections::HashSet<&RunId> = ids.iter().collect();

@@ -302,7 +302,7 @@ mod tests {
     use super::RegistryKey;
 
     #[test]
-    fn a_url_is_told_by_where_it_leads() {
+    fn a_url_is_known_by_where_it_leads() {
         let is_one = |one: &str, other: &str| {
             let (one, other) = (RegistryKey::of(one), RegistryKey::of(other));
             assert_eq!(one.may_be(&other), other.may_be(&one));

@@ -346,7 +346,7 @@ fn t7_10_worker_is_gone_after_a_stop_past_its_grace() {
 }
 
 #[test]
-fn f09_of_all_workers_one_is_told_of_a_reap() {
+fn f09_one_of_all_workers_reports_a_reap() {
     const RUNS: usize = 20;
     on_each(async |world| {
         let dead = world.process();

@@ -122,7 +122,7 @@ fn a_beat_between_the_look_and_the_verdict_wins() {
 }
 
 #[test]
-fn f_65_whoever_is_far_away_is_not_judged_while_nobody_serves() {
+fn f_65_remote_owners_are_not_judged_while_the_server_is_down() {
     pollster::block_on(async {
         let world = World::sqlite();
         let mut far = unseen(1);

@@ -506,7 +506,7 @@ impl Store for Mutant {
                     events.extend(self.inner.events(other.run.id).await?);
                 }
             }
-            Defect::MissingHasNoStory if self.current(id).await.is_none() => {
+            Defect::MissingHasNoEvents if self.current(id).await.is_none() => {
                 return Err(Error::Corrupt("no event log".into()));
             }
             _ => {}

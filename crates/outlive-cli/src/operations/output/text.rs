@@ -142,7 +142,7 @@ mod tests {
     use crate::exec::line_search::expression;
 
     #[test]
-    fn a_line_is_told_as_a_terminal_shows_it_last() {
+    fn a_line_is_shown_as_a_terminal_shows_it_last() {
         for (written, expected) in [
             ("\u{1b}[31mred\u{1b}[0m\n", "red\n"),
             ("10%\r50%\r100%\r\n", "100%\n"),

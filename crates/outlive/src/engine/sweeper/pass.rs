@@ -497,7 +497,7 @@ fn is_of_another(within: &str) -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn t8_01_what_is_of_another_run_inside_a_tree_is_told() {
+    fn t8_01_objects_of_another_run_inside_a_tree_are_reported() {
         for within in ["shards/run_id=b/db=0/x", "run_id=b/x", "runs/2026_run_id=b_1/run.yaml"] {
             assert!(super::is_of_another(within), "{within}");
         }

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_are_told_by_the_template_and_nothing_else() {
+    fn attempts_are_recognised_by_the_template_alone() {
         let output = output();
         for path in ["db=00000/attempt=00/x", "db=123456/attempt=7/a/b"] {
             assert!(output.is_of_attempt(path), "{path}");

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn t6_06_program_prints_credentials_and_its_failure_is_told() {
+    fn t6_06_program_prints_credentials_and_its_failure_is_reported() {
         let good = printed(
             r#"echo '{"Version": 1, "AccessKeyId": "AK", "SecretAccessKey": "S", "Expiration": "2026-11-17T12:00:00Z"}'"#,
         );

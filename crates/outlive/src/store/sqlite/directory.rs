@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn f_49_a_copy_is_told_from_a_move() {
+    fn f_49_a_copy_is_distinguished_from_a_move() {
         let place = tempfile::tempdir().unwrap();
         let (first, moved, copy) = (place.path().join("a"), place.path().join("b"), place.path().join("c"));
         let uuid = Place::create(&first, Sharing::Private, &SystemEntropy).map(|place| place.uuid).unwrap();

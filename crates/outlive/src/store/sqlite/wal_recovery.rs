@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_what_files_say_instead_looks_again_when_the_database_has_changed() {
+    fn a_salvaged_read_is_repeated_when_the_database_has_changed() {
         let dir = tempfile::tempdir().unwrap();
         let [sound, troubled] = two(dir.path());
         let added = add(&sound);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_for_work_and_was_in_trouble_tries_again() {
+    fn a_claim_after_trouble_is_retried() {
         let dir = tempfile::tempdir().unwrap();
         let [sound, _] = two(dir.path());
         add(&sound);

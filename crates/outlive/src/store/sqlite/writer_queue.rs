@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_waits_however_often_a_turn_was_given_up_and_frees_nobody_elses() {
+    fn one_thread_waits_however_often_a_turn_was_given_up() {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::create(&dir.path().join("r"), Sharing::Private, &SystemEntropy).unwrap();
         let (one, other) = (Queue::open(&place).unwrap(), Queue::open(&place).unwrap());

@@ -117,7 +117,7 @@ async fn events(store: &ObjectStore, id: RunId) -> Vec<String> {
 }
 
 #[test]
-fn whatever_a_server_does_to_a_sweep_nothing_is_lost_or_told_twice() {
+fn whatever_a_server_does_to_a_sweep_nothing_is_lost_or_reported_twice() {
     pollster::block_on(async {
         let marks = |request: &Request| is_change(request);
         let lists = |request: &Request| request.target.contains("list-type=2");
@@ -149,7 +149,7 @@ fn whatever_a_server_does_to_a_sweep_nothing_is_lost_or_told_twice() {
 }
 
 #[test]
-fn a_sweep_that_nobody_answers_any_more_says_so_and_the_next_one_ends_it() {
+fn a_sweep_without_answers_says_so_and_the_next_one_completes_it() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let (one, other) = (failed(&yard, 2).await, failed(&yard, 2).await);
@@ -217,7 +217,7 @@ fn f_84_a_server_that_is_killed_or_stopped_in_the_middle_of_a_sweep_loses_nothin
 }
 
 #[test]
-fn f_77_in_a_bucket_with_versions_what_was_deleted_stays_deleted_and_is_told_to_be_only_hidden() {
+fn f_77_in_a_versioned_bucket_deleted_objects_are_reported_as_hidden() {
     pollster::block_on(async {
         let yard = Yard::versioned().await;
         let (gone, id) = (yard.start().await, failed(&yard, 2).await);

@@ -134,7 +134,7 @@ fn f_70_a_request_that_comes_after_the_run_was_resumed_changes_nothing() {
 }
 
 #[test]
-fn f_71_a_conflict_on_create_is_no_sign_that_anybody_was_first() {
+fn f_71_a_conflict_on_create_proves_no_earlier_writer() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         for fate in
@@ -190,7 +190,7 @@ fn f_73_a_record_that_vanished_is_not_made_again_by_a_late_writer() {
 }
 
 #[test]
-fn f_74_a_clock_that_the_server_does_not_believe_is_told_as_that() {
+fn f_74_a_clock_that_the_server_refuses_is_named() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let (proxy, left) = first(0, |_| true, Fate::Answer(403, "RequestTimeTooSkewed"));
@@ -265,7 +265,7 @@ fn f_84_reads_that_fail_after_a_restart_are_no_absence() {
 }
 
 #[test]
-fn f_86_credentials_that_expire_are_told_and_end_nothing() {
+fn f_86_expired_credentials_are_reported_and_end_no_run() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let (proxy, left) = first(0, |_| true, Fate::Answer(403, "ExpiredToken"));

@@ -20,7 +20,7 @@ fn after(forget_after: Duration) -> SweepPolicy {
 }
 
 #[test]
-fn records_go_when_nothing_is_left_of_their_runs_and_nobody_names_them() {
+fn records_without_objects_or_references_are_deleted() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let (bare, full, named, interrupted) =
@@ -89,7 +89,7 @@ fn a_record_that_changes_meanwhile_stays() {
 }
 
 #[test]
-fn whoever_dies_while_it_deletes_a_record_leaves_a_mark_that_nobody_writes_over_and_others_clear_away() {
+fn a_killed_deletion_leaves_a_tombstone_that_others_complete() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let id = failed_long_ago(&yard).await;

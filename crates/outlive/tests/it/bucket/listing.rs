@@ -30,7 +30,7 @@ fn at_once() -> SweepPolicy {
 }
 
 #[test]
-fn f_76_a_listing_that_is_behind_ends_nobody() {
+fn f_76_a_stale_listing_reaps_no_run() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let handle = yard.registry.start(spec("job")).await.unwrap();
@@ -94,7 +94,7 @@ fn f_76_what_changes_while_a_tree_is_listed_is_looked_at_again_before_it_goes() 
 }
 
 #[test]
-fn f_76_pages_are_told_whole_while_objects_come_and_go() {
+fn f_76_pages_are_whole_while_objects_come_and_go() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let handle = yard.start().await;

@@ -22,7 +22,7 @@ fn refused(url: &str) -> String {
 }
 
 #[test]
-fn a_missing_bucket_wrong_keys_and_missing_rights_are_told_apart() {
+fn missing_bucket_wrong_keys_and_missing_rights_have_errors_of_their_own() {
     let port = Bucket::shared().port();
     let url = url_at(port, KEY, "x").replace(BUCKET, "no-such-bucket");
     insta::assert_snapshot!(refused(&url), @"bucket `no-such-bucket`: there is no such bucket; make it, or check the name in the URL (NoSuchBucket)");
@@ -33,7 +33,7 @@ fn a_missing_bucket_wrong_keys_and_missing_rights_are_told_apart() {
 }
 
 #[test]
-fn a_wrong_region_is_told_as_that() {
+fn a_wrong_region_is_named() {
     let proxy = Proxy::new(Bucket::shared().port(), |_| Fate::Answer(400, "AuthorizationHeaderMalformed"));
     let clock = outlive::testing::ManualClock::new();
     let error = pollster::block_on(open_within(proxy.port(), "x", &clock, Duration::from_secs(1))).err().unwrap();
@@ -41,7 +41,7 @@ fn a_wrong_region_is_told_as_that() {
 }
 
 #[test]
-fn whoever_may_only_read_reads() {
+fn a_read_only_user_reads() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let handle = yard.registry.start(spec("job")).await.unwrap();
@@ -94,7 +94,7 @@ fn t6_06_server_that_never_answers_is_given_up_soon() {
 }
 
 #[test]
-fn records_that_cannot_be_read_hide_no_other_and_are_told() {
+fn unreadable_records_are_reported_and_hide_no_other() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let handle = yard.registry.start(spec("job")).await.unwrap();

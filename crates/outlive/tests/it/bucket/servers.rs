@@ -182,7 +182,7 @@ fn opened_amid(fate: Fate, is_meant: fn(&str, usize) -> bool) -> (String, usize)
 }
 
 #[test]
-fn f_68_a_race_in_which_somebody_was_not_heard_proves_nothing_and_is_held_again() {
+fn f_68_a_probe_race_with_a_lost_reply_is_repeated() {
     for fate in [Fate::Cut, Fate::LoseAnswer, Fate::Answer(503, "SlowDown"), Fate::PassAndAnswer(500, "InternalError")]
     {
         // One of the first race and two of its second try.
@@ -209,13 +209,13 @@ fn f_68_a_server_of_which_not_everybody_is_ever_heard_is_refused_as_not_proven()
 }
 
 #[test]
-fn f_68_a_server_on_which_nobody_wins_is_refused_as_not_proven() {
+fn f_68_a_server_whose_probe_race_has_no_winner_is_refused() {
     insta::assert_snapshot!(opened_amid(Fate::Answer(412, "PreconditionFailed"), |_, _| true).0, @"untrusted could not be proven to keep to the conditions of writes, without which two owners could both hold one run: writers who race to make an object: all 8 got the answer that they lost");
     insta::assert_snapshot!(opened_amid(Fate::Answer(409, "ConditionalRequestConflict"), |_, _| true).0, @"untrusted could not be proven to keep to the conditions of writes, without which two owners could both hold one run: writers who race to make an object: all 8 got the answer that they lost");
 }
 
 #[test]
-fn f_68_losers_that_are_told_of_a_conflict_have_been_heard() {
+fn f_68_losers_of_a_probe_race_with_a_conflict_count() {
     // The first of each race wins, whichever comes first at the server behind; so all others are told of a conflict there.
     let winner = Arc::new(Mutex::new(HashMap::<String, bool>::new()));
     let port = serve(Keeps::Always);
@@ -242,7 +242,7 @@ fn f_71_a_conflict_that_was_carried_out_all_the_same_is_seen() {
 }
 
 #[test]
-fn l21_whoever_opens_a_new_registry_at_once_with_others_opens_the_same() {
+fn l21_concurrent_openers_of_a_new_registry_open_one() {
     let url = Bucket::shared().fresh_url();
     let ids: Vec<String> = std::thread::scope(|scope| {
         let open = || pollster::block_on(ObjectStore::open(&url.parse().unwrap())).unwrap().id();

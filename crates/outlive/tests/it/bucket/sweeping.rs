@@ -231,7 +231,7 @@ fn b05_what_the_pointer_names_stays_whatever_the_record_says() {
 }
 
 #[test]
-fn b06_what_cannot_be_understood_is_told_and_left_alone() {
+fn b06_what_cannot_be_understood_is_reported_and_left_alone() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         for (manifest, says) in [
@@ -327,7 +327,7 @@ fn b07_what_could_not_be_deleted_is_left_to_the_next_sweep() {
 }
 
 #[test]
-fn b08_of_two_sweepers_each_object_is_told_to_one() {
+fn b08_of_two_sweepers_one_reports_each_object() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         for _ in 0..24 {
@@ -415,7 +415,7 @@ fn a_directory_is_swept_as_a_bucket_is() {
 }
 
 #[test]
-fn b06_what_a_manifest_names_in_other_words_stays_and_is_told_where_it_is_not_understood() {
+fn b06_what_a_manifest_names_in_other_words_is_kept_or_reported() {
     let root = tempfile::tempdir().unwrap();
     let real = root.path().canonicalize().unwrap().join("real");
     std::fs::create_dir_all(real.join("manifests")).unwrap();

@@ -149,12 +149,12 @@ const BEAT: Duration = Duration::from_secs(2);
 const LEASE: Duration = Duration::from_secs(6);
 
 #[test]
-fn f_65_after_an_outage_the_living_are_heard_before_anybody_is_reaped() {
+fn f_65_after_an_outage_heartbeats_come_before_reaps() {
     comes_back_late(Way::straight);
 }
 
 #[test]
-fn f_65_after_an_outage_the_living_are_heard_before_anybody_is_reaped_through_a_pooler() {
+fn f_65_after_an_outage_heartbeats_come_before_reaps_through_a_pooler() {
     comes_back_late(Way::pooled);
 }
 
@@ -188,7 +188,7 @@ fn comes_back_late(way: fn(&Server) -> Way) {
 }
 
 #[test]
-fn f06_a_session_that_is_killed_makes_nobody_silent() {
+fn f06_a_killed_session_makes_no_worker_silent() {
     let server = Server::alone(&["fsync=off"]);
     let url = server.fresh_url();
     let owner = registry(&url);

@@ -5,7 +5,7 @@ use outlive::lifecycle::Report;
 use outlive::run::Progress;
 
 #[test]
-fn a_story_that_grows_long_is_read_back_whole_and_in_order() {
+fn a_long_event_log_is_read_back_whole_and_in_order() {
     const REPORTS: u64 = 300;
     let url = Server::shared().fresh_url();
     let owner = registry(&url);

@@ -18,7 +18,7 @@ fn deaf() -> WorkerTiming {
 }
 
 #[test]
-fn work_is_begun_and_cancels_arrive_long_before_anybody_would_have_asked() {
+fn work_and_cancels_arrive_before_the_next_poll() {
     let url = Server::shared().fresh_url();
     let other = shared(&url);
     let (begun, begins) = channel();
@@ -47,7 +47,7 @@ fn work_is_begun_and_cancels_arrive_long_before_anybody_would_have_asked() {
 }
 
 #[test]
-fn an_owner_hears_of_a_cancel_and_a_bell_rings_for_work_long_before_anybody_would_have_asked() {
+fn notifications_bring_cancels_and_work_before_the_next_poll() {
     let url = Server::shared().fresh_url();
     let (owner, other) = (shared(&url), shared(&url));
     let waiting = shared(&url);

@@ -49,12 +49,12 @@ fn f_57_no_clock_of_a_host_is_asked() {
 }
 
 #[test]
-fn f_63_whoever_meets_a_lock_is_told_and_tries_again() {
+fn f_63_a_call_that_meets_a_lock_fails_and_is_retried() {
     meets_a_lock(Way::straight);
 }
 
 #[test]
-fn f_63_whoever_meets_a_lock_is_told_and_tries_again_through_a_pooler() {
+fn f_63_a_call_that_meets_a_lock_fails_and_is_retried_through_a_pooler() {
     meets_a_lock(Way::pooled);
 }
 

@@ -15,7 +15,7 @@ fn only(kind: &str) -> Spec {
 }
 
 #[test]
-fn of_many_that_add_a_unique_run_at_once_one_makes_it_and_the_others_are_told_which() {
+fn of_many_that_add_a_unique_run_one_makes_it_and_all_name_it() {
     const ADDERS: usize = 12;
     on_each(async |world| {
         let adders: Vec<_> = (0..ADDERS).map(|_| world.process()).collect();

@@ -280,7 +280,7 @@ fn of_status(status: &str) -> Query {
 }
 
 #[test]
-fn c03_c04_c06_any_history_of_any_tree_is_told_as_the_oracle_tells_it() {
+fn c03_c04_c06_the_index_of_any_tree_answers_as_the_oracle() {
     let cases = std::env::var(CASES).ok().and_then(|cases| cases.parse().ok()).unwrap_or(24);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));

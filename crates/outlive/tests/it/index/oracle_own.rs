@@ -238,7 +238,7 @@ fn check_answers(yard: &Yard, now: &Runs) {
 }
 
 #[test]
-fn c01_c03_c06_any_history_of_any_registry_is_told_as_the_oracle_tells_it() {
+fn c01_c03_c06_the_index_of_any_registry_answers_as_the_oracle() {
     let cases = std::env::var(CASES).ok().and_then(|cases| cases.parse().ok()).unwrap_or(12);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));

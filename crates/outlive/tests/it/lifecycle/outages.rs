@@ -18,7 +18,7 @@ fn away() -> Error {
 }
 
 #[test]
-fn l11_an_outage_that_the_store_knows_of_reaps_nobody() {
+fn l11_an_outage_that_the_store_knows_of_reaps_no_run() {
     on_each(async |world| {
         let owner = world.process();
         let handle = owner.start(spec("job")).await.unwrap();

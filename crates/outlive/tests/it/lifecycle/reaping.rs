@@ -97,7 +97,7 @@ fn l04_eight_reapers_a_thousand_orphans() {
 }
 
 #[test]
-fn l04_what_was_reaped_before_the_store_failed_is_told() {
+fn l04_reaps_before_a_store_failure_are_reported() {
     const ORPHANS: usize = 100;
     on_each(async |world| {
         let _orphans = orphans(&world, ORPHANS).await;
@@ -229,7 +229,7 @@ fn l08_a_silent_owner_that_lives_is_unresponsive_locally_and_reaped_in_a_shared_
 /// The record names a living process as a hung owner, and that process never held the worker's lock. How a real hung
 /// owner is ended is shown with the command.
 #[test]
-fn s_03_a_record_that_names_a_bystander_as_its_hung_owner_harms_nobody() {
+fn s_03_a_record_that_names_a_bystander_as_owner_harms_no_process() {
     let world = World::sqlite();
     pollster::block_on(async {
         let (mut bystander, identity) = Bystander::new();
@@ -259,7 +259,7 @@ fn l08_a_pid_that_another_program_has_is_a_dead_owner() {
 }
 
 #[test]
-fn l15_clocks_of_workers_that_are_off_by_an_hour_judge_nobody_and_claim_nothing_twice() {
+fn l15_wrong_clocks_of_workers_reap_no_run_and_claim_none_twice() {
     on_each(async |world| {
         let off = |seconds, seed| {
             let clock = ManualClock::new();

@@ -43,7 +43,7 @@ fn who_watches_is_woken_when_what_was_written_can_be_read() {
 }
 
 #[test]
-fn who_asks_for_work_and_finds_none_wakes_nobody() {
+fn an_empty_claim_wakes_no_process() {
     let home = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", home.path().join("registry").display());
     let registry = pollster::block_on(Registry::open(&url)).unwrap();
@@ -58,7 +58,7 @@ fn who_asks_for_work_and_finds_none_wakes_nobody() {
 }
 
 #[test]
-fn who_opens_a_registry_and_reads_it_wakes_nobody() {
+fn opening_and_reading_a_registry_wakes_no_process() {
     let home = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", home.path().join("registry").display());
     let registry = pollster::block_on(Registry::open(&url)).unwrap();
@@ -73,7 +73,7 @@ fn who_opens_a_registry_and_reads_it_wakes_nobody() {
 }
 
 #[test]
-fn who_asks_for_work_and_finds_none_waits_for_nobody_who_writes() {
+fn an_empty_claim_waits_for_no_writer() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("registry");
     let registry = pollster::block_on(Registry::open(&format!("sqlite:{}", path.display()))).unwrap();
@@ -115,7 +115,7 @@ fn progress(done: u64) -> Report {
 }
 
 #[test]
-fn t1_07_reports_wake_only_who_watches_the_run_and_beats_nobody() {
+fn t1_07_reports_wake_watchers_of_the_run_and_beats_wake_none() {
     const REPORTS: u64 = 50;
     let home = tempfile::tempdir().unwrap();
     let (owner, reader) = (open(&home), open(&home));

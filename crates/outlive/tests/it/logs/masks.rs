@@ -61,7 +61,7 @@ fn s_30_s_38_a_secret_at_the_border_of_what_is_left_out_is_masked() {
 }
 
 #[test]
-fn s_30_what_nobody_noted_is_masked_as_it_is_read() {
+fn s_30_secrets_without_a_note_are_masked_on_read() {
     let said = "password hunter2\n".repeat(10_000);
     let masked = said.replace("hunter2", "*******");
     for noted in (0..40).chain([said.len() / 2, said.len()]) {

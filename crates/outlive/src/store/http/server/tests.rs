@@ -149,7 +149,7 @@ fn t8_05_no_token_releases_a_run_whose_parent_has_not_ended() {
 }
 
 #[test]
-fn t8_05_what_an_owner_brings_back_on_record_is_told_of() {
+fn t8_05_a_record_that_its_owner_restores_is_announced() {
     let lent = Lent::new();
     let record = lent.make(Spec { created_by: ci(), ..spec("deploy") });
     let worker = WorkerId::draw(at(0), &lent.entropy);
