@@ -3,7 +3,7 @@
 import { link } from "../model/route.js";
 import { describe } from "../net/net.js";
 import { toast } from "../view/dialogs.js";
-import { button, copy, empty, label, table } from "../view/parts.js";
+import { button, copy, empty, label, table, withCode } from "../view/parts.js";
 import { h } from "../view/view.js";
 import { loaded } from "./loaded.js";
 
@@ -97,14 +97,14 @@ function operation(path, methods, _go) {
   const line = curl(location.origin, path, methods);
   return h("article", { class: "operation", key: path },
     h("h2", null, Object.keys(methods).map((method) => label(method.toUpperCase(), method === "get" ? "good" : "busy")), h("code", null, path)),
-    h("p", null, of.summary), about(of) ? h("p", { class: "quiet prose" }, about(of)) : null,
+    h("p", null, of.summary), about(of) ? h("p", { class: "quiet prose" }, withCode(about(of))) : null,
     h("div", { class: "curl" }, h("pre", { tabindex: 0, role: "region", "aria-label": "Call by curl" }, line), button("Copy", async () => { await copy(line); toast("Copied: the call by curl"); }, { class: "small" })),
     h("h3", null, "Fields"),
     fields.length || parameters.length ? table("Fields", ["Field", "Type", "What it says"], [
-      ...fields.map(([name, field]) => h("tr", { key: name }, h("td", null, h("code", null, name), (schema.required ?? []).includes(name) ? h("span", { class: "required" }, " required") : null), h("td", { class: "quiet" }, typeName(field)), h("td", null, /** @type {any} */ (field).description ?? ""))),
-      ...parameters.map((/** @type {any} */ one) => h("tr", { key: one.name }, h("td", null, h("code", null, one.name), one.required ? h("span", { class: "required" }, " required") : null), h("td", { class: "quiet" }, typeName(one.schema ?? {})), h("td", null, one.description ?? ""))),
+      ...fields.map(([name, field]) => h("tr", { key: name }, h("td", null, h("code", null, name), (schema.required ?? []).includes(name) ? h("span", { class: "required" }, " required") : null), h("td", { class: "quiet" }, typeName(field)), h("td", null, withCode(/** @type {any} */ (field).description ?? "")))),
+      ...parameters.map((/** @type {any} */ one) => h("tr", { key: one.name }, h("td", null, h("code", null, one.name), one.required ? h("span", { class: "required" }, " required") : null), h("td", { class: "quiet" }, typeName(one.schema ?? {})), h("td", null, withCode(one.description ?? "")))),
     ], "fields") : h("p", { class: "quiet" }, "none"),
     h("h3", null, "Answer"),
-    Object.keys(answer.properties ?? {}).length ? table("Answer", ["Field", "Type", "What it says"], Object.entries(answer.properties).map(([name, field]) => h("tr", { key: name }, h("td", null, h("code", null, name)), h("td", { class: "quiet" }, typeName(field)), h("td", null, /** @type {any} */ (field).description ?? ""))), "fields")
+    Object.keys(answer.properties ?? {}).length ? table("Answer", ["Field", "Type", "What it says"], Object.entries(answer.properties).map(([name, field]) => h("tr", { key: name }, h("td", null, h("code", null, name)), h("td", { class: "quiet" }, typeName(field)), h("td", null, withCode(/** @type {any} */ (field).description ?? "")))), "fields")
       : h("p", { class: "quiet" }, of.responses?.["200"]?.description ?? ""));
 }

@@ -144,7 +144,7 @@ export class Log {
     const look = ["line", stream === 1 ? "err" : stream === 2 ? "remark" : "", isMarked ? "marked" : "", isFound ? "found" : "", settings.log.wrap ? "wrap" : ""].filter(Boolean).join(" ");
     const height = this.tops ? { height: `${this.tops[index + 1] - this.tops[index]}px` } : {};
     return h("div", { key: line, class: look, style: height },
-      h("a", { class: "no", href: whole ? this.address(number) : null, tabindex: -1, style: { "min-width": `${String(lines.length).length}ch` }, onclick: (/** @type {MouseEvent} */ event) => this.mark(event, number) }, whole ? number : "·"),
+      h("a", { class: "no", href: whole ? this.address(number) : null, tabindex: -1, style: { "min-width": `calc(${String(lines.length).length}ch + 12px)` }, onclick: (/** @type {MouseEvent} */ event) => this.mark(event, number) }, whole ? number : "·"),
       settings.log.times ? h("span", { class: "at" }, clock(lines.times[line], settings.utc, true)) : null,
       h("span", { class: "text" }, this.parts(line)));
   }

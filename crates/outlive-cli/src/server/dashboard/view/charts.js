@@ -34,8 +34,13 @@ export function bars(of) {
   const parts = steps.map((value) => h("g", { key: `t${value}` },
     h("line", { class: "grid-line", x1: left, x2: width, y1: y(value), y2: y(value) }), h("text", { class: "tick", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, format(value))));
   const every = Math.max(1, Math.ceil(values.length / Math.max(2, Math.floor(width / 90))));
+  let marked = "";
   values.forEach((value, index) => {
     const x = left + index * wide;
+    // Two bars of one day have one mark.
+    const mark = of.axis && index % every === 0 ? of.axis(index) : "";
+    const isNew = mark !== "" && mark !== marked;
+    marked = mark || marked;
     const stack = of.stacked?.[index] ?? [value];
     let below = 0;
     const shapes = stack.map((part, i) => {
@@ -45,7 +50,7 @@ export function bars(of) {
     });
     parts.push(h("g", { key: index, class: of.click ? "hit" : "", onclick: of.click ? () => of.click(index) : null },
       h("title", null, of.label(index)), h("rect", { class: "hover", x, width: wide, y: top, height: height - top - bottom }), shapes,
-      of.axis && index % every === 0 ? h("text", { class: "tick", x: x + 2, y: height - 5 }, of.axis(index)) : null));
+      isNew ? h("text", { class: "tick", x: x + 2, y: height - 5 }, mark) : null));
   });
   return h("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": of.name }, parts);
 }

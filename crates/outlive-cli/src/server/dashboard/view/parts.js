@@ -116,7 +116,12 @@ export function button(text, onclick, props = {}) {
 
 /** What a page says where it has nothing to show. @param {string} text @param {string} [hint] */
 export function empty(text, hint = "") {
-  return h("div", { class: "empty" }, h("p", null, text), hint ? h("p", { class: "quiet" }, hint) : null);
+  return h("div", { class: "empty" }, h("p", null, text), hint ? h("p", { class: "quiet" }, withCode(hint)) : null);
+}
+
+/** A text whose parts between backticks are code. @param {string} text */
+export function withCode(text) {
+  return text.split("`").map((part, index, all) => (index % 2 && index < all.length - 1 ? h("code", null, part) : part));
 }
 
 /** A panel with a heading. @param {string} name @param {any} aside @param {...any} children */
