@@ -64,7 +64,9 @@ const all = { all: true, limit: 100 };
 const asked = {
   "no filter": ["ps", all], state: ["ps", { ...all, status: ["pending"] }], "a state that none has": ["ps", { ...all, status: ["failed"] }], kind: ["ps", { ...all, kind: "train" }], name: ["ps", { ...all, name: "job-500" }],
   label: ["ps", { ...all, labels: ["team=t7"] }], "label that none has": ["ps", { ...all, labels: ["team=none"] }], text: ["ps", { ...all, text: "job-77" }], "text that none has": ["ps", { ...all, text: "nowhere" }], time: ["ps", { ...all, since: "1h" }],
-  host: ["ps", { ...all, host: "elsewhere" }], user: ["ps", { ...all, user: "eve" }], facets: ["facets", { since: "7d", parts: 80 }],
+  host: ["ps", { ...all, host: "elsewhere" }], user: ["ps", { ...all, user: "eve" }], "kind that none has": ["ps", { ...all, kind: "none" }],
+  "text, kind and state": ["ps", { ...all, unarchived: true, text: "train.py", kind: "none", status: ["pending"] }], "label, host and time": ["ps", { ...all, labels: ["team=t7"], host: "elsewhere", since: "1d" }],
+  "a page of the list": ["ps", { ...all, limit: 500, unarchived: true }], facets: ["facets", { since: "7d", parts: 80 }],
 };
 for (const [name, [operation, fields]] of Object.entries(asked)) {
   const took = [];
