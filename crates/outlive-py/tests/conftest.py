@@ -19,6 +19,8 @@ import servers
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = Path(os.environ.get("OUTLIVE_COMMAND", ROOT / "target/debug/outlive"))
 WAIT = 60.0
+#: How long a program may take that ends by itself, in seconds: the long forms of tests take minutes on a busy machine.
+LIMIT = 600.0
 _ROUNDS = range(int(os.environ.get("OUTLIVE_PY_KILLS", "1")))
 #: Repeats a test that kills something.
 kill_rounds = pytest.mark.parametrize("round", _ROUNDS, ids=[f"round{number}" for number in _ROUNDS])
@@ -104,7 +106,7 @@ class Script:
 
     def __call__(self, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
         process = self.start(code, **variables)
-        out, err = process.communicate(timeout=WAIT)
+        out, err = process.communicate(timeout=LIMIT)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def start(self, code: str, **variables: str) -> subprocess.Popen[str]:

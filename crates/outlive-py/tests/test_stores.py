@@ -150,12 +150,11 @@ def test_forked_workers_of_a_loader_leave_the_parent_alone(script: Script, share
 
 def test_preforked_servers_have_runs_of_their_own(script: Script, shared: outlive.Registry) -> None:
     """The registry is opened before the fork. Parent and child both use what they have of it afterwards."""
-    rounds = min(ROUNDS, 20)
     done = script(
         f"""
         with outlive.Registry() as registry:
             assert list(registry.list()) == []
-            for round in range({rounds}):
+            for round in range({ROUNDS}):
                 child = os.fork()
                 if child == 0:
                     try:
@@ -173,5 +172,5 @@ def test_preforked_servers_have_runs_of_their_own(script: Script, shared: outliv
     assert done.returncode == 0, done.stderr
     views = list(shared.list())
     assert {view.state for view in views} == {"succeeded"}
-    names = {f"{who}-{number}" for who in ("parent", "child") for number in range(rounds)}
-    assert {view.name for view in views} == names and len(views) == 2 * rounds
+    names = {f"{who}-{number}" for who in ("parent", "child") for number in range(ROUNDS)}
+    assert {view.name for view in views} == names and len(views) == 2 * ROUNDS
